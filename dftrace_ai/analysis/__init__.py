@@ -1,0 +1,1 @@
+"""Reading traces back: files, lines, summaries and checks; needs neither torch nor a recorder."""

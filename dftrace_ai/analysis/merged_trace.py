@@ -1,0 +1,150 @@
+"""Several trace files as one stream that a viewer opens as one trace."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from dftrace_ai.analysis.reader import FRAMING, TraceReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dftrace_ai.analysis.files import TraceFile
+
+__all__ = ["MergedTrace"]
+
+CHUNK_BYTES = 512 * 1024
+
+# The header stands among the first lines, behind the names of process and thread.
+HEADER_LINES = 64
+
+# Process ids beyond the greatest that Linux gives (2^22), for those that hosts have in common.
+FIRST_SPARE_PID = 1 << 22
+
+TS = re.compile(rb'"ts":(\d+)')
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What the lines of one file need so that they fit those of the others."""
+
+    shift_us: int
+    pid: int
+    new_pid: int
+
+
+class MergedTrace:
+    """Iterates over the bytes of one trace made of many files: ``[``, then their lines.
+
+    Files whose time bases differ are brought to one; a process id that two hosts have in
+    common is renumbered, since a viewer would lay both processes on one track. Lines
+    that hold no event are left out, for one of them makes Perfetto refuse all.
+
+    Attributes:
+        files: the files, in the order of the lines.
+        notes: after the last byte, what was left out or changed, one line each.
+
+    Example::
+
+        merged = MergedTrace(find_traces(["out/"]))
+        Path("all.pfw").write_bytes(b"".join(merged))
+    """
+
+    def __init__(self, files: Sequence[TraceFile]) -> None:
+        self.files = list(files)
+        self.notes: list[str] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.notes = []
+        changes = self._changes()
+        chunk: list[bytes] = [b"["]
+        size = 1
+        for file, change in zip(self.files, changes, strict=True):
+            for line in self._lines(file, change):
+                chunk.append(line)
+                size += len(line) + 1
+                if size >= CHUNK_BYTES:
+                    yield b"\n".join(chunk) + b"\n"
+                    chunk, size = [], 0
+        if chunk:
+            yield b"\n".join(chunk) + b"\n"
+
+    def _lines(self, file: TraceFile, change: _Change) -> Iterator[bytes]:
+        reader = TraceReader(file)
+        broken = 0
+        loads = orjson.loads
+        altered = change.shift_us != 0 or change.new_pid != change.pid
+        for _, line in reader.lines():
+            text = line.strip()
+            if text in FRAMING:
+                continue
+            text = text.removesuffix(b",")
+            try:
+                whole = isinstance(loads(text), dict)
+            except orjson.JSONDecodeError:
+                whole = False
+            if not whole:
+                broken += 1
+            else:
+                yield _altered(text, change) if altered else text
+        if broken:
+            self.notes.append(f"{file}: {broken} lines hold no event and were left out")
+        if reader.tear:
+            self.notes.append(f"{file}: torn: {reader.tear}; what comes before it is shown")
+
+    def _changes(self) -> list[_Change]:
+        headers = [_header(file) for file in self.files]
+        bases = [header.get("time_base_us", 0) for header in headers]
+        # Whole microseconds since 1970 (base 0) come down to the base of the others, which
+        # would lose their nanoseconds on the way up.
+        target = min((base for base in bases if base), default=0)
+        owners: dict[int, str] = {}
+        spare = FIRST_SPARE_PID
+        changes: list[_Change] = []
+        for file, header, base in zip(self.files, headers, bases, strict=True):
+            pid, host = header.get("pid", 0), str(header.get("hhash"))
+            new_pid = pid
+            if header and owners.setdefault(pid, host) != host:
+                spare += 1
+                new_pid = spare
+                self.notes.append(
+                    f"{file}: pid {pid} of host {header.get('host')} is shown as {new_pid}: "
+                    "another host has the same"
+                )
+            shift = base - target if header else 0
+            changes.append(_Change(shift, pid, new_pid))
+        return changes
+
+
+def _header(file: TraceFile) -> dict[str, Any]:
+    """Return the args of the header line, with the pid that the lines carry; {} without one."""
+    for _, event in islice(TraceReader(file).events(), HEADER_LINES):
+        if event.get("name") == "dftrace" and event.get("ph") == "M":
+            args = event.get("args")
+            return {**args, "pid": event.get("pid")} if isinstance(args, dict) else {}
+    return {}
+
+
+def _altered(line: bytes, change: _Change) -> bytes:
+    """Return the line with its time shifted and its process renumbered.
+
+    Both members stand before args, and quotes inside of strings are escaped, so the first
+    match is the event's own.
+    """
+    if change.new_pid != change.pid:
+        old, new = b"%d" % change.pid, b"%d" % change.new_pid
+        line = line.replace(b'"pid":' + old + b",", b'"pid":' + new + b",", 1)
+        # The main thread is known by a thread id equal to the process id.
+        line = line.replace(b'"tid":' + old + b",", b'"tid":' + new + b",", 1)
+    if change.shift_us:
+        time = TS.search(line)
+        args = line.find(b'"args":')
+        if time and (args < 0 or time.start() < args):
+            ts = max(0, int(time[1]) + change.shift_us)
+            line = b'%s"ts":%d%s' % (line[: time.start()], ts, line[time.end() :])
+    return line

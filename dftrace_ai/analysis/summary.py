@@ -1,0 +1,296 @@
+"""Counts and durations by category and name over many trace files, through DuckDB."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.analysis.files import Codec, TraceFile, find_traces
+from dftrace_ai.analysis.plain_stream import PlainStream
+from dftrace_ai.analysis.trace_end import TraceEnd, read_end
+from dftrace_ai.errors import DftraceError, TraceError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
+
+KINDS = {"B": "unfinished span", "i": "instant", "C": "counter", "s": "flow", "f": "flow"}
+
+# Counts of the footer that mean something was lost or done otherwise than asked.
+LOSSES = ("dropped", "waits", "unmatched_stops", "args_sanitised", "unfinished")
+
+# The durations of a trace have three decimals, so DECIMAL adds them up exactly; a line
+# that is no event comes back as a row of nulls. One scan gives every figure.
+QUERY = """
+SELECT ph, coalesce(cat, '') AS cat, name, count(*), count(dur), sum(dur),
+       quantile_cont(dur::DOUBLE, [0.5, 0.95]), max(dur)
+FROM ({lines}) GROUP BY ALL ORDER BY ALL
+"""
+LINES = """
+SELECT ph, cat, name, dur FROM read_json(?, format = 'newline_delimited', compression = '{codec}',
+    columns = {{ph: 'VARCHAR', cat: 'VARCHAR', name: 'VARCHAR', dur: 'DECIMAL(18, 3)'}},
+    ignore_errors = true)
+"""
+DUCKDB_CODEC = {"plain": "uncompressed", "gzip": "gzip", "zstd": "zstd"}
+
+
+@dataclass(frozen=True)
+class SpanRow:
+    """The finished spans of one category and name; durations in microseconds."""
+
+    cat: str
+    name: str
+    count: int
+    total_us: float
+    mean_us: float
+    p50_us: float
+    p95_us: float
+    max_us: float
+
+
+@dataclass(frozen=True)
+class OtherRow:
+    """How many events of another kind there are of one category and name."""
+
+    kind: str
+    cat: str
+    name: str
+    count: int
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What a file says of itself.
+
+    Attributes:
+        path: the file.
+        tear: where and why reading stopped, None when the file is whole.
+        closed: the file has its closing line.
+        events: events by that line, None without one.
+        ended: what ended the recording: finalize, exit or adopted.
+        losses: the counts of that line that are above zero, by name.
+    """
+
+    path: str
+    tear: str | None
+    closed: bool
+    events: int | None
+    ended: str | None
+    losses: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `summarise` found.
+
+    Attributes:
+        spans: finished spans, by category, within it by falling total.
+        others: unfinished spans, instants, counters and flows.
+        files: the facts of each file.
+        events: lines counted, without names, headers and footers.
+        unreadable_lines: lines that hold no event and are not counted above.
+    """
+
+    spans: tuple[SpanRow, ...]
+    others: tuple[OtherRow, ...]
+    files: tuple[FileFacts, ...]
+    events: int
+    unreadable_lines: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, fit for JSON."""
+        return {**asdict(self), "warnings": self.warnings()}
+
+    def warnings(self) -> list[str]:
+        """Return a line for each loss and fault that a reader of the figures must know."""
+        told: list[str] = []
+        for file in self.files:
+            if file.losses.get("dropped"):
+                told.append(
+                    f"{file.path}: LOST {file.losses['dropped']} events, the spool was full; "
+                    "raise spool_bytes or set overflow to 'wait'"
+                )
+            if file.losses.get("waits"):
+                told.append(
+                    f"{file.path}: threads waited {file.losses['waits']} times for a full spool; "
+                    "durations hold those waits"
+                )
+            if file.losses.get("unmatched_stops"):
+                told.append(
+                    f"{file.path}: {file.losses['unmatched_stops']} calls of stop() had no start()"
+                )
+            if file.losses.get("args_sanitised"):
+                told.append(
+                    f"{file.path}: {file.losses['args_sanitised']} arguments were replaced by "
+                    "safe values"
+                )
+            if file.tear:
+                told.append(f"{file.path}: torn: {file.tear}; what comes before it is counted")
+            elif not file.closed:
+                told.append(
+                    f"{file.path}: no closing line: the process still runs, or died unnoticed"
+                )
+        if self.unreadable_lines:
+            told.append(f"{self.unreadable_lines} lines hold no event and are not counted")
+        promised = [file.events for file in self.files if file.events is not None]
+        if len(promised) == len(self.files) and sum(promised) != self.events:
+            told.append(
+                f"{self.events} events counted where the closing lines say {sum(promised)}; "
+                "'dftrace validate' tells which"
+            )
+        return told
+
+
+def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
+    """Count events and add up durations over trace files.
+
+    Args:
+        paths: files and directories, as for `find_traces`.
+
+    Returns:
+        The figures; percentiles are exact, interpolated as numpy does by default.
+
+    Raises:
+        TraceError: a path is missing or is no trace.
+        DftraceError: DuckDB is not installed.
+
+    Example::
+
+        for row in summarise(["out/"]).spans:
+            print(row.cat, row.name, row.count, row.total_us)
+    """
+    files = find_traces(paths)
+    ends = [read_end(file) for file in files]
+    with tempfile.TemporaryDirectory(prefix="dftrace-") as directory:
+        reading = _Reading(files, ends, Path(directory))
+        rows = reading.rows()
+    return _summary(rows, files, ends, reading.tears)
+
+
+class _Reading:
+    """The scan of a set of files, with stand-ins for those that DuckDB cannot read."""
+
+    def __init__(self, files: Sequence[TraceFile], ends: Sequence[TraceEnd], spare: Path) -> None:
+        self.files = list(files)
+        self.spare = spare
+        self.tears: dict[Path, str] = {}
+        for at, (file, end) in enumerate(zip(files, ends, strict=True)):
+            if end.whole:
+                continue
+            if file.codec == "plain":
+                size = file.path.stat().st_size
+                self.tears[file.path] = "the last line is cut" if size else "the file is empty"
+            else:
+                self._salvage(at)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        duckdb = _duckdb()
+        try:
+            return self._scan()
+        except duckdb.IOException:
+            # Broken data before the end of some file: read each as far as it goes.
+            for at, file in enumerate(self.files):
+                if file.codec != "plain":
+                    self._salvage(at)
+        try:
+            return self._scan()
+        except duckdb.Error as error:
+            raise TraceError(f"the traces cannot be read: {error}") from error
+
+    def _salvage(self, at: int) -> None:
+        """Replace a compressed file by a plain copy of what can be read of it."""
+        file = self.files[at]
+        stream = PlainStream(file)
+        copy = self.spare / f"{at}.pfw"
+        with copy.open("wb") as out:
+            for chunk in stream:
+                out.write(chunk)
+        if stream.tear:
+            self.tears[file.path] = str(stream.tear)
+        self.files[at] = TraceFile(copy, "plain", file.framed)
+
+    def _scan(self) -> list[tuple[Any, ...]]:
+        by_codec: dict[Codec, list[str]] = {}
+        for file in self.files:
+            by_codec.setdefault(file.codec, []).append(_as_glob(file.path))
+        lines = " UNION ALL ".join(LINES.format(codec=DUCKDB_CODEC[codec]) for codec in by_codec)
+        # Nothing is fetched from the network, whatever the files hold.
+        options = {"autoinstall_known_extensions": "false", "temp_directory": str(self.spare)}
+        with _duckdb().connect(config=options) as connection:
+            result = connection.execute(QUERY.format(lines=lines), list(by_codec.values()))
+            rows: list[tuple[Any, ...]] = result.fetchall()
+            return rows
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise DftraceError(
+            "a summary needs DuckDB; install it with: pip install 'dftrace-ai[analysis]'"
+        ) from error
+    return duckdb
+
+
+def _as_glob(path: Path) -> str:
+    """Return the path so that DuckDB, which expands patterns, finds just this file."""
+    text = str(path.absolute())
+    return "".join(f"[{letter}]" if letter in "[*?" else letter for letter in text)
+
+
+def _summary(
+    rows: Sequence[tuple[Any, ...]],
+    files: Sequence[TraceFile],
+    ends: Sequence[TraceEnd],
+    tears: dict[Path, str],
+) -> Summary:
+    spans: list[SpanRow] = []
+    others: Counter[tuple[str, str, str]] = Counter()
+    events = unreadable = 0
+    for ph, cat, name, count, timed, total, quantiles, longest in rows:
+        if ph is None or name is None:
+            unreadable += count
+        elif ph == "M":
+            events += count if name == "CM" else 0
+        elif ph == "X":
+            events += count
+            unreadable += count - timed
+            if timed:
+                p50, p95 = quantiles
+                whole = float(total)
+                spans.append(
+                    SpanRow(cat, name, timed, whole, whole / timed, p50, p95, float(longest))
+                )
+        else:
+            events += count
+            others[KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
+    # The brackets of the framing came back as rows of nulls too, and so did cut last lines.
+    brackets = sum(file.framed for file in files) + sum(end.bracket for end in ends)
+    cut = sum(path.stat().st_size > 0 for path in tears)
+    return Summary(
+        spans=tuple(sorted(spans, key=lambda row: (row.cat, -row.total_us, row.name))),
+        others=tuple(OtherRow(*key, count) for key, count in sorted(others.items())),
+        files=tuple(
+            _facts(file, end, tears.get(file.path)) for file, end in zip(files, ends, strict=True)
+        ),
+        events=events,
+        unreadable_lines=max(0, unreadable - brackets - cut),
+    )
+
+
+def _facts(file: TraceFile, end: TraceEnd, tear: str | None) -> FileFacts:
+    footer = end.footer or {}
+    counts = {name: footer.get(name, 0) for name in LOSSES}
+    return FileFacts(
+        path=str(file.path),
+        tear=tear,
+        closed=end.footer is not None or end.bracket,
+        events=footer.get("events"),
+        ended=footer.get("ended"),
+        losses={name: count for name, count in counts.items() if count},
+    )

@@ -1,0 +1,101 @@
+"""`dftrace demo`: a small training on handwritten digits, traced and summed up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dftrace_ai.demo.training import Result
+
+__all__ = ["command"]
+
+
+def command(
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the pictures.")] = 5,
+    out: Annotated[
+        Path, typer.Option(help="Directory for the trace files and the checkpoint.")
+    ] = Path("dftrace-demo"),
+    workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, split and order.")] = 0,
+) -> None:
+    """Train a small network on handwritten digits and trace it.
+
+    Shows what a trace of a whole training holds: the loader's processes, transfers,
+    forward, backward, optimizer, evaluation, checkpoints, the loss as a curve.
+    """
+    import dftrace_ai
+    from dftrace_ai.analysis.files import find_traces
+    from dftrace_ai.analysis.summary import summarise
+    from dftrace_ai.cli.summary import summary_tables
+    from dftrace_ai.cli.terminal import console
+    from dftrace_ai.errors import TraceError
+
+    screen = console()
+    before = set(out.rglob("*.pfw*")) if out.is_dir() else set()
+    with dftrace_ai.tracing(log_file=out / "digits"):
+        result = _train(epochs, workers, seed, out)
+    screen.print(
+        f"accuracy {result.accuracies[-1]:.1%} on unseen digits after {epochs} "
+        f"epoch{'' if epochs == 1 else 's'} ({result.steps} steps); best {result.best_accuracy:.1%}"
+    )
+    try:
+        traces = [file.path for file in find_traces([out]) if file.path not in before]
+    except TraceError:
+        traces = []
+    if not traces:
+        screen.print("no trace was written: recording is off (DFTRACE_ENABLE)")
+        return
+    screen.print("\nthe trace, one file for each process:")
+    for path in traces:
+        screen.print(f"  {path}  {path.stat().st_size:,} bytes")
+    screen.print()
+    for table in summary_tables(summarise(traces)):
+        screen.print(table)
+    screen.print(
+        f"\nto see it in Perfetto:  dftrace view {out}\n"
+        f"or open {traces[0].name} at https://ui.perfetto.dev (it stays on this machine)"
+    )
+
+
+def _train(epochs: int, workers: int, seed: int, out: Path) -> Result:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    from dftrace_ai.cli.terminal import console
+    from dftrace_ai.errors import DftraceError
+
+    try:
+        from dftrace_ai.demo import training
+    except ImportError as error:
+        raise DftraceError(
+            f"the demo needs torch and scikit-learn ({error}); "
+            "install them with: pip install 'dftrace-ai[demo]'"
+        ) from error
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console(stderr=True)) as bar:
+        task = bar.add_task("train", total=None, epoch=f"1/{epochs}", loss="-")
+
+        def show(progress: training.Progress) -> None:
+            bar.update(
+                task,
+                total=epochs * progress.steps,
+                completed=progress.epoch * progress.steps + progress.step + 1,
+                epoch=f"{progress.epoch + 1}/{epochs}",
+                loss=f"{progress.loss:.3f}",
+            )
+
+        return training.train(epochs, workers, seed, checkpoint_dir=out, on_batch=show)

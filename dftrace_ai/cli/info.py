@@ -1,0 +1,108 @@
+"""`dftrace info`: versions, what was built in, the environment and the settings in effect."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["collect", "command"]
+
+FAULTS_FOUND = 1
+
+PACKAGES = (
+    "pydantic",
+    "orjson",
+    "zstandard",
+    "psutil",
+    "typer",
+    "rich",
+    "duckdb",
+    "viztracer",
+    "torch",
+)
+
+
+def command(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show versions, compression libraries, clock, environment and the settings in effect.
+
+    Exit status 1 when the native core is missing or the settings are not accepted.
+    """
+    facts = collect()
+    if json:
+        import orjson
+
+        typer.echo(orjson.dumps(facts, option=orjson.OPT_INDENT_2, default=str).decode())
+    else:
+        from rich import box
+        from rich.table import Table
+
+        from dftrace_ai.cli.terminal import console
+
+        out = console()
+        for heading, rows in facts.items():
+            table = Table(
+                "", "", title=heading, title_justify="left", show_header=False, box=box.SIMPLE
+            )
+            for name, value in rows.items():
+                table.add_row(name, str(value))
+            out.print(table)
+    if "error" in facts["native core"] or "error" in facts["settings"]:
+        raise typer.Exit(FAULTS_FOUND)
+
+
+def collect() -> dict[str, dict[str, Any]]:
+    """Gather the facts, by heading; a part that cannot be had is an ``error`` in its place."""
+    return {
+        "versions": _versions(),
+        "native core": _native(),
+        "environment": _environment(),
+        "settings": _settings(),
+    }
+
+
+def _versions() -> dict[str, Any]:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: dict[str, Any] = {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+    for package in ("dftrace-ai", *PACKAGES):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _native() -> dict[str, Any]:
+    try:
+        from dftrace_ai import _native
+    except ImportError as error:
+        return {"error": f"not built, nothing can be recorded: {error}"}
+    built: dict[str, Any] = dict(_native.build_info())
+    return built
+
+
+def _environment() -> dict[str, Any]:
+    import os
+
+    return {
+        name: os.environ[name]
+        for name in sorted(os.environ)
+        if name.startswith(("DFTRACE_", "DFTRACER_"))
+    } or {"DFTRACE_*": "none set"}
+
+
+def _settings() -> dict[str, Any]:
+    from dftrace_ai.config import load_config
+    from dftrace_ai.errors import ConfigError
+
+    try:
+        return load_config().model_dump(mode="json")
+    except ConfigError as error:
+        return {"error": str(error)}

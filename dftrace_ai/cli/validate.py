@@ -1,0 +1,47 @@
+"""`dftrace validate`: trace files held against the format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["command"]
+
+FAULTS_FOUND = 1
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+    ],
+    limit: Annotated[int, typer.Option(min=1, help="Faults to print; all are counted.")] = 10,
+    unfinished_ok: Annotated[
+        bool,
+        typer.Option(
+            "--unfinished-ok", help="Accept a missing closing line, as while the process runs."
+        ),
+    ] = False,
+) -> None:
+    """Check every line, the framing, the nesting of spans and the counts of trace files.
+
+    Prints the first faults as file:line: message. Exit status 1 when there are any.
+    """
+    from dftrace_ai.analysis.validate import validate_traces
+
+    found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
+    shown = found.first_faults(limit)
+    for fault in shown:
+        typer.echo(str(fault))
+    lines = sum(file.lines for file in found.files)
+    events = sum(file.events for file in found.files)
+    files = len(found.files)
+    read = f"{files:,} file{'' if files == 1 else 's'}, {lines:,} lines, {events:,} events"
+    if found.fault_count:
+        more = found.fault_count - len(shown)
+        told = f", {more:,} more than shown" if more else ""
+        typer.echo(f"{found.fault_count:,} faults{told} in {read}", err=True)
+        raise typer.Exit(FAULTS_FOUND)
+    typer.echo(f"no faults in {read}")

@@ -1,0 +1,68 @@
+"""`dftrace view`: traces shown in Perfetto, as one trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["command"]
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+    ],
+    browser: Annotated[
+        bool, typer.Option(help="Open a browser, or only print the address.")
+    ] = True,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when the trace was fetched once.")
+    ] = False,
+    online: Annotated[
+        bool,
+        typer.Option("--online", help="Use ui.perfetto.dev even if the offline UI is installed."),
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default one that is free."),
+    ] = None,
+) -> None:
+    """Open traces in Perfetto: its offline UI where installed, else ui.perfetto.dev.
+
+    Several files are shown as one trace. The trace is served on 127.0.0.1 only, under
+    an address that holds a secret made for this call; nothing is uploaded.
+    """
+    from dftrace_ai.analysis.files import find_traces
+    from dftrace_ai.cli.trace_server import TraceServer, offline_ui
+
+    files = find_traces(paths)
+    ui = None if online else offline_ui()
+    with TraceServer(files, ui=ui, once=once, port=port, tell=_tell) as server:
+        typer.echo(server.address)
+        count = len(files)
+        _tell(f"serving {count} file{'' if count == 1 else 's'} as one trace; Ctrl+C ends it")
+        if ui is None and not online:
+            _tell("to view without network: pip install 'dftrace-ai[viewer]'")
+        if browser:
+            import threading
+
+            # A browser of the terminal, such as w3m, keeps its caller until it is left.
+            threading.Thread(target=_open, args=(server.address,), daemon=True).start()
+        try:
+            server.serve()
+        except KeyboardInterrupt:
+            _tell("ended")
+
+
+def _open(address: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(address):
+        _tell("no browser was found here; open the address above in yours")
+
+
+def _tell(message: str) -> None:
+    typer.echo(f"dftrace: {message}", err=True)

@@ -1,0 +1,214 @@
+"""Training of a small convolutional network on the digits, from fetch to checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dftrace_ai import ai
+from dftrace_ai.demo.digits import load_split, loader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch import Tensor
+    from torch.utils.data import DataLoader
+
+__all__ = ["Progress", "Result", "train"]
+
+CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a training stands after a batch.
+
+    Attributes:
+        epoch: from 0.
+        step: batch of the epoch, from 0.
+        steps: batches of an epoch.
+        loss: cross entropy of the batch.
+    """
+
+    epoch: int
+    step: int
+    steps: int
+    loss: float
+
+
+@dataclass
+class Result:
+    """What a training reached.
+
+    Attributes:
+        losses: mean cross entropy of each epoch.
+        accuracies: share of the test pictures told right after each epoch, 0 to 1.
+        steps: batches trained in all.
+    """
+
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    steps: int = 0
+
+    @property
+    def best_accuracy(self) -> float:
+        """The best of the accuracies; 0 before the first."""
+        return max(self.accuracies, default=0.0)
+
+
+class DigitsNet(nn.Module):
+    """Two convolutions and two linear layers; about 39,000 weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 16, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32 * 4 * 4, 64),
+            nn.ReLU(),
+            nn.Linear(64, CLASSES),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits of shape (batch, 10) for pictures of shape (batch, 1, 8, 8)."""
+        logits: Tensor = self.layers(images)
+        return logits
+
+
+class Checkpoint:
+    """Keeps the weights of the best epoch, in a file where a directory is given."""
+
+    @ai.checkpoint.init
+    def __init__(self, directory: Path | None) -> None:
+        self.path = directory / "digits.pt" if directory else None
+        self.weights: dict[str, Tensor] = {}
+        if directory:
+            directory.mkdir(parents=True, exist_ok=True)
+
+    @ai.checkpoint.capture
+    def capture(self, model: nn.Module) -> None:
+        """Copy the weights, and write them."""
+        self.weights = {name: value.clone() for name, value in model.state_dict().items()}
+        if self.path:
+            torch.save(self.weights, self.path)
+
+
+class Trainer:
+    """The model, its optimizer and the annotated phases of a step."""
+
+    @ai.compute.init
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.model = DigitsNet().to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
+
+    @ai.device.transfer
+    def transfer(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Copy a batch to the device."""
+        return images.to(self.device), labels.to(self.device)
+
+    @ai.compute.forward
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of a batch."""
+        return functional.cross_entropy(self.model(images), labels)
+
+    @ai.compute.backward
+    def backward(self, loss: Tensor) -> None:
+        """Work out the gradients."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    @ai.compute.step
+    def step(self) -> None:
+        """Move the weights."""
+        self.optimizer.step()
+
+    @ai.pipeline.evaluate
+    def evaluate(self, batches: DataLoader[tuple[Tensor, Tensor]]) -> float:
+        """Return the share of pictures told right, 0 to 1."""
+        right = seen = 0
+        self.model.eval()
+        with torch.inference_mode():
+            for images, labels in ai.dataloader.fetch.iter(batches):
+                on_device, wanted = self.transfer(images, labels)
+                with ai.compute.forward:
+                    logits = self.model(on_device)
+                right += int((logits.argmax(dim=1) == wanted).sum())
+                seen += len(labels)
+        self.model.train()
+        return right / seen
+
+
+@ai.pipeline.train
+def train(
+    epochs: int = 5,
+    workers: int = 2,
+    seed: int = 0,
+    *,
+    batch_size: int = 32,
+    device: str | torch.device = "cpu",
+    checkpoint_dir: Path | None = None,
+    on_batch: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Train the network on the digits.
+
+    Every phase is annotated, and nothing is recorded unless a run was initialised. The
+    same arguments give the same result on the same machine.
+
+    Args:
+        epochs: passes over the training pictures.
+        workers: loader processes, forked; 0 loads in this one.
+        seed: of weights, split, order and alterations.
+        batch_size: pictures in a batch.
+        device: where to compute.
+        checkpoint_dir: where to keep the best weights; None keeps them in memory only.
+        on_batch: called after each batch.
+
+    Returns:
+        Losses and accuracies by epoch.
+
+    Example::
+
+        with dftrace_ai.tracing(log_file="out/digits"):
+            print(train(epochs=3).best_accuracy)
+    """
+    torch.manual_seed(seed)
+    digits, tests = load_split(seed)
+    batches = loader(digits, batch_size=batch_size, workers=workers, seed=seed, shuffle=True)
+    test_batches = loader(tests, batch_size=256, workers=0, seed=seed, shuffle=False)
+    trainer = Trainer(torch.device(device))
+    checkpoint = Checkpoint(checkpoint_dir)
+    result = Result()
+    for epoch in ai.pipeline.epoch.iter(range(epochs)):
+        ai.update(epoch=epoch)
+        total = 0.0
+        for step, (images, labels) in enumerate(ai.dataloader.fetch.iter(batches)):
+            ai.compute.update(step=step)
+            on_device, wanted = trainer.transfer(images, labels)
+            loss = trainer.forward(on_device, wanted)
+            trainer.backward(loss)
+            trainer.step()
+            value = loss.item()
+            ai.counter("loss", {"loss": value})
+            total += value
+            result.steps += 1
+            if on_batch:
+                on_batch(Progress(epoch, step, len(batches), value))
+        result.losses.append(total / len(batches))
+        best = result.best_accuracy
+        accuracy = trainer.evaluate(test_batches)
+        result.accuracies.append(accuracy)
+        ai.counter("accuracy", {"accuracy": accuracy})
+        if accuracy > best:
+            ai.instant("best accuracy", args={"accuracy": accuracy, "epoch": epoch})
+            checkpoint.capture(trainer.model)
+    return result

@@ -1,0 +1,294 @@
+"""dftracer's function decorator: a category and a name of one's own, outside of the tree."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from dftrace_ai import _native
+from dftrace_ai.node import ProfilerNode
+from dftrace_ai.wrapping import wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from typing_extensions import Self
+
+__all__ = ["dft_fn"]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+T = TypeVar("T")
+
+# Arguments of a decorated function that become arguments of its events, as in dftracer.
+PICKED_UP = ("epoch", "step", "image_idx", "image_size")
+
+
+class dft_fn:  # noqa: N801 - the name that users of dftracer know
+    """Spans of a category: for functions, constructors, loops and blocks.
+
+    Args:
+        cat: category of the events.
+        name: name of the events of a block; None takes the calling function's.
+        epoch: epoch number.
+        step: step number.
+        image_idx: index of the item.
+        image_size: size of the item in bytes.
+        enable: False records nothing.
+
+    Example::
+
+        io = dft_fn("storage")
+
+        class Reader:
+            @io.log_init
+            def __init__(self): ...
+
+            @io.log
+            def read(self, step): ...  # step becomes an argument of the event
+    """
+
+    def __init__(
+        self,
+        cat: str,
+        name: str | None = None,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        enable: bool = True,
+    ) -> None:
+        self._cat = cat
+        self._enable = enable
+        self._node = ProfilerNode(cat, name or sys._getframe(1).f_code.co_name, enable)
+        self._spans: list[_native.Span | None] = []
+        self._created_us = _native.time_us()
+        self.update(epoch, step, image_idx, image_size)
+
+    def update(
+        self,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        **free: Any,
+    ) -> Self:
+        """Set arguments for the events that end from now on.
+
+        Args:
+            epoch: epoch number.
+            step: step number.
+            image_idx: index of the item.
+            image_size: size of the item in bytes.
+            args: more arguments, by name.
+            **free: more arguments.
+
+        Returns:
+            This object.
+        """
+        self._node.update(epoch, step, image_idx, image_size, args, **free)
+        return self
+
+    def __enter__(self) -> Self:
+        self._spans.append(self._node._begin())
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: object, tb: object) -> None:
+        span = self._spans.pop() if self._spans else None
+        if span is not None:
+            span.end(exc_type)
+
+    def flush(self) -> Self:
+        """End the span that is open: since `reset`, ``with``, or else the making of this object.
+
+        Returns:
+            This object.
+        """
+        if self._spans:
+            span = self._spans[-1]
+            self._spans[-1] = None
+            if span is not None:
+                span.end()
+        elif self._enable:
+            now = _native.time_us()
+            args = self._node._copy_args()
+            start = self._created_us
+            _native.log_event(self._cat, self._node.name, start, max(0, now - start), args)
+        return self
+
+    def reset(self) -> Self:
+        """Begin a new span, which `flush` ends.
+
+        Returns:
+            This object.
+        """
+        if self._spans:
+            before = self._spans.pop()
+            if before is not None:
+                before.cancel()
+        self._spans.append(self._node._begin())
+        return self
+
+    @overload
+    def log(self, func: F, name: str | None = None) -> F: ...
+
+    @overload
+    def log(self, func: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
+
+    def log(self, func: Any = None, name: str | None = None) -> Any:
+        """Record the calls of a function or method, named after it.
+
+        Its arguments (or its ``self``'s attributes) called epoch, step, image_idx
+        or image_size become arguments of the events.
+
+        Args:
+            func: what to decorate.
+            name: another name for the events.
+
+        Returns:
+            The decorated function, or a decorator.
+        """
+        return self._decorated(func, name)
+
+    @overload
+    def log_init(self, init: F, name: str | None = None) -> F: ...
+
+    @overload
+    def log_init(self, init: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
+
+    def log_init(self, init: Any = None, name: str | None = None) -> Any:
+        """Record the calls of a constructor; as `log`."""
+        return self._decorated(init, name)
+
+    @overload
+    def log_static(self, func: F, name: str | None = None) -> F: ...
+
+    @overload
+    def log_static(self, func: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
+
+    def log_static(self, func: Any = None, name: str | None = None) -> Any:
+        """Record the calls of a static method, above or below ``@staticmethod``; as `log`."""
+        return self._decorated(func, name)
+
+    def _decorated(self, func: Any, name: str | None) -> Any:
+        if func is None:
+            return functools.partial(self._decorated, name=name)
+        if isinstance(func, (staticmethod, classmethod)):
+            return type(func)(self._decorated(func.__func__, name))
+        node = self._node._alike(name or func.__qualname__, ProfilerNode)
+        self._node._add_child(node)
+        sources = _sources(func)
+        kinds = (
+            inspect.iscoroutinefunction,
+            inspect.isgeneratorfunction,
+            inspect.isasyncgenfunction,
+        )
+        if not sources or any(kind(func) for kind in kinds):
+            return wrap(node, func)
+        return _picking_up(node, func, sources)
+
+    def iter(
+        self, func: Iterable[T], name: str = "loop", iter_name: str = "step"
+    ) -> Iterator[T]:
+        """Iterate with two events an item: ``<name>.iter``, the wait, and ``<name>.yield``.
+
+        Args:
+            func: what to iterate.
+            name: beginning of the names of the events.
+            iter_name: the argument that carries the number of the item, from 1.
+
+        Yields:
+            The items.
+        """
+        wait: ProfilerNode = self._node._child(f"{name}.iter")
+        body: ProfilerNode = self._node._child(f"{name}.yield")
+        source = iter(func)
+        number = 1
+        while True:
+            span = wait._begin()
+            try:
+                item = next(source)
+            except StopIteration:
+                if span is not None:
+                    span.cancel()
+                return
+            except BaseException as error:
+                if span is not None:
+                    span.end(type(error))
+                raise
+            wait._merge_args({iter_name: number})
+            if span is not None:
+                span.end()
+            body._merge_args({iter_name: number})
+            block = body._begin()
+            try:
+                yield item
+            finally:
+                if block is not None:
+                    block.end()
+            number += 1
+
+    def log_metadata(self, key: str, value: str) -> None:
+        """Write a ``CM`` line at once.
+
+        Args:
+            key: its name.
+            value: its value.
+        """
+        if self._enable:
+            _native.metadata(key, value)
+
+
+def _sources(func: Callable[..., Any]) -> dict[str, tuple[int | None, Any]]:
+    """Where each picked-up argument is found: its position and default; the empty name is self."""
+    try:
+        parameters = inspect.signature(func).parameters
+    except (TypeError, ValueError):  # a builtin without a signature has nothing to pick up
+        return {}
+    found: dict[str, tuple[int | None, Any]] = {}
+    for index, (name, parameter) in enumerate(parameters.items()):
+        position = None if parameter.kind is parameter.KEYWORD_ONLY else index
+        if name in PICKED_UP:
+            found[name] = (position, parameter.default)
+        elif index == 0 and name == "self":
+            found[""] = (0, None)
+    return found
+
+
+def _picking_up(
+    node: ProfilerNode, func: Callable[..., Any], sources: dict[str, tuple[int | None, Any]]
+) -> Callable[..., Any]:
+    plain = wrap(node, func)
+    of_self = "" in sources
+    named = {name: source for name, source in sources.items() if name}
+
+    @functools.wraps(func)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        if not node.enabled or not _native.is_on():
+            return func(*args, **kwargs)
+        found: dict[str, Any] = {}
+        if of_self and args:
+            for name in PICKED_UP:
+                value = getattr(args[0], name, None)
+                if isinstance(value, (int, float)):
+                    found[name] = value
+        for name, (position, default) in named.items():
+            if name in kwargs:
+                value = kwargs[name]
+            elif position is not None and position < len(args):
+                value = args[position]
+            else:
+                value = default
+            if value is not None and value is not inspect.Parameter.empty:
+                found[name] = value
+        if not found:
+            return plain(*args, **kwargs)
+        # An own node for this call: other threads are in this function, too.
+        call = node._alike(node.name, ProfilerNode)
+        call._merge_args(found)
+        with call:
+            return func(*args, **kwargs)
+
+    return traced

@@ -1,0 +1,298 @@
+"""Models of the lines of a trace file, one per kind of line, told apart by `ph` and `name`.
+
+A line is one JSON object of the Chrome trace event format. The models are strict:
+a number written as text is a fault. They serve the JSON Schema of the format and
+`dftrace validate`; reading for analysis does not pass through them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from typing_extensions import TypeAliasType
+
+__all__ = [
+    "Counter",
+    "CustomMetadata",
+    "EventLine",
+    "FlowEnd",
+    "FlowStart",
+    "Footer",
+    "HashLine",
+    "Header",
+    "Instant",
+    "ProcessName",
+    "Span",
+    "ThreadName",
+    "UnfinishedSpan",
+    "event_adapter",
+]
+
+# Perfetto turns larger integers into -1 (trace processor, JSON importer).
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+# Perfetto keeps process and thread ids in 32 bits.
+Pid = Annotated[int, Field(ge=0, le=2**32 - 1, description="Process id.")]
+Tid = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=2**32 - 1,
+        description="Thread id; 0x40000000 and up are lanes made for spans that do not nest.",
+    ),
+]
+Id = Annotated[int, Field(ge=1, le=2**63 - 1, description="Number of the event in its process.")]
+Name = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=0)]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="Hash of the host's name.")]
+
+
+def _with_fraction(value: object) -> object:
+    """Refuse what a float would take too: an integer beyond 64 bits."""
+    if isinstance(value, float):
+        return value
+    raise ValueError("not a number with a fraction, and not an integer of 64 bits")
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_with_fraction)]
+Micros = Annotated[
+    int | Finite,
+    Field(
+        ge=0,
+        description=(
+            "Microseconds: with three decimals since the header's time_base_us, or whole since "
+            "1970 where the header says timestamps 'epoch_us'."
+        ),
+    ),
+]
+
+# A list holds no null: Perfetto would shift the items behind it.
+ListItem = TypeAliasType(
+    "ListItem", "bool | Int64 | str | Finite | list[ListItem] | dict[str, ArgValue]"
+)
+ArgValue = TypeAliasType(
+    "ArgValue", "bool | Int64 | str | Finite | list[ListItem] | dict[str, ArgValue] | None"
+)
+
+
+class _Line(BaseModel):
+    """What every line has."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
+
+    name: Name
+    cat: Name
+    pid: Pid
+    tid: Tid
+
+
+class _Open(BaseModel):
+    """Arguments to which more may be added."""
+
+    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
+
+    __pydantic_extra__: dict[str, ArgValue]
+
+
+class SpanArgs(_Open):
+    """Arguments of a span or instant: place in the tree, and what the user gave."""
+
+    hhash: Hash
+    p_idx: Annotated[int, Field(ge=0, description="Id of the enclosing span; 0 for none.")]
+    level: Annotated[int, Field(ge=0, description="Depth; 1 is outermost.")]
+
+
+class UnfinishedArgs(SpanArgs):
+    """Arguments of a span that was open when its thread or the run ended."""
+
+    unfinished: Literal[True]
+
+
+class Span(_Line):
+    """A span from start to end."""
+
+    id: Id
+    ts: Micros
+    dur: Micros
+    ph: Literal["X"]
+    args: SpanArgs
+
+
+class UnfinishedSpan(_Line):
+    """A span that began and never ended."""
+
+    id: Id
+    ts: Micros
+    ph: Literal["B"]
+    args: UnfinishedArgs
+
+
+class Instant(_Line):
+    """A moment on a thread."""
+
+    id: Id
+    ts: Micros
+    ph: Literal["i"]
+    s: Literal["t"]
+    args: SpanArgs
+
+
+class Counter(_Line):
+    """A sample of one or more numbers, each a track of its own."""
+
+    id: Id
+    cat: Literal["counter"]
+    ts: Micros
+    ph: Literal["C"]
+    args: Annotated[dict[str, Int64 | Finite], Field(min_length=1)]
+
+
+class FlowStart(_Line):
+    """The tail ("s") of an arrow; the head carries the same id."""
+
+    id: Annotated[int, Field(ge=0, le=2**64 - 1, description="Equal at both ends of an arrow.")]
+    name: Literal["flow"]
+    cat: Literal["flow"]
+    ts: Micros
+    ph: Literal["s"]
+
+
+class FlowEnd(_Line):
+    """The head ("f") of an arrow, bound to the span that encloses it."""
+
+    id: Annotated[int, Field(ge=0, le=2**64 - 1, description="Equal at both ends of an arrow.")]
+    name: Literal["flow"]
+    cat: Literal["flow"]
+    ts: Micros
+    ph: Literal["f"]
+    bp: Literal["e"]
+
+
+class NameArgs(_Open):
+    """The name that a viewer shows."""
+
+    name: str
+
+
+class ProcessName(_Line):
+    """Names the process: rank and host."""
+
+    name: Literal["process_name"]
+    cat: Literal["dftrace"]
+    ph: Literal["M"]
+    args: NameArgs
+
+
+class ThreadName(_Line):
+    """Names a thread or a lane."""
+
+    name: Literal["thread_name"]
+    cat: Literal["dftrace"]
+    ph: Literal["M"]
+    args: NameArgs
+
+
+class HeaderArgs(_Open):
+    """What is known of the process when it starts to record."""
+
+    version: str
+    format: Literal[1]
+    hhash: Hash
+    host: str
+    pid: Pid
+    ppid: Count
+    run: Annotated[str, Field(pattern=r"^[0-9a-f]+$", description="Same in all of a run.")]
+    rank: Count | None = None
+    world_size: Count | None = None
+    local_rank: Count | None = None
+    time_base_us: Annotated[int, Field(ge=0, description="Microseconds since 1970 to add to ts.")]
+    timestamps: Literal["relative", "epoch_us"]
+    clock: Name
+
+
+class Header(_Line):
+    """The facts of the process; one line near the start of each file."""
+
+    name: Literal["dftrace"]
+    cat: Literal["dftrace"]
+    ph: Literal["M"]
+    args: HeaderArgs
+
+
+class HashArgs(_Open):
+    """A text and its hash."""
+
+    hhash: Hash
+    name: str
+    value: str
+
+
+class HashLine(_Line):
+    """A hash of host (HH), working directory (FH) or command (SH), and what it stands for."""
+
+    name: Literal["HH", "FH", "SH"]
+    cat: Literal["dftracer"]
+    ph: Literal["M"]
+    args: HashArgs
+
+
+class CustomMetadata(_Line):
+    """A fact written at once: a start or stop in metadata mode, or a key with its value."""
+
+    id: Id
+    name: Literal["CM"]
+    cat: Literal["dftracer"]
+    ph: Literal["M"]
+    args: HashArgs
+
+
+class FooterArgs(_Open):
+    """What was written, and what was lost."""
+
+    hhash: Hash
+    events: Annotated[int, Field(ge=0, description="Sum of the six counts that follow.")]
+    spans: Count
+    instants: Count
+    counters: Count
+    flows: Annotated[int, Field(ge=0, description="Tails and heads, each counted.")]
+    metadata: Annotated[int, Field(ge=0, description="CM lines.")]
+    unfinished: Count
+    dropped: Annotated[int, Field(ge=0, description="Events lost because the spool was full.")]
+    waits: Annotated[int, Field(ge=0, description="Times a thread waited for the writer.")]
+    unmatched_stops: Count
+    args_sanitised: Annotated[int, Field(ge=0, description="Values replaced by safe ones.")]
+    bytes: Annotated[int, Field(ge=0, description="Plain bytes before this line.")]
+    file_bytes: Annotated[int, Field(ge=0, description="Bytes of the file before this line.")]
+    drain_cpu_us: Count
+    ended: Literal["finalize", "exit", "adopted"]
+
+
+class Footer(_Line):
+    """The last line of a file that was closed."""
+
+    name: Literal["end"]
+    cat: Literal["dftrace"]
+    ph: Literal["M"]
+    args: FooterArgs
+
+
+Metadata: TypeAlias = Annotated[
+    ProcessName | ThreadName | Header | HashLine | CustomMetadata | Footer,
+    Field(discriminator="name"),
+]
+EventLine: TypeAlias = Annotated[
+    Span | UnfinishedSpan | Instant | Counter | FlowStart | FlowEnd | Metadata,
+    Field(discriminator="ph"),
+]
+
+
+@cache
+def event_adapter() -> TypeAdapter[Any]:
+    """Return the validator of a line, built at the first call (about 50 ms).
+
+    Example::
+
+        event_adapter().validate_json(line)
+    """
+    return TypeAdapter(EventLine)

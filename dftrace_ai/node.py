@@ -1,0 +1,398 @@
+"""A node of the profiler tree: one name of one category, used in every form of annotation."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from dftrace_ai import _native
+from dftrace_ai._native import Node, TracedIterator
+from dftrace_ai.wrapping import wrap
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+
+    from typing_extensions import Self
+
+__all__ = ["ProfilerNode"]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+T = TypeVar("T")
+N = TypeVar("N", bound="ProfilerNode")
+
+_log = logging.getLogger("dftrace_ai")
+
+
+def _arguments(
+    epoch: int | None,
+    step: int | None,
+    image_idx: int | None,
+    image_size: float | None,
+    args: Mapping[str, Any] | None,
+    free: dict[str, Any],
+) -> dict[str, Any]:
+    named = {"epoch": epoch, "step": step, "image_idx": image_idx, "image_size": image_size}
+    given = {key: value for key, value in named.items() if value is not None}
+    if args is not None:
+        given.update(args)
+    given.update(free)
+    return given
+
+
+class ProfilerNode(Node):
+    """One kind of span: decorator, context manager, iterator, and start/stop in one.
+
+    Nodes are shared by the whole program and may be used by many threads and
+    tasks at once, also inside themselves.
+
+    Example::
+
+        @ai.compute.forward
+        def forward(model, x):
+            return model(x)
+
+        with ai.comm.all_reduce:
+            loss.backward()
+
+        for batch in ai.dataloader.fetch.iter(loader):
+            ai.update(step=step)
+    """
+
+    def __init__(self, cat: str, name: str, enabled: bool = True) -> None:
+        super().__init__()
+        self._named: dict[str, ProfilerNode] = {}
+        self._grow()
+
+    def _grow(self) -> None:
+        """Make the children that this kind of node has from the start."""
+
+    def _child(self, name: str, kind: type[N] | None = None) -> Any:
+        """Return the child of that name, made if need be with what this node has by now."""
+        child = self._named.get(name)
+        if child is None:
+            child = self._named[name] = self._alike(name, kind or ProfilerNode)
+            self._add_child(child)
+        return child
+
+    def _branch(self, category: str, kind: type[N]) -> N:
+        branch = kind(category, category)
+        self._named[category] = branch
+        self._add_child(branch)
+        return branch
+
+    def _alike(self, name: str, kind: type[ProfilerNode], enabled: bool | None = None) -> Any:
+        node = kind(self.cat, name, self.enabled if enabled is None else enabled)
+        node._merge_args(self._copy_args())
+        return node
+
+    @overload
+    def __call__(self, fn: F, /) -> F: ...
+
+    @overload
+    def __call__(
+        self,
+        fn: None = None,
+        /,
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        enable: bool | None = None,
+        **free: Any,
+    ) -> ProfilerNode: ...
+
+    def __call__(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        enable: bool | None = None,
+        **free: Any,
+    ) -> Any:
+        """Decorate a function, or make an instance with arguments of its own.
+
+        Parentheses make a new node that starts from this one's arguments and
+        state and does not follow later calls of `update`, `enable` or `disable`.
+
+        Args:
+            fn: what to decorate; without it an instance is returned, which is a
+                decorator and a context manager.
+            epoch: epoch number of the events.
+            step: step number of the events.
+            image_idx: index of the item.
+            image_size: size of the item in bytes.
+            args: more arguments of the events, by name.
+            enable: record these events whatever the tree says (True), or never
+                (False); None takes the node's state of now.
+            **free: more arguments of the events.
+
+        Returns:
+            The decorated function, or the instance.
+
+        Example::
+
+            with ai.compute.forward(args={"micro_batch": 3}):
+                loss = model(x)
+        """
+        given = _arguments(epoch, step, image_idx, image_size, args, free)
+        node = self
+        if fn is None or given or enable is not None:
+            node = self._alike(self.name, ProfilerNode, enable)
+            node._merge_args(given)
+        return node if fn is None else wrap(node, fn)
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Self: ...
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(self, exc_type: object, exc: object, traceback: object) -> None:
+        type(self).__exit__(self, exc_type, exc, traceback)
+
+    def iter(
+        self,
+        iterable: Iterable[T],
+        *,
+        include_iter: bool = True,
+        include_block: bool = True,
+        iter_name: str | None = None,
+        block_name: str | None = None,
+    ) -> TracedIterator[T]:
+        """Iterate with two events an item: the wait for it, and what is done with it.
+
+        Args:
+            iterable: what to iterate; its ``len()`` and attributes stay in reach.
+            include_iter: record the wait, as ``<name>.iter``.
+            include_block: record the body of the loop, as ``<name>.block``.
+            iter_name: another name for the wait.
+            block_name: another name for the body.
+
+        Returns:
+            An iterator over the same items; both events carry the item's number,
+            from 1, as ``count``. A new ``for`` over it starts over where the
+            iterable can.
+
+        Raises:
+            TypeError: `iterable` is not one.
+
+        Example::
+
+            for step, batch in enumerate(ai.dataloader.fetch.iter(loader)):
+                train_step(batch)
+        """
+        wait, block = self._loop_names(iter_name, block_name)
+        return TracedIterator(
+            self, iterable, wait if include_iter else None, block if include_block else None
+        )
+
+    async def aiter(
+        self,
+        iterable: AsyncIterable[T],
+        *,
+        include_iter: bool = True,
+        include_block: bool = True,
+        iter_name: str | None = None,
+        block_name: str | None = None,
+    ) -> AsyncIterator[T]:
+        """Iterate asynchronously; otherwise as `iter`.
+
+        Args:
+            iterable: an async iterable.
+            include_iter: record the wait, as ``<name>.iter``.
+            include_block: record the body of the loop, as ``<name>.block``.
+            iter_name: another name for the wait.
+            block_name: another name for the body.
+
+        Yields:
+            The items of `iterable`.
+
+        Example::
+
+            async for batch in ai.dataloader.fetch.aiter(stream):
+                await train_step(batch)
+        """
+        names = self._loop_names(iter_name, block_name)
+        wait: ProfilerNode = self._child(names[0])
+        block: ProfilerNode = self._child(names[1])
+        source = iterable.__aiter__()
+        count = 0
+        while True:
+            span = wait._begin() if include_iter else None
+            try:
+                item = await source.__anext__()
+            except StopAsyncIteration:
+                if span is not None:
+                    span.cancel()
+                return
+            except BaseException as error:
+                if span is not None:
+                    span.end(type(error), count + 1)
+                raise
+            count += 1
+            if span is not None:
+                span.end(None, count)
+            body = block._begin() if include_block else None
+            try:
+                yield item
+            finally:
+                if body is not None:
+                    body.end(None, count)
+
+    def _loop_names(self, iter_name: str | None, block_name: str | None) -> tuple[str, str]:
+        wait = self.name if self.name.endswith(".iter") else f"{self.name}.iter"
+        block = self.name if self.name.endswith(".block") else f"{self.name}.block"
+        return iter_name or wait, block_name or block
+
+    def start(self, metadata: bool = False) -> None:
+        """Begin a span that `stop` ends, for hooks where nothing else fits.
+
+        Args:
+            metadata: write a ``CM`` line ``<name>.start`` at once instead of a span.
+
+        Example::
+
+            def before_run(self, context):
+                ai.compute.start()
+        """
+        if not metadata:
+            self._start()
+        elif self.enabled:
+            _native.metadata(f"{self.name}.start", str(_native.time_us()))
+
+    def stop(self, metadata: bool = False) -> None:
+        """End the latest span of this node that `start` began in this thread.
+
+        A stop without a start is counted in the trace's last line, logged once,
+        and otherwise ignored.
+
+        Args:
+            metadata: write a ``CM`` line ``<name>.end`` at once instead.
+        """
+        if metadata:
+            if self.enabled:
+                _native.metadata(f"{self.name}.end", str(_native.time_us()))
+        elif not self._stop() and self.enabled and _native.is_on():
+            _native.count_unmatched_stop()
+            if not self.__dict__.get("_told"):
+                self._told = True
+                _log.warning("%s.stop() without start(): ignored, and counted", self.name)
+
+    @property
+    def init(self) -> ProfilerNode:
+        """The node of this one's initialisation, named ``<name>.init``.
+
+        Example::
+
+            class Dataset:
+                @ai.data.item.init
+                def __init__(self): ...
+        """
+        node: ProfilerNode = self._child(f"{self.name}.init")
+        return node
+
+    def derive(self, name: str) -> ProfilerNode:
+        """Return the child named ``<this name>.<name>``, with this node's arguments and state.
+
+        Args:
+            name: what is added to the name.
+
+        Returns:
+            The same node for the same name; it follows `update`, `enable` and
+            `disable` of this one.
+
+        Example::
+
+            @ai.data.preprocess.derive(name="collate")
+            def collate(batch): ...
+        """
+        node: ProfilerNode = self._child(f"{self.name}.{name}")
+        return node
+
+    def update(
+        self,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        **free: Any,
+    ) -> Self:
+        """Set arguments for the events of this node and of all below it.
+
+        An open span takes the values that hold when it ends. The last write
+        wins, whether it was made here, above or below.
+
+        Args:
+            epoch: epoch number.
+            step: step number.
+            image_idx: index of the item.
+            image_size: size of the item in bytes.
+            args: more arguments, by name.
+            **free: more arguments.
+
+        Returns:
+            This node.
+
+        Example::
+
+            ai.update(epoch=epoch, step=step, loss=0.25)
+        """
+        self._merge_args(_arguments(epoch, step, image_idx, image_size, args, free))
+        return self
+
+    def enable(self) -> None:
+        """Record the events of this node and of all below it."""
+        self._switch(True)
+
+    def disable(self) -> None:
+        """Stop recording the events of this node and of all below it."""
+        self._switch(False)
+
+    def reset(self) -> None:
+        """Drop the arguments of this node and of all below it."""
+        self._clear_args()
+
+    def flow_out(self, key: int | str, name: str = "flow") -> None:
+        """Start an arrow in the span that is open now.
+
+        Args:
+            key: what the two ends have in common; the same in every process.
+            name: name of the arrow; the same at both ends.
+
+        Example::
+
+            with ai.dataloader.fetch:
+                ai.dataloader.fetch.flow_out("batch-7")
+            with ai.compute.forward:
+                ai.compute.forward.flow_in("batch-7")
+        """
+        if self.enabled:
+            _native.flow(name, False, _flow_id(key))
+
+    def flow_in(self, key: int | str, name: str = "flow") -> None:
+        """End an arrow in the span that is open now; see `flow_out`."""
+        if self.enabled:
+            _native.flow(name, True, _flow_id(key))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.cat}:{self.name}{'' if self.enabled else ' disabled'}>"
+
+
+def _flow_id(key: int | str) -> int:
+    """A number of at most 53 bits: what every reader of JSON holds exactly."""
+    if isinstance(key, int) and 0 < key < 1 << 53:
+        return key
+    value = 0xCBF29CE484222325
+    for byte in repr(key).encode("utf-8", "surrogatepass"):
+        value = ((value ^ byte) * 0x100000001B3) & (1 << 64) - 1
+    return (value >> 11) or 1

@@ -1,0 +1,187 @@
+"""What the native core is told at the start of a run, and what children are told of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai import _native
+from dftrace_ai._version import __version__
+from dftrace_ai.errors import LogDirectoryError
+from dftrace_ai.ranks import RankInfo, find_rank
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dftrace_ai.config import Config
+
+__all__ = ["check_directory", "run_settings", "settings_of_child"]
+
+# Twenty days: whoever starts within them takes the same base, and the times stay below 4e12
+# microseconds, where three decimals are exact in every reader that goes through a double.
+TIME_BASE_SECONDS = 20 * 24 * 3600
+
+
+def check_directory(config: Config) -> None:
+    """Make sure that trace files can be written where they shall go.
+
+    Args:
+        config: the settings of the run.
+
+    Raises:
+        LogDirectoryError: the directory cannot be made, is no directory, cannot
+            be written, or has no room.
+    """
+    directory = _absolute(config.log_file).parent
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".dftrace-") as probe:
+            os.posix_fallocate(probe.fileno(), 0, 64 * 1024)
+    except OSError as error:
+        raise LogDirectoryError(
+            error.errno,
+            f"the trace cannot be written: {error.strerror}; choose another place with log_file or "
+            "DFTRACE_LOG_FILE",
+            str(directory),
+        ) from error
+
+
+def _absolute(path: Path) -> Path:
+    # Absolute, since the training may change its directory; not resolved, since links are meant.
+    return path if path.is_absolute() else path.cwd() / path
+
+
+def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Work the configuration out into what the native core needs.
+
+    Args:
+        config: the settings of the run.
+        inherited: the settings of the parent's run, whose identity and time base
+            are kept.
+
+    Returns:
+        Plain values for `dftrace_ai._native.start`, and under ``inheritable`` the
+        text that children find in their environment.
+    """
+    found = find_rank()
+    rank = RankInfo(
+        found.rank if config.rank is None else config.rank,
+        found.world_size if config.world_size is None else config.world_size,
+        found.local_rank,
+        found.launcher,
+    )
+    now = int(time.time())
+    settings: dict[str, Any] = {
+        "prefix": str(_absolute(config.log_file)),
+        "run": inherited["run"] if inherited else _run_id(),
+        "time_base_us": inherited["time_base_us"]
+        if inherited
+        else (now - now % TIME_BASE_SECONDS) * 1_000_000,
+        "compression": config.compression,
+        "compression_level": config.compression_level or 0,
+        "epoch_us": config.timestamps == "epoch_us",
+        "ids": config.ids,
+        "user_args": config.args,
+        "io": config.io,
+        "block_bytes": config.write_buffer_bytes,
+        "flush_interval_ms": config.flush_interval_ms,
+        "spool_dir": "" if config.spool_dir is None else str(_absolute(config.spool_dir)),
+        "spool_bytes": config.spool_bytes,
+        "wait_on_overflow": config.overflow == "wait",
+        "max_arg_bytes": config.max_arg_bytes,
+        "rank": rank._asdict(),
+        "data_dir": config.data_dir,
+        "host_facts": _host_facts(),
+    }
+    settings["inheritable"] = json.dumps(settings)
+    return _of_this_process(settings, shown_pid=config.process_id or 0)
+
+
+def _run_id() -> str:
+    """The same for all ranks of a job where the launcher has a name for it, else random."""
+    for variable in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE"):
+        name = os.environ.get(variable)
+        if name and name != "none":
+            import hashlib
+
+            restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+            return hashlib.sha256(f"{variable}={name}/{restart}".encode()).hexdigest()[:32]
+    return secrets.token_hex(16)
+
+
+def settings_of_child(text: str) -> dict[str, Any] | None:
+    """Read what the parent left in the environment.
+
+    Args:
+        text: the value of ``DFTRACE_RUN``.
+
+    Returns:
+        The settings for this process, or None if `text` is of another version.
+    """
+    try:
+        settings = json.loads(text)
+        rank = find_rank()
+        if rank.rank is not None:
+            settings["rank"] = rank._asdict()
+        settings["inheritable"] = text
+        return _of_this_process(settings, shown_pid=0)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]:
+    host = _native.host_name()
+    rank = settings["rank"]
+    title = "python" if rank["rank"] is None else f"rank {rank['rank']}"
+    facts: dict[str, Any] = {"version": __version__}
+    facts.update((key, value) for key, value in rank.items() if value is not None)
+    facts["python"] = ".".join(map(str, sys.version_info[:3]))
+    facts["command"] = _text(" ".join(sys.orig_argv))[:4000]
+    if settings["data_dir"] is not None:
+        facts["data_dir"] = _text(settings["data_dir"])
+    facts.update(settings["host_facts"])
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        facts["torch"] = str(getattr(torch, "__version__", "unknown"))
+    return {
+        **settings,
+        "host": host,
+        "shown_pid": shown_pid,
+        "process_name_json": _json(f"{title} · {host}"),
+        "header_json": "".join(f",{_json(key)}:{_json(value)}" for key, value in facts.items()),
+        "cwd_json": _json(_text(os.getcwd())),
+        "command_json": _json(facts["command"]),
+    }
+
+
+def _text(value: str) -> str:
+    """Replace what is not Unicode text (the file system may hold any bytes)."""
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _json(value: object) -> str:
+    # A final backslash swallows the rest of the file in Perfetto when written as `\\`.
+    text = json.dumps(value, ensure_ascii=False)
+    return text[:-3] + '\\u005c"' if text.endswith('\\\\"') else text
+
+
+def _host_facts() -> dict[str, Any]:
+    import platform
+
+    import psutil
+
+    facts: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+    cores = psutil.cpu_count(logical=False)
+    if cores:
+        facts["cores"] = cores
+    return facts

@@ -1,0 +1,296 @@
+"""The life of a run in this process: initialize, finalize, children, and the end of the program."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai import _native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.config import Config
+    from dftrace_ai.counters import SystemCounters
+
+__all__ = ["Run", "current_run", "finalize", "initialize", "tracing"]
+
+_log = logging.getLogger("dftrace_ai")
+
+RUN_VARIABLE = "DFTRACE_RUN"
+
+
+class Run:
+    """A run of this process: from `initialize` to `finalize`.
+
+    Example::
+
+        run = dftrace_ai.initialize(log_file="out/trace")
+        train()
+        dftrace_ai.finalize()
+        print(run.path)
+    """
+
+    def __init__(self, settings: dict[str, Any] | None, *, inherited: bool = False) -> None:
+        self._settings = settings
+        self._inherited = inherited
+        self._outcome: dict[str, Any] | None = None
+        self._pid = os.getpid()
+
+    @property
+    def enabled(self) -> bool:
+        """False when the configuration turned the run off."""
+        return self._settings is not None
+
+    @property
+    def path(self) -> str | None:
+        """Trace file of this process; None when nothing has been written (yet)."""
+        state = self._outcome if self._outcome is not None else _native.stats()
+        return state.get("trace_path") or None
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of the run: what was written, dropped, waited for, sanitised.
+
+        Returns:
+            While it runs: ``trace_path``, ``spool_path``, ``spool_bytes``,
+            ``written_bytes``, ``written_spans``, ``dropped``, ``waits``,
+            ``unmatched_stops``, ``args_sanitised``. After its end:
+            ``trace_path``, ``events``, ``dropped``, ``lost_lines``, ``error``.
+        """
+        return dict(self._outcome if self._outcome is not None else _native.stats())
+
+    def flush(self) -> None:
+        """Write everything recorded so far to the trace file.
+
+        Raises:
+            OSError: the file cannot be written; what was recorded is kept for
+                the next try.
+        """
+        _native.flush()
+
+
+_run: Run | None = None
+_counters: SystemCounters | None = None
+_hooked = False
+
+
+def current_run() -> Run | None:
+    """Return the run that is on, or None."""
+    return _run
+
+
+def initialize(config: Config | None = None, **overrides: Any) -> Run:
+    """Turn recording on for this process and its children.
+
+    A second call while a run is on returns that run. Nothing is written before
+    the first event.
+
+    Args:
+        config: all settings; None gathers them from the environment and the file
+            that ``DFTRACE_CONFIG`` names.
+        **overrides: settings by name, which win (see `Config`).
+
+    Returns:
+        The run.
+
+    Raises:
+        ConfigError: a setting is unknown or its value is not accepted.
+        LogDirectoryError: the directory of the trace cannot be made or written.
+
+    Example::
+
+        dftrace_ai.initialize(log_file="out/trace", compression="zstd")
+    """
+    global _run
+    inherited = _run if _run is not None and _run._inherited else None
+    if _run is not None and (inherited is None or (config is None and not overrides)):
+        return _run
+    from dftrace_ai.config import Config, load_config
+
+    if config is None:
+        config = load_config(**overrides)
+    elif overrides:
+        config = Config(**{**config.model_dump(exclude_unset=True), **overrides})
+    _log.setLevel(config.log_level)
+    if not config.enabled:
+        _run = Run(None)
+        return _run
+    from dftrace_ai.run_settings import check_directory, run_settings
+
+    check_directory(config)
+    settings = run_settings(config, inherited._settings if inherited is not None else None)
+    if inherited is not None:
+        _end(inherited, "finalize")
+    _run = _begin(settings)
+    if config.system_counters_s is not None:
+        _start_counters(config.system_counters_s)
+    return _run
+
+
+def _begin(settings: dict[str, Any], *, inherited: bool = False) -> Run:
+    from dftrace_ai.tree import ai
+
+    _native.start(settings)
+    if not settings["io"]:
+        for category in (ai.data, ai.checkpoint, ai.other):
+            category.io.disable()
+    os.environ[RUN_VARIABLE] = settings["inheritable"]
+    _hook_into_process()
+    return Run(settings, inherited=inherited)
+
+
+def join_run_of_parent() -> None:
+    """Go on with the run of the process that started this one, if the environment names it."""
+    global _run
+    text = os.environ.get(RUN_VARIABLE)
+    if not text:
+        return
+    from dftrace_ai.run_settings import settings_of_child
+
+    settings = settings_of_child(text)
+    if settings is None:
+        _log.warning("%s is not understood: this process records nothing", RUN_VARIABLE)
+        return
+    _run = _begin(settings, inherited=True)
+
+
+def finalize() -> None:
+    """Turn recording off and complete the trace of this process.
+
+    The traces of its children that have died are completed, too. A call without
+    a run does nothing.
+
+    Example::
+
+        dftrace_ai.initialize()
+        try:
+            train()
+        finally:
+            dftrace_ai.finalize()
+    """
+    _finalize("finalize")
+
+
+def _finalize(ended: str) -> None:
+    global _run
+    run, _run = _run, None
+    if run is not None:
+        _end(run, ended)
+
+
+def _end(run: Run, ended: str) -> None:
+    global _counters
+    counters, _counters = _counters, None
+    if counters is not None:
+        counters.stop()
+    if run._settings is None:
+        return
+    # Only the process that set it for its children takes it away.
+    if os.environ.get(RUN_VARIABLE) == run._settings["inheritable"]:
+        del os.environ[RUN_VARIABLE]
+    outcome = run._outcome = _native.finish(ended)
+    if outcome["error"]:
+        _log.error(
+            "the trace %s is not complete: %s; %d events are kept in %s and are added by the next "
+            "dftrace command that reads the directory",
+            outcome["trace_path"] or run._settings["prefix"],
+            outcome["error"],
+            outcome["lost_lines"],
+            outcome["spool_path"],
+        )
+    if outcome["dropped"]:
+        _log.warning(
+            "%d events were dropped: the spool of %d bytes was full; raise spool_bytes, or set "
+            "overflow='wait'",
+            outcome["dropped"],
+            run._settings["spool_bytes"],
+        )
+    from dftrace_ai.recovery import adopt_dead
+
+    recovery = adopt_dead(os.path.dirname(run._settings["prefix"]) or ".", run._settings["run"])
+    for failure in recovery.failed:
+        _log.error("the trace of a child cannot be completed: %s", failure)
+
+
+@contextlib.contextmanager
+def tracing(config: Config | None = None, **overrides: Any) -> Iterator[Run]:
+    """Record for the length of a ``with`` block.
+
+    Args:
+        config: as for `initialize`.
+        **overrides: as for `initialize`.
+
+    Yields:
+        The run.
+
+    Raises:
+        ConfigError: as `initialize`.
+        LogDirectoryError: as `initialize`.
+
+    Example::
+
+        with dftrace_ai.tracing(log_file="out/trace") as run:
+            train()
+        print(run.path)
+    """
+    run = initialize(config, **overrides)
+    try:
+        yield run
+    finally:
+        finalize()
+
+
+def _start_counters(interval_s: float) -> None:
+    global _counters
+    from dftrace_ai.counters import SystemCounters
+
+    _counters = SystemCounters(interval_s)
+    _counters.start()
+
+
+def _hook_into_process() -> None:
+    """See to the end of this process and of its forked children, once."""
+    global _hooked
+    if _hooked:
+        return
+    _hooked = True
+    atexit.register(_finalize, "exit")
+    os.register_at_fork(after_in_child=_after_fork)
+    _hook_into_multiprocessing()
+
+
+def _after_fork() -> None:
+    global _counters
+    # The thread that samples is the parent's.
+    _counters = None
+    if _run is not None:
+        _run._pid = os.getpid()
+        _run._outcome = None
+    _hook_into_multiprocessing()
+
+
+class _ForkWitness:
+    """What multiprocessing calls back in each of its children."""
+
+
+_witness = _ForkWitness()
+
+
+def _hook_into_multiprocessing() -> None:
+    # A child of multiprocessing leaves by os._exit: of the ways to say a last word only its own
+    # finalizers are run, and those are cleared after the fork, before the after-fork callbacks.
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.register_after_fork(_witness, _finalize_with_worker)
+        if util.sys.modules["multiprocessing.process"].parent_process() is not None:
+            _finalize_with_worker(_witness)
+
+
+def _finalize_with_worker(_: _ForkWitness) -> None:
+    util = sys.modules["multiprocessing.util"]
+    util.Finalize(None, _finalize, args=("exit",), exitpriority=-1000)
+

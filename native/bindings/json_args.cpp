@@ -1,0 +1,272 @@
+// Values keep their JSON types where JSON and Perfetto have them.
+#include "json_args.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "dftrace/settings.hpp"
+
+namespace dftrace::py {
+
+std::size_t max_arg_bytes = 1 << 20;
+
+namespace {
+
+constexpr int max_depth = 16;
+// Members that the line itself has: a user's key of that name gets a `_` behind it.
+constexpr std::array<std::string_view, 6> reserved{"hhash", "p_idx", "level", "count", "error", "unfinished"};
+
+class Serialiser {
+  public:
+    explicit Serialiser(std::string& out) : out_(out), start_(out.size()) {}
+    std::uint64_t sanitised = 0;
+
+    void value(PyObject* object, int depth) {
+        if (object == Py_True) return put("true");
+        if (object == Py_False) return put("false");
+        if (PyUnicode_Check(object)) return text(object);
+        if (PyLong_Check(object)) return integer(object);
+        if (PyFloat_Check(object)) return real(PyFloat_AS_DOUBLE(object));
+        if (object == Py_None) {
+            // In a list Perfetto drops a null and moves the rest up; as a member it only drops it.
+            if (in_list_) return unlike("\"None\"");
+            return put("null");
+        }
+        // What others hand over is walked only so deep (it may hold itself) and only so far.
+        if (depth >= max_depth || out_.size() - start_ > max_arg_bytes) return unlike("\"...\"");
+        if (PyDict_Check(object)) return dict(object, depth);
+        if (PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
+            return list(object, depth);
+        if (is_tensor(object)) return tensor(object);
+        if (PyIndex_Check(object)) {
+            Ref number(PyNumber_Index(object));
+            if (number) return integer(number.get());
+            PyErr_Clear();
+        }
+        const PyNumberMethods* numbers = Py_TYPE(object)->tp_as_number;
+        if (numbers && numbers->nb_float) {
+            Ref number(PyNumber_Float(object));
+            if (number) return real(PyFloat_AS_DOUBLE(number.get()));
+            PyErr_Clear();
+        }
+        foreign(object);
+    }
+
+    // Each item as `,"key":value`, or without the first comma.
+    void members(PyObject* dict, int depth, bool leading_comma, bool top) {
+        Ref items(PyDict_Items(dict));  // a copy: a value's __str__ may change the dict
+        if (!items) return PyErr_Clear();
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+            PyObject* item = PyList_GET_ITEM(items.get(), i);
+            if (leading_comma || i) out_.push_back(',');
+            key(PyTuple_GET_ITEM(item, 0), top);
+            out_.push_back(':');
+            value(PyTuple_GET_ITEM(item, 1), depth);
+        }
+    }
+
+    // The quick way for what nearly every event has: string keys, plain numbers and strings. False
+    // if something else came up; then no code of the user has run yet.
+    bool plain_members(PyObject* dict) {
+        PyObject *name = nullptr, *object = nullptr;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(dict, &at, &name, &object)) {
+            const bool plain =
+                PyUnicode_CheckExact(name) && (PyLong_CheckExact(object) || PyUnicode_CheckExact(object) ||
+                                               PyFloat_CheckExact(object) || PyBool_Check(object));
+            if (!plain) return false;
+            out_.push_back(',');
+            key(name, true);
+            out_.push_back(':');
+            value(object, 0);
+        }
+        return true;
+    }
+
+  private:
+    void put(std::string_view text) { out_.append(text); }
+    void unlike(std::string_view text) {
+        ++sanitised;
+        out_.append(text);
+    }
+
+    void bounded(std::string_view text) {
+        if (text.size() > max_arg_bytes) {
+            ++sanitised;
+            std::size_t end = max_arg_bytes;
+            while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+            text = text.substr(0, end);
+        }
+        append_json_string(out_, text);
+    }
+
+    void text(PyObject* object) {
+        Py_ssize_t bytes = 0;
+        if (const char* utf8 = PyUnicode_AsUTF8AndSize(object, &bytes))
+            return bounded({utf8, static_cast<std::size_t>(bytes)});
+        // Lone surrogates: not UTF-8, and as escapes they make Perfetto refuse the file.
+        PyErr_Clear();
+        ++sanitised;
+        Ref encoded(PyUnicode_AsEncodedString(object, "utf-8", "surrogatepass"));
+        if (!encoded) {
+            PyErr_Clear();
+            return put("\"\"");
+        }
+        bounded(join_surrogates(
+            {PyBytes_AS_STRING(encoded.get()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.get()))}));
+    }
+
+    // An encoded surrogate is three bytes, of which the checker would make three marks: one will do.
+    static std::string join_surrogates(std::string_view encoded) {
+        std::string out;
+        for (std::size_t i = 0; i < encoded.size(); ++i) {
+            const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(encoded[k]); };
+            if (byte(i) == 0xED && i + 2 < encoded.size() && byte(i + 1) >= 0xA0) {
+                out.append("\xEF\xBF\xBD");
+                i += 2;
+            } else {
+                out.push_back(encoded[i]);
+            }
+        }
+        return out;
+    }
+
+    void integer(PyObject* object) {
+        int overflow = 0;
+        const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+        if (overflow == 0 && !PyErr_Occurred()) {
+            char digits[24];
+            const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+            return put({digits, static_cast<std::size_t>(end - digits)});
+        }
+        PyErr_Clear();
+        // Beyond 63 bits Perfetto reads -1. Hexadecimal has no limit on the digits and no cost.
+        ++sanitised;
+        Ref digits(PyNumber_ToBase(object, 16));
+        if (!digits) {
+            PyErr_Clear();
+            return put("\"int\"");
+        }
+        Ref decimal(PyObject_Str(object));
+        if (!decimal) PyErr_Clear();
+        text(decimal ? decimal.get() : digits.get());
+    }
+
+    void real(double number) {
+        // NaN and infinities are not JSON, and Perfetto loses every argument behind one.
+        if (std::isnan(number)) return unlike("\"NaN\"");
+        if (std::isinf(number)) return unlike(number > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+        char* digits = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, nullptr);
+        if (!digits) {
+            PyErr_Clear();
+            return unlike("\"float\"");
+        }
+        put(digits);
+        PyMem_Free(digits);
+    }
+
+    void dict(PyObject* object, int depth) {
+        const bool outer = std::exchange(in_list_, false);
+        out_.push_back('{');
+        members(object, depth + 1, false, false);
+        out_.push_back('}');
+        in_list_ = outer;
+    }
+
+    void list(PyObject* object, int depth) {
+        Ref items(PySequence_List(object));
+        if (!items) {
+            PyErr_Clear();
+            return foreign(object);
+        }
+        const bool outer = std::exchange(in_list_, true);
+        out_.push_back('[');
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+            if (i) out_.push_back(',');
+            value(PyList_GET_ITEM(items.get(), i), depth + 1);
+        }
+        out_.push_back(']');
+        in_list_ = outer;
+    }
+
+    void key(PyObject* object, bool top) {
+        if (!PyUnicode_Check(object)) return foreign(object);
+        if (top) {
+            Py_ssize_t bytes = 0;
+            const char* utf8 = PyUnicode_AsUTF8AndSize(object, &bytes);
+            if (!utf8)
+                PyErr_Clear();
+            else if (std::find(reserved.begin(), reserved.end(),
+                               std::string_view(utf8, static_cast<std::size_t>(bytes))) != reserved.end()) {
+                ++sanitised;
+                return append_json_string(out_, std::string(utf8) + "_");
+            }
+        }
+        text(object);
+    }
+
+    static bool is_tensor(PyObject* object) {
+        return std::strcmp(Py_TYPE(object)->tp_name, "Tensor") == 0 ||
+               std::strcmp(Py_TYPE(object)->tp_name, "Parameter") == 0;
+    }
+
+    // A tensor is described, never read: reading one on a GPU would wait for the GPU.
+    void tensor(PyObject* object) {
+        std::string description = Py_TYPE(object)->tp_name;
+        const char* separator = "(";
+        for (const char* attribute : {"shape", "dtype", "device"}) {
+            Ref value(PyObject_GetAttrString(object, attribute));
+            if (value && std::strcmp(attribute, "shape") == 0) value = Ref(PySequence_Tuple(value.get()));
+            Ref shown(value ? PyObject_Str(value.get()) : nullptr);
+            const char* utf8 = shown ? PyUnicode_AsUTF8(shown.get()) : nullptr;
+            if (!utf8) {
+                PyErr_Clear();
+                continue;
+            }
+            description += separator + std::string(attribute) + "=" + utf8;
+            separator = ", ";
+        }
+        append_json_string(out_, description + ")");
+    }
+
+    void foreign(PyObject* object) {
+        ++sanitised;
+        Ref shown(PyObject_Str(object));
+        if (shown) return text(shown.get());
+        PyErr_Clear();
+        append_json_string(out_, "<" + std::string(Py_TYPE(object)->tp_name) + ">");
+    }
+
+    std::string& out_;
+    const std::size_t start_;
+    bool in_list_ = false;
+};
+
+}  // namespace
+
+std::uint64_t append_members(std::string& out, PyObject* dict) {
+    const std::size_t before = out.size();
+    Serialiser quick(out);
+    if (quick.plain_members(dict)) return quick.sanitised;
+    out.resize(before);
+    // A user's __str__ may raise, record, or be called while an exception is on its way.
+    ErrorAside aside;
+    Serialiser careful(out);
+    careful.members(dict, 0, true, true);
+    PyErr_Clear();
+    return careful.sanitised;
+}
+
+std::uint64_t append_value(std::string& out, PyObject* value) {
+    ErrorAside aside;
+    Serialiser serialiser(out);
+    serialiser.value(value, 0);
+    PyErr_Clear();
+    return serialiser.sanitised;
+}
+
+}  // namespace dftrace::py

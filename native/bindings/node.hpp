@@ -1,0 +1,35 @@
+// The native half of a profiler node: what a span needs to know of it.
+#pragma once
+
+#include <cstdint>
+
+#include "dftrace/runtime.hpp"
+#include "python.hpp"
+
+namespace dftrace::py {
+
+struct Node {
+    PyObject_HEAD std::uint32_t name;  // number in the table of names
+    bool enabled;                      // worked out when it is switched, not when a span runs
+    std::uint32_t args_id;             // snapshot of `args` in the current session, 0 for none
+    std::uint64_t args_generation;     // session that knows the name and the snapshot; 0: not up to date
+    PyObject* args;                    // dict of the user's arguments, or null
+    PyObject* children;                // list of Node, or null
+    PyObject* category;
+    PyObject* label;
+    PyObject* weak_references;
+};
+
+extern PyTypeObject node_type;
+int add_node_type(PyObject* module);
+
+// Makes name and arguments known to the session of `thread`.
+void prepare_slow(Node* node, Thread* thread) noexcept;
+inline void prepare(Node* node, Thread* thread) noexcept {
+    if (node->args_generation != thread->generation) [[unlikely]]
+        prepare_slow(node, thread);
+}
+// Drops the serialised form; the next span makes a new one.
+void forget_snapshot(Node* node) noexcept;
+
+}  // namespace dftrace::py

@@ -1,0 +1,52 @@
+// Python.h, and the small things that every file of the bindings needs.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <utility>
+
+namespace dftrace::py {
+
+// Owns one reference.
+class Ref {
+  public:
+    Ref() = default;
+    explicit Ref(PyObject* owned) noexcept : object_(owned) {}
+    Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+    Ref& operator=(Ref&& other) noexcept {
+        Py_XDECREF(std::exchange(object_, std::exchange(other.object_, nullptr)));
+        return *this;
+    }
+    ~Ref() { Py_XDECREF(object_); }
+    Ref(const Ref&) = delete;
+    Ref& operator=(const Ref&) = delete;
+
+    PyObject* get() const noexcept { return object_; }
+    PyObject* release() noexcept { return std::exchange(object_, nullptr); }
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+
+  private:
+    PyObject* object_ = nullptr;
+};
+
+template <class T>
+T* as(PyObject* object) noexcept {
+    return reinterpret_cast<T*>(object);
+}
+
+// Puts away the exception that is being raised while code runs that may raise its own.
+class ErrorAside {
+  public:
+    ErrorAside() noexcept { PyErr_Fetch(&type_, &value_, &traceback_); }
+    ~ErrorAside() { PyErr_Restore(type_, value_, traceback_); }
+    ErrorAside(const ErrorAside&) = delete;
+    ErrorAside& operator=(const ErrorAside&) = delete;
+
+  private:
+    PyObject* type_;
+    PyObject* value_;
+    PyObject* traceback_;
+};
+
+}  // namespace dftrace::py

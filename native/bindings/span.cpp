@@ -1,0 +1,230 @@
+// The rare ways of a span: errors, tasks, spans that end out of order or on another thread.
+#include "span.hpp"
+
+#include <string>
+
+#include "dftrace/names.hpp"
+
+namespace dftrace::py {
+
+constinit thread_local ContextCache context_cache{};
+
+struct TaskSpan {
+    PyObject_HEAD std::uint64_t generation;
+    std::uint64_t id;
+    std::uint16_t level;
+    std::uint32_t lane;
+    int slot;
+    bool open;
+    bool owns_lane;
+    const void* context;  // identity only
+    TaskSpan* outer;      // owned
+};
+
+namespace {
+
+// Holds the innermost open TaskSpan of a context; copied by asyncio into each new task.
+PyObject* current_task_span = nullptr;
+
+void task_span_dealloc(PyObject* self) {
+    // A chain of closed spans may be long: unlink it without recursion.
+    TaskSpan* span = as<TaskSpan>(self);
+    TaskSpan* outer = std::exchange(span->outer, nullptr);
+    PyObject_Free(self);
+    while (outer && Py_REFCNT(reinterpret_cast<PyObject*>(outer)) == 1) {
+        TaskSpan* next = std::exchange(outer->outer, nullptr);
+        Py_DECREF(reinterpret_cast<PyObject*>(outer));
+        outer = next;
+    }
+    Py_XDECREF(reinterpret_cast<PyObject*>(outer));
+}
+
+PyTypeObject task_span_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+TaskSpan* innermost_task_span(std::uint64_t generation) noexcept {
+    PyObject* value = nullptr;
+    if (PyContextVar_Get(current_task_span, Py_None, &value) < 0) {
+        PyErr_Clear();
+        return nullptr;
+    }
+    Ref keep(value);
+    if (!Py_IS_TYPE(value, &task_span_type)) return nullptr;
+    // Borrowed: the context holds it for as long as the caller looks.
+    TaskSpan* span = as<TaskSpan>(value);
+    while (span && !span->open) span = span->outer;
+    return span && span->generation == generation ? span : nullptr;
+}
+
+void set_innermost(PyObject* value) noexcept {
+    Ref token(PyContextVar_Set(current_task_span, value));
+    if (!token) PyErr_Clear();
+}
+
+}  // namespace
+
+bool in_task(PyObject* context) noexcept {
+    if (!context || context == context_cache.task) return context != nullptr;
+    ErrorAside aside;
+    PyObject* modules = PyImport_GetModuleDict();
+    PyObject* asyncio = PyDict_GetItemString(modules, "asyncio");
+    bool task = false;
+    if (asyncio) {
+        Ref found(PyObject_CallMethod(asyncio, "current_task", nullptr));
+        if (!found) PyErr_Clear();  // no running event loop
+        task = found && found.get() != Py_None;
+    }
+    PyObject*& cached = task ? context_cache.task : context_cache.plain;
+    Py_XDECREF(std::exchange(cached, Py_NewRef(context)));
+    return task;
+}
+
+void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept {
+    ErrorAside aside;
+    TaskSpan* span = PyObject_New(TaskSpan, &task_span_type);
+    if (!span) {
+        PyErr_Clear();
+        state.generation = 0;
+        return;
+    }
+    const void* context = PyThreadState_GET()->context;
+    TaskSpan* outer = innermost_task_span(thread->generation);
+    const OpenSpan* around = outer ? nullptr : thread->top();
+    span->generation = thread->generation;
+    span->id = thread->new_id();
+    span->open = true;
+    span->context = context;
+    span->level = static_cast<std::uint16_t>(outer ? outer->level + 1 : around ? around->level + 1 : 1);
+    // A task inherits the span it was made in as its parent, but not its track: they overlap.
+    span->owns_lane = !outer || outer->context != context;
+    span->lane = span->owns_lane ? thread->take_lane() : outer->lane;
+    span->outer = outer;
+    Py_XINCREF(reinterpret_cast<PyObject*>(outer));
+    state.generation = thread->generation;
+    state.id = span->id;
+    state.parent = outer ? outer->id : around ? around->id : 0;
+    state.level = span->level;
+    state.task = span;
+    set_innermost(reinterpret_cast<PyObject*>(span));
+    state.start = thread->tick();
+    span->slot = thread->take_task_slot(
+        {state.id, state.start, state.parent, name, node->args_id, span->lane, state.level, 1});
+}
+
+namespace {
+
+// Ends the task's span; returns the flags that its record needs.
+std::uint8_t leave_task(TaskSpan* span, Thread* thread) noexcept {
+    span->open = false;
+    thread->give_task_slot(span->slot);
+    std::uint8_t flags = 0;
+    const TaskSpan* owner = span;
+    while (owner && !owner->owns_lane) owner = owner->outer;
+    if (!owner || (owner != span && !owner->open)) flags = RecordFlag::overlaps;
+    PyObject* value = nullptr;
+    if (PyContextVar_Get(current_task_span, Py_None, &value) < 0) PyErr_Clear();
+    Ref keep(value);
+    if (value == reinterpret_cast<PyObject*>(span))
+        set_innermost(span->outer ? reinterpret_cast<PyObject*>(span->outer) : Py_None);
+    else
+        flags = RecordFlag::overlaps;
+    if (span->owns_lane) thread->give_lane(span->lane);
+    return flags;
+}
+
+}  // namespace
+
+void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread, std::uint32_t error,
+                std::uint64_t count, std::uint8_t flags) noexcept {
+    ErrorAside aside;
+    TaskSpan* task = std::exchange(state.task, nullptr);
+    Ref keep(reinterpret_cast<PyObject*>(task));
+    // Begun before a fork or in a run that is over: the process or run that began it tells of it.
+    const bool ours = thread && state.generation == thread->generation;
+    state.generation = 0;
+    if (!ours) return;
+    std::uint32_t lane = 0;
+    if (task) {
+        flags |= leave_task(task, thread);
+        lane = task->lane;
+    } else if (!thread->depth || !thread->pop(state.id)) {
+        flags |= RecordFlag::overlaps;
+        thread->session->remove_open_elsewhere(*thread, state.id);
+    }
+    prepare(node, thread);
+    Record* record = thread->reserve();
+    if (!record) return;
+    *record = Record{};
+    record->start = state.start;
+    record->end = thread->tick();
+    // Begun on another core's clock: a duration is never negative.
+    if (record->end <= record->start) record->end = record->start + tick_source.min_step;
+    record->id = state.id;
+    record->parent = state.parent;
+    record->node = name;
+    record->args = node->args_id;
+    record->error = error;
+    record->lane = lane;
+    record->value = count;
+    record->level = state.level;
+    record->kind = Kind::span;
+    record->flags = flags;
+    thread->commit();
+}
+
+void cancel_span(SpanState& state) noexcept {
+    Thread* thread = recording_thread();
+    TaskSpan* task = std::exchange(state.task, nullptr);
+    Ref keep(reinterpret_cast<PyObject*>(task));
+    if (thread && thread->generation == state.generation) {
+        ErrorAside aside;
+        if (task)
+            leave_task(task, thread);
+        else if (!thread->depth || !thread->pop(state.id))
+            thread->session->remove_open_elsewhere(*thread, state.id);
+    }
+    state.generation = 0;
+}
+
+const void* task_context() noexcept {
+    PyObject* context = PyThreadState_GET()->context;
+    return context != context_cache.plain && in_task(context) ? context : nullptr;
+}
+
+const void* task_context_of(const SpanState& state) noexcept {
+    return state.task ? state.task->context : nullptr;
+}
+
+EnclosingSpan enclosing_span(Thread* thread) noexcept {
+    PyObject* context = PyThreadState_GET()->context;
+    if (context != context_cache.plain && in_task(context)) {
+        const TaskSpan* span = innermost_task_span(thread->generation);
+        // The span that a task was made in is on another track than the task.
+        if (span) return {span->id, span->level, span->context == context ? span->lane : 0};
+    }
+    const OpenSpan* span = thread->top();
+    return span ? EnclosingSpan{span->id, span->level, 0} : EnclosingSpan{};
+}
+
+std::uint32_t error_of(PyObject* exception_type) noexcept {
+    if (!exception_type || exception_type == Py_None || !PyType_Check(exception_type)) return 0;
+    const char* full = reinterpret_cast<PyTypeObject*>(exception_type)->tp_name;
+    const std::string_view name(full);
+    const auto dot = name.rfind('.');
+    const std::uint32_t number = intern_text(dot == std::string_view::npos ? name : name.substr(dot + 1));
+    if (Thread* thread = recording_thread()) thread->session->define_names(number);
+    return number;
+}
+
+std::uint32_t raised_error() noexcept { return error_of(PyErr_Occurred()); }
+
+int add_task_span_type() {
+    task_span_type.tp_name = "dftrace_ai._native.TaskSpan";
+    task_span_type.tp_basicsize = sizeof(TaskSpan);
+    task_span_type.tp_flags = Py_TPFLAGS_DEFAULT;
+    task_span_type.tp_dealloc = task_span_dealloc;
+    if (PyType_Ready(&task_span_type) < 0) return -1;
+    current_task_span = PyContextVar_New("dftrace_span", nullptr);
+    return current_task_span ? 0 : -1;
+}
+
+}  // namespace dftrace::py

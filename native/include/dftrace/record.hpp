@@ -1,0 +1,56 @@
+// The fixed-size record that the traced thread writes, and what its fields mean.
+#pragma once
+
+#include <cstdint>
+
+namespace dftrace {
+
+enum class Kind : std::uint8_t {
+    span = 1,
+    instant = 2,
+    counter = 3,
+    flow_out = 4,
+    flow_in = 5,
+    metadata = 6,
+    lane_name = 7,  // `args` is the name of track `lane`
+};
+
+enum RecordFlag : std::uint8_t {
+    has_count = 1,      // `value` is the number of an iterator's item
+    overlaps = 2,       // ended while it was not the innermost open span of its thread
+    absolute_time = 4,  // start and end are nanoseconds since the epoch, not clock ticks
+    unfinished = 8,     // still open when its thread or the run ended; `end` is meaningless
+};
+
+// 64 bytes, one cache line. Written whole, then published by the unit's count.
+struct Record {
+    std::uint64_t start;
+    std::uint64_t end;
+    std::uint64_t id;
+    std::uint64_t parent;  // id of the enclosing span, 0 for none
+    std::uint32_t node;    // name table: the JSON of name and category
+    std::uint32_t args;    // argument table, 0 for none
+    std::uint32_t error;   // name table: type of the exception that ended the span, 0 for none
+    std::uint32_t lane;    // synthetic track, 0 for the thread's own
+    std::uint64_t value;   // item count or flow id
+    std::uint16_t level;   // 1 for an outermost span
+    Kind kind;
+    std::uint8_t flags;
+    std::uint32_t reserved;
+};
+static_assert(sizeof(Record) == 64);
+
+// One entry of a thread's stack of open spans, readable from another process.
+struct OpenSpan {
+    std::uint64_t id;
+    std::uint64_t start;
+    std::uint64_t parent;
+    std::uint32_t node;
+    std::uint32_t args;
+    std::uint32_t lane;
+    std::uint16_t level;
+    std::uint16_t live;  // 0 once it has ended (task slots are reused, not popped)
+};
+static_assert(sizeof(OpenSpan) == 40);
+
+}  // namespace dftrace

@@ -1,0 +1,51 @@
+// The process's one run: off, on, or waiting to be taken up by a forked child.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "dftrace/session.hpp"
+#include "dftrace/settings.hpp"
+#include "dftrace/thread.hpp"
+
+namespace dftrace {
+
+namespace detail {
+// The generation that records now; 0 while nothing does. The page is wiped by the kernel in every
+// child process, however it was forked, so one load tells "off", "finished" and "I am a child".
+extern std::uint64_t* live_generation;
+struct ThisThread {
+    Thread* thread;
+    std::uint64_t generation;  // compared first: the state of a finished session is gone
+};
+extern constinit thread_local ThisThread this_thread;
+Thread* attach_this_thread() noexcept;
+}  // namespace detail
+
+// Once, when the library is loaded.
+void prepare_runtime();
+
+// Turns recording on; the spool and the files come with the first record.
+// Throws std::logic_error when a run is on already.
+void start_run(const TraceSettings& settings);
+// Turns recording off and completes this process's trace. Call again: nothing happens.
+Outcome finish_run(std::string_view ended);
+bool run_is_on() noexcept;
+// The session of the run in this process, or nullptr before the first record.
+Session* current_session() noexcept;
+// Clock reading in epoch nanoseconds, by the map of the run where there is one.
+std::uint64_t epoch_ns() noexcept;
+
+// Named by the caller's language: the name of the calling thread, asked once per thread.
+using ThreadNamer = std::string (*)();
+void set_thread_namer(ThreadNamer namer) noexcept;
+
+// The calling thread's state when the run is on; nullptr otherwise. The hot path's only check.
+inline Thread* recording_thread() noexcept {
+    if (detail::this_thread.generation == *detail::live_generation && detail::this_thread.thread) [[likely]]
+        return detail::this_thread.thread;
+    return detail::attach_this_thread();
+}
+
+}  // namespace dftrace

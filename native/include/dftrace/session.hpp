@@ -1,0 +1,141 @@
+// One process's recording: its spool, its threads, and the drain thread that writes the trace.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "dftrace/settings.hpp"
+#include "dftrace/spool.hpp"
+#include "dftrace/tables.hpp"
+#include "dftrace/thread.hpp"
+#include "dftrace/trace_writer.hpp"
+
+namespace dftrace {
+
+// What became of a run in this process.
+struct Outcome {
+    std::string trace_path;  // empty if nothing was written
+    std::string spool_path;  // not empty if the spool had to be kept
+    std::string error;       // why the trace is not complete, empty if it is
+    std::uint64_t events = 0;
+    std::uint64_t dropped = 0;
+    std::uint64_t lost_lines = 0;  // recorded, but not in the trace file
+};
+
+class Session {
+  public:
+    // Creates the spool and starts the drain thread; throws std::system_error.
+    Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid);
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    std::uint64_t generation() const noexcept { return generation_; }
+
+    // The calling thread's recording state, or nullptr when there is no room for it.
+    Thread* attach(std::uint32_t tid, std::string_view name);
+    // The thread is over: its remaining records are written, its units go back.
+    void detach(Thread* thread);
+
+    // Makes names [0, `upto`] known to the spool.
+    void define_names(std::uint32_t upto);
+    // Stores a snapshot of arguments; 0 when there is no room (counted as sanitised).
+    std::uint32_t put_arguments(std::string_view json_members);
+    void release_arguments(std::uint32_t id);
+
+    // Asks the drain thread to write what there is now.
+    void wake(bool write_out = false);
+    // Blocks until everything recorded before the call is in the file (or failed to be written).
+    int flush();
+    // Ends everything and writes the footer.
+    Outcome finish(std::string_view ended);
+
+    // In a forked child: lets go of the parent's spool. Locks may be held by threads that do not
+    // exist here, so the object itself is leaked on purpose.
+    void abandon_in_child() noexcept { spool_.abandon(); }
+
+    // Takes an open span off the stack of whichever other thread began it. The caller must hold
+    // off all recording threads (the bindings do: they hold the GIL).
+    void remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept;
+
+    UnitHeader* acquire_ring_unit(Thread& thread) noexcept;
+    SpoolHeader& header() noexcept { return spool_.header(); }
+    std::uint64_t units_freed() const noexcept { return units_freed_.load(std::memory_order_relaxed); }
+    std::uint64_t new_ids(std::uint64_t count) noexcept {
+        return next_id_.fetch_add(count, std::memory_order_relaxed);
+    }
+    std::uint32_t new_lane() noexcept { return next_lane_.fetch_add(1, std::memory_order_relaxed); }
+    const std::string& spool_path() const noexcept { return spool_.path(); }
+    std::uint64_t spool_bytes_used() const noexcept { return spool_.used_bytes(); }
+
+  private:
+    struct Source {  // the drain thread's view of one thread
+        ThreadBlock* block;
+        UnitHeader* unit;
+        std::uint32_t scan = 0;
+        UnitHeader* limit_unit = nullptr;
+        std::uint32_t limit = 0;
+        Track track;
+        Thread* thread;
+        bool over = false;  // ended and drained
+    };
+
+    void drain_loop();
+    // Formats everything committed so far. False when the file cannot be written.
+    bool pass();
+    bool drain(Source& source);
+    void read_blobs();
+    void apply_releases();
+    void unit_durable(UnitHeader* unit, std::uint32_t scan);
+    void drop_ended_sources();
+    bool append_blob(std::vector<UnitHeader*>& chain, UnitKind unit_kind, BlobKind kind, std::uint32_t id,
+                     std::string_view text);
+    void free_unit(UnitHeader* unit);
+    void write_unfinished();
+    Losses losses() noexcept;
+
+    const TraceSettings settings_;
+    const std::uint64_t generation_;
+    std::string marker_path_;  // tells readers of the trace directory where the spool lies
+    Spool spool_;
+    ClockMap clock_;
+    TraceWriter writer_;
+    BlobTables tables_;
+
+    std::mutex blob_mutex_;
+    std::vector<UnitHeader*> name_units_;
+    std::vector<UnitHeader*> argument_units_;
+    std::uint32_t names_defined_ = 0;
+    std::uint32_t next_argument_ = 1;
+
+    std::mutex threads_mutex_;
+    std::vector<std::unique_ptr<Thread>> threads_;
+    std::vector<std::unique_ptr<Source>> new_sources_;
+    std::vector<std::unique_ptr<Source>> sources_;  // the drain thread's own
+    std::uint32_t next_thread_ = 1;
+
+    std::mutex wake_mutex_;
+    std::condition_variable wake_;
+    std::condition_variable passed_;
+    bool stop_ = false;
+    bool write_out_ = false;
+    bool woken_ = false;
+    std::uint64_t passes_ = 0;
+    std::atomic<bool> writer_failing_{false};
+
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> releases_;  // pass in which it was seen, id
+    std::atomic<std::uint64_t> units_freed_{0};
+    std::atomic<std::uint64_t> next_id_{1};
+    std::atomic<std::uint32_t> next_lane_{0};
+    std::atomic<std::uint64_t> drain_cpu_us_{0};
+    std::thread drain_thread_;
+};
+
+}  // namespace dftrace

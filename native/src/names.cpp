@@ -1,0 +1,65 @@
+// Interning of names.
+#include "dftrace/names.hpp"
+
+#include <deque>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+
+#include "dftrace/settings.hpp"
+
+namespace dftrace {
+
+namespace {
+
+struct Names {
+    std::mutex mutex;
+    std::deque<std::string> json{std::string()};  // number 0 is "none"
+    std::unordered_map<std::string, std::uint32_t> numbers;
+};
+
+// Never destroyed: threads may still record while the process's statics go.
+Names& names() {
+    static Names* const table = new Names;
+    return *table;
+}
+
+std::uint32_t intern(std::string json) {
+    Names& table = names();
+    std::lock_guard lock(table.mutex);
+    const auto [it, fresh] = table.numbers.try_emplace(json, static_cast<std::uint32_t>(table.json.size()));
+    if (fresh) table.json.push_back(std::move(json));
+    return it->second;
+}
+
+}  // namespace
+
+std::uint32_t intern_name(std::string_view category, std::string_view name) {
+    std::string json = "\"name\":";
+    append_json_string(json, name);
+    json += ",\"cat\":";
+    append_json_string(json, category);
+    return intern(std::move(json));
+}
+
+std::uint32_t intern_text(std::string_view text) {
+    std::string json;
+    append_json_string(json, text);
+    return intern(std::move(json));
+}
+
+std::uint32_t interned_names() noexcept {
+    Names& table = names();
+    std::lock_guard lock(table.mutex);
+    return static_cast<std::uint32_t>(table.json.size());
+}
+
+std::string interned_json(std::uint32_t id) {
+    Names& table = names();
+    std::lock_guard lock(table.mutex);
+    return id < table.json.size() ? table.json[id] : std::string();
+}
+
+void names_after_fork() noexcept { new (&names().mutex) std::mutex; }
+
+}  // namespace dftrace

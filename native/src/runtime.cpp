@@ -1,0 +1,152 @@
+// Start, end and fork of the process's run.
+#include "dftrace/runtime.hpp"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "dftrace/names.hpp"
+
+namespace dftrace {
+
+namespace detail {
+static std::uint64_t static_generation = 0;
+std::uint64_t* live_generation = &static_generation;
+constinit thread_local ThisThread this_thread{nullptr, 0};
+}  // namespace detail
+
+namespace {
+
+struct Run {
+    std::mutex mutex;
+    bool on = false;
+    bool refused = false;  // the spool could not be made: told once, then inert
+    pid_t pid = 0;
+    std::uint32_t parent_pid = 0;
+    std::uint64_t generation = 0;
+    std::uint64_t epoch_minus_monotonic_ns = 0;
+    TraceSettings settings;
+    std::unique_ptr<Session> session;
+};
+
+// Never destroyed: daemon threads may still record while the process's statics go.
+Run& run() {
+    static Run* const the_run = new Run;
+    return *the_run;
+}
+
+pthread_key_t thread_end_key;
+ThreadNamer thread_namer = nullptr;
+
+std::uint32_t os_thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
+
+void thread_ended(void*) {
+    const detail::ThisThread mine = std::exchange(detail::this_thread, {nullptr, 0});
+    Run& r = run();
+    std::lock_guard lock(r.mutex);
+    // The state belongs to its session: if that is gone, so is the state.
+    if (mine.thread && r.session && r.generation == mine.generation) r.session->detach(mine.thread);
+}
+
+// The child has one thread and a copy of everything else, locks in any state among it.
+void after_fork_in_child() {
+    *detail::live_generation = 0;
+    detail::this_thread = {nullptr, 0};
+    Run& r = run();
+    new (&r.mutex) std::mutex;
+    names_after_fork();
+    if (!r.on) return;
+    if (Session* parents = r.session.release()) parents->abandon_in_child();
+    r.pid = getpid();
+    r.parent_pid = static_cast<std::uint32_t>(getppid());
+    r.settings.shown_pid = 0;  // the number was the parent's
+    *detail::live_generation = ++r.generation;
+}
+
+}  // namespace
+
+void prepare_runtime() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        calibrate_tick_source();
+        const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+        void* mapped = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mapped != MAP_FAILED && madvise(mapped, page, MADV_WIPEONFORK) == 0)
+            detail::live_generation = static_cast<std::uint64_t*>(mapped);
+        pthread_key_create(&thread_end_key, thread_ended);
+        pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    });
+}
+
+Thread* detail::attach_this_thread() noexcept {
+    Run& r = run();
+    if (!r.on) return nullptr;
+    // Asked for before the lock: the namer may run code that records.
+    const std::string name = thread_namer ? thread_namer() : std::string();
+    // A child made by a bare clone() never ran the fork handler.
+    if (*live_generation == 0 && r.pid != getpid()) after_fork_in_child();
+    std::lock_guard lock(r.mutex);
+    if (!r.on || r.refused || *live_generation == 0) return nullptr;
+    try {
+        if (!r.session) r.session = std::make_unique<Session>(r.settings, r.generation, r.parent_pid);
+        Thread* thread = r.session->attach(os_thread_id(), name);
+        if (thread) {
+            this_thread = {thread, r.generation};
+            pthread_setspecific(thread_end_key, thread);  // any value: it makes the destructor run
+        }
+        return thread;
+    } catch (const std::exception& error) {
+        r.refused = true;
+        std::fprintf(stderr, "dftrace: nothing is recorded in process %d: %s\n", getpid(), error.what());
+        return nullptr;
+    }
+}
+
+void start_run(const TraceSettings& settings) {
+    Run& r = run();
+    std::lock_guard lock(r.mutex);
+    if (r.on) throw std::logic_error("a run is on already");
+    r.on = true;
+    r.refused = false;
+    r.pid = getpid();
+    r.parent_pid = static_cast<std::uint32_t>(getppid());
+    r.settings = settings;
+    r.epoch_minus_monotonic_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+    *detail::live_generation = ++r.generation;
+}
+
+Outcome finish_run(std::string_view ended) {
+    Run& r = run();
+    std::unique_ptr<Session> session;
+    {
+        std::lock_guard lock(r.mutex);
+        if (!r.on) return {};
+        r.on = false;
+        *detail::live_generation = 0;
+        session = std::move(r.session);
+    }
+    return session ? session->finish(ended) : Outcome{};
+}
+
+bool run_is_on() noexcept { return run().on; }
+
+Session* current_session() noexcept { return run().session.get(); }
+
+std::uint64_t epoch_ns() noexcept {
+    const Run& r = run();
+    // Like the trace's own clock, this one does not step with the wall clock.
+    return r.on ? clock_ns(CLOCK_MONOTONIC) + r.epoch_minus_monotonic_ns : clock_ns(CLOCK_REALTIME);
+}
+
+void set_thread_namer(ThreadNamer namer) noexcept { thread_namer = namer; }
+
+}  // namespace dftrace

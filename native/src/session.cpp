@@ -1,0 +1,319 @@
+// Life of a session: threads come and go, blobs are stored, everything ends.
+#include "dftrace/session.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "dftrace/names.hpp"
+
+namespace dftrace {
+
+namespace {
+
+bool is_network_file_system(const std::string& directory) {
+    struct statfs info;
+    if (statfs(directory.c_str(), &info) != 0) return false;
+    constexpr long network[] = {0x6969 /* NFS */,      0x0BD00BD0 /* Lustre */, 0xFF534D42 /* CIFS */,
+                                0xFE534D42 /* SMB2 */, 0x47504653 /* GPFS */,   0x65735546 /* FUSE */,
+                                0x00C36400 /* Ceph */, 0x19830326 /* BeeGFS */, 0x013111A8 /* IBRIX */};
+    return std::find(std::begin(network), std::end(network), info.f_type) != std::end(network);
+}
+
+std::uint64_t room(const std::string& directory) {
+    struct statvfs info;
+    return statvfs(directory.c_str(), &info) == 0 && access(directory.c_str(), W_OK) == 0
+               ? std::uint64_t{info.f_bavail} * info.f_frsize
+               : 0;
+}
+
+std::string directory_of(const std::string& prefix) {
+    const auto slash = prefix.rfind('/');
+    return slash == std::string::npos ? "." : slash == 0 ? "/" : prefix.substr(0, slash);
+}
+
+// Memory first (a disk's write-back makes each page fault again), a local disk next.
+std::vector<std::string> spool_directories(const TraceSettings& settings) {
+    if (!settings.spool_dir.empty()) return {settings.spool_dir};
+    constexpr std::uint64_t enough = 8u << 20;
+    std::vector<std::string> found;
+    if (room("/dev/shm") >= enough) found.emplace_back("/dev/shm");
+    const std::string own = directory_of(settings.prefix);
+    if (!is_network_file_system(own)) found.push_back(own);
+    found.emplace_back("/tmp");
+    if (found.back() != own && is_network_file_system(own)) found.push_back(own);
+    return found;
+}
+
+std::string new_spool_path(const TraceSettings& settings) {
+    const ProcessIdentity self = ProcessIdentity::self();
+    const std::string name = "/dftrace-" + settings.run.substr(0, 16) + "-" + std::to_string(self.pid) + "-" +
+                             std::to_string(self.start) + "-";
+    static std::atomic<unsigned> serial{0};
+    for (const std::string& directory : spool_directories(settings)) {
+        const std::string path = directory + name + std::to_string(serial.fetch_add(1)) + ".spool";
+        const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0) continue;
+        const int refused = posix_fallocate(fd, 0, 4 * unit_bytes);
+        close(fd);
+        unlink(path.c_str());
+        if (!refused) return path;
+    }
+    throw std::system_error(
+        ENOSPC, std::generic_category(),
+        "no directory has room for the spool (tried " + spool_directories(settings).front() + ")");
+}
+
+// The file in the trace directory that names the spool; exclusive like the trace itself.
+std::string write_marker(const TraceSettings& settings, const std::string& spool) {
+    const std::string stem = file_stem(settings, static_cast<std::uint32_t>(getpid()));
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+        const std::string path = stem + (attempt ? "-" + std::to_string(attempt) : "") + ".spool-at";
+        const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 && errno == EEXIST) continue;
+        if (fd < 0) break;
+        const std::string text = spool + "\n";
+        const bool well = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+        close(fd);
+        if (well) return path;
+        unlink(path.c_str());
+        break;
+    }
+    return {};
+}
+
+}  // namespace
+
+Session::Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid)
+    : settings_(settings),
+      generation_(generation),
+      spool_(new_spool_path(settings), settings.spool_bytes),
+      clock_(ClockMap::anchored_now()),
+      writer_(settings_, spool_.header(), parent_pid) {
+    SpoolHeader& h = header();
+    h.parent_pid = parent_pid;
+    std::strncpy(h.run, settings_.run.c_str(), sizeof h.run - 1);
+    const std::string encoded = settings_.encode();
+    if (encoded.size() <= sizeof h.settings) {
+        std::memcpy(h.settings, encoded.data(), encoded.size());
+        h.settings_bytes = static_cast<std::uint32_t>(encoded.size());
+    }
+    h.clock[0] = clock_.segments().front();
+    h.clock_segments.store(1, std::memory_order_release);
+    marker_path_ = write_marker(settings_, spool_.path());
+    writer_.on_durable = [this](UnitHeader* unit, std::uint32_t scan) { unit_durable(unit, scan); };
+    // Signals are the training's: none is ever delivered to the drain thread.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    drain_thread_ = std::thread([this] { drain_loop(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Session::~Session() = default;
+
+Thread* Session::attach(std::uint32_t tid, std::string_view name) {
+    std::lock_guard lock(threads_mutex_);
+    UnitHeader* unit = spool_.acquire(UnitKind::thread, next_thread_);
+    if (!unit) {
+        header().dropped.fetch_add(1, std::memory_order_relaxed);
+        return nullptr;
+    }
+    auto* block = reinterpret_cast<ThreadBlock*>(unit);
+    block->tid = tid;
+    block->ended.store(0, std::memory_order_relaxed);
+    block->depth.store(0, std::memory_order_relaxed);
+    block->task_slots = 0;
+    std::memset(block->tasks, 0, sizeof block->tasks);
+    std::memset(block->name, 0, sizeof block->name);
+    std::memcpy(block->name, name.data(), std::min(name.size(), sizeof block->name - 1));
+
+    auto thread = std::make_unique<Thread>();
+    thread->generation = generation_;
+    thread->block = block;
+    thread->session = this;
+    thread->number = next_thread_++;
+    thread->unit = unit;
+    thread->cursor = records_of(unit);
+    thread->limit = thread->cursor + unit->capacity;
+    thread->committed = &unit->committed;
+
+    auto source = std::make_unique<Source>();
+    source->block = block;
+    source->unit = unit;
+    source->thread = thread.get();
+    source->track.tid = tid;
+    source->track.name = std::string(name);
+    new_sources_.push_back(std::move(source));
+    threads_.push_back(std::move(thread));
+    return threads_.back().get();
+}
+
+void Session::detach(Thread* thread) { thread->block->ended.store(1, std::memory_order_release); }
+
+void Session::remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept {
+    std::lock_guard lock(threads_mutex_);
+    for (auto& other : threads_)
+        if (other.get() != &thread) other->remove(id);
+}
+
+UnitHeader* Session::acquire_ring_unit(Thread& thread) noexcept {
+    const auto give = [&]() -> UnitHeader* {
+        const std::uint64_t freed = units_freed();
+        if (thread.refused_at == freed + 1) return nullptr;  // nothing was freed since the refusal
+        UnitHeader* unit = spool_.acquire(UnitKind::ring, thread.number);
+        if (!unit) {
+            thread.refused_at = freed + 1;
+            return nullptr;
+        }
+        thread.refused_at = 0;
+        // Release: a drain thread that sees the link sees the header behind it.
+        thread.unit->next.store(spool_.index_of(unit), std::memory_order_release);
+        return unit;
+    };
+    UnitHeader* unit = give();
+    if (!unit && settings_.wait_on_overflow) {
+        header().waits.fetch_add(1, std::memory_order_relaxed);
+        while (!unit && !writer_failing_.load(std::memory_order_relaxed)) {
+            std::unique_lock lock(wake_mutex_);
+            write_out_ = true;
+            woken_ = true;
+            wake_.notify_one();
+            passed_.wait_for(lock, std::chrono::milliseconds(20));
+            lock.unlock();
+            thread.refused_at = 0;
+            unit = give();
+        }
+    }
+    if (!unit) header().dropped.fetch_add(1, std::memory_order_relaxed);
+    wake();
+    return unit;
+}
+
+void Session::wake(bool write_out) {
+    std::lock_guard lock(wake_mutex_);
+    write_out_ |= write_out;
+    woken_ = true;
+    wake_.notify_one();
+}
+
+bool Session::append_blob(std::vector<UnitHeader*>& chain, UnitKind unit_kind, BlobKind kind,
+                          std::uint32_t id, std::string_view text) {
+    const std::size_t needed = (sizeof(BlobHeader) + text.size() + 7) & ~std::size_t{7};
+    UnitHeader* unit = chain.empty() ? nullptr : chain.back();
+    std::uint32_t at = unit ? unit->committed.load(std::memory_order_relaxed) : 0;
+    if (!unit || at + needed > unit->capacity) {
+        const std::size_t units = (needed + sizeof(UnitHeader) + unit_bytes - 1) / unit_bytes;
+        unit = spool_.acquire(unit_kind, 0, static_cast<std::uint32_t>(units));
+        if (!unit) return false;
+        chain.push_back(unit);
+        at = 0;
+    }
+    auto* blob = reinterpret_cast<BlobHeader*>(blobs_of(unit) + at);
+    blob->id = id;
+    blob->bytes = static_cast<std::uint32_t>(text.size());
+    blob->kind = kind;
+    blob->reserved = 0;
+    std::memcpy(blob + 1, text.data(), text.size());
+    unit->committed.store(at + static_cast<std::uint32_t>(needed), std::memory_order_release);
+    return true;
+}
+
+void Session::define_names(std::uint32_t upto) {
+    std::lock_guard lock(blob_mutex_);
+    for (; names_defined_ <= upto; ++names_defined_) {
+        if (names_defined_ == 0) continue;
+        if (!append_blob(name_units_, UnitKind::names, BlobKind::name, names_defined_,
+                         interned_json(names_defined_)))
+            return;  // tried again by the next definition
+    }
+}
+
+std::uint32_t Session::put_arguments(std::string_view json_members) {
+    if (json_members.empty()) return 0;
+    std::lock_guard lock(blob_mutex_);
+    if (append_blob(argument_units_, UnitKind::arguments, BlobKind::arguments, next_argument_, json_members))
+        return next_argument_++;
+    header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
+    return 0;
+}
+
+void Session::release_arguments(std::uint32_t id) {
+    if (!id) return;
+    std::lock_guard lock(blob_mutex_);
+    // Without room for the release the snapshot just stays until the end.
+    append_blob(argument_units_, UnitKind::arguments, BlobKind::release, id, {});
+}
+
+int Session::flush() {
+    std::unique_lock lock(wake_mutex_);
+    // The pass that is under way may have looked too early: the one after it has not.
+    const std::uint64_t enough = passes_ + 2;
+    while (passes_ < enough && !stop_) {
+        write_out_ = true;
+        woken_ = true;
+        wake_.notify_one();
+        passed_.wait(lock);
+    }
+    return writer_.last_error();
+}
+
+Losses Session::losses() noexcept {
+    SpoolHeader& h = header();
+    return {h.dropped.load(), h.waits.load(), h.unmatched_stops.load(), h.args_sanitised.load(),
+            drain_cpu_us_.load()};
+}
+
+Outcome Session::finish(std::string_view ended) {
+    {
+        std::lock_guard lock(wake_mutex_);
+        stop_ = true;
+        wake_.notify_one();
+    }
+    drain_thread_.join();
+    Outcome outcome;
+    int error = pass() ? 0 : writer_.last_error();
+    if (!error) {
+        write_unfinished();
+        error = writer_.finish(ended, losses());
+    }
+    outcome.trace_path = writer_.file().path();
+    outcome.dropped = header().dropped.load();
+    outcome.events = header().marks[header().write_number.load() % 2].lines[1];
+    if (error) {
+        // The spool keeps what the file could not take; a later reader finishes the trace.
+        outcome.error = std::strerror(error);
+        outcome.lost_lines = writer_.lines_waiting();
+        outcome.spool_path = spool_.path();
+        return outcome;
+    }
+    header().finalized.store(1, std::memory_order_release);
+    // The marker first: one without a spool means that something was lost.
+    if (!marker_path_.empty()) unlink(marker_path_.c_str());
+    spool_.unlink();
+    return outcome;
+}
+
+void Session::write_unfinished() {
+    for (auto& source : sources_) {
+        if (source->over) continue;
+        ThreadBlock* block = source->block;
+        const std::uint32_t depth = block->depth.load();
+        for (std::uint32_t i = 0; i < std::min(depth, max_open_spans); ++i)
+            writer_.unfinished(block->open[i], source->track, tables_, clock_);
+        for (const OpenSpan& span : source->thread->deep)
+            writer_.unfinished(span, source->track, tables_, clock_);
+        for (std::uint32_t i = 0; i < block->task_slots; ++i)
+            if (block->tasks[i].live) writer_.unfinished(block->tasks[i], source->track, tables_, clock_);
+    }
+}
+
+}  // namespace dftrace

@@ -1,0 +1,160 @@
+// Creating a spool, handing out its units, and telling whether its process is alive.
+#include "dftrace/spool.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+namespace dftrace {
+
+namespace {
+
+std::uint64_t process_start(std::uint32_t pid) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string line;
+    if (!std::getline(stat, line)) return 0;
+    // The command in parentheses may hold anything: fields are counted after its last one.
+    const auto end = line.rfind(')');
+    if (end == std::string::npos) return 0;
+    std::istringstream fields(line.substr(end + 1));
+    std::string field;
+    for (int i = 3; i <= 22 && fields >> field; ++i)
+        if (i == 22) return std::stoull(field);
+    return 0;
+}
+
+std::string read_boot_id() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    std::getline(file, id);
+    return id;
+}
+
+}  // namespace
+
+ProcessIdentity ProcessIdentity::self() {
+    const auto pid = static_cast<std::uint32_t>(getpid());
+    return {pid, process_start(pid), read_boot_id()};
+}
+
+bool ProcessIdentity::gone(std::uint32_t pid, std::uint64_t start, std::string_view boot_id) {
+    if (boot_id != read_boot_id()) return true;
+    if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return true;
+    const std::uint64_t now_start = process_start(pid);
+    if (start != 0 && now_start != 0 && now_start != start) return true;
+    // A zombie has ended: its parent only has not asked for its status yet.
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string line;
+    if (!std::getline(stat, line)) return true;
+    const auto end = line.rfind(')');
+    return end != std::string::npos && end + 2 < line.size() &&
+           (line[end + 2] == 'Z' || line[end + 2] == 'X');
+}
+
+Spool::Spool(std::string path, std::size_t limit_bytes)
+    : path_(std::move(path)), limit_bytes_(std::max(limit_bytes / unit_bytes, std::size_t{4}) * unit_bytes) {
+    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd_ < 0) throw std::system_error(errno, std::generic_category(), path_);
+    const int refused = posix_fallocate(fd_, 0, unit_bytes);
+    void* mapped =
+        refused ? MAP_FAILED
+                : mmap(nullptr, limit_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+    if (mapped == MAP_FAILED) {
+        const int error = refused ? refused : errno;
+        close(fd_);
+        ::unlink(path_.c_str());
+        throw std::system_error(error, std::generic_category(), path_);
+    }
+    base_ = static_cast<char*>(mapped);
+    SpoolHeader& h = header();
+    h.version = spool_version;
+    h.unit_size = unit_bytes;
+    h.record_size = sizeof(Record);
+    const ProcessIdentity self = ProcessIdentity::self();
+    h.pid = self.pid;
+    h.process_start = self.start;
+    std::strncpy(h.boot_id, self.boot_id.c_str(), sizeof h.boot_id - 1);
+    h.units.store(1, std::memory_order_relaxed);
+    // The magic goes last: a header without it was never finished.
+    std::atomic_thread_fence(std::memory_order_release);
+    h.magic = spool_magic;
+}
+
+Spool::~Spool() {
+    if (base_) munmap(base_, limit_bytes_);
+    if (fd_ >= 0) close(fd_);
+}
+
+UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units) {
+    std::lock_guard lock(mutex_);
+    std::uint32_t index = 0;
+    if (units == 1 && !free_.empty()) {
+        index = free_.back();
+        free_.pop_back();
+    } else {
+        const std::size_t end = (std::size_t{used_units_} + units) * unit_bytes;
+        if (end > limit_bytes_) return nullptr;
+        if (posix_fallocate(fd_, static_cast<off_t>(std::size_t{used_units_} * unit_bytes),
+                            static_cast<off_t>(std::size_t{units} * unit_bytes)) != 0)
+            return nullptr;
+        index = used_units_;
+        used_units_ += units;
+#ifdef MADV_POPULATE_WRITE
+        // One call maps all pages; page by page the traced thread would fault on each.
+        madvise(unit(index), std::size_t{units} * unit_bytes, MADV_POPULATE_WRITE);
+#endif
+    }
+    UnitHeader* u = unit(index);
+    u->kind = UnitKind::free;  // a reader must not take half a header for a whole one
+    u->committed.store(0, std::memory_order_relaxed);
+    u->consumed = u->pending = u->left = 0;
+    u->pending_write = 0;
+    u->next.store(0, std::memory_order_relaxed);
+    u->owner = owner;
+    u->units = units;
+    u->sequence = next_sequence_++;
+    u->magic = unit_magic;
+    if (kind == UnitKind::thread)
+        u->capacity = static_cast<std::uint32_t>((unit_bytes - thread_block_bytes) / sizeof(Record));
+    else if (kind == UnitKind::ring)
+        u->capacity = static_cast<std::uint32_t>((unit_bytes - sizeof(UnitHeader)) / sizeof(Record));
+    else
+        u->capacity = static_cast<std::uint32_t>(std::size_t{units} * unit_bytes - sizeof(UnitHeader));
+    std::atomic_thread_fence(std::memory_order_release);
+    u->kind = kind;
+    header().units.store(used_units_, std::memory_order_release);
+    return u;
+}
+
+void Spool::release(UnitHeader* first) {
+    std::lock_guard lock(mutex_);
+    const std::uint32_t index = index_of(first);
+    const std::uint32_t units = first->units;
+    // A long run comes back as single units, so that a reader finds a header in each.
+    for (std::uint32_t i = 0; i < units; ++i) {
+        UnitHeader* u = unit(index + i);
+        u->kind = UnitKind::free;
+        u->units = 1;
+        u->magic = unit_magic;
+        free_.push_back(index + i);
+    }
+}
+
+void Spool::unlink() noexcept { ::unlink(path_.c_str()); }
+
+void Spool::abandon() noexcept {
+    munmap(base_, limit_bytes_);
+    close(fd_);
+    base_ = nullptr;
+    fd_ = -1;
+}
+
+}  // namespace dftrace

@@ -1,0 +1,57 @@
+// Exclusive creation and all-or-nothing appends.
+#include "dftrace/trace_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace dftrace {
+
+TraceFile::~TraceFile() {
+    if (fd_ >= 0) close(fd_);
+}
+
+int TraceFile::create(const std::string& stem, const std::string& suffix) {
+    for (int attempt = 0; attempt < 100000; ++attempt) {
+        path_ = attempt ? stem + "-" + std::to_string(attempt) + suffix : stem + suffix;
+        fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd_ >= 0) return 0;
+        if (errno != EEXIST) return errno;
+    }
+    return EEXIST;
+}
+
+int TraceFile::resume(const std::string& path, std::uint64_t bytes) {
+    path_ = path;
+    fd_ = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd_ < 0) return errno;
+    bytes_ = bytes;
+    struct stat info;
+    const bool well = fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) &&
+                      ftruncate(fd_, static_cast<off_t>(bytes)) == 0 &&
+                      lseek(fd_, static_cast<off_t>(bytes), SEEK_SET) >= 0;
+    return well ? 0 : errno ? errno : EINVAL;
+}
+
+int TraceFile::append(std::string_view block) {
+    std::size_t done = 0;
+    while (done < block.size()) {
+        const ssize_t wrote = write(fd_, block.data() + done, block.size() - done);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) {
+            const int error = errno;
+            // A torn gzip member in the middle would cost everything behind it.
+            if (done && (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0 ||
+                         lseek(fd_, static_cast<off_t>(bytes_), SEEK_SET) < 0))
+                return errno;
+            return error;
+        }
+        done += static_cast<std::size_t>(wrote);
+    }
+    bytes_ += block.size();
+    return 0;
+}
+
+}  // namespace dftrace

@@ -1,0 +1,202 @@
+"""Fixtures that trace something, here or in a fresh process, and read the files back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perfetto.agreement import agree
+from perfetto.engine import View
+from perfetto.trace_file import Trace, read
+
+SCRIPT_LIMIT_S = 120
+FOREIGN = ("DFTRACE_", "DFTRACER_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI", "MV2_", "PALS_")
+LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without any setting of ours or of a launcher."""
+    return {
+        k: v for k, v in os.environ.items() if not k.startswith(FOREIGN) and k not in LAUNCHER
+    }
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+
+
+def trace_files(folder: Path) -> list[Path]:
+    """The traces that lie in a folder."""
+    return sorted(folder.glob("*.pfw*"))
+
+
+@dataclass
+class Recording:
+    """A run in this process; its files are read when its block ends."""
+
+    folder: Path
+    run: Any = None
+    traces: list[Trace] = field(default_factory=list)
+    view: View | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """The only file."""
+        assert len(self.traces) == 1, [t.path.name for t in self.traces]
+        return self.traces[0]
+
+    @property
+    def perfetto(self) -> View:
+        """What the Perfetto engine shows of it; already found equal to the lines."""
+        assert self.view is not None
+        return self.view
+
+    def read(self, *, perfetto: bool = True) -> None:
+        """Reads the files; every trace is held against Perfetto."""
+        self.traces = [read(f) for f in trace_files(self.folder)]
+        if perfetto and self.traces:
+            self.view = agree(self.traces)
+
+
+Traced = Callable[..., AbstractContextManager[Recording]]
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Iterator[Traced]:
+    """`with traced(**config) as rec:` traces in this process; then rec.trace, rec.perfetto.
+
+    The file must obey the format, and Perfetto must show exactly what it says.
+    """
+    import dftrace_ai
+
+    count = 0
+
+    @contextmanager
+    def record(*, perfetto: bool = True, **overrides: Any) -> Iterator[Recording]:
+        nonlocal count
+        count += 1
+        rec = Recording(tmp_path / f"run{count}")
+        rec.folder.mkdir()
+        overrides.setdefault("log_file", rec.folder / "trace")
+        with dftrace_ai.tracing(**overrides) as rec.run:
+            yield rec
+        rec.read(perfetto=perfetto)
+
+    def fresh() -> None:
+        dftrace_ai.finalize()
+        dftrace_ai.ai.enable()
+        dftrace_ai.ai.reset()
+
+    fresh()
+    yield record
+    fresh()
+
+
+@dataclass
+class Outcome:
+    """What a script left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    folder: Path
+    pid: int
+
+    @property
+    def said(self) -> list[Any]:
+        """The JSON values that the script printed, one a line."""
+        return [json.loads(line) for line in self.stdout.splitlines() if line]
+
+    @property
+    def files(self) -> list[Path]:
+        """The trace files."""
+        return trace_files(self.folder)
+
+    def traces(self, *, perfetto: bool = True) -> list[Trace]:
+        """All traces, checked; opened in Perfetto together and held against it."""
+        traces = [read(f) for f in self.files]
+        if perfetto and traces:
+            agree(traces)
+        return traces
+
+    def trace(self, *, perfetto: bool = True) -> Trace:
+        """The only trace."""
+        traces = self.traces(perfetto=perfetto)
+        assert len(traces) == 1, [f.name for f in self.files]
+        return traces[0]
+
+    def split(self, *, perfetto: bool = True) -> tuple[Trace, list[Trace]]:
+        """The script's own trace, and its children's."""
+        traces = self.traces(perfetto=perfetto)
+        own = [t for t in traces if t.events[0].pid == self.pid]
+        assert len(own) == 1, [f.name for f in self.files]
+        return own[0], [t for t in traces if t is not own[0]]
+
+
+RunScript = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> RunScript:
+    """Runs Python source in a fresh process whose traces go to a folder of their own.
+
+    `env` adds to a cleaned environment, `args` to the command line; unless
+    `status` is None the script must end with it. `stop` gets the Popen object
+    once the script has printed a line that says "ready".
+    """
+    count = 0
+
+    def run(
+        source: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        args: Sequence[str] = (),
+        status: int | None = 0,
+        stop: Callable[[subprocess.Popen[str]], None] | None = None,
+    ) -> Outcome:
+        nonlocal count
+        count += 1
+        folder = tmp_path / f"script{count}"
+        (folder / "out").mkdir(parents=True)
+        script = folder / "script.py"
+        script.write_text(textwrap.dedent(source), encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, str(script), *args],
+            env={
+                **clean_environment(),
+                "DFTRACE_LOG_FILE": str(folder / "out" / "trace"),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **(env or {}),
+            },
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if stop is not None:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if "ready" in line:
+                stop(process)
+        try:
+            stdout, stderr = process.communicate(timeout=SCRIPT_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            stdout, stderr = process.communicate()
+            raise AssertionError(f"the script hangs: {stdout[-2000:]}{stderr[-4000:]}") from None
+        if status is not None:
+            assert process.returncode == status, f"{process.returncode}: {stderr[-4000:]}"
+        return Outcome(process.returncode, stdout, stderr, folder / "out", process.pid)
+
+    return run

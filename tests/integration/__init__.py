@@ -1,0 +1,1 @@
+"""Scenarios through the public API, read back from the files it wrote."""

@@ -1,0 +1,206 @@
+"""What is wrong with the settings is said at initialize, by name, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RunScript, Traced, trace_files
+
+import dftrace_ai
+from dftrace_ai import Config, DftraceError, ai
+from dftrace_ai.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _no_run() -> Iterator[None]:
+    dftrace_ai.finalize()
+    yield
+    dftrace_ai.finalize()
+
+
+def assert_still_usable(folder: Path) -> None:
+    """After the error nodes are inert, and a right initialize works."""
+    with ai.compute.forward:
+        pass
+    with dftrace_ai.tracing(log_file=folder / "after"), ai.compute.step:
+        pass
+    assert len([f for f in trace_files(folder) if f.name.startswith("after-")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "accepted"),
+    [
+        ("compression", "lz4", "zstd"),
+        ("timestamps", "seconds", "epoch_us"),
+        ("overflow", "explode", "drop"),
+        ("write_buffer_bytes", "much", ""),
+        ("write_buffer_bytes", -1, ""),
+        ("flush_interval_ms", -5, ""),
+        ("spool_bytes", 0, ""),
+        ("max_arg_bytes", -1, ""),
+        ("rank", "first", ""),
+        ("log_level", "LOUD", "ERROR"),
+        ("enabled", "perhaps", ""),
+        ("system_counters_s", -1.0, ""),
+    ],
+)
+def test_a_bad_value(tmp_path: Path, field: str, value: Any, accepted: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        dftrace_ai.initialize(log_file=tmp_path / "t", **{field: value})
+    assert isinstance(error.value, DftraceError)
+    assert isinstance(error.value, ValueError)
+    text = str(error.value)
+    assert field in text
+    assert str(value) in text
+    assert accepted in text
+    assert_still_usable(tmp_path)
+
+
+def test_an_unknown_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="compresion"):
+        dftrace_ai.initialize(log_file=tmp_path / "t", compresion="gzip")
+    with pytest.raises((ConfigError, ValueError), match="nonsense"):
+        Config(nonsense=1)  # type: ignore[call-arg]
+    assert_still_usable(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DFTRACE_COMPRESSION", "lz4"),
+        ("DFTRACE_ENABLE", "perhaps"),
+        ("DFTRACE_WRITE_BUFFER_BYTES", "1MB?"),
+        ("DFTRACE_RANK", "x"),
+        ("DFTRACE_TIMESTAMPS", "nanoseconds"),
+        ("DFTRACER_TRACE_COMPRESSION", "brotli"),
+        ("DFTRACER_WRITE_BUFFER_SIZE", "-3"),
+        ("DFTRACER_LOG_LEVEL", "LOUD"),
+    ],
+)
+def test_a_bad_environment_value_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError) as error:
+        dftrace_ai.initialize(log_file=tmp_path / "t")
+    assert variable in str(error.value)
+    assert value in str(error.value)
+    monkeypatch.delenv(variable)
+    assert_still_usable(tmp_path)
+
+
+def test_bad_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {
+        "syntax.yaml": "compression: [gzip",
+        "key.yaml": "compresion: gzip\n",
+        "value.yaml": "compression: lz4\n",
+        "list.yaml": "- gzip\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        monkeypatch.setenv("DFTRACE_CONFIG", str(tmp_path / name))
+        with pytest.raises(ConfigError, match=name):
+            dftrace_ai.initialize(log_file=tmp_path / "t")
+    monkeypatch.setenv("DFTRACE_CONFIG", str(tmp_path / "missing.yaml"))
+    with pytest.raises(ConfigError, match=r"missing\.yaml"):
+        dftrace_ai.initialize(log_file=tmp_path / "t")
+    monkeypatch.delenv("DFTRACE_CONFIG")
+    assert_still_usable(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for prefix in ("file/t", "file/deep/t"):
+        with pytest.raises(DftraceError) as error:
+            dftrace_ai.initialize(log_file=tmp_path / prefix)
+        assert "file" in str(error.value)
+    assert_still_usable(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a file system nobody can write")
+def test_a_directory_nobody_can_write(tmp_path: Path) -> None:
+    with pytest.raises(DftraceError, match="/proc"):
+        dftrace_ai.initialize(log_file="/proc/self/t")
+    assert_still_usable(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
+def test_a_directory_without_permission(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    with pytest.raises(DftraceError, match="locked"):
+        dftrace_ai.initialize(log_file=locked / "t")
+    assert_still_usable(tmp_path)
+
+
+def test_a_full_disk_at_start_is_said(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full")
+    with pytest.raises(DftraceError, match="/dev/full"):
+        dftrace_ai.initialize(log_file=full / "t")
+    assert_still_usable(tmp_path)
+
+
+def test_a_spool_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DftraceError, match="file"):
+        dftrace_ai.initialize(log_file=tmp_path / "t", spool_dir=tmp_path / "file" / "spool")
+    assert_still_usable(tmp_path)
+
+
+def test_a_directory_that_vanishes_while_tracing_does_not_stop_the_work(tmp_path: Path) -> None:
+    """The training goes on; finalize says what was lost and does not raise."""
+    import shutil
+
+    folder = tmp_path / "gone"
+    dftrace_ai.initialize(log_file=folder / "t", flush_interval_ms=1)
+    with ai.compute.forward:
+        shutil.rmtree(folder)
+        for _ in range(1000):
+            with ai.compute.step:
+                pass
+    dftrace_ai.finalize()
+    assert_still_usable(tmp_path)
+
+
+def test_a_small_spool_drops_and_counts_and_never_blocks(traced: Traced) -> None:
+    total = 300_000
+    with traced(spool_bytes=1 << 20, overflow="drop", perfetto=False) as rec:
+        for _ in range(total):
+            with ai.compute.forward:
+                pass
+    f = rec.trace.footer
+    assert f["dropped"] + len(rec.trace.spans) == total
+
+
+def test_a_small_spool_that_waits_loses_nothing(traced: Traced) -> None:
+    total = 100_000
+    with traced(spool_bytes=1 << 20, overflow="wait", perfetto=False) as rec:
+        for _ in range(total):
+            with ai.compute.forward:
+                pass
+    assert rec.trace.footer["dropped"] == 0
+    assert len(rec.trace.spans) == total
+
+
+def test_from_the_environment_at_import_nothing_is_raised(run_script: RunScript) -> None:
+    """A bad value stops initialize, not `import dftrace_ai`, nor training without a run."""
+    done = run_script(
+        """
+        import dftrace_ai
+        from dftrace_ai import ai
+        with ai.compute.forward:
+            pass
+        try:
+            dftrace_ai.initialize()
+        except dftrace_ai.DftraceError as e:
+            print('"said"')
+        """,
+        env={"DFTRACE_COMPRESSION": "lz4"},
+    )
+    assert done.said == ["said"]
+    assert done.files == []

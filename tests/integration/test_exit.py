@@ -1,0 +1,248 @@
+"""How a process may end without finalize, and what stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import pytest
+from conftest import RunScript
+from perfetto import engine
+from perfetto.trace_file import Trace, read, read_unfinished
+
+WORK = """
+import atexit, os, signal, sys, threading
+import dftrace_ai
+from dftrace_ai import ai
+
+dftrace_ai.initialize()
+for i in range(5000):
+    with ai.compute.forward(step=i) if i % 1000 == 0 else ai.compute.forward:
+        pass
+"""
+
+
+def assert_whole(t: Trace) -> None:
+    """All 5,000 spans of WORK are there."""
+    forward = t.named("forward")
+    assert len(forward) == 5000
+    assert [e.user["step"] for e in forward if e.user] == [0, 1000, 2000, 3000, 4000]
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("", 0),
+        ("sys.exit(3)", 3),
+        ("raise RuntimeError('uncaught')", 1),
+        ("os.kill(os.getpid(), signal.SIGINT)", None),
+        ("threading.Thread(target=lambda: 1/0).start()", 0),
+    ],
+    ids=["end", "sys.exit", "uncaught", "sigint", "thread-raises"],
+)
+def test_ending_without_finalize_keeps_everything(
+    run_script: RunScript, ending: str, status: int | None
+) -> None:
+    done = run_script(WORK + ending, status=status)
+    t = done.trace()
+    assert_whole(t)
+    assert t.footer["ended"] == "exit"
+    assert t.footer["unfinished"] == 0
+
+
+def test_spans_open_at_the_end(run_script: RunScript) -> None:
+    """A `with` left by sys.exit has ended; a start without a stop has not."""
+    done = run_script(
+        WORK
+        + """
+ai.pipeline.train.start()
+with ai.data.item:
+    sys.exit()
+"""
+    )
+    t = done.trace()
+    assert t.one("item").args["error"] == "SystemExit"
+    assert t.one("train").args["unfinished"] is True
+    assert t.parent(t.one("item")) is t.one("train")
+
+
+def test_tracing_from_atexit_and_finalizers(run_script: RunScript) -> None:
+    """Handlers of either age, __del__ and daemon threads may trace; nothing breaks."""
+    done = run_script("""
+        import atexit, sys
+
+        def early():
+            with ai.data.item(step=1):
+                pass
+
+        atexit.register(early)
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        class Last:
+            def __del__(self):
+                with ai.data.item(step=3):
+                    pass
+
+        dftrace_ai.initialize()
+        keep = Last()
+        sys.last = Last()
+
+        @atexit.register
+        def late():
+            with ai.data.item(step=2):
+                pass
+
+        with ai.compute.forward:
+            pass
+    """)
+    t = done.trace()
+    assert t.names["forward"] == 1
+    assert 2 in [e.user["step"] for e in t.named("item")]
+    assert "Traceback" not in done.stderr
+
+
+def test_finalize_in_atexit_and_in_a_thread(run_script: RunScript) -> None:
+    done = run_script(WORK + "atexit.register(dftrace_ai.finalize)")
+    assert_whole(done.trace())
+    done = run_script(
+        WORK
+        + """
+t = threading.Thread(target=dftrace_ai.finalize)
+t.start()
+t.join()
+with ai.compute.forward:
+    pass
+"""
+    )
+    assert_whole(done.trace())
+
+
+def test_a_trace_opens_while_the_job_runs_and_after_kill_9(run_script: RunScript) -> None:
+    seen: dict[str, int] = {}
+
+    def look_and_kill(process: subprocess.Popen[str]) -> None:
+        seen["pid"] = process.pid
+
+    done = run_script(
+        """
+        import os, pathlib, signal, time
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        run = dftrace_ai.initialize(flush_interval_ms=1)
+        with ai.pipeline.train:
+            for i in range(5000):
+                with ai.compute.forward:
+                    pass
+            while run.stats().get("file_bytes", 0) == 0 and not pathlib.Path(run.path).exists():
+                time.sleep(0.001)
+            with ai.compute.step:
+                pass
+            print("ready", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        status=-signal.SIGKILL,
+        stop=look_and_kill,
+    )
+    assert seen["pid"] == done.pid
+    (path,) = done.files
+    t = read_unfinished(path)
+    answer = engine.query(path, "select count(*) as n from slice where name = 'forward'")
+    assert answer.clean, (answer.load_error, answer.stats)
+    assert answer.rows()[0]["n"] == len(t.named("forward")) > 0
+
+
+def test_os_exit_leaves_a_file_that_opens(run_script: RunScript) -> None:
+    done = run_script(WORK + "os._exit(7)", status=7)
+    for path in done.files:
+        assert engine.query(path).clean
+        read_unfinished(path)
+
+
+def test_sigterm_with_a_handler_that_exits(run_script: RunScript) -> None:
+    done = run_script(
+        """
+        import signal, sys, threading
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+        dftrace_ai.initialize()
+        with ai.pipeline.train:
+            with ai.compute.forward:
+                pass
+            print("ready", flush=True)
+            signal.pause()
+        """,
+        status=5,
+        stop=lambda p: os.kill(p.pid, signal.SIGTERM),
+    )
+    t = done.trace()
+    assert t.tree() == [["train", [["forward", []]]]]
+    assert t.one("train").args["error"] == "SystemExit"
+
+
+def test_our_signal_handling_leaves_the_users_alone(run_script: RunScript) -> None:
+    done = run_script("""
+        import signal
+        before = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGABRT)]
+        import dftrace_ai
+        with dftrace_ai.tracing():
+            with dftrace_ai.ai.compute.forward:
+                pass
+        after = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGABRT)]
+        assert before == after
+    """)
+    assert done.trace().names == {"forward": 1}
+
+
+def test_exec_replaces_the_process(run_script: RunScript) -> None:
+    """What ran before exec stays readable; what runs after it writes a file of its own."""
+    done = run_script("""
+        import os, sys
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        dftrace_ai.initialize()
+        with ai.pipeline.train:
+            pass
+        dftrace_ai.finalize()
+        dftrace_ai.initialize()
+        with ai.pipeline.test:
+            pass
+        code = "from dftrace_ai import ai\\nwith ai.data.item: pass"
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    """)
+    finished = []
+    for path in done.files:
+        try:
+            finished.append(read(path))
+        except AssertionError:
+            read_unfinished(path)
+    names = [dict(t.names) for t in finished]
+    assert {"train": 1} in names
+    assert {"item": 1} in names
+
+
+def test_subinterpreters_and_reimport_do_no_harm(run_script: RunScript) -> None:
+    done = run_script("""
+        import sys
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        dftrace_ai.initialize()
+        with ai.compute.forward:
+            pass
+        for name in [n for n in sys.modules if n.split(".")[0] == "dftrace_ai"]:
+            if sys.modules[name].__file__.endswith(".py"):
+                del sys.modules[name]
+        import dftrace_ai as again
+        with again.ai.compute.step:
+            pass
+        dftrace_ai.finalize()
+        again.finalize()
+    """)
+    names = [t.names for t in done.traces()]
+    assert sum(n["forward"] for n in names) == 1

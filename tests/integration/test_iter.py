@@ -1,0 +1,210 @@
+"""node.iter: waits and bodies of a loop, each with its count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from conftest import Traced
+
+from dftrace_ai import ai
+
+
+def numbers(n: int) -> Iterator[int]:
+    """Traces what happens while the consumer waits."""
+    for i in range(n):
+        with ai.data.item:
+            pass
+        yield i
+
+
+def test_waits_and_bodies(traced: Traced) -> None:
+    with traced() as rec, ai.pipeline.train:
+        seen = []
+        for x in ai.dataloader.fetch.iter(numbers(3)):
+            with ai.compute.forward:
+                seen.append(x)
+    t = rec.trace
+    assert seen == [0, 1, 2]
+    wait, body = ["fetch.iter", [["item", []]]], ["fetch.block", [["forward", []]]]
+    assert t.tree() == [["train", [wait, body] * 3]]
+    for name in ("fetch.iter", "fetch.block"):
+        assert [e.user for e in t.named(name)] == [{"count": 1}, {"count": 2}, {"count": 3}]
+        assert {e.cat for e in t.named(name)} == {"dataloader"}
+    events = t.children(t.one("train"))
+    for before, after in zip(events, events[1:], strict=False):
+        assert after.ts_ns is not None and before.end_ns <= after.ts_ns
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"include_iter": False}, {"fetch.block": 2}),
+        ({"include_block": False}, {"fetch.iter": 2}),
+        ({"include_iter": False, "include_block": False}, {}),
+        ({"iter_name": "wait"}, {"wait": 2, "fetch.block": 2}),
+        ({"block_name": "body"}, {"fetch.iter": 2, "body": 2}),
+        ({"iter_name": "w", "block_name": "b"}, {"w": 2, "b": 2}),
+    ],
+)
+def test_options(traced: Traced, options: dict[str, object], names: dict[str, int]) -> None:
+    with traced() as rec:
+        assert list(ai.dataloader.fetch.iter("ab", **options)) == ["a", "b"]
+        with ai.compute.step:
+            pass
+    assert rec.trace.names == {**names, "step": 1}
+    assert rec.trace.one("step").level == 1
+
+
+def test_what_runs_inside_has_the_shown_part_as_parent(traced: Traced) -> None:
+    with traced() as rec:
+        for _ in ai.dataloader.fetch.iter(numbers(1), include_iter=False):
+            pass
+        for _ in ai.dataloader.fetch.iter(range(1), include_block=False):
+            with ai.compute.forward:
+                pass
+    t = rec.trace
+    assert t.tree() == [["item", []], ["fetch.block", []], ["fetch.iter", []], ["forward", []]]
+
+
+def test_break_ends_the_last_body(traced: Traced) -> None:
+    with traced() as rec:
+        for x in ai.dataloader.fetch.iter(range(100)):
+            if x == 2:
+                break
+        with ai.compute.step:
+            pass
+    t = rec.trace
+    assert t.names == {"fetch.iter": 3, "fetch.block": 3, "step": 1}
+    assert t.footer["unfinished"] == 0
+    assert t.one("step").level == 1
+
+
+def test_return_from_inside_a_nest_of_loops(traced: Traced) -> None:
+    def search() -> int:
+        for i in ai.pipeline.epoch.iter(range(5)):
+            for j in ai.dataloader.fetch.iter(range(5)):
+                if i * j == 2:
+                    return j
+        return -1
+
+    with traced() as rec:
+        assert search() == 2
+    t = rec.trace
+    assert t.names == {
+        "epoch.iter": 2,
+        "epoch.block": 2,
+        "fetch.iter": 5 + 3,
+        "fetch.block": 5 + 3,
+    }
+    assert t.footer["unfinished"] == 0
+    assert [len(t.children(b)) for b in t.named("epoch.block")] == [10, 6]
+    assert t.footer["unmatched_stops"] == 0
+
+
+def test_an_exception_in_the_body_and_one_in_the_source(traced: Traced) -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("disk")
+
+    with traced() as rec:
+        with pytest.raises(ZeroDivisionError):
+            for x in ai.dataloader.fetch.iter(range(3)):
+                _ = 1 // x
+        with pytest.raises(OSError, match="disk"):
+            for _ in ai.pipeline.epoch.iter(broken()):
+                pass
+        with ai.compute.step:
+            pass
+    t = rec.trace
+    assert (t.names["fetch.iter"], t.names["fetch.block"]) == (1, 1)
+    assert t.names["epoch.block"] == 1
+    waits = t.named("epoch.iter")
+    assert waits[0].user == {"count": 1}
+    assert [e.args["error"] for e in waits[1:]] in ([], ["OSError"])
+    assert t.footer["unfinished"] == 0
+    assert t.one("step").level == 1
+
+
+def test_length_laziness_and_the_iterator_protocol(traced: Traced) -> None:
+    pulled = []
+
+    def source() -> Iterator[int]:
+        for i in range(3):
+            pulled.append(i)
+            yield i
+
+    with traced():
+        assert len(ai.dataloader.fetch.iter([1, 2, 3])) == 3
+        with pytest.raises(TypeError):
+            len(ai.dataloader.fetch.iter(source()))
+        it = ai.dataloader.fetch.iter(source())
+        assert iter(it) is it
+        assert pulled == []
+        assert next(it) == 0
+        assert pulled == [0]
+        assert list(it) == [1, 2]
+        assert next(it, "end") == "end"
+        with pytest.raises(TypeError):
+            ai.dataloader.fetch.iter(3)  # type: ignore[call-overload]
+
+
+def test_empty_and_enumerate(traced: Traced) -> None:
+    with traced() as rec:
+        for _ in ai.dataloader.fetch.iter([]):
+            raise AssertionError
+        pairs = [(i, x) for i, x in ai.data.item.iter(enumerate("ab"))]
+    assert pairs == [(0, "a"), (1, "b")]
+    assert rec.trace.names["item.iter"] == 2
+    assert rec.trace.names["fetch.block"] == 0
+    assert rec.trace.names["fetch.iter"] in (0, 1)
+
+
+def test_updates_inside_the_loop_show_from_the_next_event_on(traced: Traced) -> None:
+    with traced() as rec:
+        for epoch in ai.pipeline.epoch.iter(range(2)):
+            for step in ai.dataloader.fetch.iter(range(2)):
+                ai.compute.forward.update(epoch=epoch, step=step)
+                with ai.compute.forward:
+                    pass
+    assert [e.user for e in rec.trace.named("forward")] == [
+        {"epoch": e, "step": s} for e in range(2) for s in range(2)
+    ]
+
+
+def test_two_loops_of_one_node_taken_in_turns(traced: Traced) -> None:
+    with traced() as rec:
+        both = zip(ai.data.item.iter("ab"), ai.data.item.iter("xy"), strict=True)
+        assert list(both) == [("a", "x"), ("b", "y")]
+    t = rec.trace
+    assert sorted(e.user["count"] for e in t.named("item.block")) == [1, 1, 2, 2]
+    assert sorted(e.user["count"] for e in t.named("item.iter")) == [1, 1, 2, 2]
+    assert t.footer["unfinished"] == 0
+
+
+def test_disabled_loops_hand_out_the_same_items(traced: Traced) -> None:
+    with traced() as rec:
+        ai.dataloader.disable()
+        assert list(ai.dataloader.fetch.iter([1, 2])) == [1, 2]
+        assert len(ai.dataloader.fetch.iter([1, 2])) == 2
+        ai.dataloader.enable()
+        with ai.compute.step:
+            pass
+    assert rec.trace.names == {"step": 1}
+    assert list(ai.dataloader.fetch.iter([1, 2])) == [1, 2]
+    assert len(ai.dataloader.fetch.iter([1, 2])) == 2
+
+
+def test_switching_off_and_on_inside_a_loop(traced: Traced) -> None:
+    with traced() as rec:
+        for x in ai.dataloader.fetch.iter(range(4)):
+            if x == 1:
+                ai.dataloader.disable()
+            if x == 2:
+                ai.dataloader.enable()
+        with ai.compute.step:
+            pass
+    t = rec.trace
+    assert t.footer["unfinished"] == 0
+    assert t.one("step").level == 1
+    assert 2 <= t.names["fetch.block"] <= 4

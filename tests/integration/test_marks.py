@@ -1,0 +1,193 @@
+"""Instants, counters and flow arrows."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+from conftest import Traced
+from perfetto.engine import Slice, View
+
+from dftrace_ai import ai
+
+
+def test_instants_lie_in_the_open_span(traced: Traced) -> None:
+    with traced() as rec:
+        ai.instant("outside")
+        with ai.pipeline.train:
+            ai.instant("nan found", args={"layer": "conv1", "count": 3})
+            with ai.compute.forward:
+                ai.instant("deep")
+    t = rec.trace
+    assert t.tree() == [
+        ["outside", []],
+        ["train", [["nan found", []], ["forward", [["deep", []]]]]],
+    ]
+    assert {e.cat for e in t.of("i")} == {"instant"}
+    assert t.one("nan found").user == {"layer": "conv1", "count": 3}
+    drawn = rec.perfetto.named("deep")[0]
+    assert drawn.dur_ns == 0
+    up = rec.perfetto.parent(drawn)
+    assert up is not None and up.name == "forward"
+
+
+def test_instants_by_the_thousand_and_in_threads(traced: Traced) -> None:
+    def work(n: int) -> None:
+        for i in range(500):
+            ai.instant("tick", args={"n": n, "i": i})
+
+    with traced(overflow="wait") as rec:
+        pool = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in pool:
+            thread.start()
+        for thread in pool:
+            thread.join()
+    ticks = rec.trace.of("i")
+    for n in range(4):
+        assert [e.user["i"] for e in ticks if e.user["n"] == n] == list(range(500))
+
+
+def test_counters(traced: Traced) -> None:
+    with traced() as rec:
+        for i in range(5):
+            with ai.compute.step:
+                ai.counter("training", values={"loss": 1 / (i + 1), "lr": 0.1, "seen": i * 32})
+        ai.counter("big", values={"n": 2**53, "neg": -2.5, "flag": True})
+    t = rec.trace
+    samples = t.named("training")
+    assert [e.args for e in samples] == [
+        {"loss": 1 / (i + 1), "lr": 0.1, "seen": i * 32} for i in range(5)
+    ]
+    tracks: dict[str, list[float]] = {}
+    for c in rec.perfetto.counters:
+        tracks.setdefault(c.track, []).append(c.value)
+    assert tracks["training loss"] == [1 / (i + 1) for i in range(5)]
+    assert tracks["training seen"] == [i * 32 for i in range(5)]
+    assert tracks["big n"] == [2**53]
+    assert tracks["big neg"] == [-2.5]
+    assert tracks.get("big flag", [1]) == [1]
+    assert [e.tid for e in samples] == [e.tid for e in t.named("step")]
+
+
+@pytest.mark.parametrize(
+    "bad", [float("nan"), float("inf"), float("-inf"), "text", None, [1], object(), 10**400]
+)
+def test_values_that_are_no_finite_number_are_left_out_and_counted(
+    traced: Traced, bad: object
+) -> None:
+    with traced() as rec:
+        ai.counter("c", values={"bad": bad, "good": 1.5})  # type: ignore[dict-item]
+        ai.counter("only", values={"bad": bad})  # type: ignore[dict-item]
+        ai.counter("none", values={})
+        with ai.compute.step:
+            pass
+    t = rec.trace
+    assert [(e.name, e.args) for e in t.of("C")] == [("c", {"good": 1.5})]
+    assert t.footer["args_sanitised"] >= 2
+
+
+def test_numbers_of_numpy(traced: Traced) -> None:
+    np = pytest.importorskip("numpy")
+    with traced() as rec:
+        ai.counter("c", values={"f": np.float32(0.5), "i": np.int64(3)})
+        with ai.compute.step(args={"f": np.float64(0.25), "i": np.int32(7), "b": np.bool_(True)}):
+            pass
+    assert rec.trace.one("c").args == {"f": 0.5, "i": 3}
+    assert rec.trace.one("step").user == {"f": 0.25, "i": 7, "b": True}
+
+
+def bound(view: View, slice_id: int) -> Slice:
+    """The span at an arrow's end; a marker written only to hold the arrow stands for its span."""
+    s = view.by_id[slice_id]
+    if s.cat == "flow":
+        up = view.parent(s)
+        assert up is not None
+        return up
+    return s
+
+
+def arrows(view: View) -> list[tuple[str, str]]:
+    """(from, to) by span name, in time order of the source."""
+    ends = [(bound(view, f.slice_out), bound(view, f.slice_in)) for f in view.flows]
+    return [(a.name, b.name) for a, b in sorted(ends, key=lambda p: p[0].ts_ns)]
+
+
+def test_an_arrow_between_threads(traced: Traced) -> None:
+    items: queue.Queue[int] = queue.Queue()
+
+    def consume() -> None:
+        for _ in range(3):
+            i = items.get()
+            with ai.compute.forward(step=i):
+                ai.compute.forward.flow_in(f"batch-{i}")
+
+    with traced() as rec:
+        thread = threading.Thread(target=consume)
+        thread.start()
+        for i in range(3):
+            with ai.data.item(step=i):
+                ai.data.item.flow_out(f"batch-{i}")
+                items.put(i)
+        thread.join()
+    assert arrows(rec.perfetto) == [("item", "forward")] * 3
+    pairs = {
+        (bound(rec.perfetto, f.slice_out).arg["step"], bound(rec.perfetto, f.slice_in).arg["step"])
+        for f in rec.perfetto.flows
+    }
+    assert pairs == {(0, 0), (1, 1), (2, 2)}
+    assert rec.trace.footer["flows"] == 6
+
+
+def test_arrows_bind_to_the_span_they_are_called_in_whatever_came_before(traced: Traced) -> None:
+    """After children have ended, after an instant, and into a span that opened earlier."""
+    ready, consumer_open = threading.Event(), threading.Event()
+
+    def consume() -> None:
+        with ai.dataloader.fetch:
+            consumer_open.set()
+            with ai.comm.receive:
+                ready.wait()
+            ai.instant("woken")
+            ai.dataloader.fetch.flow_in(7)
+
+    with traced() as rec:
+        thread = threading.Thread(target=consume)
+        thread.start()
+        consumer_open.wait()
+        with ai.data.item:
+            with ai.data.preprocess:
+                pass
+            ai.instant("made")
+            ai.data.item.flow_out(7)
+            ready.set()
+        thread.join()
+    assert arrows(rec.perfetto) == [("item", "fetch")]
+
+
+def test_one_source_many_ends_and_key_types(traced: Traced) -> None:
+    with traced() as rec:
+        for key in ("a", 1, ("t", 2)):
+            with ai.comm.bcast:
+                ai.comm.bcast.flow_out(key)
+            for _ in range(2):
+                with ai.comm.receive:
+                    ai.comm.receive.flow_in(key)
+    assert arrows(rec.perfetto) == [("bcast", "receive")] * 6
+    assert len({e.id for e in rec.trace.of("s")}) == 3
+
+
+def test_flow_outside_any_span_is_harmless(traced: Traced) -> None:
+    with traced() as rec:
+        ai.comm.send.flow_out("x")
+        ai.comm.receive.flow_in("nobody")
+        with ai.comm.send:
+            pass
+    assert rec.trace.names["send"] == 1
+
+
+def test_marks_without_a_run_do_nothing() -> None:
+    ai.instant("x")
+    ai.counter("x", values={"x": 1})
+    ai.comm.send.flow_out(1)
+    ai.comm.send.start(metadata=True)

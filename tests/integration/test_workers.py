@@ -1,0 +1,170 @@
+"""Worker processes: multiprocessing in every start method, subprocesses, executors."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import RunScript
+
+POOL = """
+import json, multiprocessing as mp, os, sys
+import dftrace_ai
+from dftrace_ai import ai
+
+@ai.data.item
+def work(i):
+    with ai.data.preprocess(step=i):
+        return os.getpid()
+
+if __name__ == "__main__":
+    method, how = sys.argv[1:]
+    dftrace_ai.initialize()
+    context = mp.get_context(method)
+    with ai.pipeline.train:
+        pool = context.Pool(2)
+        pids = sorted(set(pool.map(work, range(40), chunksize=1)))
+        if how == "terminate":
+            pool.terminate()
+        else:
+            pool.close()
+        pool.join()
+    dftrace_ai.finalize()
+    print(json.dumps(pids))
+"""
+
+
+@pytest.mark.parametrize("how", ["close", "terminate"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_pools(run_script: RunScript, method: str, how: str) -> None:
+    done = run_script(POOL, args=[method, how])
+    parent, children = done.split()
+    assert parent.tree() == [["train", []]]
+    assert sorted(t.events[0].pid for t in children) == done.said[0]
+    steps = [e.user["step"] for t in children for e in t.named("preprocess")]
+    assert sorted(steps) == list(range(40))
+    assert len({t.header["run"] for t in [parent, *children]}) == 1
+    for t in children:
+        assert t.tree() == [["item", [["preprocess", []]]]] * len(t.named("item"))
+        assert t.header["time_base_us"] == parent.header["time_base_us"]
+
+
+def test_a_process_that_raises_and_one_that_is_killed(run_script: RunScript) -> None:
+    done = run_script("""
+        import multiprocessing as mp, os, signal
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        def work(how):
+            for i in range(500):
+                with ai.data.item:
+                    pass
+            if how == "raise":
+                raise RuntimeError("worker fails")
+            if how == "kill":
+                ai.compute.forward.start()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "exit":
+                os._exit(3)
+
+        if __name__ == "__main__":
+            dftrace_ai.initialize()
+            context = mp.get_context("fork")
+            pool = [context.Process(target=work, args=(h,)) for h in ("raise", "kill", "exit")]
+            for p in pool:
+                p.start()
+            for p in pool:
+                p.join()
+            with ai.compute.step:
+                pass
+            dftrace_ai.finalize()
+    """)
+    parent, children = done.split()
+    assert parent.names == {"step": 1}
+    assert [t.names["item"] for t in children] == [500, 500, 500]
+    open_ends = [t.one("forward").ph for t in children if t.names["forward"]]
+    assert open_ends == ["B"]
+
+
+def test_subprocesses_find_the_run(run_script: RunScript) -> None:
+    done = run_script("""
+        import json, subprocess, sys
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        dftrace_ai.initialize()
+        code = "from dftrace_ai import ai\\nwith ai.data.item: pass"
+        with ai.pipeline.train:
+            for _ in range(2):
+                subprocess.run([sys.executable, "-c", code], check=True)
+        dftrace_ai.finalize()
+        subprocess.run([sys.executable, "-c", code], check=True)
+    """)
+    parent, children = done.split()
+    assert parent.names == {"train": 1}
+    assert [t.names for t in children] == [{"item": 1}] * 2
+    assert {t.header["ppid"] for t in children} == {done.pid}
+    assert {t.header["run"] for t in children} == {parent.header["run"]}
+    assert {t.footer["ended"] for t in children} <= {"exit", "finalize"}
+    item, train = children[0].one("item"), parent.one("train")
+    assert item.ts_ns is not None and train.ts_ns is not None
+    assert train.ts_ns < item.ts_ns and item.end_ns < train.end_ns
+
+
+def test_a_subprocess_that_initialises_itself_stays_in_the_run(run_script: RunScript) -> None:
+    done = run_script("""
+        import subprocess, sys
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        if len(sys.argv) > 1:
+            dftrace_ai.initialize()
+            with ai.data.item:
+                pass
+            dftrace_ai.finalize()
+        else:
+            with dftrace_ai.tracing():
+                with ai.pipeline.train:
+                    subprocess.run([sys.executable, __file__, "child"], check=True)
+    """)
+    parent, children = done.split()
+    assert (parent.names, [t.names for t in children]) == ({"train": 1}, [{"item": 1}])
+    assert children[0].header["run"] == parent.header["run"]
+
+
+def test_executors(run_script: RunScript) -> None:
+    done = run_script("""
+        import multiprocessing as mp
+        from concurrent.futures import ProcessPoolExecutor
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        @ai.data.item
+        def work(i):
+            return i
+
+        if __name__ == "__main__":
+            with dftrace_ai.tracing():
+                for method in ("fork", "spawn"):
+                    with ProcessPoolExecutor(2, mp_context=mp.get_context(method)) as pool:
+                        assert list(pool.map(work, range(10))) == list(range(10))
+                with ai.compute.step:
+                    pass
+    """)
+    parent, children = done.split()
+    assert parent.names == {"step": 1}
+    assert sum(t.names["item"] for t in children) == 20
+
+
+def test_the_childs_file_format_follows_the_run(run_script: RunScript) -> None:
+    done = run_script("""
+        import subprocess, sys
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        with dftrace_ai.tracing(compression="none", timestamps="epoch_us"):
+            with ai.pipeline.train:
+                code = "from dftrace_ai import ai\\nwith ai.data.item: pass"
+                subprocess.run([sys.executable, "-c", code], check=True)
+    """)
+    parent, (child,) = done.split()
+    assert [t.path.suffix for t in (parent, child)] == [".pfw", ".pfw"]
+    assert child.header["timestamps"] == "epoch_us"

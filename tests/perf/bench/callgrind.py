@@ -1,0 +1,139 @@
+"""Instructions per span, counted by valgrind: exact where a shared machine's clock is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from .figures import Bench, Series
+from .lineup import WORKERS
+from .processes import Homes, environment
+
+FEW, MANY = 2_000, 22_000
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A subject to count: its label, its worker, its name, and what it is compared with."""
+
+    label: str
+    worker: str
+    subject: str
+
+
+WITH = [
+    Counted("empty class", "plain", "empty_class"),
+    Counted("nullcontext", "plain", "nullcontext"),
+    Counted("dftrace_ai", "ours", "with"),
+    Counted("dftrace_ai, ai.disable()", "ours-off", "with"),
+    Counted("dftrace_ai, not initialised", "ours-inert", "with"),
+    Counted("pydftracer", "pydftracer", "with"),
+]
+CALL = [
+    Counted("pass-through wrapper", "plain", "wrapper"),
+    Counted("dftrace_ai", "ours", "call"),
+    Counted("dftrace_ai, ai.disable()", "ours-off", "call"),
+    Counted("dftrace_ai, not initialised", "ours-inert", "call"),
+    Counted("pydftracer", "pydftracer", "call"),
+]
+ITER = [Counted("dftrace_ai", "ours", "iter"), Counted("pydftracer", "pydftracer", "iter")]
+
+
+def instructions(homes: Homes, counted: Counted, part: str, n: int) -> tuple[int, int]:
+    """Run one loop under callgrind.
+
+    Returns:
+        Instructions of the main thread, and of all other threads together.
+
+    Raises:
+        RuntimeError: the process failed; the message holds its last line.
+    """
+    kind = WORKERS[counted.worker]
+    python = homes.python(kind.home)
+    if python is None:
+        raise RuntimeError("no interpreter with the peers")
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        done = subprocess.run(
+            [
+                "valgrind",
+                "--tool=callgrind",
+                "--separate-threads=yes",
+                f"--callgrind-out-file={scratch}/out",
+                python,
+                "-m",
+                "bench.counted",
+                kind.module,
+                kind.mode,
+                counted.subject,
+                part,
+                str(n),
+                scratch,
+            ],
+            capture_output=True,
+            text=True,
+            cwd=scratch,
+            env=environment(kind.env),
+            check=False,
+        )
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if not line.startswith("==")]
+            raise RuntimeError(lines[-1] if lines else f"ended with {done.returncode}")
+        totals = {
+            path.name: int(found[1])
+            for path in Path(scratch).glob("out*")
+            if (found := re.search(r"^(?:totals|summary): (\d+)", path.read_text(), re.MULTILINE))
+        }
+    main = sum(total for name, total in totals.items() if name.endswith("-01"))
+    return main, sum(totals.values()) - main
+
+
+def per_iteration(homes: Homes, counted: Counted) -> tuple[float, float]:
+    """Return instructions per iteration, baseline taken off: main thread, other threads.
+
+    The difference of two loop lengths cancels start-up.
+    """
+    spread = MANY - FEW
+    loop_few = instructions(homes, counted, "loop", FEW)
+    loop_many = instructions(homes, counted, "loop", MANY)
+    base_few = instructions(homes, counted, "baseline", FEW)
+    base_many = instructions(homes, counted, "baseline", MANY)
+    main = (loop_many[0] - loop_few[0] - base_many[0] + base_few[0]) / spread
+    return main, (loop_many[1] - loop_few[1]) / spread
+
+
+def measure(homes: Homes) -> list[Bench]:
+    """Count the instructions of a span in each form."""
+    benches: list[Bench] = []
+    titles = {
+        "callgrind_with": ("`with node: pass`: instructions", WITH),
+        "callgrind_call": ("decorated call: instructions over the bare call", CALL),
+        "callgrind_iter": ("an item through `.iter`: instructions", ITER),
+    }
+    for name, (title, lineup) in titles.items():
+        print(f"  {name}", file=sys.stderr)
+        bench = Bench(name, title, "instructions", reference="dftrace_ai")
+        if shutil.which("valgrind") is None:
+            bench.series = [Series(item.label, missing="no valgrind") for item in lineup]
+            benches.append(bench)
+            continue
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            futures = [(item, pool.submit(per_iteration, homes, item)) for item in lineup]
+        for item, future in futures:
+            series = Series(item.label)
+            try:
+                main, others = future.result()
+                series.samples.append(main)
+                if others > 1:
+                    bench.notes.append(f"{item.label}: {others:,.0f} more on background threads")
+            except RuntimeError as error:
+                series.missing = str(error)
+            bench.series.append(series)
+        benches.append(bench)
+    return benches

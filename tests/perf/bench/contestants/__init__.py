@@ -1,0 +1,1 @@
+"""One module per contestant; each builds the subjects that a worker process times."""

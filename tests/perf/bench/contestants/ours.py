@@ -1,0 +1,95 @@
+"""dftrace_ai itself: recording, switched off, or never initialised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dftrace_ai
+from dftrace_ai import ai
+
+from ..loops import (
+    Subject,
+    call_loop,
+    counter_loop,
+    empty_loop,
+    instant_loop,
+    iterate_loop,
+    start_stop_loop,
+    step_with_loop,
+    threaded_loop,
+    training_step_loop,
+    update_loop,
+    walked_with_loop,
+    with_loop,
+)
+from ..traces import footer
+from .plain import function
+
+
+class Contestant:
+    """dftrace_ai in one of its states.
+
+    Args:
+        mode: "on" records; "off" is initialised and then disabled from the root; "inert" was
+            never initialised.
+        workdir: directory that takes the trace.
+    """
+
+    version = dftrace_ai.__version__
+
+    def __init__(self, mode: str, workdir: str) -> None:
+        self.mode = mode
+        self.run: Any = None
+        if mode != "inert":
+            # The loops outrun any drain by far, so the spool must hold the burst of a round.
+            self.run = dftrace_ai.initialize(
+                log_file=Path(workdir) / "ours", spool_bytes=1 << 30, overflow="drop"
+            )
+        ai.update(epoch=1, step=2)
+        if mode == "off":
+            ai.disable()
+
+    def subjects(self) -> dict[str, Subject]:
+        """Return what can be timed, by name."""
+        node: Any = ai.compute.forward
+        empty = empty_loop()
+        bare = call_loop(function)
+        items = iterate_loop(iter)
+
+        def threaded(threads: int) -> Subject:
+            return Subject(
+                threaded_loop(threads, lambda: with_loop(node)),
+                threaded_loop(threads, empty_loop),
+                block_ns=50_000_000,
+                pairs=1,
+            )
+
+        return {
+            "with": Subject(with_loop(node), empty),
+            "walked_with": Subject(walked_with_loop(ai), empty),
+            "call": Subject(call_loop(node(function)), bare),
+            "start_stop": Subject(start_stop_loop(node), empty),
+            "step_with": Subject(step_with_loop(node), empty),
+            "iter": Subject(iterate_loop(ai.dataloader.fetch.iter), items),
+            "update": Subject(update_loop(ai), empty),
+            "training_step": Subject(training_step_loop(ai), empty),
+            "instant": Subject(instant_loop(ai), empty),
+            "counter": Subject(counter_loop(ai), empty),
+            "threads_1": threaded(1),
+            "threads_8": threaded(8),
+        }
+
+    def settle(self) -> None:
+        """Do nothing: the drain thread works by itself."""
+
+    def close(self) -> dict[str, int]:
+        """End the run; return how many events the trace holds and how many were dropped."""
+        if self.run is None:
+            return {}
+        path = Path(self.run.path)
+        dftrace_ai.finalize()
+        if not path.exists():
+            return {"events": 0, "dropped": 0}
+        counts = footer(path)
+        return {key: int(counts[key]) for key in ("events", "dropped", "waits", "drain_cpu_us")}

@@ -1,0 +1,72 @@
+"""Measures the drain on one core: `drain_probe EVENTS ROUNDS DIR`; prints events per CPU second."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from typing import Any
+
+import dftrace_ai
+from dftrace_ai import ai
+
+from .traces import footer
+
+COMPRESSIONS = ("none", "gzip", "zstd")
+
+
+def bench_door() -> Any:
+    """Return the native module's own drain benchmark, or None where it was built without."""
+    from dftrace_ai import _native
+
+    return getattr(_native, "drain_benchmark", None)
+
+
+def through_a_run(events: int, compression: Any, workdir: Path) -> float:
+    """Record a burst of spans, and read the drain's CPU time from the footer."""
+    node: Any = ai.compute.forward
+    with dftrace_ai.tracing(
+        log_file=workdir / f"drain-{compression}", compression=compression, spool_bytes=1 << 30
+    ) as run:
+        path = Path(run.path)
+        for step in range(events // 100):
+            ai.update(epoch=1, step=step)
+            for _ in range(50):
+                with node, node:
+                    pass
+    counts = footer(path) if compression != "zstd" else {}
+    path.unlink()
+    if not counts:
+        return 0.0
+    return float(counts["events"] / (counts["drain_cpu_us"] / 1e6))
+
+
+def main() -> None:
+    """Take the compressions in turn, round by round."""
+    events, rounds, workdir = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    door = bench_door()
+    before_kib = getrusage(RUSAGE_SELF).ru_maxrss
+    rates: dict[str, list[float]] = {}
+    sizes: dict[str, float] = {}
+    for _ in range(rounds):
+        for compression in COMPRESSIONS[:2]:
+            rate = through_a_run(events, compression, workdir)
+            rates.setdefault(f"run {compression}", []).append(rate)
+        if door is None:
+            continue
+        everywhere = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(everywhere)})
+        for compression in COMPRESSIONS:
+            told = door(events, compression)
+            rates.setdefault(f"core {compression}", []).append(told["events"] / told["seconds_cpu"])
+            sizes[compression] = told["bytes_file"] / told["events"]
+        os.sched_setaffinity(0, everywhere)
+    grown_kib = getrusage(RUSAGE_SELF).ru_maxrss - before_kib
+    found = {"rates": rates, "bytes_per_event": sizes, "peak_growth_mib": grown_kib / 1024}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

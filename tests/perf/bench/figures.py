@@ -1,0 +1,198 @@
+"""Samples, medians, ratios with their intervals, and targets judged against them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Literal
+
+Verdict = Literal["met", "missed", "unmeasured"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with its 95 % confidence interval."""
+
+    median: float
+    low: float
+    high: float
+
+    def as_json(self) -> dict[str, float]:
+        """Return the three numbers by name."""
+        return {"median": self.median, "low": self.low, "high": self.high}
+
+
+def interval(samples: list[float]) -> Interval:
+    """Return the median and its distribution-free 95 % interval, from order statistics.
+
+    The ranks are n/2 -+ 0.98 sqrt(n) (Conover, Practical Nonparametric Statistics, 3.2), which
+    needs no assumption about how a noisy machine scatters its timings.
+
+    Raises:
+        ValueError: there are no samples.
+    """
+    if not samples:
+        raise ValueError("no samples")
+    ordered = sorted(samples)
+    n = len(ordered)
+    reach = 0.98 * math.sqrt(n)
+    low = max(0, math.floor(n / 2 - reach) - 1)
+    high = min(n - 1, math.ceil(n / 2 + reach))
+    return Interval(median(ordered), ordered[low], ordered[high])
+
+
+@dataclass
+class Series:
+    """What one contestant did in one bench: a sample a round, or the reason why there is none."""
+
+    contestant: str
+    samples: list[float] = field(default_factory=list)
+    cpu_samples: list[float] = field(default_factory=list)
+    missing: str = ""
+
+    @property
+    def there(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.samples)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figure with its interval, or why it is missing."""
+        if not self.there:
+            return {"contestant": self.contestant, "missing": self.missing or "not run"}
+        shown: dict[str, Any] = {"contestant": self.contestant, "rounds": len(self.samples)}
+        shown |= interval(self.samples).as_json()
+        if self.cpu_samples:
+            shown["cpu_median"] = median(self.cpu_samples)
+        return shown
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a bench must reach.
+
+    Args:
+        subject: whose figure is judged.
+        limit: the bound.
+        against: whose figure it is divided by, round by round; empty for the figure itself.
+        at_least: the bound is a lower one.
+        noise_of: a contestant that does the same as `against`; the target is met when the
+            subject's interval reaches down to 1, or to the top of that contestant's interval.
+    """
+
+    subject: str
+    limit: float
+    against: str = ""
+    at_least: bool = False
+    noise_of: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A target with what was measured."""
+
+    target: Target
+    value: Interval | None
+    verdict: Verdict
+    wanted: str
+    clear: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the ratio or figure, what was wanted, and the verdict."""
+        return {
+            "subject": self.target.subject,
+            "against": self.target.against,
+            "value": self.value.as_json() if self.value else None,
+            "wanted": self.wanted,
+            "verdict": self.verdict,
+            "interval_clears_the_limit": self.clear,
+        }
+
+
+@dataclass
+class Bench:
+    """One thing that is measured, with everyone who took part.
+
+    Args:
+        id: its name on the command line and in the JSON.
+        title: its name in the tables.
+        unit: of the samples.
+        series: one per contestant, in the order shown.
+        targets: what is to be reached.
+        reference: contestant by whose figure the others' are divided in the table.
+        notes: what a reader must know to read the figures rightly.
+    """
+
+    id: str
+    title: str
+    unit: str
+    series: list[Series] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    reference: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def find(self, contestant: str) -> Series:
+        """Return a contestant's series; an empty one where it took no part."""
+        for series in self.series:
+            if series.contestant == contestant:
+                return series
+        return Series(contestant, missing="not in this bench")
+
+    def ratio(self, subject: str, against: str) -> Interval | None:
+        """Return the median of the per-round ratios, or None where one of the two is missing."""
+        pairs = zip(self.find(subject).samples, self.find(against).samples, strict=False)
+        ratios = [ours / theirs for ours, theirs in pairs if theirs > 0]
+        return interval(ratios) if ratios else None
+
+    def judged(self) -> list[Judged]:
+        """Return every target with its verdict."""
+        return [self._judge(target) for target in self.targets]
+
+    def _judge(self, target: Target) -> Judged:
+        if target.noise_of:
+            return self._judge_noise(target)
+        if target.against:
+            value = self.ratio(target.subject, target.against)
+            wanted = f"<= {short(target.limit)} x {target.against}"
+        else:
+            samples = self.find(target.subject).samples
+            value = interval(samples) if samples else None
+            sign = ">=" if target.at_least else "<="
+            wanted = f"{sign} {short(target.limit)} {self.unit}"
+        if value is None:
+            return Judged(target, None, "unmeasured", wanted, clear=False)
+        if target.at_least:
+            met, clear = value.median >= target.limit, value.low >= target.limit
+        else:
+            met, clear = value.median <= target.limit, value.high <= target.limit
+        return Judged(target, value, "met" if met else "missed", wanted, clear)
+
+    def _judge_noise(self, target: Target) -> Judged:
+        value = self.ratio(target.subject, target.against)
+        noise = self.ratio(target.noise_of, target.against)
+        if value is None or noise is None:
+            return Judged(target, None, "unmeasured", "within noise", clear=False)
+        bound = max(1.0, noise.high)
+        wanted = f"interval reaches down to {bound:.4f} (noise of {target.noise_of})"
+        met = value.low <= bound
+        return Judged(target, value, "met" if met else "missed", wanted, value.median <= bound)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the whole bench for the result file."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "unit": self.unit,
+            "series": [series.as_json() for series in self.series],
+            "targets": [judged.as_json() for judged in self.judged()],
+            "notes": self.notes,
+        }
+
+
+def short(value: float) -> str:
+    """Return a number in the form people write it: 1/80 for small ratios, 5M for millions."""
+    if 0 < value < 0.2:
+        return f"1/{round(1 / value)}"
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value:g}"

@@ -1,0 +1,36 @@
+"""Makes the virtual environment that holds the peers: `python -m bench.peers DIRECTORY`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+# pydftracer and dftracer declare more than their tracing needs, so they come without their
+# dependencies and the needed ones are named.
+PEERS = {
+    "pydftracer": (
+        ["--no-deps", "pydftracer==2.0.6", "dftracer==2.2.0"],
+        ["typing_extensions", "pyyaml", "numpy", "psutil"],
+    ),
+    "viztracer": (["viztracer==1.1.1"],),
+    "nvtx": (["nvtx==0.2.17"],),
+    "opentelemetry": (["opentelemetry-sdk"],),
+}
+
+
+def main() -> None:
+    """Create the environment and install each peer; one that fails is told and left out."""
+    target = Path(sys.argv[1])
+    venv.create(target, with_pip=True)
+    python = target / "bin" / "python"
+    for peer, installs in PEERS.items():
+        for packages in installs:
+            command = [str(python), "-m", "pip", "install", "--quiet", *packages]
+            if subprocess.run(command, check=False).returncode != 0:
+                print(f"{peer}: not installed; its figures will be shown as -", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

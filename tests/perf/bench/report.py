@@ -1,0 +1,171 @@
+"""Writes the results: a text table, a JSON file, and a markdown fragment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from .figures import Bench, Interval, Judged, Series, interval
+
+
+def number(value: float) -> str:
+    """Return a figure with about four significant digits, thousands grouped."""
+    size = abs(value)
+    if size >= 1000:
+        return f"{value:,.0f}"
+    if size >= 100:
+        return f"{value:.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.3f}" if size < 1 else f"{value:.2f}"
+
+
+def ratio_text(value: Interval) -> str:
+    """Return a ratio with its interval; small ratios as 1/n, the way targets are written."""
+    if 0 < value.median < 0.05 and value.low > 0:
+        return f"1/{1 / value.median:.0f} [1/{1 / value.high:.0f} .. 1/{1 / value.low:.0f}]"
+    digits = 3 if value.median < 10 else 1
+    return f"{value.median:.{digits}f} [{value.low:.{digits}f} .. {value.high:.{digits}f}]"
+
+
+def judged_text(judged: Judged) -> str:
+    """Return what a target's ratio or figure came to."""
+    if judged.value is None:
+        return "-"
+    if judged.target.against:
+        return ratio_text(judged.value)
+    value = judged.value
+    if value.low == value.high:
+        return number(value.median)
+    return f"{number(value.median)} [{number(value.low)} .. {number(value.high)}]"
+
+
+def verdict_text(judged: Judged) -> str:
+    """Return met or missed; "narrowly" where the interval holds the limit."""
+    if judged.verdict == "unmeasured":
+        return "-"
+    reaches = judged.verdict == "met" and not judged.clear
+    return "met, narrowly" if reaches else judged.verdict
+
+
+def _cells(bench: Bench, series: Series) -> list[str]:
+    if not series.there:
+        return [series.contestant, "-", "", "", ""]
+    value = interval(series.samples)
+    spread = "" if value.low == value.high else f"{number(value.low)} .. {number(value.high)}"
+    cpu = number(median(series.cpu_samples)) if series.cpu_samples else ""
+    ratio = ""
+    if bench.reference and series.contestant != bench.reference:
+        found = bench.ratio(series.contestant, bench.reference)
+        ratio = f"{found.median:.2f}" if found else ""
+    return [series.contestant, number(value.median), spread, cpu, ratio]
+
+
+def _rows(bench: Bench) -> list[list[str]]:
+    """Return a bench's table with its head, without the columns that nobody fills."""
+    head = ["", bench.unit, "95 % interval", "CPU, all threads", f"x {bench.reference}"]
+    body = [_cells(bench, series) for series in bench.series]
+    kept = [column for column in range(len(head)) if any(row[column] for row in body)]
+    return [[row[column] for column in kept] for row in [head, *body]]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines: list[str] = []
+    for row in rows:
+        first = row[0].ljust(widths[0])
+        rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([first, *rest]).rstrip())
+    return lines
+
+
+def target_rows(benches: list[Bench]) -> list[list[str]]:
+    """Return a row per target: bench, what was found, what was wanted, verdict."""
+    return [
+        [
+            f"{bench.title}: {judged.target.subject}",
+            judged_text(judged),
+            judged.wanted,
+            verdict_text(judged),
+        ]
+        for bench in benches
+        for judged in bench.judged()
+    ]
+
+
+def text(benches: list[Bench], machine: dict[str, str], missing: dict[str, str]) -> str:
+    """Return everything as aligned plain text, the targets last."""
+    lines = [f"{name}: {value}" for name, value in machine.items()]
+    for why in dict.fromkeys(missing.values()):
+        names = ", ".join(name for name, reason in missing.items() if reason == why)
+        lines.append(f"not measured: {names} ({why})")
+    for bench in benches:
+        lines += ["", bench.title.replace("`", ""), *_aligned(_rows(bench))]
+        lines += [f"  {note}" for note in bench.notes]
+    head = ["target", "measured", "wanted", ""]
+    rows = [[cell.replace("`", "") for cell in row] for row in target_rows(benches)]
+    return "\n".join([*lines, "", *_aligned([head, *rows])]) + "\n"
+
+
+def _markdown_table(rows: list[list[str]]) -> list[str]:
+    head, *body = rows
+    marks = ["---", *["---:"] * (len(head) - 1)]
+    return ["| " + " | ".join(row) + " |" for row in [head, marks, *body]]
+
+
+def markdown(
+    benches: list[Bench], machine: dict[str, str], versions: dict[str, str], command: str
+) -> str:
+    """Return the fragment for the performance page."""
+    described = "; ".join(
+        f"{name} {value}" for name, value in machine.items() if name != "load when begun"
+    )
+    peers = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
+    lines = [
+        f"Measured by `{command}`, all contestants in one run, in turn, round by round.",
+        "Figures are medians; a ratio is the median of the per-round ratios, with its 95 %",
+        "interval. Absolute times hold for this machine only; ratios travel better.",
+        "",
+        f"Machine: {described}.",
+        f"Versions: {peers}.",
+        "",
+        "### Targets",
+        "",
+        *_markdown_table([["", "measured", "wanted", "verdict"], *target_rows(benches)]),
+    ]
+    for bench in benches:
+        lines += ["", f"### {bench.title[0].upper()}{bench.title[1:]}", ""]
+        lines += _markdown_table(_rows(bench))
+        if bench.notes:
+            lines += ["", *bench.notes]
+    return "\n".join(lines) + "\n"
+
+
+def write(
+    directory: Path,
+    benches: list[Bench],
+    machine: dict[str, str],
+    versions: dict[str, str],
+    extra: dict[str, Any],
+) -> None:
+    """Write results.json, results.txt and results.md.
+
+    Args:
+        directory: made where it is missing.
+        benches: what was measured.
+        machine: from `machine.describe`.
+        versions: of the contestants, by name.
+        extra: goes into the JSON beside the benches; `command` and `missing` are needed.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    result = {
+        "machine": machine,
+        "versions": versions,
+        **extra,
+        "benches": [bench.as_json() for bench in benches],
+    }
+    (directory / "results.json").write_text(json.dumps(result, indent=1) + "\n")
+    (directory / "results.txt").write_text(text(benches, machine, extra["missing"]))
+    (directory / "results.md").write_text(markdown(benches, machine, versions, extra["command"]))

@@ -1,0 +1,76 @@
+"""A real CNN training, untraced and under each tracer, in paired runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .figures import Bench, Series, Target
+from .processes import Homes, environment
+
+CONTESTANTS = {
+    "untraced": "untraced",
+    "untraced, again": "untraced",
+    "dftrace_ai": "ours",
+    "dftrace_ai, not initialised": "ours_disabled",
+    "pydftracer": "pydftracer",
+    "torch.profiler, CPU, exported": "torch_profiler",
+}
+
+
+def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
+    """Train once under each contestant per round; set-up and end of the tracer are counted."""
+    bench = Bench(
+        "training",
+        f"CNN on digits, {epochs} epochs, all phases annotated: total time",
+        "s",
+        series=[Series(label) for label in CONTESTANTS],
+        targets=[Target("dftrace_ai", 1.0, "untraced", noise_of="untraced, again")],
+        reference="untraced",
+        notes=["Each run is a fresh process; one compute thread; items annotated one by one."],
+    )
+    packages = homes.peer_packages()
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        log_path = Path(scratch) / "training.log"
+        traces = Path(scratch) / "traces"
+        traces.mkdir()
+        arguments = [str(epochs), str(traces), *([packages] if packages else [])]
+        with (
+            log_path.open("w") as log,
+            subprocess.Popen(
+                [homes.main, "-m", "bench.training_probe", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=scratch,
+                env=environment({}),
+            ) as process,
+        ):
+            if process.stdin is None or process.stdout is None:
+                raise RuntimeError("the training process has no pipes")
+            if not process.stdout.readline():
+                process.wait()
+                said = log_path.read_text().strip().splitlines()
+                for series in bench.series:
+                    series.missing = said[-1] if said else "no message"
+                return [bench]
+            labels = list(CONTESTANTS)
+            for number in range(rounds):
+                print(f"  training ({number + 1}/{rounds})", file=sys.stderr)
+                turn = number % len(labels)
+                for label in labels[turn:] + labels[:turn]:
+                    process.stdin.write(CONTESTANTS[label] + "\n")
+                    process.stdin.flush()
+                    answer = json.loads(process.stdout.readline())
+                    series = bench.find(label)
+                    if "s" in answer:
+                        series.samples.append(answer["s"])
+                        series.cpu_samples.append(answer["cpu_s"])
+                    else:
+                        series.missing = answer["missing"]
+            process.stdin.close()
+    return [bench]

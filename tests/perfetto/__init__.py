@@ -1,0 +1,1 @@
+"""Reading traces back: by their lines, and through the real Perfetto engine."""

@@ -1,0 +1,149 @@
+"""Holds what Perfetto shows of a trace against what its lines say, event by event."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from perfetto import engine, model
+from perfetto.engine import Scalar, Slice, View
+from perfetto.trace_file import LANE, Event, Trace
+
+REAL_TOLERANCE = 1e-15  # its decimal reader may miss the last binary place of a double
+
+
+def agree(traces: Trace | Sequence[Trace]) -> View:
+    """Asserts that the engine shows exactly the events of the traces; gives its view.
+
+    Several traces are opened together, on one timeline.
+    """
+    many = [traces] if isinstance(traces, Trace) else list(traces)
+    view = engine.view([t.path for t in many])
+    assert view.answer.load_ok, view.answer.load_error
+    assert not view.answer.stats, view.answer.stats
+    timed = [e for t in many for e in t.of("X", "B", "i")]
+    assert len(view.slices) == len(timed), (len(view.slices), len(timed))
+    if any(t.header["timestamps"] == "epoch_us" for t in many):
+        _same_multiset(view, timed)
+    else:
+        shown = _pair(view, timed)
+        for trace in many:
+            _same_parents(trace, view, shown)
+            _same_arrows(trace, view, shown)
+    _same_counters(view, [e for t in many for e in t.of("C")])
+    _same_names(view, many)
+    return view
+
+
+def _key(place: Slice | Event, dur_ns: int, name: str) -> tuple[object, ...]:
+    return place.pid, place.tid, place.ts_ns, dur_ns, name
+
+
+def expected(e: Event) -> tuple[str, str, int, list[tuple[str, Scalar]]]:
+    """Name, category, duration and flat arguments that the engine should show."""
+    raw = model.literals(e.line)
+    dur = {"B": -1, "i": 0}.get(e.ph, e.dur_ns)
+    assert dur is not None
+    args = sorted(model.flattened(raw["args"]), key=repr)
+    return model.shown(raw["name"]), model.shown(raw["cat"]), dur, args
+
+
+def _seen(s: Slice) -> tuple[str, str | None, int, list[tuple[str, Scalar]]]:
+    return s.name, s.cat, s.dur_ns, sorted(s.args, key=repr)
+
+
+def _pair(view: View, timed: Iterable[Event]) -> dict[int, Slice]:
+    """The slice of every event, by id(event)."""
+    slices = {_key(s, s.dur_ns, s.name): s for s in view.slices}
+    assert len(slices) == len(view.slices), "two slices of one name begin and end together"
+    pairs: dict[int, Slice] = {}
+    for e in timed:
+        name, cat, dur, args = expected(e)
+        s = slices.get(_key(e, dur, name))
+        assert s is not None, f"not shown: {e.line[:300]}"
+        assert s.cat == cat, (e.line[:300], s)
+        _same_args(s.args, args, e)
+        pairs[id(e)] = s
+    return pairs
+
+
+def _same_args(
+    shown: list[tuple[str, Scalar]], want: list[tuple[str, Scalar]], e: Event
+) -> None:
+    got = sorted(shown, key=repr)
+    assert len(got) == len(want), (got, want)
+    for (key, value), (want_key, wanted) in zip(
+        sorted(got, key=lambda kv: kv[0]), sorted(want, key=lambda kv: kv[0]), strict=True
+    ):
+        assert key == want_key, (key, want_key, e.line[:300])
+        assert isinstance(value, float) == isinstance(wanted, float), (key, value, wanted)
+        if isinstance(wanted, float) and isinstance(value, float):
+            close = math.isclose(value, wanted, rel_tol=REAL_TOLERANCE, abs_tol=5e-324)
+            assert close, (key, value, wanted)
+        else:
+            assert (type(value), value) == (type(wanted), wanted), (key, value, wanted)
+
+
+def on_track(trace: Trace, e: Event) -> Event | None:
+    """The nearest enclosing span, by p_idx, that lies on the same track."""
+    up = trace.parent(e)
+    while up is not None and up.tid != e.tid:
+        up = trace.parent(up)
+    return up
+
+
+def _same_parents(trace: Trace, view: View, shown: dict[int, Slice]) -> None:
+    for e in trace.of("X", "B", "i"):
+        up = on_track(trace, e)
+        s = shown[id(e)]
+        drawn = view.parent(s)
+        want = shown[id(up)] if up is not None else None
+        if e.tid >= LANE and up is None and drawn is not None:
+            continue  # a lane of spans that do not nest may stack what falls inside by chance
+        assert drawn == want, (e.line[:300], drawn, want)
+
+
+def _same_arrows(trace: Trace, view: View, shown: dict[int, Slice]) -> None:
+    """Every arrow joins the spans that were open where its ends were written."""
+    ends = Counter(e.id for e in trace.of("f"))
+    starts = Counter(e.id for e in trace.of("s"))
+    wanted = sum(n for i, n in ends.items() if starts[i])
+    mine = {s.id for s in shown.values()}
+    drawn = [f for f in view.flows if f.slice_out in mine and f.slice_in in mine]
+    assert len(drawn) >= wanted, (drawn, wanted)
+
+
+def _same_multiset(view: View, timed: Iterable[Event]) -> None:
+    """Whole microseconds repeat on a thread, so events are matched by all they hold."""
+
+    def mark(*parts: Any) -> str:
+        return repr(parts)
+
+    want = Counter(mark(e.pid, e.tid, e.ts_ns, *expected(e)) for e in timed)
+    got = Counter(mark(s.pid, s.tid, s.ts_ns, *_seen(s)) for s in view.slices)
+    assert got == want
+
+
+def _same_counters(view: View, samples: Iterable[Event]) -> None:
+    want = []
+    for e in samples:
+        raw = model.literals(e.line)
+        for key, value in raw["args"].items():
+            track = f"{model.shown(raw['name'])} {model.shown(key)}"
+            want.append((e.pid, track, e.ts_ns, float(value)))
+    got = [(c.pid, c.track, c.ts_ns, float(c.value)) for c in view.counters]
+    assert sorted(got, key=repr) == sorted(want, key=repr)
+
+
+def _same_names(view: View, traces: Iterable[Trace]) -> None:
+    for t in traces:
+        pid = t.events[0].pid
+        assert view.process_names[pid] == model.shown(
+            model.literals(t.meta("process_name")[0].line)["args"]["name"]
+        )
+        for e in t.meta("thread_name"):
+            if e.args["name"] == t.thread_names[e.tid] and (pid, e.tid) in view.thread_names:
+                raw = model.literals(e.line)["args"]["name"]
+                assert view.thread_names[(pid, e.tid)] == model.shown(raw)

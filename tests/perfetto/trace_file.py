@@ -1,0 +1,350 @@
+"""Trace files read line by line, every rule of the format checked on the way."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import zstandard
+
+LANE = 0x40000000  # tids from here on are tracks of tasks and of spans that do not nest
+KEYS = {
+    "X": ("id", "name", "cat", "pid", "tid", "ts", "dur", "ph", "args"),
+    "B": ("id", "name", "cat", "pid", "tid", "ts", "ph", "args"),
+    "C": ("id", "name", "cat", "pid", "tid", "ts", "ph", "args"),
+    "s": ("id", "name", "cat", "pid", "tid", "ts", "ph"),
+    "f": ("id", "name", "cat", "pid", "tid", "ts", "ph", "bp"),
+}
+M_KEYS = ("name", "cat", "pid", "tid", "ph", "args")
+INSTANT_KEYS = {"id", "name", "cat", "pid", "tid", "ts", "ph", "s", "args"}
+HASHES = {"HH", "FH", "SH"}
+NANOSECONDS = re.compile(r"\d+\.\d{3}")
+
+
+class BadTrace(AssertionError):
+    """A file that breaks a rule of the format."""
+
+
+class Decimal3(float):
+    """A JSON number with a fraction that remembers how it was written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Decimal3:
+        """Keeps the text beside the value."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """One line of a trace; times in integer nanoseconds."""
+
+    line: str = field(repr=False)
+    ph: str
+    name: str
+    cat: str
+    pid: int
+    tid: int
+    id: int | None
+    ts_ns: int | None
+    dur_ns: int | None
+    args: dict[str, Any]
+
+    @property
+    def end_ns(self) -> int:
+        """The end of a complete span."""
+        assert self.ts_ns is not None and self.dur_ns is not None
+        return self.ts_ns + self.dur_ns
+
+    @property
+    def p_idx(self) -> int:
+        """The id of the enclosing span, 0 for none."""
+        idx: int = self.args["p_idx"]
+        return idx
+
+    @property
+    def level(self) -> int:
+        """The depth; 1 is outermost."""
+        level: int = self.args["level"]
+        return level
+
+    @property
+    def user(self) -> dict[str, Any]:
+        """The arguments that are not the format's own."""
+        return {k: v for k, v in self.args.items() if k not in ("hhash", "p_idx", "level")}
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One process's trace file."""
+
+    path: Path
+    events: list[Event] = field(repr=False)
+
+    def of(self, *phs: str) -> list[Event]:
+        """Events of these phases, in time order where they have a time."""
+        found = [e for e in self.events if e.ph in phs]
+        return sorted(found, key=lambda e: -1 if e.ts_ns is None else e.ts_ns)
+
+    @cached_property
+    def spans(self) -> list[Event]:
+        """Complete spans, in time order."""
+        return self.of("X")
+
+    @cached_property
+    def by_id(self) -> dict[int, Event]:
+        """Spans, finished or open, by id."""
+        return {e.id: e for e in self.of("X", "B") if e.id is not None}
+
+    def named(self, name: str, cat: str | None = None) -> list[Event]:
+        """Timed events of that name (and category), in time order."""
+        return [
+            e
+            for e in self.of("X", "B", "i", "C")
+            if e.name == name and (cat is None or e.cat == cat)
+        ]
+
+    def one(self, name: str, cat: str | None = None) -> Event:
+        """The only event of that name."""
+        found = self.named(name, cat)
+        assert len(found) == 1, f"{len(found)} events {name!r} in {self.names}"
+        return found[0]
+
+    @property
+    def names(self) -> Counter[str]:
+        """How many timed events there are of each name."""
+        return Counter(e.name for e in self.of("X", "B", "i", "C"))
+
+    def parent(self, e: Event) -> Event | None:
+        """The enclosing span, by p_idx."""
+        return self.by_id[e.p_idx] if e.p_idx else None
+
+    def children(self, e: Event | None) -> list[Event]:
+        """Spans and instants directly below `e` (None: outermost), in time order."""
+        idx = 0 if e is None else e.id
+        return [x for x in self.of("X", "B", "i") if x.p_idx == idx]
+
+    def tree(self, e: Event | None = None) -> list[Any]:
+        """Nested [name, [children]] below `e`."""
+        return [[c.name, self.tree(c)] for c in self.children(e)]
+
+    def meta(self, name: str) -> list[Event]:
+        """The M lines of that name, in file order."""
+        return [e for e in self.events if e.ph == "M" and e.name == name]
+
+    @property
+    def marks(self) -> list[tuple[str, str]]:
+        """The CM lines as (name, value), in file order."""
+        return [(e.args["name"], e.args["value"]) for e in self.meta("CM")]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The args of the header line."""
+        return self.meta("dftrace")[0].args
+
+    @property
+    def footer(self) -> dict[str, Any]:
+        """The args of the last line."""
+        return self.events[-1].args
+
+    @property
+    def process_name(self) -> str:
+        """The process's name."""
+        name: str = self.meta("process_name")[0].args["name"]
+        return name
+
+    @property
+    def thread_names(self) -> dict[int, str]:
+        """Thread names by tid; the last one given counts."""
+        return {e.tid: e.args["name"] for e in self.meta("thread_name")}
+
+
+def require(good: bool, what: str) -> None:
+    """Raises BadTrace with `what` unless `good`."""
+    if not good:
+        raise BadTrace(what)
+
+
+def plain(path: Path) -> bytes:
+    """The uncompressed bytes; each gzip member and each zstd frame must hold whole lines."""
+    data = path.read_bytes()
+    if path.name.endswith(".pfw"):
+        return data
+    pieces = list(_members(data) if path.name.endswith(".pfw.gz") else _frames(data))
+    for i, piece in enumerate(pieces):
+        require(piece.endswith(b"\n"), f"{path.name}: block {i} ends inside a line")
+    text = b"".join(pieces)
+    if path.name.endswith(".pfw.gz"):
+        require(gzip.decompress(data) == text, f"{path.name}: gzip reads other bytes")
+    return text
+
+
+def _members(data: bytes) -> Iterable[bytes]:
+    while data:
+        member = zlib.decompressobj(wbits=31)
+        yield member.decompress(data)
+        require(member.eof, "a gzip member is cut")
+        data = member.unused_data
+
+
+def _frames(data: bytes) -> Iterable[bytes]:
+    while data:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        yield frame.decompress(data)
+        require(frame.eof, "a zstd frame is cut")
+        data = frame.unused_data
+
+
+def read_unfinished(path: Path) -> Trace:
+    """Reads what is there of a trace still being written: whole lines, no footer yet."""
+    text = plain(path).decode("utf-8")
+    require(text.startswith("[\n") and text.endswith("\n"), f"{path.name}: framing")
+    lines = text.split("\n")[1:-1]
+    return Trace(path, [event(line, f"{path.name}:{i}") for i, line in enumerate(lines, 2)])
+
+
+def read(path: Path, *, ended: str | None = None) -> Trace:
+    """Reads a whole, finished trace; raises BadTrace on the first broken rule.
+
+    `ended` is what the footer must say, where it matters.
+    """
+    raw = plain(path)
+    text = raw.decode("utf-8")
+    require(text.startswith("[\n"), f"{path.name}: does not begin with '['")
+    require(text.endswith("\n"), f"{path.name}: the last line is cut")
+    lines = text.split("\n")[1:-1]
+    trace = Trace(path, [event(line, f"{path.name}:{i}") for i, line in enumerate(lines, 2)])
+    _framing(trace, len(raw) - len(lines[-1].encode()) - 1)
+    _references(trace)
+    if ended is not None:
+        require(trace.footer["ended"] == ended, f"ended by {trace.footer['ended']}, not {ended}")
+    return trace
+
+
+def event(line: str, where: str) -> Event:
+    """One line, strictly: JSON without repeated keys or NaN, the format's key order and types."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        twice = [k for k, n in Counter(k for k, _ in items).items() if n > 1]
+        require(not twice, f"{where}: repeated keys {twice}")
+        return dict(items)
+
+    def constant(name: str) -> NoReturn:
+        raise BadTrace(f"{where}: {name} is not JSON")
+
+    try:
+        obj = json.loads(
+            line, object_pairs_hook=pairs, parse_constant=constant, parse_float=Decimal3
+        )
+    except ValueError as e:
+        raise BadTrace(f"{where}: {e}: {line[:300]}") from e
+    require(isinstance(obj, dict), f"{where}: not an object")
+    ph, args = obj.get("ph"), obj.get("args", {})
+    _keys(obj, ph, where)
+    for key in ("pid", "tid"):
+        require(type(obj[key]) is int and 0 < obj[key] < 2**31, f"{where}: {key} {obj[key]}")
+    require(all(type(obj[k]) is str for k in ("name", "cat", "ph")), f"{where}: types")
+    if ph in "XBi":
+        require(list(args)[:3] == ["hhash", "p_idx", "level"], f"{where}: args begin {list(args)}")
+        require(type(args["p_idx"]) is int and type(args["level"]) is int, f"{where}: types")
+    if ph == "C":
+        good = all(type(v) in (int, Decimal3) for v in args.values())
+        require(bool(args) and good, f"{where}: counters are numbers: {args}")
+    _no_null_in_lists(args, where)
+    return Event(
+        line=line,
+        ph=ph,
+        name=obj["name"],
+        cat=obj["cat"],
+        pid=obj["pid"],
+        tid=obj["tid"],
+        id=obj.get("id"),
+        ts_ns=_ns(obj["ts"], where) if "ts" in obj else None,
+        dur_ns=_ns(obj["dur"], where) if "dur" in obj else None,
+        args=args,
+    )
+
+
+def _keys(obj: dict[str, Any], ph: Any, where: str) -> None:
+    keys = tuple(obj)
+    if ph == "M":
+        want: Callable[[], bool] = lambda: keys[-len(M_KEYS) :] == M_KEYS  # noqa: E731
+    elif ph == "i":
+        want = lambda: set(keys) == INSTANT_KEYS and obj["s"] == "t"  # noqa: E731
+    else:
+        want = lambda: keys == KEYS.get(ph)  # noqa: E731
+    require(want(), f"{where}: keys {keys} of a {ph!r} line")
+
+
+def _ns(value: Any, where: str) -> int:
+    if type(value) is int:
+        return value * 1000
+    require(NANOSECONDS.fullmatch(value.text) is not None, f"{where}: time {value.text}")
+    return int(value.text.replace(".", ""))
+
+
+def _no_null_in_lists(value: Any, where: str) -> None:
+    if isinstance(value, dict):
+        for item in value.values():
+            _no_null_in_lists(item, where)
+    elif isinstance(value, list):
+        for item in value:
+            require(item is not None, f"{where}: a null in a list shifts what follows it")
+            _no_null_in_lists(item, where)
+
+
+def _framing(trace: Trace, bytes_before_footer: int) -> None:
+    """First and last lines, and the footer's counts."""
+    where = trace.path.name
+    first, last = trace.events[0], trace.events[-1]
+    require(first.name == "process_name" and first.ph == "M", f"{where}: begins {first.line}")
+    require((last.name, last.cat) == ("end", "dftrace"), f"{where}: ends with {last.line[:200]}")
+    require(len(trace.meta("dftrace")) == 1, f"{where}: header lines")
+    require(len({e.pid for e in trace.events}) == 1, f"{where}: several pids")
+    have = Counter("CM" if e.name == "CM" else e.ph for e in trace.events)
+    del have["M"]
+    footer = trace.footer
+    want = {
+        "events": sum(have.values()),
+        "spans": have["X"] + have["B"],
+        "unfinished": have["B"],
+        "instants": have["i"],
+        "counters": have["C"],
+        "flows": have["s"] + have["f"],
+        "metadata": have["CM"],
+        "bytes": bytes_before_footer,
+    }
+    said = {k: footer[k] for k in want}
+    require(said == want, f"{where}: the footer says {said}, the file holds {want}")
+    require(0 <= footer["file_bytes"] <= trace.path.stat().st_size, f"{where}: file_bytes")
+    hosts = {e.args["name"]: e.args["hhash"] for e in trace.meta("HH")}
+    require(trace.header["host"] in hosts, f"{where}: no HH line for the host")
+    for e in trace.events:
+        if "hhash" in e.args and e.name not in HASHES:
+            require(e.args["hhash"] in hosts.values(), f"{where}: hhash {e.args['hhash']}")
+
+
+def _references(trace: Trace) -> None:
+    """Ids are unique, parents exist, and a level is one more than the parent's."""
+    where = trace.path.name
+    ids = Counter(e.id for e in trace.events if e.ph in "XBiC")
+    twice = [i for i, n in ids.items() if n > 1]
+    require(not twice, f"{where}: ids used twice: {twice[:5]}")
+    require(0 not in ids and None not in ids, f"{where}: id 0 or none")
+    if trace.footer["dropped"]:
+        return
+    for e in trace.of("X", "B", "i"):
+        up = trace.by_id.get(e.p_idx)
+        require(e.p_idx == 0 or up is not None, f"{where}: no span {e.p_idx}, parent of {e.name}")
+        level = up.level + 1 if up else 1
+        require(e.level == level, f"{where}: {e.name} level {e.level}, its parent {level - 1}")
