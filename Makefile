@@ -54,7 +54,7 @@ $(VENV)/made:
 $(VENV)/installed: $(VENV)/made $(SOURCES) pyproject.toml
 	$(call need_packages,$(APT_BUILD))
 	$(PIP) "$(TORCH)" numpy scikit-learn
-	$(PIP) .
+	$(PIP) --editable .
 	touch $@
 
 $(VENV)/test-tools: $(VENV)/installed requirements-test.txt

@@ -1,10 +1,23 @@
-"""The tree's categories and their names. Generated: edit schemas/categories.yaml instead."""
+"""The tree's categories and names. Generated: edit schemas/categories.yaml instead."""
 
 from __future__ import annotations
 
 from dftrace_ai.node import ProfilerNode
 
-__all__ = ["CATEGORIES", "ROOT", "Categories", "Io", "Checkpoint", "Comm", "Compute", "Data", "DataLoader", "Device", "Other", "Pipeline"]
+__all__ = [
+    "CATEGORIES",
+    "ROOT",
+    "Categories",
+    "Checkpoint",
+    "Comm",
+    "Compute",
+    "Data",
+    "DataLoader",
+    "Device",
+    "Io",
+    "Other",
+    "Pipeline",
+]
 
 
 class Io(ProfilerNode):

@@ -9,13 +9,13 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parent.parent / "schemas" / "categories.yaml"
 TARGET = Path(__file__).resolve().parent / "categories.py"
 
-_HEAD = '''"""The tree's categories and their names. Generated: edit schemas/categories.yaml instead."""
+_HEAD = '''"""The tree's categories and names. Generated: edit schemas/categories.yaml instead."""
 
 from __future__ import annotations
 
 from dftrace_ai.node import ProfilerNode
 
-__all__ = ["CATEGORIES", "Io", {names}]
+__all__ = [{names}]
 '''
 
 
@@ -48,7 +48,8 @@ def generated(source: Path = SOURCE) -> str:
     tree: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
     categories: dict[str, Any] = tree["categories"]
     classes = {name: "DataLoader" if name == "dataloader" else name.title() for name in categories}
-    names = ", ".join(f'"{name}"' for name in sorted(classes.values()))
+    exported = ["CATEGORIES", "ROOT", *sorted(["Categories", "Io", *classes.values()])]
+    names = ", ".join(f'"{name}"' for name in exported)
     lines = _HEAD.format(names=names).splitlines()
     lines += _class("Io", tree["io"]["doc"], tree["io"]["nodes"], io=False, prefix="{self.name}.")
     for name, entry in categories.items():
@@ -66,7 +67,7 @@ def generated(source: Path = SOURCE) -> str:
     lines += ["CATEGORIES = ("]
     lines += [f'    "{name}",' for name in categories]
     lines += [")", ""]
-    return "\n".join(lines).replace('"Io", ', '"ROOT", "Categories", "Io", ', 1)
+    return "\n".join(lines)
 
 
 def main() -> None:

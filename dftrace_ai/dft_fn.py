@@ -189,9 +189,7 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
             return wrap(node, func)
         return _picking_up(node, func, sources)
 
-    def iter(
-        self, func: Iterable[T], name: str = "loop", iter_name: str = "step"
-    ) -> Iterator[T]:
+    def iter(self, func: Iterable[T], name: str = "loop", iter_name: str = "step") -> Iterator[T]:
         """Iterate with two events an item: ``<name>.iter``, the wait, and ``<name>.yield``.
 
         Args:

@@ -43,7 +43,6 @@ Tid = Annotated[
     ),
 ]
 Id = Annotated[int, Field(ge=1, le=2**63 - 1, description="Number of the event in its process.")]
-Name = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=0)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="Hash of the host's name.")]
 
@@ -81,8 +80,8 @@ class _Line(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
-    name: Name
-    cat: Name
+    name: str
+    cat: str
     pid: Pid
     tid: Tid
 
@@ -208,7 +207,7 @@ class HeaderArgs(_Open):
     local_rank: Count | None = None
     time_base_us: Annotated[int, Field(ge=0, description="Microseconds since 1970 to add to ts.")]
     timestamps: Literal["relative", "epoch_us"]
-    clock: Name
+    clock: str
 
 
 class Header(_Line):

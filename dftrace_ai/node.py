@@ -385,7 +385,9 @@ class ProfilerNode(Node):
             _native.flow(name, True, _flow_id(key))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.cat}:{self.name}{'' if self.enabled else ' disabled'}>"
+        return (
+            f"<{type(self).__name__} {self.cat}:{self.name}{'' if self.enabled else ' disabled'}>"
+        )
 
 
 def _flow_id(key: int | str) -> int:

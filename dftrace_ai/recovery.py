@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai import _native
+
+if TYPE_CHECKING:
+    import os
 
 __all__ = ["Recovery", "adopt_dead"]
 
@@ -76,4 +78,3 @@ def adopt_dead(directory: str | os.PathLike[str], run: str | None = None) -> Rec
         else:
             result.failed.append(f"{spool}: {outcome['error']}")
     return result
-

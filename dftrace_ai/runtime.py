@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.config import Config
     from dftrace_ai.counters import SystemCounters
+    from dftrace_ai.node import ProfilerNode
 
 __all__ = ["Run", "current_run", "finalize", "initialize", "tracing"]
 
@@ -76,6 +77,8 @@ class Run:
 _run: Run | None = None
 _counters: SystemCounters | None = None
 _hooked = False
+# Nodes that the configuration, not the user, turned off for this run.
+_switched_off: list[ProfilerNode] = []
 
 
 def current_run() -> Run | None:
@@ -136,8 +139,11 @@ def _begin(settings: dict[str, Any], *, inherited: bool = False) -> Run:
 
     _native.start(settings)
     if not settings["io"]:
-        for category in (ai.data, ai.checkpoint, ai.other):
-            category.io.disable()
+        _switched_off.extend(
+            branch.io for branch in (ai.data, ai.checkpoint, ai.other) if branch.io.enabled
+        )
+        for node in _switched_off:
+            node.disable()
     os.environ[RUN_VARIABLE] = settings["inheritable"]
     _hook_into_process()
     return Run(settings, inherited=inherited)
@@ -189,6 +195,8 @@ def _end(run: Run, ended: str) -> None:
         counters.stop()
     if run._settings is None:
         return
+    while _switched_off:
+        _switched_off.pop().enable()
     # Only the process that set it for its children takes it away.
     if os.environ.get(RUN_VARIABLE) == run._settings["inheritable"]:
         del os.environ[RUN_VARIABLE]
@@ -293,4 +301,3 @@ def _hook_into_multiprocessing() -> None:
 def _finalize_with_worker(_: _ForkWitness) -> None:
     util = sys.modules["multiprocessing.util"]
     util.Finalize(None, _finalize, args=("exit",), exitpriority=-1000)
-

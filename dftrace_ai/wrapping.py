@@ -110,7 +110,8 @@ def _generator_function(
                 span.end()
             return item
 
-        step, values = generator.send, (None,)
+        step: Callable[..., Any] = generator.send
+        values: tuple[Any, ...] = (None,)
         while True:
             try:
                 item = resume(step, *values)
@@ -121,7 +122,7 @@ def _generator_function(
             except GeneratorExit:
                 resume(generator.close)
                 raise
-            except BaseException as error:  # handed on to the generator, which may catch it
+            except BaseException as error:  # noqa: BLE001 - handed on to the generator
                 step, values = generator.throw, (error,)
 
     return traced
@@ -147,7 +148,8 @@ def _async_generator_function(
                 span.end()
             return item
 
-        step, values = generator.asend, (None,)
+        step: Callable[..., Any] = generator.asend
+        values: tuple[Any, ...] = (None,)
         while True:
             try:
                 item = await resume(step, *values)
@@ -158,7 +160,7 @@ def _async_generator_function(
             except GeneratorExit:
                 await resume(generator.aclose)
                 raise
-            except BaseException as error:  # handed on to the generator, which may catch it
+            except BaseException as error:  # noqa: BLE001 - handed on to the generator
                 step, values = generator.athrow, (error,)
 
     return traced

@@ -93,7 +93,7 @@ class MergedTrace:
             else:
                 yield _altered(text, change) if altered else text
         if broken:
-            self.notes.append(f"{file}: {broken} lines hold no event and were left out")
+            self.notes.append(f"{file}: lines without an event left out: {broken}")
         if reader.tear:
             self.notes.append(f"{file}: torn: {reader.tear}; what comes before it is shown")
 

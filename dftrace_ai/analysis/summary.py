@@ -17,12 +17,21 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-__all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
+__all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "counted", "summarise"]
 
 KINDS = {"B": "unfinished span", "i": "instant", "C": "counter", "s": "flow", "f": "flow"}
 
 # Counts of the footer that mean something was lost or done otherwise than asked.
 LOSSES = ("dropped", "waits", "unmatched_stops", "args_sanitised", "unfinished")
+LOSS_TEXTS = {
+    "dropped": (
+        "event",
+        "LOST {}, the spool was full; raise spool_bytes or set overflow to 'wait'",
+    ),
+    "waits": ("time", "threads waited {} for a full spool; durations hold those waits"),
+    "unmatched_stops": ("stop()", "{} without a start()"),
+    "args_sanitised": ("value", "{} of arguments replaced by safe ones"),
+}
 
 # The durations of a trace have three decimals, so DECIMAL adds them up exactly; a line
 # that is no event comes back as a row of nulls. One scan gives every figure.
@@ -37,6 +46,11 @@ SELECT ph, cat, name, dur FROM read_json(?, format = 'newline_delimited', compre
     ignore_errors = true)
 """
 DUCKDB_CODEC = {"plain": "uncompressed", "gzip": "gzip", "zstd": "zstd"}
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: ``counted(2, "line") == "2 lines"``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,21 @@ class FileFacts:
     ended: str | None
     losses: dict[str, int]
 
+    def warnings(self) -> list[str]:
+        """Return a line for each loss, and for an end that is not as it should be."""
+        told = [
+            text.format(counted(self.losses[name], noun))
+            for name, (noun, text) in LOSS_TEXTS.items()
+            if name in self.losses
+        ]
+        if self.tear:
+            told.append(f"torn: {self.tear}; what comes before it is counted")
+        elif not self.closed:
+            told.append(
+                "no closing line: the process still runs, or died and its spool was not adopted"
+            )
+        return told
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -108,35 +137,9 @@ class Summary:
 
     def warnings(self) -> list[str]:
         """Return a line for each loss and fault that a reader of the figures must know."""
-        told: list[str] = []
-        for file in self.files:
-            if file.losses.get("dropped"):
-                told.append(
-                    f"{file.path}: LOST {file.losses['dropped']} events, the spool was full; "
-                    "raise spool_bytes or set overflow to 'wait'"
-                )
-            if file.losses.get("waits"):
-                told.append(
-                    f"{file.path}: threads waited {file.losses['waits']} times for a full spool; "
-                    "durations hold those waits"
-                )
-            if file.losses.get("unmatched_stops"):
-                told.append(
-                    f"{file.path}: {file.losses['unmatched_stops']} calls of stop() had no start()"
-                )
-            if file.losses.get("args_sanitised"):
-                told.append(
-                    f"{file.path}: {file.losses['args_sanitised']} arguments were replaced by "
-                    "safe values"
-                )
-            if file.tear:
-                told.append(f"{file.path}: torn: {file.tear}; what comes before it is counted")
-            elif not file.closed:
-                told.append(
-                    f"{file.path}: no closing line: the process still runs, or died unnoticed"
-                )
+        told = [f"{file.path}: {text}" for file in self.files for text in file.warnings()]
         if self.unreadable_lines:
-            told.append(f"{self.unreadable_lines} lines hold no event and are not counted")
+            told.append(f"{counted(self.unreadable_lines, 'line')} without an event, not counted")
         promised = [file.events for file in self.files if file.events is not None]
         if len(promised) == len(self.files) and sum(promised) != self.events:
             told.append(

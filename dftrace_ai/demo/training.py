@@ -198,7 +198,7 @@ def train(
             trainer.backward(loss)
             trainer.step()
             value = loss.item()
-            ai.counter("loss", {"loss": value})
+            ai.counter("loss", {"train": value})
             total += value
             result.steps += 1
             if on_batch:
@@ -207,7 +207,7 @@ def train(
         best = result.best_accuracy
         accuracy = trainer.evaluate(test_batches)
         result.accuracies.append(accuracy)
-        ai.counter("accuracy", {"accuracy": accuracy})
+        ai.counter("accuracy", {"test": accuracy})
         if accuracy > best:
             ai.instant("best accuracy", args={"accuracy": accuracy, "epoch": epoch})
             checkpoint.capture(trainer.model)

@@ -11,43 +11,68 @@ namespace dftrace::py {
 
 namespace {
 
-// A record of `kind` at this moment, inside the innermost open span of the thread or task. The
-// arguments are stored for this record alone.
-void record_now(Thread* thread, Kind kind, std::uint32_t name, const std::string& members,
-                std::uint64_t value = 0) {
-    Session* session = thread->session;
-    session->define_names(name);
-    const std::uint32_t args = session->put_arguments(members);
-    const EnclosingSpan around = enclosing_span(thread);
-    if (Record* record = thread->reserve()) {
-        *record = Record{};
-        record->start = thread->tick();
-        record->id = thread->new_id();
-        record->parent = around.id;
-        record->level = static_cast<std::uint16_t>(around.level + 1);
-        record->lane = kind == Kind::counter ? 0 : around.lane;
-        record->node = name;
-        record->args = args;
-        record->value = value;
-        record->kind = kind;
-        thread->commit();
-    }
-    session->release_arguments(args);
+// Where an event of this moment belongs. Finding out may run Python code (a value's __str__, a look
+// at asyncio), and during it another thread may end the run: so everything of that kind comes
+// before the thread's state is fetched.
+struct Place {
+    Thread* thread = nullptr;
+    EnclosingSpan around;
+};
+
+Place find_place() {
+    task_context();
+    Place place;
+    place.thread = recording_thread();
+    if (place.thread) place.around = enclosing_span(place.thread);
+    return place;
 }
 
-void count_sanitised(Thread* thread, std::uint64_t times) {
-    if (times) thread->session->header().args_sanitised.fetch_add(times, std::memory_order_relaxed);
+// What an event carries, each stored for its one record alone.
+struct Content {
+    Kind kind;
+    std::uint32_t name;
+    std::string members;
+    std::uint64_t sanitised = 0;
+    std::uint64_t value = 0;
+    std::uint64_t start_ns = 0;  // with end_ns: given times; else now
+    std::uint64_t end_ns = 0;
+};
+
+void record(const Content& content) {
+    const Place place = find_place();
+    if (!place.thread) return;
+    Session* session = place.thread->session;
+    if (content.sanitised)
+        session->header().args_sanitised.fetch_add(content.sanitised, std::memory_order_relaxed);
+    session->define_names(content.name);
+    const std::uint32_t args = session->put_arguments(content.members);
+    if (Record* r = place.thread->reserve()) {
+        *r = Record{};
+        r->start = content.end_ns ? content.start_ns : place.thread->tick();
+        r->end = content.end_ns;
+        if (content.end_ns) r->flags = RecordFlag::absolute_time;
+        r->id = place.thread->new_id();
+        r->parent = place.around.id;
+        r->level = static_cast<std::uint16_t>(place.around.level + 1);
+        r->lane = content.kind == Kind::counter || content.end_ns ? 0 : place.around.lane;
+        r->node = content.name;
+        r->args = args;
+        r->value = content.value;
+        r->kind = content.kind;
+        place.thread->commit();
+    }
+    session->release_arguments(args);
+    if (content.kind == Kind::metadata) session->wake(true);
 }
 
 PyObject* instant(PyObject*, PyObject* arguments) {
     const char *category = nullptr, *name = nullptr;
     PyObject* args = Py_None;
     if (!PyArg_ParseTuple(arguments, "ss|O", &category, &name, &args)) return nullptr;
-    if (Thread* thread = recording_thread()) {
-        std::string members;
-        if (PyDict_Check(args)) count_sanitised(thread, append_members(members, args));
-        record_now(thread, Kind::instant, intern_name(category, name), members);
-    }
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{Kind::instant, intern_name(category, name), {}};
+    if (PyDict_Check(args)) content.sanitised = append_members(content.members, args);
+    record(content);
     Py_RETURN_NONE;
 }
 
@@ -55,26 +80,26 @@ PyObject* counter(PyObject*, PyObject* arguments) {
     const char* name = nullptr;
     PyObject* values = nullptr;
     if (!PyArg_ParseTuple(arguments, "sO!", &name, &PyDict_Type, &values)) return nullptr;
-    Thread* thread = recording_thread();
-    if (!thread) Py_RETURN_NONE;
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{Kind::counter, intern_name("counter", name), {}};
     // Perfetto counts an error for every value that is not a number: such a one is left out.
     Ref numbers(PyDict_New());
-    if (!numbers) return nullptr;
-    PyObject *key = nullptr, *value = nullptr;
-    for (Py_ssize_t at = 0; PyDict_Next(values, &at, &key, &value);) {
-        Ref number(PyNumber_Float(value));
+    Ref items(PyDict_Items(values));
+    if (!numbers || !items) return nullptr;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+        PyObject* key = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 0);
+        PyObject* value = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 1);
+        Ref number(PyUnicode_Check(value) ? nullptr : PyNumber_Float(value));
         if (!number) PyErr_Clear();
-        const double real = number ? PyFloat_AS_DOUBLE(number.get()) : Py_NAN;
-        if (!Py_IS_FINITE(real) || PyUnicode_Check(value)) {
-            count_sanitised(thread, 1);
+        if (!number || !Py_IS_FINITE(PyFloat_AS_DOUBLE(number.get()))) {
+            ++content.sanitised;
             continue;
         }
         PyObject* kept = PyLong_CheckExact(value) ? value : number.get();
         if (PyDict_SetItem(numbers.get(), key, kept) < 0) return nullptr;
     }
-    std::string members;
-    count_sanitised(thread, append_members(members, numbers.get()));
-    if (!members.empty()) record_now(thread, Kind::counter, intern_name("counter", name), members);
+    content.sanitised += append_members(content.members, numbers.get());
+    if (!content.members.empty() || content.sanitised) record(content);
     Py_RETURN_NONE;
 }
 
@@ -83,22 +108,19 @@ PyObject* flow(PyObject*, PyObject* arguments) {
     int inward = 0;
     unsigned long long id = 0;
     if (!PyArg_ParseTuple(arguments, "spK", &name, &inward, &id)) return nullptr;
-    if (Thread* thread = recording_thread())
-        record_now(thread, inward ? Kind::flow_in : Kind::flow_out, intern_name("flow", name), {}, id);
+    if (run_is_on()) record({inward ? Kind::flow_in : Kind::flow_out, intern_name("flow", name), {}, 0, id});
     Py_RETURN_NONE;
 }
 
 PyObject* metadata(PyObject*, PyObject* arguments) {
     PyObject *key = nullptr, *value = nullptr;
     if (!PyArg_ParseTuple(arguments, "OO", &key, &value)) return nullptr;
-    if (Thread* thread = recording_thread()) {
-        std::string members = ",\"name\":";
-        count_sanitised(thread, append_value(members, key));
-        members += ",\"value\":";
-        count_sanitised(thread, append_value(members, value));
-        record_now(thread, Kind::metadata, intern_name("dftracer", "CM"), members);
-        thread->session->wake(true);
-    }
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{Kind::metadata, intern_name("dftracer", "CM"), ",\"name\":"};
+    content.sanitised = append_value(content.members, key);
+    content.members += ",\"value\":";
+    content.sanitised += append_value(content.members, value);
+    record(content);
     Py_RETURN_NONE;
 }
 
@@ -109,29 +131,12 @@ PyObject* log_event(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "ssKKO!", &category, &name, &start_us, &duration_us, &PyDict_Type,
                           &args))
         return nullptr;
-    Thread* thread = recording_thread();
-    if (!thread) Py_RETURN_NONE;
-    const std::uint32_t number = intern_name(category, name);
-    Session* session = thread->session;
-    session->define_names(number);
-    std::string members;
-    count_sanitised(thread, append_members(members, args));
-    const std::uint32_t snapshot = session->put_arguments(members);
-    const EnclosingSpan around = enclosing_span(thread);
-    if (Record* record = thread->reserve()) {
-        *record = Record{};
-        record->start = start_us * 1000;
-        record->end = (start_us + duration_us) * 1000;
-        record->id = thread->new_id();
-        record->parent = around.id;
-        record->level = static_cast<std::uint16_t>(around.level + 1);
-        record->node = number;
-        record->args = snapshot;
-        record->kind = Kind::span;
-        record->flags = RecordFlag::absolute_time;
-        thread->commit();
-    }
-    session->release_arguments(snapshot);
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{Kind::span, intern_name(category, name), {}};
+    content.sanitised = append_members(content.members, args);
+    content.start_ns = start_us * 1000;
+    content.end_ns = (start_us + duration_us) * 1000;
+    record(content);
     Py_RETURN_NONE;
 }
 

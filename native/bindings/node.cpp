@@ -12,21 +12,22 @@
 
 namespace dftrace::py {
 
-void prepare_slow(Node* node, Thread* thread) noexcept {
+bool prepare_slow(Node* node, Thread* thread) noexcept {
+    const std::uint64_t generation = thread->generation;
+    std::string members;
+    std::uint64_t sanitised = 0;
+    if (node->args && PyDict_GET_SIZE(node->args)) {
+        sanitised = append_members(members, node->args);
+        if (*detail::live_generation != generation) return false;
+    }
     Session* session = thread->session;
     session->define_names(node->name);
-    std::uint32_t snapshot = 0;
-    const std::uint64_t generation = thread->generation;
-    if (node->args && PyDict_GET_SIZE(node->args)) {
-        std::string members;
-        const std::uint64_t sanitised = append_members(members, node->args);
-        if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
-        snapshot = session->put_arguments(members);
-    }
-    // A value's __str__ may have recorded with this very node: one snapshot is enough.
+    if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
+    // The user's code may have recorded with this very node: one snapshot is enough.
     if (node->args_generation == generation) session->release_arguments(node->args_id);
-    node->args_id = snapshot;
+    node->args_id = session->put_arguments(members);
     node->args_generation = generation;
+    return true;
 }
 
 void forget_snapshot(Node* node) noexcept {

@@ -23,11 +23,11 @@ struct Node {
 extern PyTypeObject node_type;
 int add_node_type(PyObject* module);
 
-// Makes name and arguments known to the session of `thread`.
-void prepare_slow(Node* node, Thread* thread) noexcept;
-inline void prepare(Node* node, Thread* thread) noexcept {
-    if (node->args_generation != thread->generation) [[unlikely]]
-        prepare_slow(node, thread);
+// Makes name and arguments known to the session of `thread`. False if that session ended meanwhile:
+// a value's __str__ is the user's code, and another thread may run during it.
+[[nodiscard]] bool prepare_slow(Node* node, Thread* thread) noexcept;
+[[nodiscard]] inline bool prepare(Node* node, Thread* thread) noexcept {
+    return node->args_generation == thread->generation || prepare_slow(node, thread);
 }
 // Drops the serialised form; the next span makes a new one.
 void forget_snapshot(Node* node) noexcept;

@@ -78,6 +78,8 @@ bool in_task(PyObject* context) noexcept {
     return task;
 }
 
+namespace {
+
 void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept {
     ErrorAside aside;
     TaskSpan* span = PyObject_New(TaskSpan, &task_span_type);
@@ -108,6 +110,20 @@ void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* th
     state.start = thread->tick();
     span->slot = thread->take_task_slot(
         {state.id, state.start, state.parent, name, node->args_id, span->lane, state.level, 1});
+}
+
+}  // namespace
+
+void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept {
+    state.generation = 0;
+    const bool task = in_task(PyThreadState_GET()->context);
+    // Asking asyncio ran Python code, and with it perhaps another thread that ended the run.
+    Thread* thread = recording_thread();
+    if (!thread || !prepare(node, thread)) return;
+    if (task)
+        open_task_span(node, name, state, thread);
+    else
+        open_on_thread(node, name, state, thread);
 }
 
 namespace {
@@ -150,7 +166,7 @@ void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread
         flags |= RecordFlag::overlaps;
         thread->session->remove_open_elsewhere(*thread, state.id);
     }
-    prepare(node, thread);
+    if (!prepare(node, thread)) return;
     Record* record = thread->reserve();
     if (!record) return;
     *record = Record{};

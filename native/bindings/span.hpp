@@ -21,7 +21,7 @@ struct SpanState {
 };
 
 // Opens a span named `name` with the node's arguments. Leaves `state` empty when nothing records.
-void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept;
+void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept;
 void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread, std::uint32_t error,
                 std::uint64_t count, std::uint8_t flags) noexcept;
 bool in_task(PyObject* context) noexcept;
@@ -34,18 +34,7 @@ struct ContextCache {
 };
 extern constinit thread_local ContextCache context_cache;
 
-inline void open_span(Node* node, std::uint32_t name, SpanState& state) noexcept {
-    Thread* thread = recording_thread();
-    if (!thread) [[unlikely]] {
-        state.generation = 0;
-        return;
-    }
-    prepare(node, thread);
-    // Tasks of an event loop interleave on a thread: each has its own context, and only then does
-    // the context differ from the one that was last seen outside of a task.
-    PyObject* context = PyThreadState_GET()->context;
-    if (context != context_cache.plain) [[unlikely]]
-        if (in_task(context)) return open_task_span(node, name, state, thread);
+inline void open_on_thread(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept {
     const OpenSpan* span = thread->push(name, node->args_id);
     state.generation = thread->generation;
     state.id = span->id;
@@ -55,6 +44,20 @@ inline void open_span(Node* node, std::uint32_t name, SpanState& state) noexcept
     state.task = nullptr;
 }
 
+inline void open_span(Node* node, std::uint32_t name, SpanState& state) noexcept {
+    Thread* thread = recording_thread();
+    // Tasks of an event loop interleave on a thread: each has its own context, and only then does
+    // the context differ from the one that was last seen outside of a task.
+    if (!thread) [[unlikely]]
+        state.generation = 0;
+    else if (PyThreadState_GET()->context != context_cache.plain) [[unlikely]]
+        open_in_context(node, name, state);
+    else if (prepare(node, thread)) [[likely]]
+        open_on_thread(node, name, state, thread);
+    else
+        state.generation = 0;
+}
+
 // Ends the span and records it. `error` is the number of an exception type's name, 0 for none.
 inline void close_span(Node* node, std::uint32_t name, SpanState& state, std::uint32_t error = 0,
                        std::uint64_t count = 0, std::uint8_t flags = 0) noexcept {
@@ -62,9 +65,10 @@ inline void close_span(Node* node, std::uint32_t name, SpanState& state, std::ui
     if (thread && thread->generation == state.generation && !state.task && thread->depth &&
         thread->top()->id == state.id) [[likely]] {
         thread->pop(state.id);
-        prepare(node, thread);
-        Record* record = thread->reserve();
         state.generation = 0;
+        if (!prepare(node, thread)) [[unlikely]]
+            return;
+        Record* record = thread->reserve();
         if (!record) [[unlikely]]
             return;
         record->start = state.start;

@@ -1,5 +1,6 @@
 // The drain thread: from the threads' units to the trace file, never needing the interpreter.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "dftrace/session.hpp"
@@ -17,12 +18,19 @@ void Session::drain_loop() {
         woken_ = false;
         lock.unlock();
         const auto now = std::chrono::steady_clock::now();
-        bool well = pass();
-        if (well && (write_out || now - last_write >= interval)) {
-            well = writer_.flush() == 0;
-            last_write = now;
+        bool well = false;
+        try {
+            well = pass();
+            if (well && (write_out || now - last_write >= interval)) {
+                well = writer_.flush() == 0;
+                last_write = now;
+            }
+            if (well && !writer_.anything_to_write()) apply_releases();
+        } catch (const std::bad_alloc&) {
+            // The records stay in the spool; there may be memory the next time. An exception that
+            // left this thread would end the training.
+            well = false;
         }
-        if (well && !writer_.anything_to_write()) apply_releases();
         writer_failing_.store(!well, std::memory_order_relaxed);
         drain_cpu_us_.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000, std::memory_order_relaxed);
         lock.lock();

@@ -43,9 +43,10 @@ std::string directory_of(const std::string& prefix) {
 // Memory first (a disk's write-back makes each page fault again), a local disk next.
 std::vector<std::string> spool_directories(const TraceSettings& settings) {
     if (!settings.spool_dir.empty()) return {settings.spool_dir};
-    constexpr std::uint64_t enough = 8u << 20;
+    // /dev/shm is where data loaders hand over their tensors, and small in many containers: it is
+    // taken only where a full spool would leave them as much again.
     std::vector<std::string> found;
-    if (room("/dev/shm") >= enough) found.emplace_back("/dev/shm");
+    if (room("/dev/shm") >= 2 * std::uint64_t{settings.spool_bytes}) found.emplace_back("/dev/shm");
     const std::string own = directory_of(settings.prefix);
     if (!is_network_file_system(own)) found.push_back(own);
     found.emplace_back("/tmp");

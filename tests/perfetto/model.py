@@ -17,30 +17,38 @@ def literals(line: str) -> Any:
     return json.loads(LITERAL.sub(lambda m: json.dumps(m[1], ensure_ascii=False), line))
 
 
-def shown(literal: str) -> str:
-    r"""What is displayed of a JSON string, given as it stands between its quotes.
-
-    Escapes are decoded only in a string that holds an escaped quote; any other
-    is shown with its escapes as written. A decoded NUL ends the string.
-    """
+def unescaped(literal: str) -> str:
+    """The string between the quotes, decoded only where it holds an escaped quote."""
     if '\\"' not in literal:
         return literal
     decoded: str = json.loads(f'"{literal}"')
-    return decoded.partition("\0")[0]
+    return decoded
 
 
-def flattened(args: Any, at: str = "") -> Iterator[tuple[str, Scalar]]:
+def shown(literal: str) -> str:
+    """What is displayed of a JSON string, given as it stands between its quotes.
+
+    Escapes are decoded only in a string that holds an escaped quote; any other
+    is shown with its escapes as written. A decoded NUL ends what is shown.
+    """
+    return unescaped(literal).partition("\0")[0]
+
+
+def flattened(args: Any) -> Iterator[tuple[str, Scalar]]:
     """The key and value pairs that an args object of string literals comes to.
 
-    null, {} and [] leave nothing.
+    null, {} and [] leave nothing. A decoded NUL in a key ends the whole path.
     """
-    if isinstance(args, dict):
-        for key, value in args.items():
-            yield from flattened(value, f"{at}.{shown(key)}" if at else shown(key))
-    elif isinstance(args, list):
-        for i, value in enumerate(args):
-            yield from flattened(value, f"{at}[{i}]")
-    elif isinstance(args, str):
-        yield at, shown(args)
-    elif args is not None:
-        yield at, args
+    for path, value in _paths(args, ""):
+        yield path.partition("\0")[0], shown(value) if isinstance(value, str) else value
+
+
+def _paths(value: Any, at: str) -> Iterator[tuple[str, Scalar]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _paths(item, f"{at}.{unescaped(key)}" if at else unescaped(key))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _paths(item, f"{at}[{i}]")
+    elif value is not None:
+        yield at, value

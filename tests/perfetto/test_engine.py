@@ -195,12 +195,8 @@ WILD = st.text(
 )
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    rows=st.lists(
-        st.tuples(WILD, WILD, WILD, WILD, st.booleans()), min_size=200, max_size=400
-    )
-)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rows=st.lists(st.tuples(WILD, WILD, WILD, WILD, st.booleans()), min_size=1, max_size=30))
 def test_the_model_of_strings_is_the_engines(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str, str, bool]]
 ) -> None:

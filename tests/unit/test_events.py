@@ -55,7 +55,7 @@ def test_a_span_keeps_the_types_of_its_arguments() -> None:
         ('"dur":5.125,', ""),
         ('"ph":"X"', '"ph":"Z"'),
         ('"ph":"X"', '"ph":1'),
-        ('"name":"forward"', '"name":""'),
+        ('"name":"forward"', '"name":7'),
         ('"p_idx":0,', ""),
         ('"level":1', '"level":"1"'),
         ('"2a702c695247d487"', '"2a70"'),

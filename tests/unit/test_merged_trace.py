@@ -57,7 +57,7 @@ def test_what_is_broken_is_left_out_and_told(tmp_path: Path) -> None:
     assert len(events) == 2 * (len(small_trace().lines) - 1)
     assert lines.count(b"[") == 1
     notes = "\n".join(found.notes)
-    assert "a.pfw: 1 lines hold no event" in notes
+    assert "a.pfw: lines without an event left out: 1" in notes
     assert "a.pfw: torn: line 19 is cut" in notes
 
 

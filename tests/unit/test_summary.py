@@ -105,9 +105,9 @@ def test_losses_are_said_loudly(tmp_path: Path) -> None:
     trace.footer(dropped=12, waits=3, unmatched_stops=1, args_sanitised=2)
     found, told = warnings_of(trace.write(tmp_path / "t.pfw.gz"))
     assert "t.pfw.gz: LOST 12 events" in told
-    assert "waited 3 times" in told
-    assert "1 calls of stop()" in told
-    assert "2 arguments were replaced" in told
+    assert "waited 3 times for a full spool" in told
+    assert "1 stop() without a start()" in told
+    assert "2 values of arguments replaced" in told
     assert found.to_dict()["files"][0]["losses"]["dropped"] == 12
 
 
@@ -156,7 +156,7 @@ def test_lines_that_hold_no_event_are_told(tmp_path: Path) -> None:
     trace.lines[6:6] = ["nonsense", '{"half":', "[1,2]"]
     found, told = warnings_of(trace.write(tmp_path / "t.pfw"))
     assert found.unreadable_lines == 3
-    assert "3 lines hold no event" in told
+    assert "3 lines without an event" in told
 
 
 def test_a_trace_of_another_writer_is_summed(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def span_line(trace: TraceLines, old: str, new: str) -> int:
         ('"dur":0.800', '"dur":0.8', "three decimals"),
         ('"dur":0.800', '"dur":0.8001', "three decimals"),
         ('"dur":0.800', '"dur":"0.800"', "dur: not a finite number"),
-        ('"name":"forward"', '"name":""', "name: "),
+        ('"name":"forward"', '"name":7', "name: "),
         ('"level":1', '"level":"1"', "args.level: "),
         ('"2a702c695247d487"', '"XYZ"', "args.hhash: "),
         ('"step":2', '"step":NaN', "args.step: not a value that viewers keep"),
@@ -218,7 +218,7 @@ def test_the_first_faults_are_kept_by_line_and_all_are_counted(tmp_path: Path) -
         trace.span("outer", "c", START, 100)
         trace.span("overlapping", "c", START + 50, 100)
         for number in range(20):
-            trace.span("", "c", START + 1000 + number, 0)
+            trace.span("s", "c", START + 1000 + number, 0, level=-1)
         trace.footer()
         trace.write(tmp_path / name)
     result = validate_traces([tmp_path], limit=10)

@@ -30,12 +30,12 @@ def through_a_run(events: int, compression: Any, workdir: Path) -> float:
     with dftrace_ai.tracing(
         log_file=workdir / f"drain-{compression}", compression=compression, spool_bytes=1 << 30
     ) as run:
-        path = Path(run.path)
         for step in range(events // 100):
             ai.update(epoch=1, step=step)
             for _ in range(50):
                 with node, node:
                     pass
+    path = Path(run.path or "")
     counts = footer(path) if compression != "zstd" else {}
     path.unlink()
     if not counts:

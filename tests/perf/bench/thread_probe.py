@@ -121,7 +121,7 @@ def recorded_by_us(crew: Crew, threads: int, workdir: Path) -> Path:
     with dftrace_ai.tracing(log_file=workdir / "ours", spool_bytes=1 << 30) as run:
         crew.node = dftrace_ai.ai.compute.forward
         crew.run(threads)
-        return Path(run.path)
+    return Path(run.path or "")
 
 
 def recorded_by_pydftracer(crew: Crew, threads: int, workdir: Path) -> Path:

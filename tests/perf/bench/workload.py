@@ -54,7 +54,7 @@ def traced_by_us(mode: str, workdir: Path) -> Path:
     same = {"timestamps": "epoch_us", "ids": False} if mode == "same-content" else {}
     with dftrace_ai.tracing(log_file=workdir / "ours", **same) as run:
         train(dftrace_ai.ai)
-        return Path(run.path)
+    return Path(run.path or "")
 
 
 def traced_by_pydftracer(workdir: Path) -> Path:

@@ -87,9 +87,8 @@ class Contestant:
         """End the run; return how many events the trace holds and how many were dropped."""
         if self.run is None:
             return {}
-        path = Path(self.run.path)
         dftrace_ai.finalize()
-        if not path.exists():
+        if not self.run.path:
             return {"events": 0, "dropped": 0}
-        counts = footer(path)
+        counts = footer(Path(self.run.path))
         return {key: int(counts[key]) for key in ("events", "dropped", "waits", "drain_cpu_us")}

@@ -1,0 +1,111 @@
+"""The demo trains, tells how it went, and leaves the trace of every process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dftrace_ai.analysis.files import find_traces
+from dftrace_ai.analysis.reader import TraceReader
+from dftrace_ai.analysis.summary import summarise
+from dftrace_ai.analysis.validate import validate_traces
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+PHASES = {
+    ("pipeline", "train"): 1,
+    ("pipeline", "epoch.block"): 2,
+    ("pipeline", "evaluate"): 2,
+    ("compute", "compute.init"): 1,
+    ("compute", "forward"): 2 * (45 + 2),
+    ("compute", "backward"): 2 * 45,
+    ("compute", "step"): 2 * 45,
+    ("device", "transfer"): 2 * (45 + 2),
+    ("data", "item.init"): 2,
+    ("data", "preprocess"): 1,
+    # 1,438 pictures by the workers and 359 by the evaluating process, each epoch.
+    ("data", "item"): 2 * 1797,
+    ("checkpoint", "checkpoint.init"): 1,
+}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run of two epochs: its directory and what it printed."""
+    out = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "-m", "dftrace_ai.cli", "demo", "--epochs", "2", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def test_it_tells_accuracy_files_figures_and_the_next_step(demo: tuple[Path, str]) -> None:
+    out, said = demo
+    assert "on unseen digits after 2 epochs (90 steps)" in said
+    for path in out.glob("*.pfw.gz"):
+        assert str(path) in said
+    assert "backward" in said
+    assert f"dftrace view {out}" in said
+    assert (out / "digits.pt").is_file()
+
+
+def test_every_phase_is_in_the_trace(demo: tuple[Path, str]) -> None:
+    found = summarise([demo[0]])
+    counts = {(row.cat, row.name): row.count for row in found.spans}
+    assert {phase: counts.get(phase) for phase in PHASES} == PHASES
+    assert counts["checkpoint", "capture"] >= 1
+    others = {(row.kind, row.name): row.count for row in found.others}
+    assert others["counter", "loss"] == 90
+    assert others["counter", "accuracy"] == 2
+    assert others["instant", "best accuracy"] >= 1
+    assert found.warnings() == []
+
+
+def test_each_worker_leaves_a_trace_with_its_items(demo: tuple[Path, str]) -> None:
+    items = []
+    for file in find_traces([demo[0]]):
+        names = [event["name"] for _, event in TraceReader(file).events()]
+        items.append(("train" in names, names.count("item")))
+    assert len(items) == 3
+    assert [count for main, count in items if main] == [2 * 359]
+    assert sum(count for main, count in items if not main) == 2 * 1438
+
+
+def test_the_trace_is_correct(demo: tuple[Path, str]) -> None:
+    result = validate_traces([demo[0]])
+    assert [str(fault) for fault in result.first_faults(10)] == []
+
+
+def test_training_is_the_same_traced_and_untraced(tmp_path: Path) -> None:
+    import dftrace_ai
+    from dftrace_ai.demo.training import train
+
+    untraced = train(epochs=1, workers=0)
+    with dftrace_ai.tracing(log_file=tmp_path / "t"):
+        traced = train(epochs=1, workers=0)
+    assert traced == untraced
+    assert untraced.steps == 45
+    assert 0.3 < untraced.best_accuracy <= 1
+
+
+def test_a_demo_that_is_not_recorded_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DFTRACE_ENABLE", "0")
+    arguments = ["demo", "--epochs", "1", "--workers", "0", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "dftrace_ai.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "recording is off" in done.stdout
