@@ -6,6 +6,7 @@ import difflib
 import logging
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.errors import ConfigError
@@ -193,8 +194,7 @@ def yaml_settings(path: str | os.PathLike[str], known: Sequence[str]) -> dict[st
 
     name = os.fspath(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{name}: cannot read the settings: {error.strerror}") from error
     except UnicodeDecodeError as error:

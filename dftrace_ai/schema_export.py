@@ -69,12 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     if options.check:
         for path in stale:
-            print(f"{path}: not as the models make it; run: python -m dftrace_ai.schema_export")
+            sys.stdout.write(
+                f"{path}: not as the models make it; run: python -m dftrace_ai.schema_export\n"
+            )
         return 1 if stale else 0
     options.directory.mkdir(parents=True, exist_ok=True)
     for path in stale:
         path.write_text(schema_texts()[path.name], encoding="utf-8")
-        print(f"wrote {path}")
+        sys.stdout.write(f"wrote {path}\n")
     return 0
 
 

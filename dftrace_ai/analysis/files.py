@@ -32,12 +32,14 @@ class TraceFile:
     Attributes:
         path: where it lies.
         codec: how it is compressed, told from its first bytes and not its name.
-        framed: whether its first line is ``[``.
+        framed: its first line is ``[``.
+        named: its first event is ``process_name``, as the recorder of this package has it.
     """
 
     path: Path
     codec: Codec
     framed: bool
+    named: bool
 
     def __str__(self) -> str:
         return str(self.path)
@@ -126,8 +128,9 @@ def open_trace_file(path: str | os.PathLike[str]) -> TraceFile:
         raise TraceError(
             f"{path}: not a trace file: its text begins neither with '[' nor with '{{'"
         )
-    first_line = plain.split(b"\n", 1)[0].strip()
-    return TraceFile(path, codec, framed=first_line == b"[")
+    first, _, others = plain.partition(b"\n")
+    named = others.startswith(b'{"name":"process_name"')
+    return TraceFile(path, codec, framed=first.strip() == b"[", named=named)
 
 
 def _gzip_head(path: Path, head: bytes) -> bytes:

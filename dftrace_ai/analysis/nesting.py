@@ -54,11 +54,11 @@ class Nesting:
         """Yield the line of each span that overlaps an earlier one in part, and a message."""
         for (pid, tid), track in self._tracks.items():
             for inner, outer in _overlaps_of(track):
-                yield (
-                    track.lines[inner],
+                message = (
                     f"on pid {pid} tid {tid} the span overlaps the one of line "
-                    f"{track.lines[outer]} in part: neither holds the other",
+                    f"{track.lines[outer]} in part: neither holds the other"
                 )
+                yield track.lines[inner], message
 
 
 def _overlaps_of(track: _Track) -> Iterator[tuple[int, int]]:

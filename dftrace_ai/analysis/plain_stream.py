@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -140,10 +141,8 @@ class PlainStream:
 
 def _readable_part(decoder: BlockDecoder, step: bytes) -> bytes:
     """Return what precedes the broken byte; a failing call gives back nothing of its input."""
-    parts: list[bytes] = []
-    for at in range(len(step)):
-        try:
-            parts.append(decoder.decompress(step[at : at + 1]))
-        except zlib.error:
-            break
-    return b"".join(parts)
+    plain = bytearray()
+    with contextlib.suppress(zlib.error):
+        for at in range(len(step)):
+            plain += decoder.decompress(step[at : at + 1])
+    return bytes(plain)

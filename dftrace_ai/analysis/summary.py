@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.files import Codec, TraceFile, find_traces
-from dftrace_ai.analysis.plain_stream import PlainStream
+from dftrace_ai.analysis.reader import FRAMING, TraceReader
 from dftrace_ai.analysis.trace_end import TraceEnd, read_end
 from dftrace_ai.errors import DftraceError, TraceError
 
@@ -172,7 +172,8 @@ def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
     with tempfile.TemporaryDirectory(prefix="dftrace-") as directory:
         reading = _Reading(files, ends, Path(directory))
         rows = reading.rows()
-    return _summary(rows, files, ends, reading.tears)
+        nulls = reading.rows_of_nulls(ends)
+    return _summary(rows, files, ends, reading.tears, nulls)
 
 
 class _Reading:
@@ -182,40 +183,55 @@ class _Reading:
         self.files = list(files)
         self.spare = spare
         self.tears: dict[Path, str] = {}
+        self.cut_lines = 0
+        # Before 2.0 the bracket cost the line behind it too; ours is a name, without figures.
+        self.bracket_costs_a_line = _duckdb().__version__.startswith("1.")
         for at, (file, end) in enumerate(zip(files, ends, strict=True)):
-            if end.whole:
-                continue
-            if file.codec == "plain":
-                size = file.path.stat().st_size
-                self.tears[file.path] = "the last line is cut" if size else "the file is empty"
-            else:
+            costly = self.bracket_costs_a_line and file.framed and not file.named
+            if not end.whole and file.path.stat().st_size == 0:
+                self.tears[file.path] = "the file is empty"
+            elif costly or (not end.whole and file.codec != "plain"):
                 self._salvage(at)
+            elif not end.whole:
+                self.tears[file.path] = "the last line is cut"
+                self.cut_lines += 1
 
     def rows(self) -> list[tuple[Any, ...]]:
         duckdb = _duckdb()
         try:
             return self._scan()
-        except duckdb.IOException:
+        except duckdb.Error:
             # Broken data before the end of some file: read each as far as it goes.
-            for at, file in enumerate(self.files):
-                if file.codec != "plain":
-                    self._salvage(at)
+            self.cut_lines = 0
+            for at in range(len(self.files)):
+                self._salvage(at)
         try:
             return self._scan()
         except duckdb.Error as error:
             raise TraceError(f"the traces cannot be read: {error}") from error
 
     def _salvage(self, at: int) -> None:
-        """Replace a compressed file by a plain copy of what can be read of it."""
+        """Replace a file by a plain copy of the lines that can be read of it."""
         file = self.files[at]
-        stream = PlainStream(file)
+        if file.path.is_relative_to(self.spare):
+            return
+        reader = TraceReader(file)
         copy = self.spare / f"{at}.pfw"
         with copy.open("wb") as out:
-            for chunk in stream:
-                out.write(chunk)
-        if stream.tear:
-            self.tears[file.path] = str(stream.tear)
-        self.files[at] = TraceFile(copy, "plain", file.framed)
+            out.writelines(line + b"\n" for _, line in reader.lines() if line not in FRAMING)
+        if reader.tear:
+            self.tears[file.path] = str(reader.tear)
+        self.files[at] = TraceFile(copy, "plain", framed=False, named=file.named)
+
+    def rows_of_nulls(self, ends: Sequence[TraceEnd]) -> int:
+        """Return how many rows of nulls stand for framing and cut ends and not for a fault."""
+        lost = 2 if self.bracket_costs_a_line else 1
+        opening = lost * sum(file.framed for file in self.files)
+        closing = sum(
+            end.bracket and not file.path.is_relative_to(self.spare)
+            for file, end in zip(self.files, ends, strict=True)
+        )
+        return opening + closing + self.cut_lines
 
     def _scan(self) -> list[tuple[Any, ...]]:
         by_codec: dict[Codec, list[str]] = {}
@@ -234,9 +250,7 @@ def _duckdb() -> Any:
     try:
         import duckdb
     except ImportError as error:
-        raise DftraceError(
-            "a summary needs DuckDB; install it with: pip install 'dftrace-ai[analysis]'"
-        ) from error
+        raise DftraceError("a summary needs DuckDB; install it with: pip install duckdb") from error
     return duckdb
 
 
@@ -251,6 +265,7 @@ def _summary(
     files: Sequence[TraceFile],
     ends: Sequence[TraceEnd],
     tears: dict[Path, str],
+    nulls: int,
 ) -> Summary:
     spans: list[SpanRow] = []
     others: Counter[tuple[str, str, str]] = Counter()
@@ -272,9 +287,6 @@ def _summary(
         else:
             events += count
             others[KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
-    # The brackets of the framing came back as rows of nulls too, and so did cut last lines.
-    brackets = sum(file.framed for file in files) + sum(end.bracket for end in ends)
-    cut = sum(path.stat().st_size > 0 for path in tears)
     return Summary(
         spans=tuple(sorted(spans, key=lambda row: (row.cat, -row.total_us, row.name))),
         others=tuple(OtherRow(*key, count) for key, count in sorted(others.items())),
@@ -282,7 +294,7 @@ def _summary(
             _facts(file, end, tears.get(file.path)) for file, end in zip(files, ends, strict=True)
         ),
         events=events,
-        unreadable_lines=max(0, unreadable - brackets - cut),
+        unreadable_lines=max(0, unreadable - nulls),
     )
 
 

@@ -71,12 +71,14 @@ def _versions() -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
-    for package in ("dftrace-ai", *PACKAGES):
+
+    def version_or_none(package: str) -> str:
         try:
-            found[package] = version(package)
+            return version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            return "not installed"
+
+    return found | {package: version_or_none(package) for package in ("dftrace-ai", *PACKAGES)}
 
 
 def _native() -> dict[str, Any]:

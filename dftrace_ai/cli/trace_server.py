@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import secrets
 import threading
@@ -112,6 +113,7 @@ class TraceServer:
         self.ui = ui
         self.once = once
         self.tell = tell
+        self._stopped = False
         self.token = secrets.token_urlsafe(24)
         stem = files[0].path.name.split(".pfw")[0] if len(files) == 1 else f"{len(files)}-traces"
         self.trace_path = f"/{self.token}/{quote(stem, safe='')}.pfw"
@@ -120,12 +122,14 @@ class TraceServer:
 
     def _bound(self, port: int | None) -> _HttpServer:
         ports = [port] if port is not None else [0] if self.ui else [ONLINE_UI_PORT, 0]
-        for choice in ports:
-            try:
+        *preferred, last = ports
+        for choice in preferred:
+            with contextlib.suppress(OSError):
                 return _HttpServer((HOST, choice), self)
-            except OSError as error:
-                refused = error
-        raise DftraceError(f"port {port} on {HOST} cannot be used: {refused.strerror}")
+        try:
+            return _HttpServer((HOST, last), self)
+        except OSError as error:
+            raise DftraceError(f"port {last} on {HOST} cannot be used: {error.strerror}") from error
 
     @property
     def origin(self) -> str:
@@ -143,9 +147,14 @@ class TraceServer:
         return f"{self.origin}/{self.token}/open"
 
     def serve(self) -> None:
-        """Answer requests until the trace was fetched (`once`), or for ever."""
-        while not (self.once and self._http.is_done(LINGER_S if self.ui else 0.0)):
+        """Answer requests until `stop`, or with `once` until the trace was fetched."""
+        linger_s = LINGER_S if self.ui else 0.0
+        while not (self._stopped or (self.once and self._http.is_done(linger_s))):
             self._http.handle_request()
+
+    def stop(self) -> None:
+        """Let `serve`, running in another thread, return."""
+        self._stopped = True
 
     def __enter__(self) -> Self:
         return self
@@ -292,5 +301,5 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.fetched = True
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base names it
         """Keep quiet: the address holds the secret."""

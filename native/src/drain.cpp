@@ -25,7 +25,10 @@ void Session::drain_loop() {
                 well = writer_.flush() == 0;
                 last_write = now;
             }
-            if (well && !writer_.anything_to_write()) apply_releases();
+            if (well && !writer_.anything_to_write()) {
+                drop_ended_sources();
+                apply_releases();
+            }
         } catch (const std::bad_alloc&) {
             // The records stay in the spool; there may be memory the next time. An exception that
             // left this thread would end the training.
@@ -69,7 +72,6 @@ bool Session::pass() {
             for (auto& other : sources_) other->over = false;
             return false;
         }
-    drop_ended_sources();
     return true;
 }
 
@@ -131,7 +133,7 @@ void Session::apply_releases() {
 
 void Session::drop_ended_sources() {
     const auto gone = [this](const std::unique_ptr<Source>& source) {
-        if (!source->over || writer_.anything_to_write()) return false;
+        if (!source->over) return false;
         ThreadBlock* block = source->block;
         const std::uint32_t depth = block->depth.load();
         bool holds_open = depth > 0;
@@ -146,7 +148,6 @@ void Session::drop_ended_sources() {
     };
     if (std::any_of(sources_.begin(), sources_.end(), [](const auto& s) { return s->over; }))
         std::erase_if(sources_, gone);
-    for (auto& source : sources_) source->over = false;
 }
 
 }  // namespace dftrace

@@ -158,7 +158,12 @@ Thread* Session::attach(std::uint32_t tid, std::string_view name) {
     return threads_.back().get();
 }
 
-void Session::detach(Thread* thread) { thread->block->ended.store(1, std::memory_order_release); }
+void Session::detach(Thread* thread) {
+    thread->block->ended.store(1, std::memory_order_release);
+    // Threads may come and go faster than the file is written: their units are wanted back.
+    constexpr std::uint32_t batch = 32;
+    if (ended_threads_.fetch_add(1, std::memory_order_relaxed) % batch == batch - 1) wake(true);
+}
 
 void Session::remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept {
     std::lock_guard lock(threads_mutex_);
@@ -305,7 +310,6 @@ Outcome Session::finish(std::string_view ended) {
 
 void Session::write_unfinished() {
     for (auto& source : sources_) {
-        if (source->over) continue;
         ThreadBlock* block = source->block;
         const std::uint32_t depth = block->depth.load();
         for (std::uint32_t i = 0; i < std::min(depth, max_open_spans); ++i)

@@ -84,7 +84,7 @@ class Session {
         std::uint32_t limit = 0;
         Track track;
         Thread* thread;
-        bool over = false;  // ended and drained
+        bool over = false;  // ended before this pass looked
     };
 
     void drain_loop();
@@ -120,6 +120,7 @@ class Session {
     std::vector<std::unique_ptr<Source>> new_sources_;
     std::vector<std::unique_ptr<Source>> sources_;  // the drain thread's own
     std::uint32_t next_thread_ = 1;
+    std::atomic<std::uint32_t> ended_threads_{0};
 
     std::mutex wake_mutex_;
     std::condition_variable wake_;
