@@ -82,6 +82,7 @@ lint: $(VENV)/test-tools ## formatters, linters and type checkers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest dftrace_ai._native
 	clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 
 format: $(VENV)/test-tools ## rewrite the sources as the formatters want them

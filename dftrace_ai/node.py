@@ -148,10 +148,6 @@ class ProfilerNode(Node):
             node._merge_args(given)
         return node if fn is None else wrap(node, fn)
 
-    if TYPE_CHECKING:
-
-        def __enter__(self) -> Self: ...
-
     async def __aenter__(self) -> Self:
         self._start()
         return self
