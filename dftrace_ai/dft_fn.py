@@ -180,14 +180,7 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         node = self._node._alike(name or func.__qualname__, ProfilerNode)
         self._node._add_child(node)
         sources = _sources(func)
-        kinds = (
-            inspect.iscoroutinefunction,
-            inspect.isgeneratorfunction,
-            inspect.isasyncgenfunction,
-        )
-        if not sources or any(kind(func) for kind in kinds):
-            return wrap(node, func)
-        return _picking_up(node, func, sources)
+        return _picking_up(node, func, sources) if sources else wrap(node, func)
 
     def iter(self, func: Iterable[T], name: str = "loop", iter_name: str = "step") -> Iterator[T]:
         """Iterate with two events an item: ``<name>.iter``, the wait, and ``<name>.yield``.
@@ -262,10 +255,10 @@ def _picking_up(
     of_self = "" in sources
     named = {name: source for name, source in sources.items() if name}
 
-    @functools.wraps(func)
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def prepared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        """What to call: with a node of its own for this call, since others are in it, too."""
         if not node.enabled or not _native.is_on():
-            return func(*args, **kwargs)
+            return func
         found: dict[str, Any] = {}
         if of_self and args:
             for name in PICKED_UP:
@@ -282,11 +275,29 @@ def _picking_up(
             if value is not None and value is not inspect.Parameter.empty:
                 found[name] = value
         if not found:
-            return plain(*args, **kwargs)
-        # An own node for this call: other threads are in this function, too.
+            return plain
         call = node._alike(node.name, ProfilerNode)
         call._merge_args(found)
-        with call:
-            return func(*args, **kwargs)
+        return wrap(call, func)
+
+    # The kind of function stays what it was, for whoever asks inspect.
+    if inspect.iscoroutinefunction(func):
+
+        @functools.wraps(func)
+        async def traced_coroutine(*args: Any, **kwargs: Any) -> Any:
+            return await prepared(args, kwargs)(*args, **kwargs)
+
+        return traced_coroutine
+    if inspect.isgeneratorfunction(func):
+
+        @functools.wraps(func)
+        def traced_generator(*args: Any, **kwargs: Any) -> Any:
+            return (yield from prepared(args, kwargs)(*args, **kwargs))
+
+        return traced_generator
+
+    @functools.wraps(func)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return prepared(args, kwargs)(*args, **kwargs)
 
     return traced

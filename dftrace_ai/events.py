@@ -95,11 +95,14 @@ class _Open(BaseModel):
 
 
 class SpanArgs(_Open):
-    """Arguments of a span or instant: place in the tree, and what the user gave."""
+    """Arguments of a span or instant: place in the tree, and what the user gave.
+
+    `p_idx` and `level` are absent when the setting `ids` is off.
+    """
 
     hhash: Hash
-    p_idx: Annotated[int, Field(ge=0, description="Id of the enclosing span; 0 for none.")]
-    level: Annotated[int, Field(ge=0, description="Depth; 1 is outermost.")]
+    p_idx: Annotated[int, Field(ge=0, description="Id of the enclosing span; 0 for none.")] = 0
+    level: Annotated[int, Field(ge=0, description="Depth; 1 is outermost.")] = 0
 
 
 class UnfinishedArgs(SpanArgs):
@@ -138,20 +141,33 @@ class Instant(_Line):
 
 
 class Counter(_Line):
-    """A sample of one or more numbers, each a track of its own."""
+    """A sample of numbers, each a track of its own; empty when none of them was finite."""
 
     id: Id
     cat: Literal["counter"]
     ts: Micros
     ph: Literal["C"]
-    args: Annotated[dict[str, Int64 | Finite], Field(min_length=1)]
+    args: dict[str, Int64 | Finite]
+
+
+class FlowMark(_Line):
+    """Before each end of an arrow: makes Perfetto forget the spans of the track that have ended.
+
+    It would bind the arrow to the latest of them instead of to the span that is
+    open. The mark itself ends nothing, for nothing of its name was begun.
+    """
+
+    name: str
+    cat: Literal["flow"]
+    ts: Micros
+    ph: Literal["E"]
 
 
 class FlowStart(_Line):
     """The tail ("s") of an arrow; the head carries the same id."""
 
     id: Annotated[int, Field(ge=0, le=2**64 - 1, description="Equal at both ends of an arrow.")]
-    name: Literal["flow"]
+    name: str
     cat: Literal["flow"]
     ts: Micros
     ph: Literal["s"]
@@ -161,7 +177,7 @@ class FlowEnd(_Line):
     """The head ("f") of an arrow, bound to the span that encloses it."""
 
     id: Annotated[int, Field(ge=0, le=2**64 - 1, description="Equal at both ends of an arrow.")]
-    name: Literal["flow"]
+    name: str
     cat: Literal["flow"]
     ts: Micros
     ph: Literal["f"]
@@ -281,7 +297,7 @@ Metadata: TypeAlias = Annotated[
     Field(discriminator="name"),
 ]
 EventLine: TypeAlias = Annotated[
-    Span | UnfinishedSpan | Instant | Counter | FlowStart | FlowEnd | Metadata,
+    Span | UnfinishedSpan | Instant | Counter | FlowMark | FlowStart | FlowEnd | Metadata,
     Field(discriminator="ph"),
 ]
 

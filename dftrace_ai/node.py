@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dftrace_ai import _native
 from dftrace_ai._native import Node, TracedIterator
+from dftrace_ai.async_iteration import TracedAsyncIterator
 from dftrace_ai.wrapping import wrap
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 
     from typing_extensions import Self
 
@@ -191,7 +192,7 @@ class ProfilerNode(Node):
             self, iterable, wait if include_iter else None, block if include_block else None
         )
 
-    async def aiter(
+    def aiter(
         self,
         iterable: AsyncIterable[T],
         *,
@@ -199,7 +200,7 @@ class ProfilerNode(Node):
         include_block: bool = True,
         iter_name: str | None = None,
         block_name: str | None = None,
-    ) -> AsyncIterator[T]:
+    ) -> TracedAsyncIterator[T]:
         """Iterate asynchronously; otherwise as `iter`.
 
         Args:
@@ -209,40 +210,20 @@ class ProfilerNode(Node):
             iter_name: another name for the wait.
             block_name: another name for the body.
 
-        Yields:
-            The items of `iterable`.
+        Returns:
+            An async iterator over the same items.
 
         Example::
 
             async for batch in ai.dataloader.fetch.aiter(stream):
                 await train_step(batch)
         """
-        names = self._loop_names(iter_name, block_name)
-        wait: ProfilerNode = self._child(names[0])
-        block: ProfilerNode = self._child(names[1])
-        source = iterable.__aiter__()
-        count = 0
-        while True:
-            span = wait._begin() if include_iter else None
-            try:
-                item = await source.__anext__()
-            except StopAsyncIteration:
-                if span is not None:
-                    span.cancel()
-                return
-            except BaseException as error:
-                if span is not None:
-                    span.end(type(error), count + 1)
-                raise
-            count += 1
-            if span is not None:
-                span.end(None, count)
-            body = block._begin() if include_block else None
-            try:
-                yield item
-            finally:
-                if body is not None:
-                    body.end(None, count)
+        wait, block = self._loop_names(iter_name, block_name)
+        return TracedAsyncIterator(
+            iterable,
+            self._child(wait) if include_iter else None,
+            self._child(block) if include_block else None,
+        )
 
     def _loop_names(self, iter_name: str | None, block_name: str | None) -> tuple[str, str]:
         wait = self.name if self.name.endswith(".iter") else f"{self.name}.iter"

@@ -28,7 +28,7 @@ TIME_BASE_SECONDS = 20 * 24 * 3600
 
 
 def check_directory(config: Config) -> None:
-    """Make sure that trace files can be written where they shall go.
+    """Make sure that trace files, and the spool, can be written where they shall go.
 
     Args:
         config: the settings of the run.
@@ -38,6 +38,13 @@ def check_directory(config: Config) -> None:
             be written, or has no room.
     """
     directory = _absolute(config.log_file).parent
+    _check_writable(directory, "trace", "log_file or DFTRACE_LOG_FILE")
+    if config.spool_dir is not None:
+        spool_directory = _absolute(config.spool_dir)
+        _check_writable(spool_directory, "spool", "spool_dir or DFTRACE_SPOOL_DIR")
+
+
+def _check_writable(directory: Path, what: str, setting: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".dftrace-") as probe:
@@ -45,8 +52,7 @@ def check_directory(config: Config) -> None:
     except OSError as error:
         raise LogDirectoryError(
             error.errno,
-            f"the trace cannot be written: {error.strerror}; choose another place with log_file or "
-            "DFTRACE_LOG_FILE",
+            f"the {what} cannot be written: {error.strerror}; choose another place with {setting}",
             str(directory),
         ) from error
 
@@ -141,21 +147,26 @@ def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]
     facts: dict[str, Any] = {"version": __version__}
     facts.update((key, value) for key, value in rank.items() if value is not None)
     facts["python"] = ".".join(map(str, sys.version_info[:3]))
-    facts["command"] = _text(" ".join(sys.orig_argv))[:4000]
+    words = [_text(word) for word in sys.orig_argv]
+    # A command line may be megabytes long; the header has 32 KiB in the spool.
+    facts["cmdline"] = words if sum(map(len, words)) < 4000 else [" ".join(words)[:4000]]
     if settings["data_dir"] is not None:
         facts["data_dir"] = _text(settings["data_dir"])
     facts.update(settings["host_facts"])
     torch = sys.modules.get("torch")
     if torch is not None:
         facts["torch"] = str(getattr(torch, "__version__", "unknown"))
+    pid = shown_pid or os.getpid()
+    suffix = {"gzip": ".pfw.gz", "zstd": ".pfw.zst", "none": ".pfw"}[settings["compression"]]
     return {
         **settings,
         "host": host,
+        "expected_path": f"{settings['prefix']}-{host}-{pid}{suffix}",
         "shown_pid": shown_pid,
         "process_name_json": _json(f"{title} · {host}"),
         "header_json": "".join(f",{_json(key)}:{_json(value)}" for key, value in facts.items()),
         "cwd_json": _json(_text(os.getcwd())),
-        "command_json": _json(facts["command"]),
+        "command_json": _json(" ".join(facts["cmdline"])),
     }
 
 

@@ -49,18 +49,25 @@ class Run:
 
     @property
     def path(self) -> str | None:
-        """Trace file of this process; None when nothing has been written (yet)."""
-        state = self._outcome if self._outcome is not None else _native.stats()
-        return state.get("trace_path") or None
+        """Trace file of this process; None when the run recorded nothing.
+
+        Until the first event is written it is the name that the file will have if
+        nobody else has taken it.
+        """
+        if self._settings is None:
+            return None
+        if self._outcome is not None:
+            return str(self._outcome["trace_path"]) or None
+        return str(_native.stats().get("trace_path") or self._settings["expected_path"])
 
     def stats(self) -> dict[str, Any]:
         """Counts of the run: what was written, dropped, waited for, sanitised.
 
         Returns:
             While it runs: ``trace_path``, ``spool_path``, ``spool_bytes``,
-            ``written_bytes``, ``written_spans``, ``dropped``, ``waits``,
-            ``unmatched_stops``, ``args_sanitised``. After its end:
-            ``trace_path``, ``events``, ``dropped``, ``lost_lines``, ``error``.
+            ``written_bytes``, ``written_spans``. After its end: ``trace_path``,
+            ``events``, ``lost_lines``, ``error``. Always, once there was a first
+            event: ``dropped``, ``waits``, ``unmatched_stops``, ``args_sanitised``.
         """
         return dict(self._outcome if self._outcome is not None else _native.stats())
 
@@ -137,7 +144,9 @@ def initialize(config: Config | None = None, **overrides: Any) -> Run:
 def _begin(settings: dict[str, Any], *, inherited: bool = False) -> Run:
     from dftrace_ai.tree import ai
 
-    _native.start(settings)
+    # Still on when the package is imported a second time (sys.modules was cleared).
+    if not _native.is_on():
+        _native.start(settings)
     if not settings["io"]:
         _switched_off.extend(
             branch.io for branch in (ai.data, ai.checkpoint, ai.other) if branch.io.enabled

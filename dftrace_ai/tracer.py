@@ -102,8 +102,7 @@ class dftracer:  # noqa: N801 - the name that users of dftracer know
             float_args: the same.
             string_args: the same.
 
-        Raises:
-            ValueError: a time is negative.
+        A negative or absurd time is written as the nearest that can be, and counted.
 
         Example::
 
@@ -111,14 +110,14 @@ class dftracer:  # noqa: N801 - the name that users of dftracer know
             work()
             logger.log_event("work", "app", start, logger.get_time() - start)
         """
-        if start_time < 0 or duration < 0:
-            raise ValueError(f"{name}: start_time and duration must not be negative")
+        start, length = _microseconds(start_time), _microseconds(duration)
         args: dict[str, Any] = {}
         for group in (int_args, float_args, string_args):
             for key, value in (group or {}).items():
                 # dftracer's own form is a pair (kind of tag, value).
                 args[key] = value[1] if isinstance(value, tuple) and len(value) == 2 else value
-        _native.log_event(cat, name, int(start_time), int(duration), args)
+        changed = (start != start_time) + (length != duration)
+        _native.log_event(cat, name, start, length, args, changed)
 
     def log_metadata_event(self, key: str, value: str) -> None:
         """Write a ``CM`` line at once.
@@ -128,3 +127,15 @@ class dftracer:  # noqa: N801 - the name that users of dftracer know
             value: its value.
         """
         _native.metadata(key, value)
+
+
+# Times beyond this would overflow 64 bits of nanoseconds; it is the year 2248.
+_LATEST_US = 1 << 53
+
+
+def _microseconds(value: Any) -> int:
+    """Return the time as a whole number that can be written; the traced code never fails for it."""
+    try:
+        return min(max(int(value), 0), _LATEST_US)
+    except (TypeError, ValueError, OverflowError):
+        return 0

@@ -25,9 +25,7 @@ LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK",
 
 def clean_environment() -> dict[str, str]:
     """This process's environment without any setting of ours or of a launcher."""
-    return {
-        k: v for k, v in os.environ.items() if not k.startswith(FOREIGN) and k not in LAUNCHER
-    }
+    return {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN) and k not in LAUNCHER}
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +37,17 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def trace_files(folder: Path) -> list[Path]:
     """The traces that lie in a folder."""
     return sorted(folder.glob("*.pfw*"))
+
+
+def read_all(files: Sequence[Path]) -> list[Trace]:
+    """The traces, read strictly; the package's own validator must find them faultless, too."""
+    from dftrace_ai.analysis.validate import validate_traces
+
+    traces = [read(f) for f in files]
+    if files:
+        found = validate_traces(files, limit=5)
+        assert found.fault_count == 0, [str(fault) for fault in found.first_faults(5)]
+    return traces
 
 
 @dataclass
@@ -64,7 +73,7 @@ class Recording:
 
     def read(self, *, perfetto: bool = True) -> None:
         """Reads the files; every trace is held against Perfetto."""
-        self.traces = [read(f) for f in trace_files(self.folder)]
+        self.traces = read_all(trace_files(self.folder))
         if perfetto and self.traces:
             self.view = agree(self.traces)
 
@@ -125,7 +134,7 @@ class Outcome:
 
     def traces(self, *, perfetto: bool = True) -> list[Trace]:
         """All traces, checked; opened in Perfetto together and held against it."""
-        traces = [read(f) for f in self.files]
+        traces = read_all(self.files)
         if perfetto and traces:
             agree(traces)
         return traces

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.analysis.files import Codec, TraceFile, find_traces
 from dftrace_ai.analysis.reader import FRAMING, TraceReader
 from dftrace_ai.analysis.trace_end import TraceEnd, read_end
+from dftrace_ai.analysis.wording import counted
 from dftrace_ai.errors import DftraceError, TraceError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-__all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "counted", "summarise"]
+__all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
 
 KINDS = {"B": "unfinished span", "i": "instant", "C": "counter", "s": "flow", "f": "flow"}
 
@@ -46,11 +47,6 @@ SELECT ph, cat, name, dur FROM read_json(?, format = 'newline_delimited', compre
     ignore_errors = true)
 """
 DUCKDB_CODEC = {"plain": "uncompressed", "gzip": "gzip", "zstd": "zstd"}
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: ``counted(2, "line") == "2 lines"``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)

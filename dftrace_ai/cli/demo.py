@@ -29,6 +29,7 @@ def command(
     import dftrace_ai
     from dftrace_ai.analysis.files import find_traces
     from dftrace_ai.analysis.summary import summarise
+    from dftrace_ai.analysis.wording import counted
     from dftrace_ai.cli.summary import summary_tables
     from dftrace_ai.cli.terminal import console
     from dftrace_ai.errors import TraceError
@@ -38,8 +39,8 @@ def command(
     with dftrace_ai.tracing(log_file=out / "digits"):
         result = _train(epochs, workers, seed, out)
     screen.print(
-        f"accuracy {result.accuracies[-1]:.1%} on unseen digits after {epochs} "
-        f"epoch{'' if epochs == 1 else 's'} ({result.steps} steps); best {result.best_accuracy:.1%}"
+        f"accuracy {result.accuracies[-1]:.1%} on unseen digits after "
+        f"{counted(epochs, 'epoch')} ({result.steps} steps); best {result.best_accuracy:.1%}"
     )
     try:
         traces = [file.path for file in find_traces([out]) if file.path not in before]

@@ -24,8 +24,10 @@ def command(
 ) -> None:
     """Count events and add up their durations, by category and name."""
     from dftrace_ai.analysis.summary import summarise
+    from dftrace_ai.cli.dead_traces import complete_dead_traces
     from dftrace_ai.cli.terminal import console
 
+    complete_dead_traces(paths)
     found = summarise(paths)
     if json:
         import orjson
@@ -42,6 +44,7 @@ def command(
 
 def summary_tables(found: Summary) -> list[RenderableType]:
     """Return what to print for a summary: spans, other events, and a closing line."""
+    from dftrace_ai.analysis.wording import counted
     from dftrace_ai.cli.terminal import figures_table, micros
 
     spans = figures_table(
@@ -58,6 +61,5 @@ def summary_tables(found: Summary) -> list[RenderableType]:
         for other in found.others:
             others.add_row(other.kind, other.cat, other.name, f"{other.count:,}")
         tables.append(others)
-    files = len(found.files)
-    tables.append(f"{found.events:,} events in {files:,} file{'' if files == 1 else 's'}")
+    tables.append(f"{counted(found.events, 'event')} in {counted(len(found.files), 'file')}")
     return tables

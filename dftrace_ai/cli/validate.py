@@ -30,18 +30,22 @@ def command(
     Prints the first faults as file:line: message. Exit status 1 when there are any.
     """
     from dftrace_ai.analysis.validate import validate_traces
+    from dftrace_ai.analysis.wording import counted
+    from dftrace_ai.cli.dead_traces import complete_dead_traces
 
+    complete_dead_traces(paths)
     found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
     shown = found.first_faults(limit)
     for fault in shown:
         typer.echo(str(fault))
     lines = sum(file.lines for file in found.files)
     events = sum(file.events for file in found.files)
-    files = len(found.files)
-    read = f"{files:,} file{'' if files == 1 else 's'}, {lines:,} lines, {events:,} events"
+    read = (
+        f"{counted(len(found.files), 'file')}, {counted(lines, 'line')}, {counted(events, 'event')}"
+    )
     if found.fault_count:
         more = found.fault_count - len(shown)
         told = f", {more:,} more than shown" if more else ""
-        typer.echo(f"{found.fault_count:,} faults{told} in {read}", err=True)
+        typer.echo(f"{counted(found.fault_count, 'fault')}{told} in {read}", err=True)
         raise typer.Exit(FAULTS_FOUND)
     typer.echo(f"no faults in {read}")

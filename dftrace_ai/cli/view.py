@@ -36,14 +36,16 @@ def command(
     an address that holds a secret made for this call; nothing is uploaded.
     """
     from dftrace_ai.analysis.files import find_traces
+    from dftrace_ai.analysis.wording import counted
+    from dftrace_ai.cli.dead_traces import complete_dead_traces
     from dftrace_ai.cli.trace_server import TraceServer, offline_ui
 
+    complete_dead_traces(paths)
     files = find_traces(paths)
     ui = None if online else offline_ui()
     with TraceServer(files, ui=ui, once=once, port=port, tell=_tell) as server:
         typer.echo(server.address)
-        count = len(files)
-        _tell(f"serving {count} file{'' if count == 1 else 's'} as one trace; Ctrl+C ends it")
+        _tell(f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it")
         if ui is None and not online:
             _tell("to view without network: pip install 'dftrace-ai[viewer]'")
         if browser:

@@ -41,6 +41,12 @@ struct Content {
 void record(const Content& content) {
     const Place place = find_place();
     if (!place.thread) return;
+    // An arrow needs a span to start or end in; Perfetto counts an error for one that has none.
+    const bool loose = (content.kind == Kind::flow_in || content.kind == Kind::flow_out) && !place.around.id;
+    if (loose) {
+        place.thread->session->header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
     Session* session = place.thread->session;
     if (content.sanitised)
         session->header().args_sanitised.fetch_add(content.sanitised, std::memory_order_relaxed);
@@ -65,23 +71,37 @@ void record(const Content& content) {
     if (content.kind == Kind::metadata) session->wake(true);
 }
 
+// The number of a name that the user gave; anything can be one.
+std::uint32_t number_of(PyObject* category, PyObject* name) {
+    ErrorAside aside;
+    return intern_name(text_of(category), text_of(name));
+}
+std::uint32_t number_of(const char* category, PyObject* name) {
+    ErrorAside aside;
+    return intern_name(category, text_of(name));
+}
+
 PyObject* instant(PyObject*, PyObject* arguments) {
-    const char *category = nullptr, *name = nullptr;
-    PyObject* args = Py_None;
-    if (!PyArg_ParseTuple(arguments, "ss|O", &category, &name, &args)) return nullptr;
+    PyObject *category = nullptr, *name = nullptr, *args = Py_None;
+    if (!PyArg_ParseTuple(arguments, "OO|O", &category, &name, &args)) return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
-    Content content{Kind::instant, intern_name(category, name), {}};
+    Content content{Kind::instant, number_of(category, name), {}};
     if (PyDict_Check(args)) content.sanitised = append_members(content.members, args);
     record(content);
     Py_RETURN_NONE;
 }
 
+bool fits_63_bits(PyObject* integer) {
+    int overflow = 0;
+    PyLong_AsLongLongAndOverflow(integer, &overflow);
+    return overflow == 0;
+}
+
 PyObject* counter(PyObject*, PyObject* arguments) {
-    const char* name = nullptr;
-    PyObject* values = nullptr;
-    if (!PyArg_ParseTuple(arguments, "sO!", &name, &PyDict_Type, &values)) return nullptr;
+    PyObject *name = nullptr, *values = nullptr;
+    if (!PyArg_ParseTuple(arguments, "OO!", &name, &PyDict_Type, &values)) return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
-    Content content{Kind::counter, intern_name("counter", name), {}};
+    Content content{Kind::counter, number_of("counter", name), {}};
     // Perfetto counts an error for every value that is not a number: such a one is left out.
     Ref numbers(PyDict_New());
     Ref items(PyDict_Items(values));
@@ -95,7 +115,8 @@ PyObject* counter(PyObject*, PyObject* arguments) {
             ++content.sanitised;
             continue;
         }
-        PyObject* kept = PyLong_CheckExact(value) ? value : number.get();
+        const bool whole = PyLong_CheckExact(value) && fits_63_bits(value);
+        PyObject* kept = whole ? value : number.get();
         if (PyDict_SetItem(numbers.get(), key, kept) < 0) return nullptr;
     }
     content.sanitised += append_members(content.members, numbers.get());
@@ -104,11 +125,11 @@ PyObject* counter(PyObject*, PyObject* arguments) {
 }
 
 PyObject* flow(PyObject*, PyObject* arguments) {
-    const char* name = nullptr;
+    PyObject* name = nullptr;
     int inward = 0;
     unsigned long long id = 0;
-    if (!PyArg_ParseTuple(arguments, "spK", &name, &inward, &id)) return nullptr;
-    if (run_is_on()) record({inward ? Kind::flow_in : Kind::flow_out, intern_name("flow", name), {}, 0, id});
+    if (!PyArg_ParseTuple(arguments, "OpK", &name, &inward, &id)) return nullptr;
+    if (run_is_on()) record({inward ? Kind::flow_in : Kind::flow_out, number_of("flow", name), {}, 0, id});
     Py_RETURN_NONE;
 }
 
@@ -125,15 +146,14 @@ PyObject* metadata(PyObject*, PyObject* arguments) {
 }
 
 PyObject* log_event(PyObject*, PyObject* arguments) {
-    const char *category = nullptr, *name = nullptr;
-    unsigned long long start_us = 0, duration_us = 0;
-    PyObject* args = nullptr;
-    if (!PyArg_ParseTuple(arguments, "ssKKO!", &category, &name, &start_us, &duration_us, &PyDict_Type,
-                          &args))
+    PyObject *category = nullptr, *name = nullptr, *args = nullptr;
+    unsigned long long start_us = 0, duration_us = 0, sanitised = 0;
+    if (!PyArg_ParseTuple(arguments, "OOKKO!|K", &category, &name, &start_us, &duration_us, &PyDict_Type, &args,
+                          &sanitised))
         return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
-    Content content{Kind::span, intern_name(category, name), {}};
-    content.sanitised = append_members(content.members, args);
+    Content content{Kind::span, number_of(category, name), {}};
+    content.sanitised = sanitised + append_members(content.members, args);
     content.start_ns = start_us * 1000;
     content.end_ns = (start_us + duration_us) * 1000;
     record(content);

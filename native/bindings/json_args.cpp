@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <string_view>
 
 #include "dftrace/settings.hpp"
@@ -60,10 +61,11 @@ class Serialiser {
     void members(PyObject* dict, int depth, bool leading_comma, bool top) {
         Ref items(PyDict_Items(dict));  // a copy: a value's __str__ may change the dict
         if (!items) return PyErr_Clear();
+        std::set<std::string> used;
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
             PyObject* item = PyList_GET_ITEM(items.get(), i);
             if (leading_comma || i) out_.push_back(',');
-            key(PyTuple_GET_ITEM(item, 0), top);
+            append_json_string(out_, free_key(PyTuple_GET_ITEM(item, 0), top, used));
             out_.push_back(':');
             value(PyTuple_GET_ITEM(item, 1), depth);
         }
@@ -78,9 +80,13 @@ class Serialiser {
             const bool plain =
                 PyUnicode_CheckExact(name) && (PyLong_CheckExact(object) || PyUnicode_CheckExact(object) ||
                                                PyFloat_CheckExact(object) || PyBool_Check(object));
-            if (!plain) return false;
+            Py_ssize_t bytes = 0;
+            const char* utf8 = plain ? PyUnicode_AsUTF8AndSize(name, &bytes) : nullptr;
+            if (plain && !utf8) PyErr_Clear();
+            const std::string_view key(utf8 ? utf8 : "", static_cast<std::size_t>(bytes));
+            if (!utf8 || key.size() > max_arg_bytes || is_reserved(key)) return false;
             out_.push_back(',');
-            key(name, true);
+            append_json_string(out_, key);
             out_.push_back(':');
             value(object, 0);
         }
@@ -97,9 +103,7 @@ class Serialiser {
     void bounded(std::string_view text) {
         if (text.size() > max_arg_bytes) {
             ++sanitised;
-            std::size_t end = max_arg_bytes;
-            while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-            text = text.substr(0, end);
+            text = text.substr(0, whole_characters(text, max_arg_bytes));
         }
         append_json_string(out_, text);
     }
@@ -108,31 +112,9 @@ class Serialiser {
         Py_ssize_t bytes = 0;
         if (const char* utf8 = PyUnicode_AsUTF8AndSize(object, &bytes))
             return bounded({utf8, static_cast<std::size_t>(bytes)});
-        // Lone surrogates: not UTF-8, and as escapes they make Perfetto refuse the file.
         PyErr_Clear();
         ++sanitised;
-        Ref encoded(PyUnicode_AsEncodedString(object, "utf-8", "surrogatepass"));
-        if (!encoded) {
-            PyErr_Clear();
-            return put("\"\"");
-        }
-        bounded(join_surrogates(
-            {PyBytes_AS_STRING(encoded.get()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.get()))}));
-    }
-
-    // An encoded surrogate is three bytes, of which the checker would make three marks: one will do.
-    static std::string join_surrogates(std::string_view encoded) {
-        std::string out;
-        for (std::size_t i = 0; i < encoded.size(); ++i) {
-            const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(encoded[k]); };
-            if (byte(i) == 0xED && i + 2 < encoded.size() && byte(i + 1) >= 0xA0) {
-                out.append("\xEF\xBF\xBD");
-                i += 2;
-            } else {
-                out.push_back(encoded[i]);
-            }
-        }
-        return out;
+        bounded(text_of(object));
     }
 
     void integer(PyObject* object) {
@@ -193,20 +175,25 @@ class Serialiser {
         in_list_ = outer;
     }
 
-    void key(PyObject* object, bool top) {
-        if (!PyUnicode_Check(object)) return foreign(object);
-        if (top) {
-            Py_ssize_t bytes = 0;
-            const char* utf8 = PyUnicode_AsUTF8AndSize(object, &bytes);
-            if (!utf8)
-                PyErr_Clear();
-            else if (std::find(reserved.begin(), reserved.end(),
-                               std::string_view(utf8, static_cast<std::size_t>(bytes))) != reserved.end()) {
-                ++sanitised;
-                return append_json_string(out_, std::string(utf8) + "_");
-            }
-        }
-        text(object);
+    static bool is_reserved(std::string_view key) {
+        return std::find(reserved.begin(), reserved.end(), key) != reserved.end();
+    }
+
+    // A key that no other member of the object has: JSON readers keep only one of two equal ones.
+    std::string free_key(PyObject* object, bool top, std::set<std::string>& used) {
+        std::string key = text_of(object);
+        bool changed = !PyUnicode_Check(object) || key.size() > max_arg_bytes;
+        if (key.size() > max_arg_bytes) key.resize(whole_characters(key, max_arg_bytes));
+        for (; (top && is_reserved(key)) || used.count(key); changed = true) key.push_back('_');
+        sanitised += changed;
+        used.insert(key);
+        return key;
+    }
+
+    // The longest beginning of at most `bytes` bytes that does not cut a character.
+    static std::size_t whole_characters(std::string_view text, std::size_t bytes) {
+        while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+        return bytes;
     }
 
     static bool is_tensor(PyObject* object) {
@@ -235,10 +222,7 @@ class Serialiser {
 
     void foreign(PyObject* object) {
         ++sanitised;
-        Ref shown(PyObject_Str(object));
-        if (shown) return text(shown.get());
-        PyErr_Clear();
-        append_json_string(out_, "<" + std::string(Py_TYPE(object)->tp_name) + ">");
+        bounded(text_of(object));
     }
 
     std::string& out_;
@@ -246,7 +230,42 @@ class Serialiser {
     bool in_list_ = false;
 };
 
+// An encoded surrogate is three bytes, of which the checker would make three marks: one will do.
+std::string without_surrogates(std::string_view encoded) {
+    std::string out;
+    for (std::size_t i = 0; i < encoded.size(); ++i) {
+        const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(encoded[k]); };
+        if (byte(i) == 0xED && i + 2 < encoded.size() && byte(i + 1) >= 0xA0) {
+            out.append("\xEF\xBF\xBD");
+            i += 2;
+        } else {
+            out.push_back(encoded[i]);
+        }
+    }
+    return out;
+}
+
 }  // namespace
+
+std::string text_of(PyObject* object) {
+    Ref shown(PyUnicode_Check(object) ? Py_NewRef(object) : PyObject_Str(object));
+    if (!shown) {
+        PyErr_Clear();
+        return "<" + std::string(Py_TYPE(object)->tp_name) + ">";
+    }
+    Py_ssize_t bytes = 0;
+    if (const char* utf8 = PyUnicode_AsUTF8AndSize(shown.get(), &bytes))
+        return {utf8, static_cast<std::size_t>(bytes)};
+    // Lone surrogates: not UTF-8, and as escapes they make Perfetto refuse the file.
+    PyErr_Clear();
+    Ref encoded(PyUnicode_AsEncodedString(shown.get(), "utf-8", "surrogatepass"));
+    if (!encoded) {
+        PyErr_Clear();
+        return "?";
+    }
+    return without_surrogates(
+        {PyBytes_AS_STRING(encoded.get()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.get()))});
+}
 
 std::uint64_t append_members(std::string& out, PyObject* dict) {
     const std::size_t before = out.size();

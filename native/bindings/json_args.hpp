@@ -18,4 +18,7 @@ std::uint64_t append_members(std::string& out, PyObject* dict);
 // The same for one value.
 std::uint64_t append_value(std::string& out, PyObject* value);
 
+// The text of a string as UTF-8 (lone surrogates replaced), or what str() makes of anything else.
+std::string text_of(PyObject* object);
+
 }  // namespace dftrace::py

@@ -1,13 +1,13 @@
 // The rare ways of a span: errors, tasks, spans that end out of order or on another thread.
 #include "span.hpp"
 
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "dftrace/names.hpp"
 
 namespace dftrace::py {
-
-constinit thread_local ContextCache context_cache{};
 
 struct TaskSpan {
     PyObject_HEAD std::uint64_t generation;
@@ -62,19 +62,71 @@ void set_innermost(PyObject* value) noexcept {
 
 }  // namespace
 
-bool in_task(PyObject* context) noexcept {
-    if (!context || context == context_cache.task) return context != nullptr;
-    ErrorAside aside;
-    PyObject* modules = PyImport_GetModuleDict();
-    PyObject* asyncio = PyDict_GetItemString(modules, "asyncio");
-    bool task = false;
-    if (asyncio) {
-        Ref found(PyObject_CallMethod(asyncio, "current_task", nullptr));
-        if (!found) PyErr_Clear();  // no running event loop
-        task = found && found.get() != Py_None;
+namespace {
+
+// Contexts whose threads have ended, where no reference can be given up; done by the next to look.
+struct Graveyard {
+    std::mutex mutex;
+    std::vector<PyObject*> contexts;
+};
+Graveyard& graveyard() {
+    static Graveyard* const yard = new Graveyard;  // threads may end after the process's statics
+    return *yard;
+}
+
+void bury(PyObject* context) {
+    if (!context) return;
+    Graveyard& yard = graveyard();
+    std::lock_guard lock(yard.mutex);
+    yard.contexts.push_back(context);
+}
+
+// The contexts that a thread was last seen in. Owned, so that their addresses cannot come to mean
+// others. Touched only when the context has changed: the hot path compares a copy of `plain`.
+struct SeenContexts {
+    PyObject* plain = nullptr;
+    PyObject* task = nullptr;
+    ~SeenContexts() {
+        bury(plain);
+        bury(task);
     }
-    PyObject*& cached = task ? context_cache.task : context_cache.plain;
-    Py_XDECREF(std::exchange(cached, Py_NewRef(context)));
+};
+thread_local SeenContexts seen_contexts;
+
+bool asyncio_runs_a_task() noexcept {
+    ErrorAside aside;
+    PyObject* asyncio = PyDict_GetItemString(PyImport_GetModuleDict(), "asyncio");
+    if (!asyncio) return false;
+    Ref task(PyObject_CallMethod(asyncio, "current_task", nullptr));
+    if (!task) PyErr_Clear();  // no running event loop
+    return task && task.get() != Py_None;
+}
+
+}  // namespace
+
+bool in_task(PyObject* context) noexcept {
+    if (!context) {
+        detail::this_thread.plain_context = nullptr;
+        return false;
+    }
+    if (context == seen_contexts.task) return true;
+    if (context == seen_contexts.plain) {
+        detail::this_thread.plain_context = context;
+        return false;
+    }
+    Ref keep(Py_NewRef(context));
+    const bool task = asyncio_runs_a_task();
+    std::vector<PyObject*> released;
+    {
+        Graveyard& yard = graveyard();
+        std::lock_guard lock(yard.mutex);
+        released.swap(yard.contexts);
+    }
+    for (PyObject* dead : released) Py_DECREF(dead);
+    PyObject*& seen = task ? seen_contexts.task : seen_contexts.plain;
+    PyObject* before = std::exchange(seen, keep.release());
+    if (!task) detail::this_thread.plain_context = context;
+    Py_XDECREF(before);
     return task;
 }
 
@@ -203,7 +255,7 @@ void cancel_span(SpanState& state) noexcept {
 
 const void* task_context() noexcept {
     PyObject* context = PyThreadState_GET()->context;
-    return context != context_cache.plain && in_task(context) ? context : nullptr;
+    return context != detail::this_thread.plain_context && in_task(context) ? context : nullptr;
 }
 
 const void* task_context_of(const SpanState& state) noexcept {
@@ -212,7 +264,7 @@ const void* task_context_of(const SpanState& state) noexcept {
 
 EnclosingSpan enclosing_span(Thread* thread) noexcept {
     PyObject* context = PyThreadState_GET()->context;
-    if (context != context_cache.plain && in_task(context)) {
+    if (context != detail::this_thread.plain_context && in_task(context)) {
         const TaskSpan* span = innermost_task_span(thread->generation);
         // The span that a task was made in is on another track than the task.
         if (span) return {span->id, span->level, span->context == context ? span->lane : 0};

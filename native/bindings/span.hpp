@@ -26,14 +26,6 @@ void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread
                 std::uint64_t count, std::uint8_t flags) noexcept;
 bool in_task(PyObject* context) noexcept;
 
-// The context object in which this thread runs outside of tasks, as last seen (owned, so that its
-// address cannot come to mean another one).
-struct ContextCache {
-    PyObject* plain = nullptr;
-    PyObject* task = nullptr;
-};
-extern constinit thread_local ContextCache context_cache;
-
 inline void open_on_thread(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept {
     const OpenSpan* span = thread->push(name, node->args_id);
     state.generation = thread->generation;
@@ -45,12 +37,13 @@ inline void open_on_thread(Node* node, std::uint32_t name, SpanState& state, Thr
 }
 
 inline void open_span(Node* node, std::uint32_t name, SpanState& state) noexcept {
-    Thread* thread = recording_thread();
+    const detail::ThisThread& mine = detail::this_thread;
+    Thread* thread = recording_thread(mine);
     // Tasks of an event loop interleave on a thread: each has its own context, and only then does
     // the context differ from the one that was last seen outside of a task.
     if (!thread) [[unlikely]]
         state.generation = 0;
-    else if (PyThreadState_GET()->context != context_cache.plain) [[unlikely]]
+    else if (PyThreadState_GET()->context != mine.plain_context) [[unlikely]]
         open_in_context(node, name, state);
     else if (prepare(node, thread)) [[likely]]
         open_on_thread(node, name, state, thread);

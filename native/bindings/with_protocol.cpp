@@ -40,12 +40,13 @@ constexpr int max_free = 64;
 Span* free_spans[max_free];
 int free_count = 0;
 
-// What the two lookups of a `with` leave for the call of `__enter__` that follows them.
+// What the two lookups of a `with` leave for the call of `__enter__` that follows them. The
+// interpreter does not give up the GIL between the three, so one for all threads will do.
 struct Lookup {
     PyObject* node;  // owned: `__enter__` was looked up on it
     PyObject* span;  // borrowed: `__exit__` was answered with it
 };
-constinit thread_local Lookup lookup{nullptr, nullptr};
+Lookup lookup{nullptr, nullptr};
 
 struct ManualSpan {
     Node* node;  // owned
@@ -90,6 +91,17 @@ void open_manual(Node* node) {
 // if there is none.
 bool close_manual(Node* node, std::uint32_t error) {
     if (!manual_spans) return false;
+    // What a run that is over left open is not open in this one.
+    std::vector<Node*> stale;
+    std::erase_if(*manual_spans, [&stale](const ManualSpan& span) {
+        const bool gone = span.state.generation != *detail::live_generation && *detail::live_generation;
+        if (gone) {
+            stale.push_back(span.node);
+            Py_XDECREF(reinterpret_cast<PyObject*>(span.state.task));
+        }
+        return gone;
+    });
+    for (Node* left : stale) Py_DECREF(reinterpret_cast<PyObject*>(left));
     const void* here = task_context();
     std::size_t best = manual_spans->size();
     for (std::size_t i = manual_spans->size(); i-- > 0;) {
@@ -151,7 +163,11 @@ PyObject* exit_lookup(PyObject* descriptor, PyObject* object, PyObject*) {
     }
     Span* span = new_span(node);
     if (!span) return nullptr;
+    // Opening may run the user's code (an argument's __str__), with other `with` statements in it.
+    PyObject* looked_up = std::exchange(lookup.node, nullptr);
     open_span(node, node->name, span->state);
+    PyObject* left_over = std::exchange(lookup.node, looked_up);
+    Py_XDECREF(left_over);
     lookup.span = reinterpret_cast<PyObject*>(span);
     return lookup.span;
 }

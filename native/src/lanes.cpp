@@ -3,11 +3,11 @@
 
 namespace dftrace {
 
-bool Lanes::fits(Lane& lane, Interval interval) {
+bool Lanes::fits(Lane& lane, Interval interval) const {
     std::size_t keep = lane.outermost.size();
     while (keep > 0 && lane.outermost[keep - 1].start >= interval.start) {
         // Behind the interval, or reaching out of it: this lane is not in order for it.
-        if (lane.outermost[keep - 1].end > interval.end) return false;
+        if (!nest_ || lane.outermost[keep - 1].end > interval.end) return false;
         --keep;
     }
     if (keep > 0 && lane.outermost[keep - 1].end > interval.start) return false;

@@ -21,7 +21,7 @@ namespace dftrace {
 namespace detail {
 static std::uint64_t static_generation = 0;
 std::uint64_t* live_generation = &static_generation;
-constinit thread_local ThisThread this_thread{nullptr, 0};
+constinit thread_local ThisThread this_thread{nullptr, 0, nullptr};
 }  // namespace detail
 
 namespace {
@@ -50,7 +50,7 @@ ThreadNamer thread_namer = nullptr;
 std::uint32_t os_thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
 
 void thread_ended(void*) {
-    const detail::ThisThread mine = std::exchange(detail::this_thread, {nullptr, 0});
+    const detail::ThisThread mine = std::exchange(detail::this_thread, {nullptr, 0, nullptr});
     Run& r = run();
     std::lock_guard lock(r.mutex);
     // The state belongs to its session: if that is gone, so is the state.
@@ -60,7 +60,8 @@ void thread_ended(void*) {
 // The child has one thread and a copy of everything else, locks in any state among it.
 void after_fork_in_child() {
     *detail::live_generation = 0;
-    detail::this_thread = {nullptr, 0};
+    detail::this_thread.thread = nullptr;
+    detail::this_thread.generation = 0;
     Run& r = run();
     new (&r.mutex) std::mutex;
     names_after_fork();
@@ -100,7 +101,8 @@ Thread* detail::attach_this_thread() noexcept {
         if (!r.session) r.session = std::make_unique<Session>(r.settings, r.generation, r.parent_pid);
         Thread* thread = r.session->attach(os_thread_id(), name);
         if (thread) {
-            this_thread = {thread, r.generation};
+            this_thread.thread = thread;
+            this_thread.generation = r.generation;
             pthread_setspecific(thread_end_key, thread);  // any value: it makes the destructor run
         }
         return thread;

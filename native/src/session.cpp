@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
 #include <system_error>
 
 #include "dftrace/names.hpp"
@@ -292,8 +293,9 @@ Outcome Session::finish(std::string_view ended) {
         error = writer_.finish(ended, losses());
     }
     outcome.trace_path = writer_.file().path();
-    outcome.dropped = header().dropped.load();
-    outcome.events = header().marks[header().write_number.load() % 2].lines[1];
+    outcome.losses = losses();
+    const WriteMark& mark = header().marks[header().write_number.load() % 2];
+    outcome.events = std::accumulate(std::begin(mark.lines), std::end(mark.lines), std::uint64_t{0});
     if (error) {
         // The spool keeps what the file could not take; a later reader finishes the trace.
         outcome.error = std::strerror(error);

@@ -63,14 +63,16 @@ std::string_view TraceWriter::lane_track(const Record& record, Track& track, std
 
 void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
     const bool absolute = r.flags & RecordFlag::absolute_time;
-    const std::uint64_t start = absolute ? r.start : clock.to_ns(r.start);
+    const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
+    // Times before the base cannot be written.
+    const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
     if (r.kind == Kind::lane_name) {
         formatter_.track_name(text_, r.lane,
                               track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
         return;
     }
     const std::uint64_t end = r.kind != Kind::span || (r.flags & RecordFlag::unfinished) ? start
-                              : absolute                                                 ? r.end
+                              : absolute ? std::max(r.end, start)
                                                                                          : clock.to_ns(r.end);
     RecordText text{tables.name(r.node), {}, {}};
     if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);

@@ -16,7 +16,8 @@ from dftrace_ai import ai
 
 def inside(trace: Trace, inner: Event, outer: Event) -> bool:
     """Whether `inner` lies within `outer`, by time and by parents."""
-    assert inner.ts_ns is not None and outer.ts_ns is not None
+    assert inner.ts_ns is not None
+    assert outer.ts_ns is not None
     timed = outer.ts_ns < inner.ts_ns and inner.end_ns <= outer.end_ns
     return timed and trace.parent(inner) is outer
 
@@ -32,7 +33,6 @@ def test_one_event_from_first_step_to_finish(traced: Traced) -> None:
         return x + 1
 
     assert inspect.iscoroutinefunction(forward)
-    assert asyncio.iscoroutinefunction(forward)
     with traced() as rec:
         assert asyncio.run(forward(1)) == 2
     t = rec.trace
@@ -291,5 +291,6 @@ def test_loops_in_several_threads(traced: Traced) -> None:
     assert t.names == {"forward": 6, "step": 6}
     for step in t.named("step"):
         up = t.parent(step)
-        assert up is not None and up.user == step.user
+        assert up is not None
+        assert up.user == step.user
     assert len({e.tid for e in t.named("forward")}) == 6

@@ -168,7 +168,7 @@ def test_a_directory_that_vanishes_while_tracing_does_not_stop_the_work(tmp_path
 
 
 def test_a_small_spool_drops_and_counts_and_never_blocks(traced: Traced) -> None:
-    total = 300_000
+    total = 150_000
     with traced(spool_bytes=1 << 20, overflow="drop", perfetto=False) as rec:
         for _ in range(total):
             with ai.compute.forward:

@@ -82,7 +82,7 @@ try:
         if seen == 5:
             for child in multiprocessing.active_children():
                 os.kill(child.pid, signal.SIGKILL)
-except RuntimeError as e:
+except (RuntimeError, OSError, EOFError):
     print(json.dumps(["killed", seen]))
 dftrace_ai.finalize()
 """

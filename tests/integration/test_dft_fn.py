@@ -271,4 +271,5 @@ def test_shared_by_threads(traced: Traced) -> None:
     )
     for e in steps:
         up = t.parent(e)
-        assert up is not None and (up.name, up.user) == ("f", e.user)
+        assert up is not None
+        assert (up.name, up.user) == ("f", e.user)

@@ -41,11 +41,13 @@ def test_a_run_by_the_dftracer_api(tmp_path: Path) -> None:
     agree(t)
     custom = t.one("custom")
     assert (custom.cat, custom.user) == ("app", {"epoch": 1, "ratio": 0.5, "path": "/x"})
-    assert custom.ts_ns is not None and custom.dur_ns is not None
+    assert custom.ts_ns is not None
+    assert custom.dur_ns is not None
     assert custom.ts_ns // 1000 + t.header["time_base_us"] == start
     assert custom.dur_ns == (end - start) * 1000
     assert t.marks == [("key", "value")]
-    assert type(start) is int and start <= end
+    assert type(start) is int
+    assert start <= end
     log.finalize()
 
 

@@ -156,7 +156,8 @@ def test_header_and_footer(traced: Traced) -> None:
     assert h["format"] == 1
     assert (h["host"], h["pid"], h["ppid"]) == (platform.node(), os.getpid(), os.getppid())
     assert h["python"].startswith(platform.python_version())
-    assert h["cpus"] >= 1 and h["memory_bytes"] > 2**20
+    assert h["cpus"] >= 1
+    assert h["memory_bytes"] > 2**20
     assert isinstance(h["cmdline"], list)
     assert "rank" not in h
     int(h["hhash"], 16)
@@ -166,7 +167,8 @@ def test_header_and_footer(traced: Traced) -> None:
     assert {e.name for e in t.events if e.ph == "M"} >= {"HH", "FH", "SH"}
     assert (f["ended"], f["dropped"], f["unmatched_stops"]) == ("finalize", 0, 1)
     assert f["hhash"] == h["hhash"]
-    assert type(f["drain_cpu_us"]) is int and type(f["waits"]) is int
+    assert type(f["drain_cpu_us"]) is int
+    assert type(f["waits"]) is int
 
 
 def test_stats_of_a_run(tmp_path: Path) -> None:

@@ -86,7 +86,11 @@ def test_yield_from_a_decorated_generator(traced: Traced) -> None:
             gen.send("y")
         assert stop.value.value == "x-y"
     inner = ["item", [["preprocess", []]]]
-    assert rec.trace.tree() == [["forward", [inner]], ["forward", [inner]], ["forward", [["item", []]]]]
+    assert rec.trace.tree() == [
+        ["forward", [inner]],
+        ["forward", [inner]],
+        ["forward", [["item", []]]],
+    ]
 
 
 def test_two_generators_taken_in_turns(traced: Traced) -> None:
@@ -115,7 +119,8 @@ def test_a_block_held_across_a_yield(traced: Traced) -> None:
     t = rec.trace
     assert t.names == {"item": 1, "forward": 1, "step": 1}
     item, forward = t.one("item"), t.one("forward")
-    assert item.ts_ns is not None and forward.ts_ns is not None
+    assert item.ts_ns is not None
+    assert forward.ts_ns is not None
     assert item.ts_ns < forward.ts_ns < item.end_ns < forward.end_ns
     assert item.tid != forward.tid
     assert t.parent(t.one("step")) is forward

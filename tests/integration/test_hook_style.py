@@ -48,11 +48,13 @@ def test_interleaved_nodes_are_both_shown(traced: Traced) -> None:
             pass
     t = rec.trace
     send, receive = t.one("send"), t.one("receive")
-    assert send.ts_ns is not None and receive.ts_ns is not None
+    assert send.ts_ns is not None
+    assert receive.ts_ns is not None
     assert send.ts_ns < receive.ts_ns < send.end_ns < receive.end_ns
     assert send.tid != receive.tid
     lanes = {e.tid for e in (send, receive) if e.tid >= LANE}
-    assert lanes and all(t.thread_names[lane] for lane in lanes)
+    assert lanes
+    assert all(t.thread_names[lane] for lane in lanes)
     assert t.parent(t.one("step")) is receive
     assert t.parent(t.one("forward")) is receive
     assert t.one("backward").level == 1
@@ -71,7 +73,8 @@ def test_long_chain_of_overlapping_spans(traced: Traced) -> None:
     t = rec.trace
     assert len(t.spans) == 20
     for a, b in zip(t.spans, t.spans[1:], strict=False):
-        assert a.ts_ns is not None and b.ts_ns is not None
+        assert a.ts_ns is not None
+        assert b.ts_ns is not None
         assert a.ts_ns < b.ts_ns < a.end_ns < b.end_ns
 
 
@@ -102,12 +105,32 @@ def test_never_stopped_is_unfinished(traced: Traced) -> None:
     assert t.footer["unfinished"] == 1
     drawn = rec.perfetto.named("train")[0]
     assert drawn.dur_ns == -1
-    # a node left open by one run starts clean in the next
-    with traced() as again:
+
+
+def test_a_node_left_open_by_one_run_starts_clean_in_the_next(traced: Traced) -> None:
+    with traced() as one:
+        ai.pipeline.train.start()
+    with traced() as two:
         ai.pipeline.train.stop()
         with ai.compute.step:
             pass
-    assert again.trace.tree() == [["step", []]]
+    assert one.trace.footer["unfinished"] == 1
+    assert two.trace.tree() == [["step", []]]
+    assert two.trace.footer["unmatched_stops"] == 1
+
+
+def test_levels_count_the_parents_also_where_spans_do_not_nest(traced: Traced) -> None:
+    with traced() as rec:
+        ai.comm.send.start()
+        ai.comm.receive.start()
+        ai.comm.send.stop()
+        with ai.compute.forward, ai.compute.step:
+            pass
+        ai.comm.receive.stop()
+    t = rec.trace
+    for e in t.spans:
+        up = t.parent(e)
+        assert e.level == (up.level + 1 if up else 1), e
 
 
 def test_stopped_by_another_thread(traced: Traced) -> None:
@@ -151,7 +174,8 @@ def test_metadata_mode_writes_marks_at_once(traced: Traced) -> None:
     ]
     times = [int(value) for _, value in t.marks]
     assert times == sorted(times)
-    assert before <= times[0] and times[3] <= after
+    assert before <= times[0]
+    assert times[3] <= after
     assert t.names == {"forward": 2}
     assert [e.level for e in t.named("forward")] == [1, 1]
     assert t.footer["metadata"] == 5

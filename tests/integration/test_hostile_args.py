@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-import datetime
+import datetime as dt
 import decimal
 import enum
 import math
@@ -99,7 +99,8 @@ def test_lone_surrogates_become_something_printable_and_are_counted(traced: Trac
     t = rec.trace
     for e in t.named("forward"):
         assert e.user["after"] == 2
-        assert type(e.user["s"]) is str and e.user["s"]
+        assert type(e.user["s"]) is str
+        assert e.user["s"]
         assert len(e.user) == 3
     assert len(t.spans) == len(bad) + 1
     assert t.footer["args_sanitised"] >= len(bad)
@@ -152,8 +153,8 @@ def test_json_types_are_kept(traced: Traced) -> None:
     got = rec.trace.one("forward").user
     want = {**values, "tuple": [1, [2, 3]]}
     assert {k: got.get(k) for k in want} == want
-    for key in values:
-        kind = float if type(values[key]) is float else type(want[key])
+    for key, value in want.items():
+        kind = type(value)
         assert isinstance(got[key], kind), key
         assert (type(got[key]) is bool) == (kind is bool)
     assert math.copysign(1, got["minus"]) == -1
@@ -196,6 +197,8 @@ class Level(enum.IntEnum):
 class Name(str):
     """A string of another class."""
 
+    __slots__ = ()
+
 
 def cyclic() -> list[Any]:
     """A list that holds itself."""
@@ -234,7 +237,7 @@ UNSAFE = [
     range(3),
     lambda: None,
     decimal.Decimal("1.5"),
-    datetime.datetime(2020, 1, 1),
+    dt.datetime(2020, 1, 1),
     uuid.UUID(int=5),
     pathlib.PurePosixPath("/x"),
     Colour.RED,
@@ -294,7 +297,7 @@ def test_subclasses_of_plain_types_are_shown_as_those(traced: Traced) -> None:
 
 
 def test_keys_that_are_no_strings(traced: Traced) -> None:
-    keys: dict[Any, int] = {1: 1, 2.5: 2, True: 3, None: 4, (1, 2): 5, b"k": 6, Broken(): 7}
+    keys: dict[Any, int] = {7: 1, 2.5: 2, True: 3, None: 4, (1, 2): 5, b"k": 6, Broken(): 7}
     with traced() as rec:
         with ai.compute.forward(args=keys):
             pass
@@ -340,7 +343,7 @@ def test_args_that_are_no_mapping(traced: Traced, bad: Any) -> None:
     with traced() as rec:
         try:
             node = ai.compute.forward(args=bad)
-        except TypeError:
+        except (TypeError, ValueError):
             node = ai.compute.forward
         with node:
             pass

@@ -33,7 +33,8 @@ def test_waits_and_bodies(traced: Traced) -> None:
         assert {e.cat for e in t.named(name)} == {"dataloader"}
     events = t.children(t.one("train"))
     for before, after in zip(events, events[1:], strict=False):
-        assert after.ts_ns is not None and before.end_ns <= after.ts_ns
+        assert after.ts_ns is not None
+        assert before.end_ns <= after.ts_ns
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import pytest
 from conftest import Traced
 from perfetto.engine import Slice, View
 
-from dftrace_ai import ai
+from dftrace_ai import ai, dft_fn
 
 
 def test_instants_lie_in_the_open_span(traced: Traced) -> None:
     with traced() as rec:
         ai.instant("outside")
         with ai.pipeline.train:
-            ai.instant("nan found", args={"layer": "conv1", "count": 3})
+            ai.instant("nan found", args={"layer": "conv1", "n": 3})
             with ai.compute.forward:
                 ai.instant("deep")
     t = rec.trace
@@ -25,11 +25,12 @@ def test_instants_lie_in_the_open_span(traced: Traced) -> None:
         ["train", [["nan found", []], ["forward", [["deep", []]]]]],
     ]
     assert {e.cat for e in t.of("i")} == {"instant"}
-    assert t.one("nan found").user == {"layer": "conv1", "count": 3}
+    assert t.one("nan found").user == {"layer": "conv1", "n": 3}
     drawn = rec.perfetto.named("deep")[0]
     assert drawn.dur_ns == 0
     up = rec.perfetto.parent(drawn)
-    assert up is not None and up.name == "forward"
+    assert up is not None
+    assert up.name == "forward"
 
 
 def test_instants_by_the_thousand_and_in_threads(traced: Traced) -> None:
@@ -71,7 +72,9 @@ def test_counters(traced: Traced) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [float("nan"), float("inf"), float("-inf"), "text", None, [1], object(), 10**400]
+    "bad",
+    [float("nan"), float("inf"), float("-inf"), "text", None, [1], object(), 10**400],
+    ids=["nan", "inf", "-inf", "text", "None", "list", "object", "huge"],
 )
 def test_values_that_are_no_finite_number_are_left_out_and_counted(
     traced: Traced, bad: object
@@ -83,7 +86,8 @@ def test_values_that_are_no_finite_number_are_left_out_and_counted(
         with ai.compute.step:
             pass
     t = rec.trace
-    assert [(e.name, e.args) for e in t.of("C")] == [("c", {"good": 1.5})]
+    assert [(e.name, e.args) for e in t.of("C") if e.args] == [("c", {"good": 1.5})]
+    assert len(rec.perfetto.counters) == 1
     assert t.footer["args_sanitised"] >= 2
 
 
@@ -139,8 +143,8 @@ def test_an_arrow_between_threads(traced: Traced) -> None:
     assert rec.trace.footer["flows"] == 6
 
 
-def test_arrows_bind_to_the_span_they_are_called_in_whatever_came_before(traced: Traced) -> None:
-    """After children have ended, after an instant, and into a span that opened earlier."""
+def send_to_a_waiting_consumer() -> None:
+    """The consumer's span opens before the producer's; both have children and instants before."""
     ready, consumer_open = threading.Event(), threading.Event()
 
     def consume() -> None:
@@ -151,23 +155,60 @@ def test_arrows_bind_to_the_span_they_are_called_in_whatever_came_before(traced:
             ai.instant("woken")
             ai.dataloader.fetch.flow_in(7)
 
+    thread = threading.Thread(target=consume)
+    thread.start()
+    consumer_open.wait()
+    with ai.data.item:
+        with ai.data.preprocess:
+            pass
+        ai.instant("made")
+        ai.data.item.flow_out(7)
+        ready.set()
+    thread.join()
+
+
+def test_arrows_bind_to_the_span_they_are_called_in_whatever_came_before(traced: Traced) -> None:
+    """Perfetto takes the slice that began last, ended or not, unless the writer sees to it."""
     with traced() as rec:
-        thread = threading.Thread(target=consume)
-        thread.start()
-        consumer_open.wait()
-        with ai.data.item:
-            with ai.data.preprocess:
+        send_to_a_waiting_consumer()
+        with ai.compute.forward:
+            with ai.compute.step:
                 pass
             ai.instant("made")
-            ai.data.item.flow_out(7)
-            ready.set()
-        thread.join()
+            ai.compute.flow_out("x")
+        with ai.compute.backward:
+            with ai.compute.step:
+                pass
+            ai.compute.flow_in("x")
+    joined = {frozenset(pair) for pair in arrows(rec.perfetto)}
+    assert joined == {frozenset({"item", "fetch"}), frozenset({"forward", "backward"})}
+
+
+def test_an_arrow_points_from_the_sender_also_when_the_receiver_opened_first(
+    traced: Traced,
+) -> None:
+    """Perfetto v52 turns an arrow round when the slice at its end began before the other."""
+    with traced() as rec:
+        send_to_a_waiting_consumer()
     assert arrows(rec.perfetto) == [("item", "fetch")]
+
+
+def test_an_arrow_from_a_span_that_is_called_as_arrows_are(traced: Traced) -> None:
+    span = dft_fn("flow", name="flow")
+    with traced() as rec:
+        with span:
+            ai.comm.send.flow_out(1)
+            with ai.compute.step:
+                pass
+        with ai.compute.forward:
+            ai.comm.send.flow_in(1)
+    assert rec.trace.tree() == [["flow", [["step", []]]], ["forward", []]]
+    assert len(rec.perfetto.flows) == 1
 
 
 def test_one_source_many_ends_and_key_types(traced: Traced) -> None:
     with traced() as rec:
-        for key in ("a", 1, ("t", 2)):
+        for key in ("a", 1, "1"):
             with ai.comm.bcast:
                 ai.comm.bcast.flow_out(key)
             for _ in range(2):

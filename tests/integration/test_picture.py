@@ -24,10 +24,10 @@ CHROMIUM = next(
 def colours(png: bytes) -> tuple[int, int, int]:
     """Width, height and number of different pixel rows of a picture (a blank page has few)."""
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
+    width, height = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
     at, data = 8, b""
     while at < len(png):
-        size, kind = int.from_bytes(png[at : at + 4]), png[at + 4 : at + 8]
+        size, kind = int.from_bytes(png[at : at + 4], "big"), png[at + 4 : at + 8]
         if kind == b"IDAT":
             data += png[at + 8 : at + 8 + size]
         at += 12 + size
@@ -71,7 +71,9 @@ def test_the_ui_shows_the_trace(traced: Traced, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr + done.stdout
     said = json.loads(done.stdout)
-    assert said["ok"] and said["dialog"] is None and said["errors"] == []
+    assert said["ok"]
+    assert said["dialog"] is None
+    assert said["errors"] == []
     assert said["slices"] == len(rec.perfetto.slices)
     want = {k: n for k, n in rec.trace.names.items() if k != "training"}
     assert {row["name"]: int(row["n"]) for row in said["rows"]} == want

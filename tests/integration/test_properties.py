@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from conftest import trace_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -63,7 +66,8 @@ values = st.recursive(
     max_leaves=5,
 )
 arguments = st.dictionaries(texts.filter(lambda k: k not in OWN_KEYS), values, max_size=3)
-forms = st.sampled_from(["with", "with args", "decorator", "decorator args", "start", "raise"])
+FORMS = ["with", "with args", "decorator", "decorator args", "start", "raise"]
+forms = st.sampled_from(FORMS)
 
 
 def branches(children: st.SearchStrategy[list[Branch]]) -> st.SearchStrategy[Branch]:
@@ -160,15 +164,29 @@ def test_random_trees_in_whole_microseconds(forests: list[list[Branch]], buffer:
         agree(record(folder, forests, timestamps="epoch_us", write_buffer_bytes=buffer))
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-@given(batch=st.lists(runs, min_size=20, max_size=30))
-def test_many_random_trees_in_one_trace(batch: list[list[list[Branch]]]) -> None:
-    width = max(len(forests) for forests in batch)
-    merged = [[b for forests in batch for b in (forests[n : n + 1] or [[]])[0]] for n in range(width)]
-    with TemporaryDirectory() as folder:
-        agree(record(folder, merged))
+def grown(rng: random.Random, depth: int) -> list[Branch]:
+    """A random forest, a few hundred spans large."""
+    return [
+        Branch(
+            rng.choice(list(NODES)),
+            rng.choice(FORMS),
+            {"n": rng.random(), "s": rng.choice(["a", 'b"', "c\\"]), "l": [rng.randrange(9)]},
+            grown(rng, depth - 1) if depth and rng.random() < 0.8 else [],
+        )
+        for _ in range(rng.randrange(1, 5))
+    ]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_many_random_trees_in_one_trace(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    forests = [[b for _ in range(10) for b in grown(rng, 4)] for _ in range(4)]
+    trace = record(str(tmp_path), forests, overflow="wait", write_buffer_bytes=4096)
+    assert len(trace.spans) > 2000
+    agree(trace)
+
+
+RUNS = itertools.count()
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["start", "stop"]), st.sampled_from(list(NODES))), max_size=40
 )
@@ -178,6 +196,8 @@ OPERATIONS = st.lists(
 @given(operations=OPERATIONS)
 def test_any_order_of_starts_and_stops_is_shown(operations: list[tuple[str, str]]) -> None:
     """A stop ends the latest start of its node; what is left is unfinished; all are drawn."""
+    fresh = f"r{next(RUNS)}"  # nodes of its own, so that no run sees what another left open
+    nodes = {name: node.derive(name=fresh) for name, node in NODES.items()}
     open_of: dict[str, list[int]] = {name: [] for name in NODES}
     pairs: dict[int, int | None] = {}
     unmatched = 0
@@ -186,11 +206,11 @@ def test_any_order_of_starts_and_stops_is_shown(operations: list[tuple[str, str]
             ai.instant("begin")
             for at, (what, name) in enumerate(operations):
                 if what == "start":
-                    NODES[name].start()
+                    nodes[name].start()
                     open_of[name].append(at)
                     pairs[at] = None
                 else:
-                    NODES[name].stop()
+                    nodes[name].stop()
                     if open_of[name]:
                         pairs[open_of[name].pop()] = at
                     else:
@@ -198,7 +218,9 @@ def test_any_order_of_starts_and_stops_is_shown(operations: list[tuple[str, str]
         trace = read(trace_files(Path(folder))[0])
         agree(trace)
     spans = trace.of("X", "B")
-    assert [e.name for e in spans] == [operations[at][1] for at in sorted(pairs)]
+    assert [e.name for e in spans] == [
+        f"{NODES[operations[at][1]].name}.{fresh}" for at in sorted(pairs)
+    ]
     assert trace.footer["unmatched_stops"] == unmatched
     of_start = dict(zip(sorted(pairs), spans, strict=True))
     ends = sorted((stop, of_start[start]) for start, stop in pairs.items() if stop is not None)

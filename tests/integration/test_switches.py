@@ -85,16 +85,28 @@ def test_the_same_name_as_a_tree_and_free_keyword(traced: Traced) -> None:
     }
 
 
-@pytest.mark.parametrize("key", ["hhash", "p_idx", "level"])
+@pytest.mark.parametrize("key", ["hhash", "p_idx", "level", "count", "error", "unfinished"])
 def test_the_formats_own_keys_are_not_overwritten(traced: Traced, key: str) -> None:
-    with traced() as rec, ai.pipeline.train, ai.compute.forward(args={key: 77, "ok": 1}):
-        pass
+    """The user's value stays beside them, under the same name or with a `_` behind it."""
+    args = {key: 77, "ok": 1}
+    with traced() as rec, ai.pipeline.train:
+        with pytest.raises(KeyError), ai.compute.forward(args=args):
+            raise KeyError
+        ai.data.item.update(args=args)
+        list(ai.data.item.iter("ab"))
+        ai.instant("mark", args=args)
+        ai.compute.step(args=args).start()
     t = rec.trace
-    e = t.one("forward")
-    assert t.parent(e) is t.one("train")
-    assert e.level == 2
-    assert e.args["hhash"] == t.header["hhash"]
-    assert e.user["ok"] == 1
+    (failed,) = t.named("forward")
+    assert failed.args["error"] == "KeyError"
+    assert [e.args["count"] for e in t.named("item.block")] == [1, 2]
+    assert t.one("step").args["unfinished"] is True
+    for e in [failed, t.one("mark"), t.one("step"), *t.named("item.iter")]:
+        assert e.args["hhash"] == t.header["hhash"]
+        assert e.user["ok"] == 1
+        assert 77 in (e.args.get(key), e.args.get(f"{key}_"))
+    assert t.parent(failed) is t.one("train")
+    assert failed.level == 2
 
 
 def test_values_are_snapshots(traced: Traced) -> None:

@@ -20,9 +20,12 @@ def test_eight_threads_on_one_node(traced: Traced) -> None:
         tids[threading.current_thread().name] = threading.get_native_id()
         gate.wait()
         for i in range(each):
-            with ai.compute.forward(args={"thread": n, "i": i}) if i % 100 == 0 else (
-                ai.compute.forward
-            ), ai.compute.step:
+            with (
+                ai.compute.forward(args={"thread": n, "i": i})
+                if i % 100 == 0
+                else (ai.compute.forward),
+                ai.compute.step,
+            ):
                 pass
 
     with traced(overflow="wait") as rec:
@@ -41,7 +44,9 @@ def test_eight_threads_on_one_node(traced: Traced) -> None:
     assert {names[tid]: tid for tid in tids.values()} == tids
     for step in t.named("step"):
         up = t.parent(step)
-        assert up is not None and up.name == "forward" and up.tid == step.tid
+        assert up is not None
+        assert up.name == "forward"
+        assert up.tid == step.tid
     for n in range(threads):
         mine = [e for e in t.named("forward") if e.user.get("thread") == n]
         assert [e.user["i"] for e in mine] == list(range(0, each, 100))
@@ -86,7 +91,8 @@ def test_spans_of_two_threads_interleave_freely(traced: Traced) -> None:
     one, two = rec.trace.spans
     assert one.tid != two.tid
     assert (one.level, two.level) == (1, 1)
-    assert one.ts_ns is not None and two.ts_ns is not None
+    assert one.ts_ns is not None
+    assert two.ts_ns is not None
     assert one.ts_ns < two.ts_ns < one.end_ns < two.end_ns
 
 
@@ -134,7 +140,7 @@ def test_a_thread_inside_a_span_when_the_run_ends(traced: Traced) -> None:
             over.wait()
 
     with traced() as rec:
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
         inside.wait()
     over.set()

@@ -17,12 +17,14 @@ def assert_nested(trace: Trace) -> None:
     for parent in [None, *trace.spans]:
         at = -1 if parent is None else parent.ts_ns
         for child in trace.children(parent):
-            assert at is not None and child.ts_ns is not None
+            assert at is not None
+            assert child.ts_ns is not None
             first = at == -1 or (parent is not None and at == parent.ts_ns)
             assert child.ts_ns > at if first else child.ts_ns >= at
             at = child.end_ns
         if parent is not None:
-            assert at is not None and at <= parent.end_ns
+            assert at is not None
+            assert at <= parent.end_ns
 
 
 def test_starts_rise_strictly_and_children_fit(traced: Traced) -> None:
@@ -58,7 +60,8 @@ def test_relative_times_and_the_base_give_the_epoch(traced: Traced) -> None:
         after = dftracer.get_instance().get_time()
     header, span = rec.trace.header, rec.trace.one("forward")
     base = header["time_base_us"]
-    assert type(base) is int and base % (20 * DAY_US) == 0
+    assert type(base) is int
+    assert base % (20 * DAY_US) == 0
     assert span.ts_ns is not None
     assert 0 <= span.ts_ns < 20 * DAY_US * 1000
     assert before - 1 <= base + span.ts_ns // 1000 <= after + 1
@@ -79,13 +82,17 @@ def test_epoch_microseconds(traced: Traced) -> None:
     t = rec.trace
     assert t.header["timestamps"] == "epoch_us"
     for e in t.of("X", "i", "C"):
-        assert '"ts":' in e.line and e.ts_ns is not None
+        assert '"ts":' in e.line
+        assert e.ts_ns is not None
         assert e.line.split('"ts":')[1].split(",")[0].isdigit()
         assert before - 1 <= e.ts_ns // 1000 <= after + 1
     for e in t.named("forward"):
         up = t.parent(e)
-        assert up is not None and up.ts_ns is not None and e.ts_ns is not None
-        assert up.ts_ns <= e.ts_ns and e.end_ns <= up.end_ns
+        assert up is not None
+        assert up.ts_ns is not None
+        assert e.ts_ns is not None
+        assert up.ts_ns <= e.ts_ns
+        assert e.end_ns <= up.end_ns
 
 
 def test_depth_beyond_what_perfetto_draws_is_in_the_file(traced: Traced) -> None:

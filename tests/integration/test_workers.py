@@ -105,8 +105,10 @@ def test_subprocesses_find_the_run(run_script: RunScript) -> None:
     assert {t.header["run"] for t in children} == {parent.header["run"]}
     assert {t.footer["ended"] for t in children} <= {"exit", "finalize"}
     item, train = children[0].one("item"), parent.one("train")
-    assert item.ts_ns is not None and train.ts_ns is not None
-    assert train.ts_ns < item.ts_ns and item.end_ns < train.end_ns
+    assert item.ts_ns is not None
+    assert train.ts_ns is not None
+    assert train.ts_ns < item.ts_ns
+    assert item.end_ns < train.end_ns
 
 
 def test_a_subprocess_that_initialises_itself_stays_in_the_run(run_script: RunScript) -> None:

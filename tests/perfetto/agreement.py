@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from perfetto import engine, model
 from perfetto.engine import Scalar, Slice, View
 from perfetto.trace_file import LANE, Event, Trace
 
 REAL_TOLERANCE = 1e-15  # its decimal reader may miss the last binary place of a double
+TINY = 2.3e-308  # and takes subnormal numbers for 0
 
 
 def agree(traces: Trace | Sequence[Trace]) -> View:
@@ -46,12 +46,8 @@ def expected(e: Event) -> tuple[str, str, int, list[tuple[str, Scalar]]]:
     raw = model.literals(e.line)
     dur = {"B": -1, "i": 0}.get(e.ph, e.dur_ns)
     assert dur is not None
-    args = sorted(model.flattened(raw["args"]), key=repr)
+    args = list(model.flattened(raw["args"]))
     return model.shown(raw["name"]), model.shown(raw["cat"]), dur, args
-
-
-def _seen(s: Slice) -> tuple[str, str | None, int, list[tuple[str, Scalar]]]:
-    return s.name, s.cat, s.dur_ns, sorted(s.args, key=repr)
 
 
 def _pair(view: View, timed: Iterable[Event]) -> dict[int, Slice]:
@@ -69,27 +65,36 @@ def _pair(view: View, timed: Iterable[Event]) -> dict[int, Slice]:
     return pairs
 
 
-def _same_args(
-    shown: list[tuple[str, Scalar]], want: list[tuple[str, Scalar]], e: Event
-) -> None:
-    got = sorted(shown, key=repr)
-    assert len(got) == len(want), (got, want)
-    for (key, value), (want_key, wanted) in zip(
-        sorted(got, key=lambda kv: kv[0]), sorted(want, key=lambda kv: kv[0]), strict=True
-    ):
+def _same_args(shown: list[tuple[str, Scalar]], want: list[tuple[str, Scalar]], e: Event) -> None:
+    assert len(shown) == len(want), (shown, want)
+    for (key, value), (want_key, wanted) in zip(_by_key(shown), _by_key(want), strict=True):
         assert key == want_key, (key, want_key, e.line[:300])
-        assert isinstance(value, float) == isinstance(wanted, float), (key, value, wanted)
-        if isinstance(wanted, float) and isinstance(value, float):
-            close = math.isclose(value, wanted, rel_tol=REAL_TOLERANCE, abs_tol=5e-324)
-            assert close, (key, value, wanted)
-        else:
-            assert (type(value), value) == (type(wanted), wanted), (key, value, wanted)
+        assert same_value(value, wanted), (key, value, wanted)
+
+
+def _by_key(args: list[tuple[str, Scalar]]) -> list[tuple[str, Scalar]]:
+    return sorted(args, key=lambda pair: (pair[0], repr(pair[1])))
+
+
+def same_value(shown: Scalar, wanted: Scalar) -> bool:
+    """Equal and of one type; a double may differ in its last place."""
+    if isinstance(shown, float) and isinstance(wanted, float):
+        return math.isclose(shown, wanted, rel_tol=REAL_TOLERANCE, abs_tol=TINY)
+    return (type(shown), shown) == (type(wanted), wanted)
 
 
 def on_track(trace: Trace, e: Event) -> Event | None:
-    """The nearest enclosing span, by p_idx, that lies on the same track."""
+    """The nearest span above, by p_idx, that lies on the same track.
+
+    A lane is shared by spans that do not overlap, so that one above may be over there.
+    """
+    assert e.ts_ns is not None
+    end_ns = e.ts_ns + (e.dur_ns or 0)
     up = trace.parent(e)
-    while up is not None and up.tid != e.tid:
+    while up is not None:
+        over = e.tid >= LANE and up.dur_ns is not None and up.end_ns < end_ns
+        if up.tid == e.tid and not over:
+            break
         up = trace.parent(up)
     return up
 
@@ -117,13 +122,21 @@ def _same_arrows(trace: Trace, view: View, shown: dict[int, Slice]) -> None:
 
 def _same_multiset(view: View, timed: Iterable[Event]) -> None:
     """Whole microseconds repeat on a thread, so events are matched by all they hold."""
-
-    def mark(*parts: Any) -> str:
-        return repr(parts)
-
-    want = Counter(mark(e.pid, e.tid, e.ts_ns, *expected(e)) for e in timed)
-    got = Counter(mark(s.pid, s.tid, s.ts_ns, *_seen(s)) for s in view.slices)
-    assert got == want
+    left: dict[tuple[object, ...], list[Slice]] = {}
+    for s in view.slices:
+        left.setdefault((*_key(s, s.dur_ns, s.name), s.cat, s.arg.get("p_idx")), []).append(s)
+    for e in timed:
+        name, cat, dur, args = expected(e)
+        alike = left.get((*_key(e, dur, name), cat, e.p_idx), [])
+        for i, s in enumerate(alike):
+            pairs = zip(_by_key(s.args), _by_key(args), strict=False)
+            if len(s.args) == len(args) and all(
+                a[0] == b[0] and same_value(a[1], b[1]) for a, b in pairs
+            ):
+                del alike[i]
+                break
+        else:
+            raise AssertionError(f"not shown: {e.line[:300]}; nearest {alike[:3]}")
 
 
 def _same_counters(view: View, samples: Iterable[Event]) -> None:

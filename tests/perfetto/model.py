@@ -39,16 +39,17 @@ def flattened(args: Any) -> Iterator[tuple[str, Scalar]]:
 
     null, {} and [] leave nothing. A decoded NUL in a key ends the whole path.
     """
-    for path, value in _paths(args, ""):
+    for path, value in _paths(args, None):
         yield path.partition("\0")[0], shown(value) if isinstance(value, str) else value
 
 
-def _paths(value: Any, at: str) -> Iterator[tuple[str, Scalar]]:
+def _paths(value: Any, at: str | None) -> Iterator[tuple[str, Scalar]]:
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _paths(item, f"{at}.{unescaped(key)}" if at else unescaped(key))
+            yield from _paths(item, unescaped(key) if at is None else f"{at}.{unescaped(key)}")
     elif isinstance(value, list):
         for i, item in enumerate(value):
             yield from _paths(item, f"{at}[{i}]")
     elif value is not None:
+        assert at is not None, "args is an object"
         yield at, value

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from perfetto import engine, model
 from perfetto.agreement import agree
 from perfetto.trace_file import BadTrace, Trace, event, read
@@ -39,20 +40,20 @@ def meta(name: str, args: str, tid: int = 9) -> str:
     return f'{{"name":"{name}","cat":"dftrace","pid":9,"tid":{tid},"ph":"M","args":{{{args}}}}}'
 
 
-def trace_text(lines: list[str], *, timestamps: str = "relative", **footer: int) -> str:
+def trace_text(lines: list[str], **footer: int) -> str:
     """A whole file around the given lines, in the format's framing."""
     head = [
         "[",
         meta("process_name", '"name":"rank 3 · host"'),
         meta("thread_name", '"name":"MainThread"'),
-        meta("dftrace", f'{OWN},"host":"host","timestamps":"{timestamps}"'),
+        meta("dftrace", f'{OWN},"host":"host","timestamps":"relative"'),
         meta("HH", f'{OWN},"name":"host","value":"0123456789abcdef"'),
     ]
     body = "\n".join(head + lines) + "\n"
     phs = [json.loads(line)["ph"] for line in lines]
     counts = {
         "events": len(lines),
-        "spans": phs.count("X") + phs.count("B"),
+        "spans": phs.count("X"),
         "instants": phs.count("i"),
         "counters": phs.count("C"),
         "flows": phs.count("s") + phs.count("f"),
@@ -69,15 +70,21 @@ def trace_text(lines: list[str], *, timestamps: str = "relative", **footer: int)
 EVENTS = [
     span(1, "outer", "3646764.123", "12.345", args=',"t":true,"f":2.0,"o":{"k":[1,"x"]}'),
     span(2, "inner", "3646764.124", "0.001", up=1, level=2),
-    f'{{"id":3,"name":"mark","cat":"instant","pid":9,"tid":9,"ts":3646770.000,"ph":"i","s":"t",'
-    f'"args":{{{OWN},"p_idx":1,"level":2}}}}',
-    '{"id":4,"name":"loss","cat":"counter","pid":9,"tid":9,"ts":3646770.500,"ph":"C",'
-    '"args":{"loss":0.5,"n":3}}',
+    (
+        f'{{"id":3,"name":"mark","cat":"instant","pid":9,"tid":9,"ts":3646770.000,"ph":"i","s":"t",'
+        f'"args":{{{OWN},"p_idx":1,"level":2}}}}'
+    ),
+    (
+        '{"id":4,"name":"loss","cat":"counter","pid":9,"tid":9,"ts":3646770.500,"ph":"C",'
+        '"args":{"loss":0.5,"n":3}}'
+    ),
     span(5, "consumer", "3646780.000", "5.000", tid=10),
     '{"id":7,"name":"flow","cat":"flow","pid":9,"tid":9,"ts":3646764.123,"ph":"s"}',
     '{"id":7,"name":"flow","cat":"flow","pid":9,"tid":10,"ts":3646781.000,"ph":"f","bp":"e"}',
-    f'{{"id":6,"name":"open","cat":"c","pid":9,"tid":1073741824,"ts":3646780.000,"ph":"B",'
-    f'"args":{{{OWN},"p_idx":0,"level":1,"unfinished":true}}}}',
+    (
+        f'{{"id":6,"name":"open","cat":"c","pid":9,"tid":1073741824,"ts":3646780.000,"ph":"B",'
+        f'"args":{{{OWN},"p_idx":0,"level":1,"unfinished":true}}}}'
+    ),
 ]
 
 

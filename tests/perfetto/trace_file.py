@@ -20,6 +20,7 @@ KEYS = {
     "X": ("id", "name", "cat", "pid", "tid", "ts", "dur", "ph", "args"),
     "B": ("id", "name", "cat", "pid", "tid", "ts", "ph", "args"),
     "C": ("id", "name", "cat", "pid", "tid", "ts", "ph", "args"),
+    "E": ("name", "cat", "pid", "tid", "ts", "ph"),  # before an arrow: closes what has ended
     "s": ("id", "name", "cat", "pid", "tid", "ts", "ph"),
     "f": ("id", "name", "cat", "pid", "tid", "ts", "ph", "bp"),
 }
@@ -63,7 +64,8 @@ class Event:
     @property
     def end_ns(self) -> int:
         """The end of a complete span."""
-        assert self.ts_ns is not None and self.dur_ns is not None
+        assert self.ts_ns is not None
+        assert self.dur_ns is not None
         return self.ts_ns + self.dur_ns
 
     @property
@@ -106,6 +108,13 @@ class Trace:
         """Spans, finished or open, by id."""
         return {e.id: e for e in self.of("X", "B") if e.id is not None}
 
+    @cached_property
+    def _below(self) -> dict[int, list[Event]]:
+        below: dict[int, list[Event]] = {}
+        for e in self.of("X", "B", "i"):
+            below.setdefault(e.p_idx, []).append(e)
+        return below
+
     def named(self, name: str, cat: str | None = None) -> list[Event]:
         """Timed events of that name (and category), in time order."""
         return [
@@ -131,8 +140,9 @@ class Trace:
 
     def children(self, e: Event | None) -> list[Event]:
         """Spans and instants directly below `e` (None: outermost), in time order."""
-        idx = 0 if e is None else e.id
-        return [x for x in self.of("X", "B", "i") if x.p_idx == idx]
+        if e is None:
+            return list(self._below.get(0, []))
+        return list(self._below.get(e.id, [])) if e.id is not None else []
 
     def tree(self, e: Event | None = None) -> list[Any]:
         """Nested [name, [children]] below `e`."""
@@ -259,7 +269,7 @@ def event(line: str, where: str) -> Event:
         require(type(args["p_idx"]) is int and type(args["level"]) is int, f"{where}: types")
     if ph == "C":
         good = all(type(v) in (int, Decimal3) for v in args.values())
-        require(bool(args) and good, f"{where}: counters are numbers: {args}")
+        require(good, f"{where}: counters are numbers: {args}")
     _no_null_in_lists(args, where)
     return Event(
         line=line,
@@ -284,6 +294,7 @@ def _keys(obj: dict[str, Any], ph: Any, where: str) -> None:
     else:
         want = lambda: keys == KEYS.get(ph)  # noqa: E731
     require(want(), f"{where}: keys {keys} of a {ph!r} line")
+    require(ph != "E" or obj["cat"] == "flow", f"{where}: an E line of {obj['cat']}")
 
 
 def _ns(value: Any, where: str) -> int:
@@ -312,11 +323,11 @@ def _framing(trace: Trace, bytes_before_footer: int) -> None:
     require(len(trace.meta("dftrace")) == 1, f"{where}: header lines")
     require(len({e.pid for e in trace.events}) == 1, f"{where}: several pids")
     have = Counter("CM" if e.name == "CM" else e.ph for e in trace.events)
-    del have["M"]
+    del have["M"], have["E"]
     footer = trace.footer
     want = {
         "events": sum(have.values()),
-        "spans": have["X"] + have["B"],
+        "spans": have["X"],
         "unfinished": have["B"],
         "instants": have["i"],
         "counters": have["C"],
@@ -335,7 +346,10 @@ def _framing(trace: Trace, bytes_before_footer: int) -> None:
 
 
 def _references(trace: Trace) -> None:
-    """Ids are unique, parents exist, and a level is one more than the parent's."""
+    """Ids are unique, parents exist, and a level is one more than the parent's.
+
+    Below a span that was left before what it encloses, only `level` >= 1 is held here.
+    """
     where = trace.path.name
     ids = Counter(e.id for e in trace.events if e.ph in "XBiC")
     twice = [i for i, n in ids.items() if n > 1]
@@ -347,4 +361,16 @@ def _references(trace: Trace) -> None:
         up = trace.by_id.get(e.p_idx)
         require(e.p_idx == 0 or up is not None, f"{where}: no span {e.p_idx}, parent of {e.name}")
         level = up.level + 1 if up else 1
-        require(e.level == level, f"{where}: {e.name} level {e.level}, its parent {level - 1}")
+        good = e.level >= 1 if outlived(trace, e) else e.level == level
+        require(good, f"{where}: {e.name} level {e.level}, its parent {level - 1}")
+
+
+def outlived(trace: Trace, e: Event) -> bool:
+    """Whether some span above `e`, by p_idx, had ended before `e` had."""
+    assert e.ts_ns is not None
+    up = trace.parent(e)
+    while up is not None:
+        if up.dur_ns is not None and up.end_ns < e.ts_ns + (e.dur_ns or 0):
+            return True
+        up = trace.parent(up)
+    return False

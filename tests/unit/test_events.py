@@ -56,7 +56,7 @@ def test_a_span_keeps_the_types_of_its_arguments() -> None:
         ('"ph":"X"', '"ph":"Z"'),
         ('"ph":"X"', '"ph":1'),
         ('"name":"forward"', '"name":7'),
-        ('"p_idx":0,', ""),
+        ('"hhash":"2a702c695247d487",', ""),
         ('"level":1', '"level":"1"'),
         ('"2a702c695247d487"', '"2a70"'),
         ('"epoch":1', '"epoch":9223372036854775808'),
@@ -81,7 +81,8 @@ def test_arguments_of_all_json_types_are_taken(value: object) -> None:
 
 def test_a_counter_holds_numbers_only() -> None:
     line = '{"id":1,"name":"loss","cat":"counter","pid":2,"tid":3,"ts":4.0,"ph":"C","args":{%s}}'
-    event_adapter().validate_json(line % '"loss":1,"rate":0.5')
-    for args in ('"loss":"1"', "", '"loss":true', '"loss":null'):
+    for args in ('"loss":1,"rate":0.5', ""):
+        event_adapter().validate_json(line % args)
+    for args in ('"loss":"1"', '"loss":true', '"loss":null'):
         with pytest.raises(ValidationError):
             event_adapter().validate_json(line % args)

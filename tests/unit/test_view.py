@@ -48,9 +48,7 @@ def serving(directory: Path, ui: Path | None, port: int | None = None) -> Iterat
         try:
             yield server
         finally:
-            server.once = True
-            server._http.fetched = True
-            server._http.last_request = float("-inf")
+            server.stop()
             thread.join()
 
 

@@ -11,6 +11,9 @@ namespace dftrace {
 // drops a slice that overlaps another on its track without a word.
 class Lanes {
   public:
+    // Without `nest`, no two intervals of a lane may touch at all: what lies inside another by chance
+    // would be shown as its child.
+    explicit Lanes(bool nest) : nest_(nest) {}
     // Number of the lane that takes [start, end]; a new one if none does.
     std::size_t place(std::uint64_t start, std::uint64_t end);
     std::size_t size() const noexcept { return lanes_.size(); }
@@ -24,7 +27,8 @@ class Lanes {
         std::vector<Interval> outermost;  // disjoint, rising
         std::uint64_t closed_before = 0;  // what lies before was forgotten: nothing goes there
     };
-    static bool fits(Lane& lane, Interval interval);
+    bool fits(Lane& lane, Interval interval) const;
+    bool nest_;
     std::vector<Lane> lanes_;
 };
 

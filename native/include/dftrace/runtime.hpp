@@ -18,6 +18,9 @@ extern std::uint64_t* live_generation;
 struct ThisThread {
     Thread* thread;
     std::uint64_t generation;  // compared first: the state of a finished session is gone
+    // Opaque here: the interpreter's context in which the thread was last seen outside of a task.
+    // It lives in this struct so that the hot path finds all it needs by one look-up.
+    const void* plain_context;
 };
 extern constinit thread_local ThisThread this_thread;
 Thread* attach_this_thread() noexcept;
@@ -42,10 +45,11 @@ using ThreadNamer = std::string (*)();
 void set_thread_namer(ThreadNamer namer) noexcept;
 
 // The calling thread's state when the run is on; nullptr otherwise. The hot path's only check.
-inline Thread* recording_thread() noexcept {
-    if (detail::this_thread.generation == *detail::live_generation && detail::this_thread.thread) [[likely]]
-        return detail::this_thread.thread;
+inline Thread* recording_thread(const detail::ThisThread& mine) noexcept {
+    if (mine.generation == *detail::live_generation && mine.thread) [[likely]]
+        return mine.thread;
     return detail::attach_this_thread();
 }
+inline Thread* recording_thread() noexcept { return recording_thread(detail::this_thread); }
 
 }  // namespace dftrace

@@ -50,17 +50,23 @@ struct Thread {
         return depth <= max_open_spans ? &block->open[depth - 1] : &deep[depth - 1 - max_open_spans];
     }
 
+    static std::uint16_t next_level(const OpenSpan* parent) noexcept {
+        const unsigned level = parent ? parent->level + 1u : 1u;
+        return static_cast<std::uint16_t>(level < 65535 ? level : 65535);
+    }
+
     // Opens a span inside the innermost open one. The returned entry is valid until the next call.
     OpenSpan* push(std::uint32_t node, std::uint32_t args) noexcept {
         const OpenSpan* parent = top();
         const std::uint64_t parent_id = parent ? parent->id : 0;
+        const std::uint16_t level = next_level(parent);
         OpenSpan* span = depth < max_open_spans ? &block->open[depth] : push_deep();
         span->id = new_id();
         span->parent = parent_id;
         span->node = node;
         span->args = args;
         span->lane = 0;
-        span->level = static_cast<std::uint16_t>(depth < 65535 ? depth + 1 : 65535);
+        span->level = level;
         span->live = 1;
         span->start = tick();
         block->depth.store(++depth, std::memory_order_release);

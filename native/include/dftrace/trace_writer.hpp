@@ -32,8 +32,8 @@ struct Track {
     std::string name;
     std::string text;  // `,"pid":P,"tid":T`
     bool named = false;
-    Lanes overlaps;
-    Lanes logged;
+    Lanes overlaps{false};
+    Lanes logged{true};  // times given by the user, who meant them to nest
     std::vector<std::uint32_t> overlap_tids;
     std::vector<std::uint32_t> logged_tids;
 };

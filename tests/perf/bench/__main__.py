@@ -33,7 +33,7 @@ class Effort:
     import_rounds: int
 
 
-FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3, 6, 25, 15)
+FULL = Effort(3, 12, 20_000, 2_000_000, 5, 2, 20, 15, 15)
 QUICK = Effort(1, 7, 5_000, 500_000, 2, 1, 3, 6, 5)
 
 

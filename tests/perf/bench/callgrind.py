@@ -43,14 +43,18 @@ CALL = [
     Counted("dftrace_ai, not initialised", "ours-inert", "call"),
     Counted("pydftracer", "pydftracer", "call"),
 ]
+DRAIN = [
+    Counted("formatted to plain lines", "ours-inert", "drain_none"),
+    Counted("formatted and gzip", "ours-inert", "drain_gzip"),
+]
 ITER = [Counted("dftrace_ai", "ours", "iter"), Counted("pydftracer", "pydftracer", "iter")]
 
 
-def instructions(homes: Homes, counted: Counted, part: str, n: int) -> tuple[int, int]:
+def instructions(homes: Homes, counted: Counted, part: str, n: int) -> int:
     """Run one loop under callgrind.
 
     Returns:
-        Instructions of the main thread, and of all other threads together.
+        Instructions of the main thread: what runs behind it is another core's work.
 
     Raises:
         RuntimeError: the process failed; the message holds its last line.
@@ -60,26 +64,24 @@ def instructions(homes: Homes, counted: Counted, part: str, n: int) -> tuple[int
     if python is None:
         raise RuntimeError("no interpreter with the peers")
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        env = environment(kind.env)
+        command = [python, "-m", "bench.counted", kind.module, kind.mode, counted.subject, part]
+        # Once without valgrind: compiling modules to bytecode must not be counted.
+        subprocess.run([*command, "16", scratch], capture_output=True, env=env, check=False)
         done = subprocess.run(
             [
                 "valgrind",
                 "--tool=callgrind",
                 "--separate-threads=yes",
                 f"--callgrind-out-file={scratch}/out",
-                python,
-                "-m",
-                "bench.counted",
-                kind.module,
-                kind.mode,
-                counted.subject,
-                part,
+                *command,
                 str(n),
                 scratch,
             ],
             capture_output=True,
             text=True,
             cwd=scratch,
-            env=environment(kind.env),
+            env=env,
             check=False,
         )
         if done.returncode != 0:
@@ -90,22 +92,19 @@ def instructions(homes: Homes, counted: Counted, part: str, n: int) -> tuple[int
             for path in Path(scratch).glob("out*")
             if (found := re.search(r"^(?:totals|summary): (\d+)", path.read_text(), re.MULTILINE))
         }
-    main = sum(total for name, total in totals.items() if name.endswith("-01"))
-    return main, sum(totals.values()) - main
+    return sum(total for name, total in totals.items() if name.endswith("-01"))
 
 
-def per_iteration(homes: Homes, counted: Counted) -> tuple[float, float]:
-    """Return instructions per iteration, baseline taken off: main thread, other threads.
+def per_iteration(homes: Homes, counted: Counted) -> float:
+    """Return the main thread's instructions per iteration, baseline taken off.
 
     The difference of two loop lengths cancels start-up.
     """
-    spread = MANY - FEW
     loop_few = instructions(homes, counted, "loop", FEW)
     loop_many = instructions(homes, counted, "loop", MANY)
     base_few = instructions(homes, counted, "baseline", FEW)
     base_many = instructions(homes, counted, "baseline", MANY)
-    main = (loop_many[0] - loop_few[0] - base_many[0] + base_few[0]) / spread
-    return main, (loop_many[1] - loop_few[1]) / spread
+    return (loop_many - loop_few - base_many + base_few) / (MANY - FEW)
 
 
 def measure(homes: Homes) -> list[Bench]:
@@ -115,10 +114,12 @@ def measure(homes: Homes) -> list[Bench]:
         "callgrind_with": ("`with node: pass`: instructions", WITH),
         "callgrind_call": ("decorated call: instructions over the bare call", CALL),
         "callgrind_iter": ("an item through `.iter`: instructions", ITER),
+        "callgrind_drain": ("drain, per event: instructions", DRAIN),
     }
     for name, (title, lineup) in titles.items():
         print(f"  {name}", file=sys.stderr)
-        bench = Bench(name, title, "instructions", reference="dftrace_ai")
+        reference = "formatted to plain lines" if lineup is DRAIN else "dftrace_ai"
+        bench = Bench(name, title, "instructions", reference=reference)
         if shutil.which("valgrind") is None:
             bench.series = [Series(item.label, missing="no valgrind") for item in lineup]
             benches.append(bench)
@@ -128,10 +129,7 @@ def measure(homes: Homes) -> list[Bench]:
         for item, future in futures:
             series = Series(item.label)
             try:
-                main, others = future.result()
-                series.samples.append(main)
-                if others > 1:
-                    bench.notes.append(f"{item.label}: {others:,.0f} more on background threads")
+                series.samples.append(future.result())
             except RuntimeError as error:
                 series.missing = str(error)
             bench.series.append(series)

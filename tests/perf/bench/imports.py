@@ -18,7 +18,12 @@ print('{{"ms": %r, "torch": %d}}' % (took / 1e6, "torch" in sys.modules))
 
 CONTESTANTS = {
     "dftrace_ai": ("main", "import dftrace_ai"),
+    "dftrace_ai, and initialize": ("main", "import dftrace_ai; dftrace_ai.initialize()"),
     "pydftracer": ("peers", "from dftracer.python import ai, dftracer, dft_fn"),
+    "pydftracer, and initialize_log": (
+        "peers",
+        "from dftracer.python import dftracer; log = dftracer.initialize_log('trace', None, -1)",
+    ),
     "viztracer": ("peers", "import viztracer"),
     "nvtx": ("peers", "import nvtx"),
     "opentelemetry": ("peers", "import opentelemetry.sdk.trace"),
@@ -47,7 +52,7 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
         # Round 0 fills the bytecode and page caches and is not counted.
         for number in range(rounds + 1):
             for name, (home, statement) in CONTESTANTS.items():
-                env = {"DFTRACER_ENABLE": "1"} if name == "pydftracer" else {}
+                env = {"DFTRACER_ENABLE": "1"} if home == "peers" else {}
                 code = PROBE.format(statement=statement)
                 answer = run_once(homes.python(home), ["-c", code], Path(scratch), env)
                 if "missing" in answer:

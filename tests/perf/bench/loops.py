@@ -211,6 +211,17 @@ def counter_loop(root: Any) -> Loop:
     return private(run)
 
 
+def drain_loop(door: Callable[[int, str], Any], compression: str) -> Loop:
+    """Hand made-up records to the native drain; for counting instructions."""
+
+    def run(n: int) -> int:
+        start = perf_counter_ns()
+        door(n, compression)
+        return perf_counter_ns() - start
+
+    return run
+
+
 def threaded_loop(threads: int, make: Callable[[], Loop]) -> Loop:
     """Share n iterations out among threads; the time is from the first start to the last end.
 

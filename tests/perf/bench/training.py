@@ -8,17 +8,33 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .figures import Bench, Series, Target
+from .figures import Bench, Series, Target, interval
 from .processes import Homes, environment
 
 CONTESTANTS = {
     "untraced": "untraced",
     "untraced, again": "untraced",
     "dftrace_ai": "ours",
-    "dftrace_ai, not initialised": "ours_disabled",
+    "dftrace_ai, not initialised": "ours_inert",
     "pydftracer": "pydftracer",
     "torch.profiler, CPU, exported": "torch_profiler",
 }
+
+
+def cpu_notes(bench: Bench) -> list[str]:
+    """Return the ratios of CPU time, which a machine's other work disturbs less than the clock."""
+    untraced = bench.find("untraced").cpu_samples
+    notes = []
+    for series in bench.series[1:]:
+        pairs = zip(series.cpu_samples, untraced, strict=False)
+        ratios = [theirs / plain for theirs, plain in pairs]
+        if ratios:
+            found = interval(ratios)
+            notes.append(
+                f"CPU time, all threads, {series.contestant}: {found.median:.3f} "
+                f"[{found.low:.3f} .. {found.high:.3f}] x untraced"
+            )
+    return notes
 
 
 def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
@@ -31,6 +47,13 @@ def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
         targets=[Target("dftrace_ai", 1.0, "untraced", noise_of="untraced, again")],
         reference="untraced",
         notes=["Each run is a fresh process; one compute thread; items annotated one by one."],
+    )
+    ends = Bench(
+        "training_ends",
+        "of that, the beginning and the end of the tracer",
+        "ms",
+        series=[Series(label) for label in CONTESTANTS if not label.startswith("untraced")],
+        reference="dftrace_ai",
     )
     packages = homes.peer_packages()
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
@@ -57,7 +80,7 @@ def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
                 said = log_path.read_text().strip().splitlines()
                 for series in bench.series:
                     series.missing = said[-1] if said else "no message"
-                return [bench]
+                return [bench, ends]
             labels = list(CONTESTANTS)
             for number in range(rounds):
                 print(f"  training ({number + 1}/{rounds})", file=sys.stderr)
@@ -70,7 +93,9 @@ def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
                     if "s" in answer:
                         series.samples.append(answer["s"])
                         series.cpu_samples.append(answer["cpu_s"])
+                        ends.find(label).samples.append(answer["ends_ms"])
                     else:
                         series.missing = answer["missing"]
             process.stdin.close()
-    return [bench]
+    bench.notes += cpu_notes(bench)
+    return [bench, ends]

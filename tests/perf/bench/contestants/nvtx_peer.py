@@ -6,8 +6,8 @@ from importlib.metadata import version
 
 import nvtx
 
-from ..loops import Subject, call_loop, empty_loop, named_with_loop, with_loop
-from .plain import function
+from bench.contestants.plain import function
+from bench.loops import Subject, call_loop, empty_loop, named_with_loop, with_loop
 
 
 class Contestant:

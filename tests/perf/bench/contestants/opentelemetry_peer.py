@@ -9,8 +9,8 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from ..loops import Subject, call_loop, empty_loop, named_with_loop
-from .plain import function
+from bench.contestants.plain import function
+from bench.loops import Subject, call_loop, empty_loop, named_with_loop
 
 
 class DiscardingExporter(SpanExporter):

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import dftrace_ai
-from dftrace_ai import ai
-
-from ..loops import (
+from bench.contestants.plain import function
+from bench.loops import (
     Subject,
     call_loop,
     counter_loop,
+    drain_loop,
     empty_loop,
     instant_loop,
     iterate_loop,
@@ -23,8 +23,8 @@ from ..loops import (
     walked_with_loop,
     with_loop,
 )
-from ..traces import footer
-from .plain import function
+from bench.traces import footer
+from dftrace_ai import _native, ai
 
 
 class Contestant:
@@ -78,6 +78,8 @@ class Contestant:
             "counter": Subject(counter_loop(ai), empty),
             "threads_1": threaded(1),
             "threads_8": threaded(8),
+            "drain_none": Subject(drain_loop(_native.drain_benchmark, "none"), empty),
+            "drain_gzip": Subject(drain_loop(_native.drain_benchmark, "gzip"), empty),
         }
 
     def settle(self) -> None:

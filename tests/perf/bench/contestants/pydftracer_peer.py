@@ -8,7 +8,8 @@ from typing import Any
 
 from dftracer.python import ai, dftracer
 
-from ..loops import (
+from bench.contestants.plain import function
+from bench.loops import (
     Subject,
     call_loop,
     empty_loop,
@@ -21,7 +22,6 @@ from ..loops import (
     walked_with_loop,
     with_loop,
 )
-from .plain import function
 
 
 class Contestant:

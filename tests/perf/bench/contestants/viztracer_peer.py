@@ -7,8 +7,8 @@ from typing import Any
 
 from viztracer import VizTracer, log_sparse
 
-from ..loops import Subject, call_loop, empty_loop, named_with_loop
-from .plain import function
+from bench.contestants.plain import function
+from bench.loops import Subject, call_loop, empty_loop, named_with_loop
 
 
 class Contestant:
