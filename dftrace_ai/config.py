@@ -207,9 +207,12 @@ class Config(BaseModel):
     )
     process_id: int | None = Field(
         default=None,
-        ge=0,
+        ge=1,
         le=2**31 - 1,
-        description="Process id to write into the events; none takes the operating system's.",
+        description=(
+            "Process id to write into the events and the file's name; none takes the operating "
+            "system's, as forked children always do."
+        ),
     )
     log_level: Annotated[LogLevel, BeforeValidator(_level_name)] = Field(
         default="WARNING",

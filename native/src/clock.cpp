@@ -125,7 +125,9 @@ bool ClockMap::follow() {
     const double bend = std::clamp(error * 1e-9, -4e-4, 4e-4);
     next_check_tick_ = now.tick + static_cast<std::uint64_t>(1e9 / rate);
     if (std::abs(error) < 50.0) return false;
-    segments_.push_back({now.tick, mapped, scaled(rate * (1.0 + bend))});
+    // One more, since the conversion rounds down: a reading before the joint and one behind it would
+    // else be the same nanosecond.
+    segments_.push_back({now.tick, mapped + 1, scaled(rate * (1.0 + bend))});
     return true;
 }
 

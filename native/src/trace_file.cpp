@@ -29,7 +29,10 @@ int TraceFile::resume(const std::string& path, std::uint64_t bytes) {
     if (fd_ < 0) return errno;
     bytes_ = bytes;
     struct stat info;
+    errno = 0;
+    // A file that is shorter is not the one that was written: growing it would put zeros there.
     const bool well = fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) &&
+                      static_cast<std::uint64_t>(info.st_size) >= bytes &&
                       ftruncate(fd_, static_cast<off_t>(bytes)) == 0 &&
                       lseek(fd_, static_cast<off_t>(bytes), SEEK_SET) >= 0;
     return well ? 0 : errno ? errno : EINVAL;

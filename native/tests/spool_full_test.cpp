@@ -78,7 +78,7 @@ TEST("a run whose spool's disk is full loses some records, counts them, and ends
     const Outcome outcome = finish_run("finalize");
     CHECK_EQ(outcome.error, "");
     const Trace trace = read_trace(outcome.trace_path);
-    const TraceEvent footer = check_complete(trace, "finalize");
+    const Footer footer = check_complete(trace, "finalize");
     CHECK(footer.number("dropped") > 0);
     CHECK_EQ(footer.number("spans") + footer.number("dropped"), spans);
 }
@@ -104,7 +104,7 @@ TEST("a trace whose disk is full waits in the spool and goes on when there is ro
     for (int i = 0; i < 500; ++i) SpanScope span(name);
     const Outcome outcome = finish_run("finalize");
     CHECK_EQ(outcome.error, "");
-    const TraceEvent footer = check_complete(read_trace(outcome.trace_path), "finalize");
+    const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("spans"), 2501);
     CHECK_EQ(footer.number("dropped"), 0);
 }

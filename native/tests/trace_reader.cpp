@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "check.hpp"
 
@@ -115,19 +116,21 @@ void Trace::each(const std::function<void(const TraceEvent&)>& seen) const {
     }
 }
 
-std::vector<TraceEvent> Trace::events() const {
+std::vector<TraceEvent> Trace::events() const& {
     std::vector<TraceEvent> all;
     each([&all](const TraceEvent& event) { all.push_back(event); });
     return all;
 }
 
-std::vector<TraceEvent> Trace::of(std::string_view ph) const {
+std::vector<TraceEvent> Trace::of(std::string_view ph) const& {
     std::vector<TraceEvent> some;
     each([&](const TraceEvent& event) {
         if (event.ph == ph) some.push_back(event);
     });
     return some;
 }
+
+std::size_t Trace::count(std::string_view ph) const { return of(ph).size(); }
 
 std::string file_bytes(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -144,10 +147,11 @@ std::vector<std::string> plain_blocks(const std::string& path, std::string_view 
 }
 
 Trace read_trace(const std::string& path) {
-    Trace trace{path, plain_blocks(path, file_bytes(path)), {}};
-    for (const std::string& block : trace.blocks) {
+    Trace trace{path, {}, 0};
+    for (std::string& block : plain_blocks(path, file_bytes(path))) {
         CHECK(ends_with(block, "\n"));
-        trace.text += block;
+        trace.text += std::exchange(block, {});
+        ++trace.blocks;
     }
     constexpr std::string_view opening = "[\n{\"name\":\"process_name\",";
     CHECK_EQ(std::string_view(trace.text).substr(0, opening.size()), opening);
@@ -171,7 +175,7 @@ void check_nesting(std::map<std::uint32_t, std::vector<Slice>>& tracks) {
     }
 }
 
-TraceEvent check_complete(const Trace& trace, std::string_view ended) {
+Footer check_complete(const Trace& trace, std::string_view ended) {
     std::map<std::string, std::uint64_t> counts;
     std::vector<std::uint64_t> ids;
     std::map<std::uint32_t, std::vector<Slice>> tracks;
@@ -205,5 +209,8 @@ TraceEvent check_complete(const Trace& trace, std::string_view ended) {
     std::sort(ids.begin(), ids.end());
     CHECK(std::adjacent_find(ids.begin(), ids.end()) == ids.end());
     check_nesting(tracks);
-    return last;
+    Footer footer;
+    for (const auto& [key, value] : last.args)
+        if (value.front() != '"') footer.numbers[std::string(key)] = whole_number(value);
+    return footer;
 }

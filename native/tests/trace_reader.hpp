@@ -33,16 +33,21 @@ struct TraceEvent {
 
 struct Trace {
     std::string path;
-    std::vector<std::string> blocks;  // plain text of each gzip member or zstd frame
-    std::string text;                 // all of it
+    std::string text;        // plain
+    std::size_t blocks = 0;  // gzip members or zstd frames
 
     // Calls for every line behind the opening bracket; throws BadJson.
     void each(const std::function<void(const TraceEvent&)>& seen) const;
-    std::vector<TraceEvent> events() const;
-    // Events with this ph.
-    std::vector<TraceEvent> of(std::string_view ph) const;
+    std::vector<TraceEvent> events() const&;
+    // Events with this ph, and how many there are.
+    std::vector<TraceEvent> of(std::string_view ph) const&;
+    std::size_t count(std::string_view ph) const;
+    // Their texts would be gone with the trace.
+    std::vector<TraceEvent> events() && = delete;
+    std::vector<TraceEvent> of(std::string_view ph) && = delete;
 };
 
+// Bytes of a file; throws std::runtime_error.
 std::string file_bytes(const std::string& path);
 // The plain blocks of `bytes`, compressed as the suffix of `path` says; throws std::runtime_error.
 std::vector<std::string> plain_blocks(const std::string& path, std::string_view bytes);
@@ -51,8 +56,12 @@ std::vector<std::string> plain_blocks(const std::string& path, std::string_view 
 Trace read_trace(const std::string& path);
 
 // Checks what holds for every complete trace: ids are unique, slices of a track nest, the footer
-// is last, says `ended`, and its counts are those of the lines. Returns the footer.
-TraceEvent check_complete(const Trace& trace, std::string_view ended);
+// is last, says `ended`, and its counts are those of the lines. Returns the footer's numbers.
+struct Footer {
+    std::map<std::string, std::uint64_t> numbers;
+    std::uint64_t number(const std::string& key) const { return numbers.at(key); }
+};
+Footer check_complete(const Trace& trace, std::string_view ended);
 
 // Checks that on every track any two slices nest or do not overlap.
 struct Slice {

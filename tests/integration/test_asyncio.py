@@ -294,3 +294,29 @@ def test_loops_in_several_threads(traced: Traced) -> None:
         assert up is not None
         assert up.user == step.user
     assert len({e.tid for e in t.named("forward")}) == 6
+
+
+def test_work_handed_to_threads(traced: Traced) -> None:
+    """asyncio.to_thread copies the context: the span is still the thread's own."""
+
+    def work(i: int) -> int:
+        with ai.data.item(step=i), ai.data.preprocess:
+            return i
+
+    async def main() -> None:
+        @ai.compute.forward
+        async def outer(i: int) -> int:
+            with ai.comm.send:
+                return await asyncio.to_thread(work, i)
+
+        assert await asyncio.gather(*(outer(i) for i in range(8))) == list(range(8))
+
+    with traced() as rec:
+        asyncio.run(main())
+    t = rec.trace
+    assert t.names == {"forward": 8, "send": 8, "item": 8, "preprocess": 8}
+    for item in t.named("item"):
+        assert item.tid < LANE
+        assert t.tree(item) == [["preprocess", []]]
+        up = t.parent(item)
+        assert up is None or up.name == "send"

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from perfetto.trace_file import read
-
 from conftest import clean_environment
+from perfetto.trace_file import read
 
 VICTIM = """
 import signal, sys

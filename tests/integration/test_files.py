@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import os
 import platform
+import time
 import zlib
 from pathlib import Path
 
 import pytest
-from conftest import RunScript, Traced, trace_files
+from conftest import RunScript, Traced, read_all, trace_files
+from perfetto import engine
 from perfetto.agreement import agree
-from perfetto.trace_file import plain, read
+from perfetto.trace_file import plain, read, read_unfinished
 
 import dftrace_ai
 from dftrace_ai import ai
@@ -177,6 +179,29 @@ def test_stats_of_a_run(tmp_path: Path) -> None:
             pass
         assert run.stats()["dropped"] == 0
     assert isinstance(run.stats(), dict)
+
+
+def test_what_was_flushed_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
+    with dftrace_ai.tracing(log_file=tmp_path / "t", flush_interval_ms=60_000) as run:
+        for i in range(3):
+            with ai.compute.forward(step=i):
+                pass
+            run.flush()
+            t = read_unfinished(Path(str(run.path)))
+            assert [e.user["step"] for e in t.named("forward")] == list(range(i + 1))
+            assert len(engine.slices(t.path)) == i + 1
+
+
+def test_system_counters(tmp_path: Path) -> None:
+    with dftrace_ai.tracing(log_file=tmp_path / "t", system_counters_s=0.01) as run:
+        seen, until = 0, time.monotonic() + 60
+        while seen < 8 and time.monotonic() < until:
+            run.flush()
+            path = Path(str(run.path))
+            seen = len(read_unfinished(path).of("C")) if path.exists() else 0
+    (t,) = read_all(trace_files(tmp_path))
+    assert len(t.of("C")) >= 8
+    assert len(agree(t).counters) >= 8
 
 
 def test_initialize_twice_is_one_run_and_finalize_twice_is_harmless(tmp_path: Path) -> None:

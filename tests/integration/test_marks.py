@@ -91,6 +91,20 @@ def test_values_that_are_no_finite_number_are_left_out_and_counted(
     assert t.footer["args_sanitised"] >= 2
 
 
+def test_small_numbers_are_written_so_that_perfetto_reads_them_right(traced: Traced) -> None:
+    """Its reader overflows at 20 digits behind the point: 0.00030000000000000003 is 0.0038 there."""
+    rates = [0.1 * 0.003, 1e-4 / 3 * 4, 0.00099999999999999991, -2 / 3000, 1e-5 / 3, 1 / 3, 0.001]
+    with traced() as rec:
+        for rate in rates:
+            ai.counter("lr", values={"lr": rate})
+            with ai.compute.step(args={"lr": rate, "deep": [rate]}):
+                pass
+    t = rec.trace
+    assert [e.args["lr"] for e in t.named("lr")] == rates
+    assert [e.user for e in t.named("step")] == [{"lr": r, "deep": [r]} for r in rates]
+    assert [c.value for c in rec.perfetto.counters] == pytest.approx(rates, rel=1e-15)
+
+
 def test_numbers_of_numpy(traced: Traced) -> None:
     np = pytest.importorskip("numpy")
     with traced() as rec:

@@ -144,8 +144,7 @@ def _same_counters(view: View, samples: Iterable[Event]) -> None:
     for e in samples:
         raw = model.literals(e.line)
         for key, value in raw["args"].items():
-            track = f"{model.shown(raw['name'])} {model.shown(key)}"
-            want.append((e.pid, track, e.ts_ns, float(value)))
+            want.append((e.pid, model.track(raw["name"], key), e.ts_ns, float(value)))
     got = [(c.pid, c.track, c.ts_ns, float(c.value)) for c in view.counters]
     assert sorted(got, key=repr) == sorted(want, key=repr)
 

@@ -34,6 +34,11 @@ def shown(literal: str) -> str:
     return unescaped(literal).partition("\0")[0]
 
 
+def track(name: str, series: str) -> str:
+    """The name of the track of a counter's series, both given as literals."""
+    return f"{unescaped(name)} {unescaped(series)}".partition("\0")[0]
+
+
 def flattened(args: Any) -> Iterator[tuple[str, Scalar]]:
     """The key and value pairs that an args object of string literals comes to.
 

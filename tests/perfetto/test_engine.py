@@ -167,6 +167,8 @@ def test_a_wrong_footer_is_found(tmp_path: Path) -> None:
         [span(1, "a", "1.000", "1.000", args=',"s":"x\\\\"'), span(2, "b", "3.000", "1.000")],
         # a number that the engine reads as another
         [span(1, "a", "1.000", "1.000", args=f',"n":{2**63}')],
+        # a fraction of more than 19 digits: read as 0.0038...
+        [span(1, "a", "1.000", "1.000", args=',"lr":0.00030000000000000003')],
         # same start, same duration, the inner one first in the file
         [span(2, "b", "1.000", "1.000", up=1, level=2), span(1, "a", "1.000", "1.000")],
     ],

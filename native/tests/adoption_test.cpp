@@ -1,0 +1,253 @@
+// Whose spool may be adopted, whose may not, and what an adopted trace holds.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "dead_run.hpp"
+#include "dftrace/adoption.hpp"
+#include "scratch.hpp"
+#include "span_scope.hpp"
+
+using namespace dftrace;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Records in a child that is then gone as by SIGKILL. Returns the spool that it left.
+template <class Body>
+std::string leave_spool(const ScratchDir& dir, const TraceSettings& settings, const Body& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+        start_run(settings);
+        body();
+        kill(getpid(), SIGKILL);
+    }
+    const int status = wait_for(child);
+    REQUIRE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    return dir.only(".spool");
+}
+
+void record(int spans) {
+    EventName name("adoption", "span");
+    for (int i = 0; i < spans; ++i) SpanScope span(name);
+}
+
+AdoptionResult check_refused(const std::string& path, Adopted state) {
+    const AdoptionResult result = adopt_spool(path);
+    CHECK(result.state == state);
+    CHECK_EQ(result.outcome.spool_path, path);
+    if (state == Adopted::failed) CHECK(result.outcome.error.find(path) != std::string::npos);
+    return result;
+}
+
+}  // namespace
+
+TEST("a spool is adopted once; then it is gone") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] { record(100); });
+    const Trace trace = adopted(spool);
+    CHECK_EQ(check_complete(trace, "adopted").number("spans"), 100);
+    const std::string bytes = file_bytes(trace.path);
+    check_refused(spool, Adopted::failed);
+    CHECK(file_bytes(trace.path) == bytes);
+}
+
+TEST("a spool whose process lives is left alone") {
+    const ScratchDir dir;
+    start_run(dir.settings());
+    record(10);
+    check_refused(current_session()->spool_path(), Adopted::alive);
+    record(10);
+    const Outcome outcome = finish_run("finalize");
+    CHECK_EQ(outcome.error, "");
+    CHECK_EQ(check_complete(read_trace(outcome.trace_path), "finalize").number("spans"), 20);
+}
+
+TEST("a spool that another adopts right now is left alone") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] { record(10); });
+    const int other = open(spool.c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE(other >= 0 && flock(other, LOCK_EX | LOCK_NB) == 0);
+    check_refused(spool, Adopted::alive);
+    close(other);
+    CHECK_EQ(adopted(spool).count("X"), 10);
+}
+
+TEST("a spool of another host is left alone") {
+    const ScratchDir dir;
+    TraceSettings settings = dir.settings();
+    settings.host = "elsewhere";
+    const std::string spool = leave_spool(dir, settings, [] { record(10); });
+    check_refused(spool, Adopted::alive);
+}
+
+TEST("a pid that was given out again, or before a reboot, does not stand for the process") {
+    for (const bool reboot : {false, true}) {
+        const ScratchDir dir;
+        const std::string spool = leave_spool(dir, dir.settings(), [] { record(10); });
+        {
+            const OpenedSpool opened(spool);
+            opened.header().pid = static_cast<std::uint32_t>(getpid());
+            opened.header().process_start = ProcessIdentity::self().start;
+            if (reboot)
+                std::strcpy(opened.header().boot_id, "another boot");
+            else
+                ++opened.header().process_start;
+        }
+        CHECK_EQ(adopted(spool).count("X"), 10);
+    }
+}
+
+TEST("what is no spool is refused, stays as it is, and costs nothing") {
+    const ScratchDir dir;
+    const std::size_t before = open_descriptors();
+    std::ofstream(dir.file("empty.spool"));
+    std::ofstream(dir.file("text.spool")) << std::string(200'000, 'x');
+    mkdir(dir.file("directory.spool").c_str(), 0700);
+    REQUIRE(symlink(dir.file("text.spool").c_str(), dir.file("link.spool").c_str()) == 0);
+    for (int i = 0; i < 20; ++i)
+        for (const char* name : {"empty", "text", "directory", "link", "missing"})
+            check_refused(dir.file(std::string(name) + ".spool"), Adopted::failed);
+    CHECK_EQ(file_bytes(dir.file("text.spool")), std::string(200'000, 'x'));
+    CHECK_EQ(open_descriptors(), before);
+}
+
+TEST("a spool of a newer version is refused with both versions named") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] { record(10); });
+    OpenedSpool(spool).header().version = 77;
+    const std::string error = check_refused(spool, Adopted::failed).outcome.error;
+    CHECK(error.find("77") != std::string::npos);
+    CHECK(error.find(std::to_string(spool_version)) != std::string::npos);
+    OpenedSpool(spool).header().version = spool_version;
+    CHECK_EQ(adopted(spool).count("X"), 10);
+}
+
+TEST("a spool that is cut short gives what is left of it") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] { record(5000); });
+    const auto units = fs::file_size(spool) / unit_bytes;
+    REQUIRE(units > 5);
+    for (std::uintmax_t left = units - 1; left > 0; --left) {
+        const ScratchDir copy;
+        const std::string cut = copy.file("cut.spool");
+        fs::copy_file(spool, cut);
+        fs::resize_file(cut, left * unit_bytes - (left % 2 ? 0 : 1000));
+        const AdoptionResult result = adopt_spool(cut);
+        if (left * unit_bytes - 1000 < unit_bytes && left % 2 == 0) continue;
+        CHECK(result.state == Adopted::finished);
+        if (result.state != Adopted::finished || result.outcome.trace_path.empty()) continue;
+        const Trace trace = read_trace(result.outcome.trace_path);
+        CHECK(check_complete(trace, "adopted").number("spans") < 5000);
+        fs::remove(result.outcome.trace_path);
+    }
+}
+
+TEST("spans that were open are told, as far as the spool shows them, tasks' spans too") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] {
+        EventName name("adoption", "open");
+        for (std::uint32_t i = 0; i < max_open_spans + 100; ++i) (new SpanScope(name))->leak();
+        Thread* thread = recording_thread();
+        const std::uint32_t lane = thread->take_lane();
+        thread->take_task_slot(
+            {thread->new_id(), thread->tick(), 0, name.in(*thread), 0, lane, 1, 1});
+    });
+    const Trace trace = adopted(spool);
+    check_complete(trace, "adopted");
+    const auto open = trace.of("B");
+    REQUIRE_EQ(open.size(), max_open_spans + 1);
+    for (std::size_t i = 0; i < max_open_spans; ++i) {
+        CHECK_EQ(open[i].number("level"), i + 1);
+        CHECK_EQ(open[i].number("p_idx"), i ? open[i - 1].id : 0);
+    }
+    CHECK_EQ(open.back().tid, 0x40000000);
+}
+
+TEST("a process killed while it took a span off the middle of its stack shows none twice") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] {
+        EventName name("adoption", "open");
+        for (int i = 0; i < 5; ++i) (new SpanScope(name))->leak();
+        // Half-way through `remove`: entries have moved down, the depth still counts the old one.
+        OpenSpan* open = recording_thread()->block->open;
+        open[1] = open[2];
+        open[2] = open[3];
+    });
+    const Trace trace = adopted(spool);
+    check_complete(trace, "adopted");
+    CHECK_EQ(trace.count("B"), 4);
+}
+
+TEST("a process with arguments too long for its spool's header leaves a trace all the same") {
+    const ScratchDir dir;
+    TraceSettings settings = dir.settings();
+    settings.command_json = "\"" + std::string(100'000, 'x') + "\"";
+    settings.header_json = ",\"cmdline\":[" + settings.command_json + "]";
+    const std::string spool = leave_spool(dir, settings, [] { record(10); });
+    CHECK_EQ(check_complete(adopted(spool), "adopted").number("spans"), 10);
+}
+
+TEST("nothing recorded, nothing written") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] {
+        CHECK(recording_thread() != nullptr);  // attached, no more
+    });
+    const AdoptionResult result = adopt_spool(spool);
+    CHECK(result.state == Adopted::finished);
+    CHECK_EQ(result.outcome.trace_path, "");
+    CHECK(dir.files(".pfw.gz").empty() && dir.files(".spool").empty());
+}
+
+TEST("a trace that cannot be gone on with is left, however often it is tried, until it can") {
+    const ScratchDir dir;
+    TraceSettings settings = dir.settings();
+    settings.block_bytes = 500;
+    settings.flush_interval_ms = 100'000;
+    const std::string spool = leave_spool(dir, settings, [] {
+        record(100);
+        current_session()->flush();
+        record(100);
+    });
+    const std::string path = dir.only(".pfw.gz");
+    fs::rename(path, dir.file("aside"));
+    for (int i = 0; i < 5; ++i) {
+        const AdoptionResult result = adopt_spool(spool);
+        CHECK(result.state == Adopted::failed);
+        CHECK(result.outcome.error.find(path) != std::string::npos);
+        CHECK(dir.files(".pfw.gz").empty());
+    }
+    fs::rename(dir.file("aside"), path);
+    CHECK_EQ(check_complete(adopted(spool), "adopted").number("spans"), 200);
+}
+
+TEST("pages that a crash of the machine lost cost no more than themselves") {
+    const ScratchDir dir;
+    TraceSettings settings = dir.settings();
+    settings.compression = Compression::none;
+    const std::string spool = leave_spool(dir, settings, [] { record(6000); });
+    const std::string whole = file_bytes(spool);
+    for (std::size_t page = unit_bytes / 4096; page < whole.size() / 4096; page += 3) {
+        const ScratchDir copy;
+        std::string torn = whole;
+        std::memset(torn.data() + page * 4096, 0, 4096);
+        std::ofstream(copy.file("torn.spool"), std::ios::binary) << torn;
+        const AdoptionResult result = adopt_spool(copy.file("torn.spool"));
+        CHECK(result.state == Adopted::finished);
+        const Trace trace = read_trace(result.outcome.trace_path);
+        CHECK(check_complete(trace, "adopted").number("spans") <= 6000);
+        fs::remove(result.outcome.trace_path);
+    }
+}

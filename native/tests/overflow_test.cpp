@@ -1,0 +1,150 @@
+// What happens when the spool is full: as configured, counted, and never for good.
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "scratch.hpp"
+#include "span_scope.hpp"
+#include "trace_reader.hpp"
+
+using namespace dftrace;
+
+namespace {
+
+TraceSettings with_units(const ScratchDir& dir, std::size_t units) {
+    TraceSettings settings = dir.settings();
+    settings.spool_bytes = units * unit_bytes;
+    return settings;
+}
+
+std::uint64_t record(EventName& name, std::uint64_t spans) {
+    std::uint64_t stored = 0;
+    for (std::uint64_t i = 0; i < spans; ++i) stored += SpanScope(name).close();
+    return stored;
+}
+
+}  // namespace
+
+TEST("drop: what is lost is counted, and nothing else is lost") {
+    const ScratchDir dir;
+    TraceSettings settings = with_units(dir, 6);
+    settings.flush_interval_ms = 10'000;
+    start_run(settings);
+    EventName name("overflow", "drop");
+    const std::uint64_t spans = 20'000;
+    const std::uint64_t stored = record(name, spans);
+    CHECK(stored < spans);
+    const Outcome outcome = finish_run("finalize");
+    const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+    CHECK_EQ(footer.number("spans"), stored);
+    CHECK_EQ(footer.number("dropped"), spans - stored);
+    CHECK_EQ(footer.number("waits"), 0);
+}
+
+TEST("drop: once the file has caught up, recording goes on") {
+    const ScratchDir dir;
+    TraceSettings settings = with_units(dir, 4);  // header, thread, names, one ring
+    settings.flush_interval_ms = 10'000;
+    start_run(settings);
+    EventName name("overflow", "drop");
+    std::uint64_t stored = record(name, 10'000);
+    CHECK(stored < 10'000);
+    for (int i = 0; i < 20; ++i) {
+        CHECK_EQ(current_session()->flush(), 0);
+        const std::uint64_t more = record(name, 500);
+        CHECK_EQ(more, 500);
+        stored += more;
+    }
+    const Outcome outcome = finish_run("finalize");
+    const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+    CHECK_EQ(footer.number("spans"), stored);
+}
+
+TEST("wait: nothing is lost, however small the spool") {
+    for (const std::size_t units : {4u, 5u, 6u, 20u}) {
+        const ScratchDir dir;
+        TraceSettings settings = with_units(dir, units);
+        settings.wait_on_overflow = true;
+        start_run(settings);
+        EventName name("overflow", "wait");
+        const std::uint64_t spans = scaled(30'000);
+        CHECK_EQ(record(name, spans), spans);
+        const Outcome outcome = finish_run("finalize");
+        const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+        CHECK_EQ(footer.number("spans"), spans);
+        CHECK_EQ(footer.number("dropped"), 0);
+        if (units < 6 && spans > 5000) CHECK(footer.number("waits") > 0);
+    }
+}
+
+TEST("wait: threads that hold all units between them still go on") {
+    const ScratchDir dir;
+    // Header, names, and for each of four threads its first unit and one more.
+    TraceSettings settings = with_units(dir, 10);
+    settings.wait_on_overflow = true;
+    start_run(settings);
+    EventName name("overflow", "wait");
+    { SpanScope first(name); }
+    const std::uint64_t spans = scaled(10'000);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] { CHECK_EQ(record(name, spans), spans); });
+    for (auto& thread : threads) thread.join();
+    const Outcome outcome = finish_run("finalize");
+    const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+    CHECK_EQ(footer.number("spans"), 4 * spans + 1);
+    CHECK_EQ(footer.number("dropped"), 0);
+}
+
+TEST("wait: a trace that cannot be written does not stop the training") {
+    const ScratchDir dir;
+    TraceSettings settings = with_units(dir, 5);
+    settings.prefix = dir.file("gone/trace");
+    settings.wait_on_overflow = true;
+    start_run(settings);
+    EventName name("overflow", "no directory");
+    const std::uint64_t stored = record(name, 10'000);
+    CHECK(stored < 10'000);
+    const Outcome outcome = finish_run("finalize");
+    CHECK(!outcome.error.empty());
+    CHECK(!outcome.spool_path.empty());
+    CHECK(std::filesystem::exists(outcome.spool_path));
+    CHECK(outcome.lost_lines > 0 && outcome.lost_lines <= stored);
+}
+
+TEST("a thread for which there is no room records nothing, and the others go on") {
+    const ScratchDir dir;
+    start_run(with_units(dir, 4));  // the second thread gets the last unit
+    EventName name("overflow", "no room");
+    CHECK_EQ(record(name, 100), 100);
+    std::thread([&] {
+        CHECK_EQ(record(name, 100), 100);
+        std::thread([&] { CHECK_EQ(record(name, 100), 0); }).join();
+        CHECK_EQ(record(name, 100), 100);
+    }).join();
+    const Outcome outcome = finish_run("finalize");
+    const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+    CHECK_EQ(footer.number("spans"), 300);
+    CHECK(footer.number("dropped") > 0);
+}
+
+TEST("names for which there is no room leave lines that can be read") {
+    const ScratchDir dir;
+    TraceSettings settings = with_units(dir, 4);
+    settings.flush_interval_ms = 10'000;
+    start_run(settings);
+    // The unit of names is full before the last of them.
+    for (int i = 0; i < 3; ++i) {
+        EventName large("overflow", std::string(40'000, static_cast<char>('a' + i)));
+        SpanScope span(large);
+    }
+    EventName small("overflow", "small");
+    { SpanScope span(small); }
+    const Outcome outcome = finish_run("finalize");
+    const Trace trace = read_trace(outcome.trace_path);
+    check_complete(trace, "finalize");
+    CHECK_EQ(trace.count("X"), 4);
+    for (const TraceEvent& e : trace.of("X")) CHECK(!e.name.empty() && !e.cat.empty());
+}

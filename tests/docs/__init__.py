@@ -1,0 +1,1 @@
+"""The documentation held against the code: examples, tables, blocks and links."""

@@ -1,0 +1,122 @@
+"""Blocks and links of the pages: programs run, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import typer.main
+from conftest import trace_files
+
+from dftrace_ai.cli import app
+from docs.conftest import RunExample, run_program
+from docs.pages import (
+    DOCS,
+    ROOT,
+    Block,
+    anchors,
+    blocks,
+    links,
+    pages,
+    quoted_examples,
+    section,
+    table,
+)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_the_project_resolve(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(ROOT), f"{page.name}: {link} leads out of the project"
+        assert target.exists(), f"{page.name}: {link} leads nowhere"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name}: {link} names no heading"
+
+
+def programs() -> list[Block]:
+    """The Python blocks that are no example files."""
+    return [
+        block
+        for page in pages()
+        for block in blocks(page, "python")
+        if block.text not in quoted_examples(page).values()
+    ]
+
+
+@pytest.mark.parametrize("block", programs(), ids=str)
+def test_a_python_block_runs(block: Block, tmp_path: Path, run_example: RunExample) -> None:
+    shutil.copytree(run_example("marks.py").folder / "out", tmp_path / "out")
+    (tmp_path / "block.py").write_text(block.text, encoding="utf-8")
+    ended = run_program(["block.py"], tmp_path)
+    assert ended.returncode == 0, f"{block}: {ended.stderr}"
+
+
+def test_commands_exist() -> None:
+    known = set(typer.main.get_command(app).commands)
+    named = {
+        match
+        for page in pages()
+        for match in re.findall(r"[`$] ?dftrace ([a-z]+)", page.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert named <= known
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    known = set(re.findall(r"^([a-z-]+):", makefile, re.M))
+    for page in pages():
+        named = re.findall(r"[`$] ?make ([a-z-]+)", page.read_text(encoding="utf-8"))
+        assert set(named) <= known, page.name
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ (\w+ \w+)", text, re.M)
+    assert commands[:2] == ["make demo", "make test"]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "quick-start.md"], ids=lambda p: p.name
+)
+def test_the_summary_shows_the_counts_of_the_example(page: Path, run_example: RunExample) -> None:
+    (text,) = [block.text for block in blocks(page, "text") if "dftrace summary" in block.text]
+    shown = {
+        (words[0], words[1]): int(words[2])
+        for words in map(str.split, text.splitlines())
+        if len(words) == 8 and words[2].isdecimal()
+    }
+    trace = run_example("training.py").trace
+    found: dict[tuple[str, str], int] = {}
+    for event in trace.spans:
+        found[event.cat, event.name] = found.get((event.cat, event.name), 0) + 1
+    assert shown == found
+    assert f"{trace.footer['events']} events in 1 file" in text
+
+
+def test_the_layout_of_the_project_is_as_described() -> None:
+    page = ROOT / "CONTRIBUTING.md"
+    for heading in ("Where a change goes", "Tests", "Generated files"):
+        for row in table(section(page, heading)):
+            first = ""
+            for name in re.findall(r"`([^`]+)`", row[0]):
+                path = name if "/" in name else f"{first.rpartition('/')[0]}/{name}"
+                first = path
+                assert (ROOT / path).exists(), path
+
+
+def test_the_query_of_the_trace_format_runs(tmp_path: Path, run_example: RunExample) -> None:
+    import duckdb
+
+    run = run_example("training.py")
+    (query,) = blocks(DOCS / "trace-format.md", "sql")
+    assert trace_files(run.folder / "out")
+    rows = duckdb.sql(query.text.replace("'out/", f"'{run.folder}/out/")).fetchall()
+    assert len(rows) == 8
+    assert sum(row[2] for row in rows) == len(run.trace.spans)

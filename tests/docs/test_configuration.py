@@ -1,0 +1,83 @@
+"""The configuration page says what the model says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dftrace_ai.config import Config, accepted_values, load_config
+from dftrace_ai.config_sources import ALIASES, variable_of
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.ranks import find_rank
+from docs.pages import DOCS, between, blocks, plain, section, table
+
+PAGE = DOCS / "configuration.md"
+
+
+def default_of(name: str) -> str:
+    value = Config.model_fields[name].default
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def alias_of(name: str) -> str:
+    return ", ".join(alias for alias, (field, _) in ALIASES.items() if field == name)
+
+
+def test_the_table_is_the_model() -> None:
+    written = [[plain(cell) for cell in row] for row in table(between(PAGE, "fields"))]
+    assert written == [
+        [name, default_of(name), accepted_values(name), variable_of(name), alias_of(name)]
+        for name in Config.model_fields
+    ]
+
+
+def test_the_descriptions_are_those_of_the_model() -> None:
+    written = dict(re.findall(r"^- `(\w+)`: (.*)$", between(PAGE, "fields"), re.M))
+    assert written == {name: info.description for name, info in Config.model_fields.items()}
+
+
+def test_the_aliases_are_read_as_described() -> None:
+    rows = [[plain(cell) for cell in row] for row in table(section(PAGE, "The environment"))]
+    assert [(alias, field) for alias, field, _ in rows] == [
+        (alias, field) for alias, (field, _) in ALIASES.items()
+    ]
+    given = {"DFTRACER_TRACE_COMPRESSION": "0", "DFTRACER_DISABLE_IO": "1"}
+    config = load_config(environ=given)
+    assert (config.compression, config.io) == ("none", False)
+    assert load_config(environ={**given, "DFTRACE_IO": "1"}).io is True
+
+
+def test_the_yaml_block_is_accepted(tmp_path: Path) -> None:
+    (block,) = blocks(PAGE, "yaml")
+    file = tmp_path / "trace.yaml"
+    file.write_text(block.text, encoding="utf-8")
+    config = load_config(file, environ={})
+    assert config.compression == "zstd"
+    assert config.system_counters_s == 1.0
+    assert config.rank is None
+
+
+def test_the_errors_are_worded_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shown,) = blocks(PAGE, "text")
+    monkeypatch.chdir(tmp_path)
+    Path("trace.yaml").write_text("compression: zstd\nrank: 1\nwrold_size: 2\n", encoding="utf-8")
+    lines = []
+    for environ in ({"DFTRACE_SPOOL_BYTES": "1G"}, {"DFTRACE_CONFIG": "trace.yaml"}):
+        with pytest.raises(ConfigError) as raised:
+            load_config(environ=environ)
+        lines.append(str(raised.value))
+    assert lines == shown.text.splitlines()
+
+
+def test_the_launchers_are_found_in_the_order_of_the_table() -> None:
+    rows = [[plain(cell) for cell in row] for row in table(section(PAGE, "Ranks"))]
+    environ: dict[str, str] = {}
+    # From the last to the first, each wins over those that were there before.
+    for number, (_, rank, size, local) in enumerate(reversed(rows)):
+        environ |= {rank: str(number), size: "64", local: "3"}
+        found = find_rank(environ)
+        assert (found.rank, found.world_size, found.local_rank) == (number, 64, 3)

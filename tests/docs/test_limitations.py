@@ -1,0 +1,135 @@
+"""Limits that the documentation names are there; one that has gone must leave the page."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from pathlib import Path
+
+import pytest
+from conftest import RunScript, Traced
+
+from dftrace_ai import ai
+from docs.pages import DOCS
+
+PAGE = DOCS / "limitations.md"
+
+
+def test_nodes_cannot_be_copied() -> None:
+    for take in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="pickle"):
+            take(ai.compute.forward)
+
+
+def test_a_decorated_function_is_no_function_object() -> None:
+    @ai.compute.forward
+    def forward(x: int, scale: float = 1.0) -> float:
+        return x * scale
+
+    assert not inspect.isfunction(forward)
+    assert inspect.isroutine(forward)
+    assert callable(forward)
+    assert not hasattr(forward, "__code__")
+    assert list(inspect.signature(forward).parameters) == ["x", "scale"]
+    with pytest.raises(TypeError):
+        inspect.getfullargspec(forward)
+
+
+def test_a_span_is_not_stopped_by_another_thread(traced: Traced) -> None:
+    from threading import Thread
+
+    with traced() as rec:
+        ai.comm.send.start()
+        thread = Thread(target=ai.comm.send.stop)
+        thread.start()
+        thread.join()
+    (event,) = rec.trace.of("B")
+    assert event.name == "send"
+    assert rec.trace.footer["unmatched_stops"] == 1
+
+
+COMPILE = """
+import json
+import torch
+from dftrace_ai import ai, initialize
+
+initialize()
+
+@ai.compute.forward
+def decorated(x):
+    return x * 2
+
+def calls_decorated(x):
+    return decorated(x + 1) + 1
+
+def holds_with(x):
+    with ai.compute.forward:
+        y = x + 1
+    return y
+
+class Decorated(torch.nn.Module):
+    @ai.compute.forward
+    def forward(self, x):
+        return x + 1
+
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Decorated()
+
+    def forward(self, x):
+        return self.inner(x)
+
+def outcome(call):
+    torch._dynamo.reset()
+    try:
+        call(torch.ones(2))
+    except Exception as error:
+        return type(error).__name__
+    return "runs"
+
+def compiled(fn, **options):
+    return outcome(lambda x: torch.compile(fn, backend="eager", **options)(x))
+
+def in_place(x):
+    module = Decorated()
+    module.compile(backend="eager")
+    module(x)
+
+print(json.dumps({
+    "around": outcome(ai.compute.forward(torch.compile(torch.sin, backend="eager", fullgraph=True))),
+    "decorated": compiled(calls_decorated),
+    "decorated, one graph": compiled(calls_decorated, fullgraph=True),
+    "with": compiled(holds_with),
+    "with, one graph": compiled(holds_with, fullgraph=True),
+    "inner module": compiled(Outer()),
+    "module": compiled(Decorated()),
+    "module in place": outcome(in_place),
+}))
+"""
+
+
+def test_torch_compile_does_what_the_table_says(run_script: RunScript) -> None:
+    pytest.importorskip("torch")
+    assert run_script(COMPILE).said == [
+        {
+            "around": "runs",
+            "decorated": "runs",
+            "decorated, one graph": "Unsupported",
+            "with": "runs",
+            "with, one graph": "Unsupported",
+            "inner module": "runs",
+            "module": "AssertionError",
+            "module in place": "runs",
+        }
+    ]
+
+
+def test_limits_of_open_spans_are_those_of_the_spool() -> None:
+    header = Path(DOCS.parent / "native" / "include" / "dftrace" / "spool.hpp")
+    text = header.read_text(encoding="utf-8")
+    assert "max_open_spans = 240;" in text
+    assert "max_open_task_spans = 120;" in text
+    assert "more than 240 spans" in PAGE.read_text(encoding="utf-8")
+    assert "or 120 in the tasks" in PAGE.read_text(encoding="utf-8")
