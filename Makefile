@@ -46,6 +46,9 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/made:
+	if ! $(PYTHON) -c 'import ensurepip, os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null; then
+	  $(call need_packages,python3-venv python3-dev)
+	fi
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	touch $@
@@ -92,9 +95,10 @@ format: $(VENV)/test-tools ## rewrite the sources as the formatters want them
 	$(BIN)/ruff format .
 	clang-format -i $$(find native -name '*.cpp' -o -name '*.hpp')
 
-generated: $(VENV)/installed ## write again what is made from other files (categories, schemas)
-	PYTHONPATH=. $(BIN)/python dftrace_ai/categories_export.py
+generated: $(VENV)/test-tools ## write again what is made from other files (categories, schemas)
+	$(BIN)/python -m dftrace_ai.categories_export
 	$(BIN)/ruff format --quiet dftrace_ai/categories.py
+	$(BIN)/python -m dftrace_ai.schema_export
 
 asan: ## the native tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call need_packages,$(APT_BUILD) cmake)

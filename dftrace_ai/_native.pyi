@@ -43,6 +43,16 @@ class TracedFunction(Generic[_P, _R]):
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
 
 @final
+class BoundFunction:
+    __func__: Any
+    __self__: Any
+    __signature__: Any
+    def __new__(cls, function: TracedFunction[..., Any], self: object, /) -> Self: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, value: object, /) -> bool: ...
+
+@final
 class TracedIterator(Generic[_T]):
     def __new__(
         cls,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dftrace_ai import _native
@@ -23,6 +24,18 @@ T = TypeVar("T")
 
 # Arguments of a decorated function that become arguments of its events, as in dftracer.
 PICKED_UP = ("epoch", "step", "image_idx", "image_size")
+
+
+class _Block:
+    """An open span of a `dft_fn`; None once it was flushed."""
+
+    def __init__(self, owner: dft_fn, span: _native.Span | None) -> None:
+        self.owner = owner
+        self.span = span
+
+
+# The blocks that are open in this thread or task, outermost first: an object may be used by many.
+_open_blocks: ContextVar[tuple[_Block, ...]] = ContextVar("dftrace_dft_fn", default=())
 
 
 class dft_fn:  # noqa: N801 - the name that users of dftracer know
@@ -62,7 +75,6 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         self._cat = cat
         self._enable = enable
         self._node = ProfilerNode(cat, name or sys._getframe(1).f_code.co_name, enable)
-        self._spans: list[_native.Span | None] = []
         self._created_us = _native.time_us()
         self.update(epoch, step, image_idx, image_size)
 
@@ -92,13 +104,25 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         return self
 
     def __enter__(self) -> Self:
-        self._spans.append(self._node._begin())
+        self._push()
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, exc: object, tb: object) -> None:
-        span = self._spans.pop() if self._spans else None
-        if span is not None:
-            span.end(exc_type)
+        block = self._pop()
+        if block is not None and block.span is not None:
+            block.span.end(exc_type)
+
+    def _push(self) -> None:
+        _open_blocks.set((*_open_blocks.get(), _Block(self, self._node._begin())))
+
+    def _top(self) -> _Block | None:
+        return next((b for b in reversed(_open_blocks.get()) if b.owner is self), None)
+
+    def _pop(self) -> _Block | None:
+        block = self._top()
+        if block is not None:
+            _open_blocks.set(tuple(b for b in _open_blocks.get() if b is not block))
+        return block
 
     def flush(self) -> Self:
         """End the span that is open: since `reset`, ``with``, or else the making of this object.
@@ -106,9 +130,9 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         Returns:
             This object.
         """
-        if self._spans:
-            span = self._spans[-1]
-            self._spans[-1] = None
+        block = self._top()
+        if block is not None:
+            span, block.span = block.span, None
             if span is not None:
                 span.end()
         elif self._enable:
@@ -124,11 +148,10 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         Returns:
             This object.
         """
-        if self._spans:
-            before = self._spans.pop()
-            if before is not None:
-                before.cancel()
-        self._spans.append(self._node._begin())
+        before = self._pop()
+        if before is not None and before.span is not None:
+            before.span.cancel()
+        self._push()
         return self
 
     @overload

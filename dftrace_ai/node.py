@@ -62,6 +62,7 @@ class ProfilerNode(Node):
     def __init__(self, cat: str, name: str, enabled: bool = True) -> None:
         super().__init__()
         self._named: dict[str, ProfilerNode] = {}
+        self._above: tuple[ProfilerNode, str] | None = None
         self._grow()
 
     def _grow(self) -> None:
@@ -71,14 +72,18 @@ class ProfilerNode(Node):
         """Return the child of that name, made if need be with what this node has by now."""
         child = self._named.get(name)
         if child is None:
-            child = self._named[name] = self._alike(name, kind or ProfilerNode)
-            self._add_child(child)
+            child = self._alike(name, kind or ProfilerNode)
+            self._hang(name, child)
         return child
+
+    def _hang(self, key: str, child: ProfilerNode) -> None:
+        self._named[key] = child
+        child._above = (self, key)
+        self._add_child(child)
 
     def _branch(self, category: str, kind: type[N]) -> N:
         branch = kind(category, category)
-        self._named[category] = branch
-        self._add_child(branch)
+        self._hang(category, branch)
         return branch
 
     def _alike(self, name: str, kind: type[ProfilerNode], enabled: bool | None = None) -> Any:
@@ -361,10 +366,43 @@ class ProfilerNode(Node):
         if self.enabled:
             _native.flow(name, True, _flow_id(key))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as what is found at the same place of the tree.
+
+        A data set or model that holds a node goes to other processes and into
+        checkpoints; a node that is not of the tree goes with its arguments.
+        """
+        keys: list[str] = []
+        node = self
+        while node._above is not None:
+            node, key = node._above
+            keys.append(key)
+        from dftrace_ai.tree import ai
+
+        if node is ai:
+            return _at, tuple(reversed(keys))
+        return _instance, (self.cat, self.name, self.enabled, self._copy_args())
+
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {self.cat}:{self.name}{'' if self.enabled else ' disabled'}>"
         )
+
+
+def _at(*keys: str) -> ProfilerNode:
+    """Return the node at a place of the tree, made if it is a derived one of another process."""
+    from dftrace_ai.tree import ai
+
+    node: ProfilerNode = ai
+    for key in keys:
+        node = node._child(key)
+    return node
+
+
+def _instance(cat: str, name: str, enabled: bool, args: dict[str, Any]) -> ProfilerNode:
+    node = ProfilerNode(cat, name, enabled)
+    node._merge_args(args)
+    return node
 
 
 def _flow_id(key: int | str) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from dftrace_ai._native import Node, Span, TracedFunction
 
 if TYPE_CHECKING:
+    import inspect
     from collections.abc import AsyncGenerator, Callable, Generator
 
 __all__ = ["wrap"]
@@ -56,6 +57,19 @@ def wrap(node: Node, target: F) -> F:
     if inspect.isgeneratorfunction(target):
         return cast("F", _generator_function(node, target))
     return cast("F", functools.update_wrapper(cast("Any", TracedFunction(node, target)), target))
+
+
+def bound_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a decorated method that is bound to its object."""
+    import inspect
+
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    takes_self = parameters and parameters[0].kind in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return signature.replace(parameters=parameters[1:] if takes_self else parameters)
 
 
 def _of_descriptor(node: Node, target: object) -> object | None:

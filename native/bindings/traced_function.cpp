@@ -4,6 +4,8 @@
 #include <structmember.h>
 
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "span.hpp"
 
@@ -74,9 +76,140 @@ void function_dealloc(PyObject* self) {
     Py_TYPE(self)->tp_free(self);
 }
 
+// A decorated method, looked up on an object. Not a types.MethodType: torch.compile asks such a one
+// for the source file of its function, which a function of this type does not have.
+struct BoundFunction {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    PyObject* function;
+    PyObject* self;
+    PyObject* weak_references;
+};
+
+PyTypeObject bound_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+PyObject* bound_call(PyObject* object, PyObject* const* arguments, std::size_t count, PyObject* keywords) {
+    const BoundFunction* bound = as<BoundFunction>(object);
+    const auto given = static_cast<std::size_t>(PyVectorcall_NARGS(count));
+    const std::size_t total = given + (keywords ? static_cast<std::size_t>(PyTuple_GET_SIZE(keywords)) : 0);
+    if (count & PY_VECTORCALL_ARGUMENTS_OFFSET) {
+        // The caller lends the place in front of its arguments.
+        PyObject** room = const_cast<PyObject**>(arguments) - 1;
+        PyObject* lent = std::exchange(room[0], bound->self);
+        PyObject* result = function_call(bound->function, room, given + 1, keywords);
+        room[0] = lent;
+        return result;
+    }
+    std::vector<PyObject*> all;
+    all.reserve(total + 1);
+    all.push_back(bound->self);
+    all.insert(all.end(), arguments, arguments + total);
+    return function_call(bound->function, all.data(), given + 1, keywords);
+}
+
+PyObject* bound_make(PyObject* function, PyObject* self) {
+    BoundFunction* bound = PyObject_GC_New(BoundFunction, &bound_type);
+    if (!bound) return nullptr;
+    bound->vectorcall = bound_call;
+    bound->function = Py_NewRef(function);
+    bound->self = Py_NewRef(self);
+    bound->weak_references = nullptr;
+    PyObject_GC_Track(reinterpret_cast<PyObject*>(bound));
+    return reinterpret_cast<PyObject*>(bound);
+}
+
+// BoundFunction(function, self), as weakref.WeakMethod makes one.
+PyObject* bound_new(PyTypeObject*, PyObject* positional, PyObject*) {
+    PyObject *function = nullptr, *self = nullptr;
+    if (!PyArg_ParseTuple(positional, "O!O", &function_type, &function, &self)) return nullptr;
+    return bound_make(function, self);
+}
+
+int bound_traverse(PyObject* object, visitproc visit, void* arg) {
+    Py_VISIT(as<BoundFunction>(object)->function);
+    Py_VISIT(as<BoundFunction>(object)->self);
+    return 0;
+}
+
+void bound_dealloc(PyObject* object) {
+    PyObject_GC_UnTrack(object);
+    BoundFunction* bound = as<BoundFunction>(object);
+    if (bound->weak_references) PyObject_ClearWeakRefs(object);
+    Py_DECREF(bound->function);
+    Py_DECREF(bound->self);
+    PyObject_GC_Del(object);
+}
+
+PyObject* bound_compare(PyObject* a, PyObject* b, int operation) {
+    if ((operation != Py_EQ && operation != Py_NE) || !Py_IS_TYPE(b, &bound_type)) Py_RETURN_NOTIMPLEMENTED;
+    const bool same = as<BoundFunction>(a)->function == as<BoundFunction>(b)->function &&
+                      as<BoundFunction>(a)->self == as<BoundFunction>(b)->self;
+    return PyBool_FromLong(same == (operation == Py_EQ));
+}
+
+Py_hash_t bound_hash(PyObject* object) {
+    const auto hash = _Py_HashPointer(as<BoundFunction>(object)->function) ^
+                      _Py_HashPointer(as<BoundFunction>(object)->self);
+    return hash == -1 ? -2 : hash;
+}
+
+PyObject* bound_getattr(PyObject* object, PyObject* name) {
+    if (PyObject* found = PyObject_GenericGetAttr(object, name)) return found;
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
+    PyErr_Clear();
+    const BoundFunction* bound = as<BoundFunction>(object);
+    // Whoever follows `__wrapped__` from here would lose the bound `self`.
+    if (PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) {
+        PyErr_SetObject(PyExc_AttributeError, name);
+        return nullptr;
+    }
+    return PyObject_GetAttr(bound->function, name);
+}
+
+PyObject* bound_signature(PyObject* object, void*) {
+    Ref wrapping(PyImport_ImportModule("dftrace_ai.wrapping"));
+    return wrapping ? PyObject_CallMethod(wrapping.get(), "bound_signature", "O",
+                                          as<BoundFunction>(object)->function)
+                    : nullptr;
+}
+
+PyObject* bound_doc(PyObject* object, void*) {
+    return PyObject_GetAttrString(as<BoundFunction>(object)->function, "__doc__");
+}
+
+PyObject* bound_reduce(PyObject* object, PyObject*) {
+    Ref builtins(PyImport_ImportModule("builtins"));
+    Ref getattr(builtins ? PyObject_GetAttrString(builtins.get(), "getattr") : nullptr);
+    Ref name(PyObject_GetAttrString(as<BoundFunction>(object)->function, "__name__"));
+    if (!getattr || !name) return nullptr;
+    return Py_BuildValue("O(OO)", getattr.get(), as<BoundFunction>(object)->self, name.get());
+}
+
+PyObject* bound_repr(PyObject* object) {
+    return PyUnicode_FromFormat("<bound %R of %R>", as<BoundFunction>(object)->function,
+                                as<BoundFunction>(object)->self);
+}
+
+PyMemberDef bound_members[] = {
+    {"__func__", T_OBJECT, offsetof(BoundFunction, function), READONLY, "The decorated function."},
+    {"__self__", T_OBJECT, offsetof(BoundFunction, self), READONLY, "The object it is bound to."},
+    {nullptr, 0, 0, 0, nullptr}};
+PyMethodDef bound_methods[] = {{"__reduce__", bound_reduce, METH_NOARGS, nullptr},
+                               {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef bound_properties[] = {{"__signature__", bound_signature, nullptr, nullptr, nullptr},
+                                  {"__doc__", bound_doc, nullptr, nullptr, nullptr},
+                                  {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
 PyObject* function_bind(PyObject* self, PyObject* object, PyObject*) {
     if (!object || object == Py_None) return Py_NewRef(self);
-    return PyMethod_New(self, object);
+    return bound_make(self, object);
+}
+
+PyObject* function_getattr(PyObject* object, PyObject* name) {
+    if (PyObject* found = PyObject_GenericGetAttr(object, name)) return found;
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
+    // What code expects of a function (`__code__`, `__defaults__`, ...) is the wrapped one's.
+    PyErr_Clear();
+    return PyObject_GetAttr(as<TracedFunction>(object)->wrapped, name);
 }
 
 // Found again by its name, like a plain function.
@@ -96,7 +229,29 @@ PyGetSetDef properties[] = {{"__dict__", PyObject_GenericGetDict, PyObject_Gener
 
 }  // namespace
 
+static int add_bound_type(PyObject* module) {
+    bound_type.tp_name = "dftrace_ai._native.BoundFunction";
+    bound_type.tp_basicsize = sizeof(BoundFunction);
+    bound_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
+    bound_type.tp_vectorcall_offset = offsetof(BoundFunction, vectorcall);
+    bound_type.tp_call = PyVectorcall_Call;
+    bound_type.tp_new = bound_new;
+    bound_type.tp_dealloc = bound_dealloc;
+    bound_type.tp_traverse = bound_traverse;
+    bound_type.tp_richcompare = bound_compare;
+    bound_type.tp_hash = bound_hash;
+    bound_type.tp_repr = bound_repr;
+    bound_type.tp_getattro = bound_getattr;
+    bound_type.tp_weaklistoffset = offsetof(BoundFunction, weak_references);
+    bound_type.tp_members = bound_members;
+    bound_type.tp_methods = bound_methods;
+    bound_type.tp_getset = bound_properties;
+    if (PyType_Ready(&bound_type) < 0) return -1;
+    return PyModule_AddObjectRef(module, "BoundFunction", reinterpret_cast<PyObject*>(&bound_type));
+}
+
 int add_function_type(PyObject* module) {
+    if (add_bound_type(module) < 0) return -1;
     function_type.tp_name = "dftrace_ai._native.TracedFunction";
     function_type.tp_basicsize = sizeof(TracedFunction);
     function_type.tp_flags =
@@ -109,6 +264,7 @@ int add_function_type(PyObject* module) {
     function_type.tp_clear = function_clear;
     function_type.tp_descr_get = function_bind;
     function_type.tp_repr = function_repr;
+    function_type.tp_getattro = function_getattr;
     function_type.tp_dictoffset = offsetof(TracedFunction, dict);
     function_type.tp_weaklistoffset = offsetof(TracedFunction, weak_references);
     function_type.tp_members = members;

@@ -19,7 +19,8 @@ namespace {
 // The file, mapped for as long as it is adopted. Shared, so that the marks reach the file.
 class MappedSpool {
   public:
-    explicit MappedSpool(const std::string& path) {
+    // Delegates, so that a file that is refused is closed again.
+    explicit MappedSpool(const std::string& path) : MappedSpool() {
         fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         struct stat info;
         if (fd_ < 0 || fstat(fd_, &info) != 0) throw std::runtime_error(path + ": " + std::strerror(errno));
@@ -42,6 +43,7 @@ class MappedSpool {
         if (base_) munmap(base_, std::size_t{units_} * unit_bytes);
         if (fd_ >= 0) close(fd_);
     }
+    MappedSpool() = default;
     MappedSpool(const MappedSpool&) = delete;
     MappedSpool& operator=(const MappedSpool&) = delete;
 
@@ -95,34 +97,92 @@ ClockMap clock_of(const SpoolHeader& h) {
     return ClockMap::from_segments(std::move(segments));
 }
 
-// True if the last write that was begun reached the file; else the marks go back by one.
-bool settle_last_write(SpoolHeader& h, const std::string& trace) {
+// Finds out whether the last write that was begun reached the file, and makes marks and units say
+// so. Numbers of writes are used again: no unit may go on naming one, or the next adopter, should
+// this one die, would take its records for written.
+void settle_last_write(SpoolHeader& h, const std::string& trace, const std::vector<UnitHeader*>& units) {
     const std::uint64_t number = h.write_number.load();
-    if (number == 0) return false;
-    struct stat info;
-    const bool landed = stat(trace.c_str(), &info) == 0 &&
-                        static_cast<std::uint64_t>(info.st_size) >= h.marks[number % 2].file_bytes;
-    if (!landed) h.write_number.store(number - 1);
-    return landed;
+    bool landed = false;
+    if (number) {
+        struct stat info;
+        if (stat(trace.c_str(), &info) != 0)
+            throw std::runtime_error(trace + ": cannot be continued: " + std::strerror(errno));
+        landed = static_cast<std::uint64_t>(info.st_size) >= h.marks[number % 2].file_bytes;
+    }
+    for (UnitHeader* unit : units) {
+        if (landed && unit->pending_write == number) unit->consumed = unit->pending;
+        std::atomic_signal_fence(std::memory_order_release);
+        unit->pending_write = 0;
+    }
+    if (number && !landed) h.write_number.store(number - 1);
 }
 
-void write_thread(TraceWriter& writer, ThreadBlock* block, const std::vector<UnitHeader*>& rings, bool landed,
-                  std::uint64_t last_write, const BlobTables& tables, const ClockMap& clock) {
+// A dead thread: its track, and its units in the order in which it filled them.
+struct DeadThread {
+    ThreadBlock* block;
+    std::vector<UnitHeader*> units;
     Track track;
-    track.tid = block->tid;
-    track.name = std::string(block->name, strnlen(block->name, sizeof block->name));
-    std::vector<UnitHeader*> units{&block->unit};
-    units.insert(units.end(), rings.begin(), rings.end());
-    for (UnitHeader* unit : units) {
-        std::uint32_t scan = landed && unit->pending_write == last_write ? unit->pending : unit->consumed;
+};
+
+void write_records(TraceWriter& writer, DeadThread& thread, const BlobTables& tables, const ClockMap& clock) {
+    for (UnitHeader* unit : thread.units) {
+        std::uint32_t scan = unit->consumed;
         const std::uint32_t limit = std::min(unit->committed.load(), unit->capacity);
-        if (!writer.records(unit, scan, limit, track, tables, clock))
+        if (!writer.records(unit, scan, limit, thread.track, tables, clock))
             throw std::runtime_error(std::strerror(writer.last_error()));
     }
-    const std::uint32_t depth = std::min(block->depth.load(), max_open_spans);
-    for (std::uint32_t i = 0; i < depth; ++i) writer.unfinished(block->open[i], track, tables, clock);
-    for (std::uint32_t i = 0; i < std::min(block->task_slots, max_open_task_spans); ++i)
-        if (block->tasks[i].live) writer.unfinished(block->tasks[i], track, tables, clock);
+}
+
+void write_unfinished(TraceWriter& writer, DeadThread& thread, const BlobTables& tables,
+                      const ClockMap& clock) {
+    const ThreadBlock& block = *thread.block;
+    const std::uint32_t depth = std::min(block.depth.load(), max_open_spans);
+    for (std::uint32_t i = 0; i < depth; ++i) {
+        // Killed while a span was taken off the middle: the one above it stands there twice.
+        if (i && block.open[i].id == block.open[i - 1].id) continue;
+        writer.unfinished(block.open[i], thread.track, tables, clock);
+    }
+    for (std::uint32_t i = 0; i < std::min(block.task_slots, max_open_task_spans); ++i)
+        if (block.tasks[i].live) writer.unfinished(block.tasks[i], thread.track, tables, clock);
+}
+
+// Writes what the trace lacks; returns its path, empty if there is nothing to tell.
+std::string complete_trace(MappedSpool& spool, const TraceSettings& settings, const std::string& trace) {
+    SpoolHeader& h = spool.header();
+    const std::vector<UnitHeader*> units = spool.units();
+    settle_last_write(h, trace, units);
+    if (h.marks[h.write_number.load() % 2].stage == TraceStage::complete) return trace;
+    const ClockMap clock = clock_of(h);
+    BlobTables tables;
+    std::vector<DeadThread> threads;
+    std::map<std::uint32_t, std::vector<UnitHeader*>> rings;
+    for (UnitHeader* unit : units) {
+        if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments)
+            tables.read(unit);
+        else if (unit->kind == UnitKind::thread)
+            threads.push_back({reinterpret_cast<ThreadBlock*>(unit), {unit}, {}});
+        else
+            rings[unit->owner].push_back(unit);
+    }
+    TraceWriter writer(settings, h, h.parent_pid);
+    if (!writer.resume(trace)) throw std::runtime_error(trace + ": cannot be continued");
+    for (DeadThread& thread : threads) {
+        const std::vector<UnitHeader*>& own = rings[thread.block->unit.owner];
+        thread.units.insert(thread.units.end(), own.begin(), own.end());
+        thread.track.tid = thread.block->tid;
+        thread.track.name =
+            std::string(thread.block->name, strnlen(thread.block->name, sizeof thread.block->name));
+        write_records(writer, thread, tables, clock);
+    }
+    const bool told = writer.stage() == TraceStage::unfinished;
+    int error = writer.end_records();
+    if (!error && !told)
+        for (DeadThread& thread : threads) write_unfinished(writer, thread, tables, clock);
+    const Losses losses{h.dropped.load(), h.waits.load(), h.unmatched_stops.load(), h.args_sanitised.load(),
+                        0};
+    if (!error) error = writer.finish("adopted", losses);
+    if (error) throw std::runtime_error(std::strerror(error));
+    return writer.file().path();
 }
 
 }  // namespace
@@ -144,34 +204,8 @@ AdoptionResult adopt_spool(const std::string& spool_path) {
         }
         const std::string trace(h.trace_path,
                                 std::min<std::size_t>(h.trace_path_bytes.load(), sizeof h.trace_path));
-        if (!h.finalized.load()) {
-            const std::uint64_t last_write = h.write_number.load();
-            const bool landed = settle_last_write(h, trace);
-            const ClockMap clock = clock_of(h);
-            BlobTables tables;
-            std::vector<ThreadBlock*> threads;
-            std::map<std::uint32_t, std::vector<UnitHeader*>> rings;
-            for (UnitHeader* unit : spool.units()) {
-                if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments)
-                    tables.read(unit);
-                else if (unit->kind == UnitKind::thread)
-                    threads.push_back(reinterpret_cast<ThreadBlock*>(unit));
-                else
-                    rings[unit->owner].push_back(unit);
-            }
-            TraceWriter writer(settings, h, h.parent_pid);
-            if (!writer.resume(trace)) throw std::runtime_error(trace + ": cannot be continued");
-            for (ThreadBlock* block : threads)
-                write_thread(writer, block, rings[block->unit.owner], landed, last_write, tables, clock);
-            const Losses losses{h.dropped.load(), h.waits.load(), h.unmatched_stops.load(),
-                                h.args_sanitised.load(), 0};
-            if (const int error = writer.finish("adopted", losses))
-                throw std::runtime_error(std::strerror(error));
-            h.finalized.store(1);
-            result.outcome.trace_path = writer.file().path();
-        } else {
-            result.outcome.trace_path = trace;
-        }
+        result.outcome.trace_path = h.finalized.load() ? trace : complete_trace(spool, settings, trace);
+        h.finalized.store(1);
         unlink(spool_path.c_str());
         result.outcome.spool_path.clear();
         result.state = Adopted::finished;

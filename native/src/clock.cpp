@@ -109,8 +109,10 @@ std::uint64_t ClockMap::to_ns(std::uint64_t tick) const noexcept {
     using wide = unsigned __int128;
     if (tick >= segment->tick)
         return segment->ns + static_cast<std::uint64_t>((wide(tick - segment->tick) * segment->scale) >> 32);
-    // Before the first anchor: a span that was begun while the map was being made.
-    return segment->ns - static_cast<std::uint64_t>((wide(segment->tick - tick) * segment->scale) >> 32);
+    // Before the first anchor: a span that was begun while the map was being made. Down here, too.
+    constexpr wide almost_one = 0xFFFFFFFFu;
+    return segment->ns -
+           static_cast<std::uint64_t>((wide(segment->tick - tick) * segment->scale + almost_one) >> 32);
 }
 
 bool ClockMap::follow() {

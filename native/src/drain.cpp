@@ -1,5 +1,6 @@
 // The drain thread: from the threads' units to the trace file, never needing the interpreter.
 #include <algorithm>
+#include <cerrno>
 #include <new>
 #include <utility>
 
@@ -10,33 +11,37 @@ namespace dftrace {
 void Session::drain_loop() {
     pthread_setname_np(pthread_self(), "dftrace-drain");
     const auto interval = std::chrono::milliseconds(settings_.flush_interval_ms);
-    auto last_write = std::chrono::steady_clock::now();
+    auto next_write = std::chrono::steady_clock::now() + interval;
     std::unique_lock lock(wake_mutex_);
     while (!stop_) {
-        wake_.wait_for(lock, interval, [this] { return stop_ || woken_; });
+        // Not "for an interval": what a full unit wakes this thread for must not put the write off.
+        wake_.wait_until(lock, next_write, [this] { return stop_ || woken_; });
         const bool write_out = std::exchange(write_out_, false);
         woken_ = false;
         lock.unlock();
         const auto now = std::chrono::steady_clock::now();
         bool well = false;
+        int error = 0;
         try {
+            std::lock_guard looking(pass_mutex_);
             well = pass();
-            if (well && (write_out || now - last_write >= interval)) {
-                well = writer_.flush() == 0;
-                last_write = now;
-            }
+            if (well && (write_out || now >= next_write)) well = writer_.flush() == 0;
             if (well && !writer_.anything_to_write()) {
                 drop_ended_sources();
                 apply_releases();
             }
+            error = well ? 0 : writer_.last_error();
         } catch (const std::bad_alloc&) {
             // The records stay in the spool; there may be memory the next time. An exception that
             // left this thread would end the training.
             well = false;
+            error = ENOMEM;
         }
+        if (now >= next_write) next_write = now + interval;
         writer_failing_.store(!well, std::memory_order_relaxed);
         drain_cpu_us_.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000, std::memory_order_relaxed);
         lock.lock();
+        write_error_ = error;
         ++passes_;
         passed_.notify_all();
     }
@@ -103,6 +108,7 @@ void Session::read_blobs() {
     std::vector<UnitHeader*> units;
     {
         std::lock_guard lock(blob_mutex_);
+        define_names_locked(names_wanted_);
         units = name_units_;
         units.insert(units.end(), argument_units_.begin(), argument_units_.end());
     }

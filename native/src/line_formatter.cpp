@@ -15,8 +15,7 @@ constexpr char digit_pairs[] =
     "949596979899";
 
 inline char* put(char* at, std::string_view text) {
-    std::memcpy(at, text.data(), text.size());
-    return at + text.size();
+    return at + text.copy(at, text.size());  // no memcpy: an empty text may have no address
 }
 
 template <std::size_t n>

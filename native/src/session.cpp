@@ -74,6 +74,19 @@ std::string new_spool_path(const TraceSettings& settings) {
         "no directory has room for the spool (tried " + spool_directories(settings).front() + ")");
 }
 
+// The settings for the spool. A very long command line is left out: it may be in the trace already,
+// and without the settings nobody could complete it.
+std::string settings_that_fit(TraceSettings settings, std::size_t bytes) {
+    std::string encoded = settings.encode();
+    for (std::string TraceSettings::*text :
+         {&TraceSettings::command_json, &TraceSettings::header_json, &TraceSettings::cwd_json}) {
+        if (encoded.size() <= bytes) break;
+        (settings.*text).clear();
+        encoded = settings.encode();
+    }
+    return encoded.size() <= bytes ? encoded : std::string();
+}
+
 // The file in the trace directory that names the spool; exclusive like the trace itself.
 std::string write_marker(const TraceSettings& settings, const std::string& spool) {
     const std::string stem = file_stem(settings, static_cast<std::uint32_t>(getpid()));
@@ -103,11 +116,9 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
     SpoolHeader& h = header();
     h.parent_pid = parent_pid;
     std::strncpy(h.run, settings_.run.c_str(), sizeof h.run - 1);
-    const std::string encoded = settings_.encode();
-    if (encoded.size() <= sizeof h.settings) {
-        std::memcpy(h.settings, encoded.data(), encoded.size());
-        h.settings_bytes = static_cast<std::uint32_t>(encoded.size());
-    }
+    const std::string encoded = settings_that_fit(settings_, sizeof h.settings);
+    std::memcpy(h.settings, encoded.data(), encoded.size());
+    h.settings_bytes = static_cast<std::uint32_t>(encoded.size());
     h.clock[0] = clock_.segments().front();
     h.clock_segments.store(1, std::memory_order_release);
     marker_path_ = write_marker(settings_, spool_.path());
@@ -175,11 +186,12 @@ void Session::remove_open_elsewhere(const Thread& thread, std::uint64_t id) noex
 UnitHeader* Session::acquire_ring_unit(Thread& thread) noexcept {
     const auto give = [&]() -> UnitHeader* {
         const std::uint64_t freed = units_freed();
-        if (thread.refused_at == freed + 1) return nullptr;  // nothing was freed since the refusal
-        UnitHeader* unit = spool_.acquire(UnitKind::ring, thread.number);
+        // Nothing was freed since the refusal: no need to ask.
+        UnitHeader* unit =
+            thread.refused_at == freed + 1 ? nullptr : spool_.acquire(UnitKind::ring, thread.number);
         if (!unit) {
             thread.refused_at = freed + 1;
-            return nullptr;
+            return reuse_own_unit(thread);
         }
         thread.refused_at = 0;
         // Release: a drain thread that sees the link sees the header behind it.
@@ -191,6 +203,7 @@ UnitHeader* Session::acquire_ring_unit(Thread& thread) noexcept {
         header().waits.fetch_add(1, std::memory_order_relaxed);
         while (!unit && !writer_failing_.load(std::memory_order_relaxed)) {
             std::unique_lock lock(wake_mutex_);
+            if (stop_) break;
             write_out_ = true;
             woken_ = true;
             wake_.notify_one();
@@ -202,6 +215,28 @@ UnitHeader* Session::acquire_ring_unit(Thread& thread) noexcept {
     }
     if (!unit) header().dropped.fetch_add(1, std::memory_order_relaxed);
     wake();
+    return unit;
+}
+
+// The thread's unit once more, if all of its records are in the file. It is the last of its chain,
+// which nobody frees: threads that hold all units between them would else get none ever again.
+UnitHeader* Session::reuse_own_unit(Thread& thread) noexcept {
+    std::unique_lock looking(pass_mutex_, std::defer_lock);
+    if (settings_.wait_on_overflow)
+        looking.lock();
+    else if (!looking.try_lock())
+        return nullptr;
+    UnitHeader* unit = thread.unit;
+    if (unit->consumed != unit->capacity) return nullptr;
+    const auto source = std::find_if(sources_.begin(), sources_.end(),
+                                     [&thread](const auto& s) { return s->thread == &thread; });
+    if (source == sources_.end() || (*source)->unit != unit) return nullptr;
+    // In this order: should the process die here, no record is taken for a new one.
+    unit->committed.store(0, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    unit->consumed = unit->pending = 0;
+    unit->pending_write = 0;
+    (*source)->scan = 0;
     return unit;
 }
 
@@ -229,18 +264,23 @@ bool Session::append_blob(std::vector<UnitHeader*>& chain, UnitKind unit_kind, B
     blob->bytes = static_cast<std::uint32_t>(text.size());
     blob->kind = kind;
     blob->reserved = 0;
-    std::memcpy(blob + 1, text.data(), text.size());
+    text.copy(reinterpret_cast<char*>(blob + 1), text.size());
     unit->committed.store(at + static_cast<std::uint32_t>(needed), std::memory_order_release);
     return true;
 }
 
 void Session::define_names(std::uint32_t upto) {
     std::lock_guard lock(blob_mutex_);
-    for (; names_defined_ <= upto; ++names_defined_) {
+    define_names_locked(upto);
+}
+
+void Session::define_names_locked(std::uint32_t upto) {
+    names_wanted_ = std::max(names_wanted_, upto);
+    for (; names_defined_ <= names_wanted_; ++names_defined_) {
         if (names_defined_ == 0) continue;
         if (!append_blob(name_units_, UnitKind::names, BlobKind::name, names_defined_,
                          interned_json(names_defined_)))
-            return;  // tried again by the next definition
+            return;  // tried again by the next definition, and by the drain thread
     }
 }
 
@@ -264,13 +304,16 @@ int Session::flush() {
     std::unique_lock lock(wake_mutex_);
     // The pass that is under way may have looked too early: the one after it has not.
     const std::uint64_t enough = passes_ + 2;
+    ++flushing_;
     while (passes_ < enough && !stop_) {
         write_out_ = true;
         woken_ = true;
         wake_.notify_one();
         passed_.wait(lock);
     }
-    return writer_.last_error();
+    --flushing_;
+    passed_.notify_all();
+    return write_error_;
 }
 
 Losses Session::losses() noexcept {
@@ -286,8 +329,15 @@ Outcome Session::finish(std::string_view ended) {
         wake_.notify_one();
     }
     drain_thread_.join();
+    {
+        // This object goes away afterwards.
+        std::unique_lock lock(wake_mutex_);
+        passed_.notify_all();
+        passed_.wait(lock, [this] { return flushing_ == 0; });
+    }
+    std::lock_guard looking(pass_mutex_);
     Outcome outcome;
-    int error = pass() ? 0 : writer_.last_error();
+    int error = pass() ? writer_.end_records() : writer_.last_error();
     if (!error) {
         write_unfinished();
         error = writer_.finish(ended, losses());

@@ -17,18 +17,38 @@ namespace dftrace {
 
 namespace {
 
-std::uint64_t process_start(std::uint32_t pid) {
+// What /proc/PID/stat tells of a process; all zero when there is none.
+struct ProcessState {
+    char state = 0;             // field 3
+    std::uint64_t threads = 0;  // field 20
+    std::uint64_t start = 0;    // field 22
+};
+
+ProcessState process_state(std::uint32_t pid) {
     std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
     std::string line;
-    if (!std::getline(stat, line)) return 0;
+    if (!std::getline(stat, line)) return {};
     // The command in parentheses may hold anything: fields are counted after its last one.
     const auto end = line.rfind(')');
-    if (end == std::string::npos) return 0;
+    if (end == std::string::npos) return {};
     std::istringstream fields(line.substr(end + 1));
+    ProcessState found;
     std::string field;
-    for (int i = 3; i <= 22 && fields >> field; ++i)
-        if (i == 22) return std::stoull(field);
-    return 0;
+    for (int i = 3; i <= 22 && fields >> field; ++i) {
+        if (i == 3) found.state = field[0];
+        if (i == 20) found.threads = std::stoull(field);
+        if (i == 22) found.start = std::stoull(field);
+    }
+    return found;
+}
+
+// Reserves space; 0 or an errno. Only some kernels go on by themselves after a signal, and traced
+// programs have timers.
+int reserve_space(int fd, std::size_t from, std::size_t bytes) {
+    int error = 0;
+    do error = posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(bytes));
+    while (error == EINTR);
+    return error;
 }
 
 std::string read_boot_id() {
@@ -42,28 +62,24 @@ std::string read_boot_id() {
 
 ProcessIdentity ProcessIdentity::self() {
     const auto pid = static_cast<std::uint32_t>(getpid());
-    return {pid, process_start(pid), read_boot_id()};
+    return {pid, process_state(pid).start, read_boot_id()};
 }
 
 bool ProcessIdentity::gone(std::uint32_t pid, std::uint64_t start, std::string_view boot_id) {
     if (boot_id != read_boot_id()) return true;
     if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return true;
-    const std::uint64_t now_start = process_start(pid);
-    if (start != 0 && now_start != 0 && now_start != start) return true;
-    // A zombie has ended: its parent only has not asked for its status yet.
-    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-    std::string line;
-    if (!std::getline(stat, line)) return true;
-    const auto end = line.rfind(')');
-    return end != std::string::npos && end + 2 < line.size() &&
-           (line[end + 2] == 'Z' || line[end + 2] == 'X');
+    const ProcessState now = process_state(pid);
+    if (start != 0 && now.start != 0 && now.start != start) return true;
+    // A zombie has ended: its parent only has not asked for its status yet. With other threads it
+    // is only the first thread that has.
+    return now.state == 0 || now.state == 'X' || (now.state == 'Z' && now.threads <= 1);
 }
 
 Spool::Spool(std::string path, std::size_t limit_bytes)
     : path_(std::move(path)), limit_bytes_(std::max(limit_bytes / unit_bytes, std::size_t{4}) * unit_bytes) {
     fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd_ < 0) throw std::system_error(errno, std::generic_category(), path_);
-    const int refused = posix_fallocate(fd_, 0, unit_bytes);
+    const int refused = reserve_space(fd_, 0, unit_bytes);
     void* mapped =
         refused ? MAP_FAILED
                 : mmap(nullptr, limit_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
@@ -99,11 +115,13 @@ UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t uni
     if (units == 1 && !free_.empty()) {
         index = free_.back();
         free_.pop_back();
-    } else {
+    } else if (units > 1) {
+        index = take_free_run(units);
+    }
+    if (!index) {
         const std::size_t end = (std::size_t{used_units_} + units) * unit_bytes;
         if (end > limit_bytes_) return nullptr;
-        if (posix_fallocate(fd_, static_cast<off_t>(std::size_t{used_units_} * unit_bytes),
-                            static_cast<off_t>(std::size_t{units} * unit_bytes)) != 0)
+        if (reserve_space(fd_, std::size_t{used_units_} * unit_bytes, std::size_t{units} * unit_bytes) != 0)
             return nullptr;
         index = used_units_;
         used_units_ += units;
@@ -128,18 +146,35 @@ UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t uni
         u->capacity = static_cast<std::uint32_t>((unit_bytes - sizeof(UnitHeader)) / sizeof(Record));
     else
         u->capacity = static_cast<std::uint32_t>(std::size_t{units} * unit_bytes - sizeof(UnitHeader));
+    // The records that were here would be taken for open spans, should the process die right now.
+    if (kind == UnitKind::thread) std::memset(blobs_of(u), 0, thread_block_bytes - sizeof(UnitHeader));
     std::atomic_thread_fence(std::memory_order_release);
     u->kind = kind;
     header().units.store(used_units_, std::memory_order_release);
     return u;
 }
 
+// First of `units` neighbours that were released, or 0. Without it, arguments of more than one unit
+// would use the spool up, however many of them are released.
+std::uint32_t Spool::take_free_run(std::uint32_t units) {
+    std::sort(free_.begin(), free_.end());
+    for (std::size_t first = 0; first + units <= free_.size(); ++first) {
+        const std::uint32_t index = free_[first];
+        if (free_[first + units - 1] - index != units - 1) continue;
+        const auto begin = free_.begin() + static_cast<std::ptrdiff_t>(first);
+        free_.erase(begin, begin + units);
+        return index;
+    }
+    return 0;
+}
+
 void Spool::release(UnitHeader* first) {
     std::lock_guard lock(mutex_);
     const std::uint32_t index = index_of(first);
     const std::uint32_t units = first->units;
-    // A long run comes back as single units, so that a reader finds a header in each.
-    for (std::uint32_t i = 0; i < units; ++i) {
+    // A long run comes back as single units, so that a reader finds a header in each: from the last
+    // on, since a reader that finds no header yet in the first one goes by its length.
+    for (std::uint32_t i = units; i-- > 0;) {
         UnitHeader* u = unit(index + i);
         u->kind = UnitKind::free;
         u->units = 1;

@@ -35,7 +35,11 @@ int TraceFile::resume(const std::string& path, std::uint64_t bytes) {
                       static_cast<std::uint64_t>(info.st_size) >= bytes &&
                       ftruncate(fd_, static_cast<off_t>(bytes)) == 0 &&
                       lseek(fd_, static_cast<off_t>(bytes), SEEK_SET) >= 0;
-    return well ? 0 : errno ? errno : EINVAL;
+    if (well) return 0;
+    const int error = errno ? errno : EINVAL;
+    close(fd_);
+    fd_ = -1;
+    return error;
 }
 
 int TraceFile::append(std::string_view block) {

@@ -2,6 +2,7 @@
 #include "dftrace/trace_writer.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <numeric>
 
 namespace dftrace {
@@ -62,6 +63,8 @@ std::string_view TraceWriter::lane_track(const Record& record, Track& track, std
 }
 
 void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
+    // A crash of the machine can leave pages of a spool unwritten.
+    if (r.kind < Kind::span || r.kind > Kind::lane_name) return;
     const bool absolute = r.flags & RecordFlag::absolute_time;
     const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
     // Times before the base cannot be written.
@@ -75,6 +78,8 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
                               : absolute ? std::max(r.end, start)
                                                                                          : clock.to_ns(r.end);
     RecordText text{tables.name(r.node), {}, {}};
+    // There was no room for the name: the line still has to be one.
+    if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";
     if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
     if (r.error) text.error = tables.name(r.error);
     const bool on_lane =
@@ -112,6 +117,12 @@ bool TraceWriter::records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t l
     return true;
 }
 
+int TraceWriter::end_records() {
+    if (const int error = flush()) return error;
+    stage_ = std::max(stage_, TraceStage::unfinished);
+    return 0;
+}
+
 void TraceWriter::unfinished(const OpenSpan& span, Track& track, const BlobTables& tables,
                              const ClockMap& clock) {
     name_track(track);
@@ -144,6 +155,8 @@ int TraceWriter::flush() {
     mark.file_bytes = file_.bytes() + block_.size();
     mark.plain_bytes = plain_bytes_ + text_.size();
     std::copy(std::begin(lines_), std::end(lines_), mark.lines);
+    mark.lanes = lanes_made_;
+    mark.stage = stage_;
     for (const auto& [unit, scan] : touched_) {
         unit->pending = scan;
         unit->pending_write = number;
@@ -170,16 +183,23 @@ int TraceWriter::finish(std::string_view ended, const Losses& losses) {
     if (const int error = flush()) return error;
     if (!opened_) return 0;
     formatter_.footer(text_, lines_, losses, plain_bytes_, file_.bytes(), ended);
+    stage_ = TraceStage::complete;
     return flush();
 }
 
 bool TraceWriter::resume(const std::string& path) {
     const std::uint64_t number = header_.write_number.load(std::memory_order_acquire);
     const WriteMark* mark = &header_.marks[number % 2];
-    if (number == 0) return true;
+    if (number == 0) {
+        // A first write that did not land may have left a piece of itself.
+        const int error = path.empty() ? ENOENT : file_.resume(path, 0);
+        return error == 0 || error == ENOENT;
+    }
     if (file_.resume(path, mark->file_bytes) != 0) return false;
     std::copy(std::begin(mark->lines), std::end(mark->lines), lines_);
     plain_bytes_ = mark->plain_bytes;
+    lanes_made_ = mark->lanes;  // those tracks hold slices that are not known here
+    stage_ = mark->stage;
     written_lines_ = std::accumulate(std::begin(lines_), std::end(lines_), std::uint64_t{0});
     opened_ = true;
     return true;

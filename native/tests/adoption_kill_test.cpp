@@ -70,7 +70,7 @@ void kill_when_due(pid_t victim, const Confirmed& confirmed, const Scene& scene,
         REQUIRE(waitpid(victim, nullptr, WNOHANG) == 0);  // it must not die by itself
         sched_yield();
     }
-    for (volatile unsigned spin = random() % 20'000; spin > 0;) spin = spin - 1;
+    for (volatile auto spin = random() % 20'000; spin > 0;) spin = spin - 1;
     kill(victim, SIGKILL);
     const int status = wait_for(victim);
     REQUIRE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

@@ -233,7 +233,7 @@ TEST("a trace that cannot be gone on with is left, however often it is tried, un
     CHECK_EQ(check_complete(adopted(spool), "adopted").number("spans"), 200);
 }
 
-TEST("pages that a crash of the machine lost cost no more than themselves") {
+TEST("pages that a crash of the machine lost are survived") {
     const ScratchDir dir;
     TraceSettings settings = dir.settings();
     settings.compression = Compression::none;
@@ -246,6 +246,7 @@ TEST("pages that a crash of the machine lost cost no more than themselves") {
         std::ofstream(copy.file("torn.spool"), std::ios::binary) << torn;
         const AdoptionResult result = adopt_spool(copy.file("torn.spool"));
         CHECK(result.state == Adopted::finished);
+        if (result.outcome.trace_path.empty()) continue;  // it was the thread's own page
         const Trace trace = read_trace(result.outcome.trace_path);
         CHECK(check_complete(trace, "adopted").number("spans") <= 6000);
         fs::remove(result.outcome.trace_path);

@@ -16,10 +16,14 @@ from docs.pages import DOCS
 PAGE = DOCS / "limitations.md"
 
 
-def test_nodes_cannot_be_copied() -> None:
-    for take in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="pickle"):
-            take(ai.compute.forward)
+def test_nodes_come_back_as_the_node_at_their_place() -> None:
+    derived = ai.data.preprocess.derive("collate")
+    for node in (ai, ai.compute.forward, ai.data.io.open, ai.checkpoint.init, derived):
+        for again in (copy.copy(node), copy.deepcopy(node), pickle.loads(pickle.dumps(node))):
+            assert again is node
+    own = ai.compute.forward(args={"a": 1}, enable=False)
+    again = pickle.loads(pickle.dumps(own))
+    assert (again.cat, again.name, again.enabled) == ("compute", "forward", False)
 
 
 def test_a_decorated_function_is_no_function_object() -> None:
@@ -28,12 +32,10 @@ def test_a_decorated_function_is_no_function_object() -> None:
         return x * scale
 
     assert not inspect.isfunction(forward)
-    assert inspect.isroutine(forward)
     assert callable(forward)
-    assert not hasattr(forward, "__code__")
+    assert forward.__code__.co_name == "forward"
     assert list(inspect.signature(forward).parameters) == ["x", "scale"]
-    with pytest.raises(TypeError):
-        inspect.getfullargspec(forward)
+    assert inspect.getfullargspec(forward).args == ["x", "scale"]
 
 
 def test_a_span_is_not_stopped_by_another_thread(traced: Traced) -> None:
@@ -120,7 +122,7 @@ def test_torch_compile_does_what_the_table_says(run_script: RunScript) -> None:
             "with": "runs",
             "with, one graph": "Unsupported",
             "inner module": "runs",
-            "module": "AssertionError",
+            "module": "runs",
             "module in place": "runs",
         }
     ]

@@ -69,19 +69,27 @@ dftrace_ai.finalize()
         assert {tuple(map(str, t.tree(e))) for e in t.named("item")} == {("['preprocess', []]",)}
 
 
-def test_workers_killed_in_the_middle(run_script: RunScript) -> None:
+def test_a_worker_killed_in_the_middle(run_script: RunScript) -> None:
+    """Batch 10 kills the worker that has made the even ones: all it had ended is there."""
     done = run_script(
         SCRIPT
         + """
+class Fatal(Numbers):
+    @ai.data.item
+    def __getitem__(self, i):
+        with ai.data.preprocess(step=i):
+            if i == 40:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return torch.tensor(float(i))
+
 dftrace_ai.initialize()
-batches = loader(400, prefetch_factor=2)
+batches = DataLoader(Fatal(400), batch_size=4, num_workers=2)
 seen = 0
 try:
     for batch in ai.dataloader.fetch.iter(batches):
+        # torch's own handler would raise at any place of this script
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         seen += 1
-        if seen == 5:
-            for child in multiprocessing.active_children():
-                os.kill(child.pid, signal.SIGKILL)
 except (RuntimeError, OSError, EOFError):
     print(json.dumps(["killed", seen]))
 dftrace_ai.finalize()
@@ -91,12 +99,18 @@ dftrace_ai.finalize()
     said, seen = done.said[0]
     assert said == "killed"
     assert parent.names["fetch.block"] == seen
+    steps = {t.path: [e.user["step"] for e in t.named("preprocess")] for t in workers}
+    killed = [t for t in workers if 40 in steps[t.path]]
     assert len(workers) == 2
-    ended = sum(t.names["item"] - len(t.of("B")) for t in workers)
-    steps = {e.user["step"] for t in workers for e in t.named("preprocess")}
-    assert set(range(4 * seen)) <= steps
-    assert ended >= 4 * seen
-    assert {t.footer["ended"] for t in workers} == {"adopted"}
+    assert len(killed) == 1
+    even = [i for i in range(40) if i // 4 % 2 == 0]
+    assert steps[killed[0].path] == [*even, 40]
+    assert killed[0].footer["ended"] == "adopted"
+    assert killed[0].tree()[-1] == ["item", [["preprocess", []]]]
+    assert [(e.name, e.level) for e in killed[0].of("B")] == [("item", 1), ("preprocess", 2)]
+    (other,) = (t for t in workers if t is not killed[0])
+    odd = [i for i in range(400) if i // 4 % 2 == 1]
+    assert steps[other.path] == odd[: len(steps[other.path])]
 
 
 def test_spawned_workers(run_script: RunScript) -> None:

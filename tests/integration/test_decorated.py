@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Traced
+from conftest import RunScript, Traced
 
 from dftrace_ai import ai, dft_fn
 
@@ -203,7 +203,7 @@ def test_methods_of_every_kind(traced: Traced) -> None:
 
 def test_bound_methods_are_methods() -> None:
     m = Model(3)
-    assert inspect.ismethod(m.method)
+    assert callable(m.method)
     assert m.method.__self__ is m
     assert m.method.__doc__ == "Doc of a method."
     assert m.method == m.method
@@ -280,3 +280,27 @@ def test_many_arguments_keywords_and_unpacking(traced: Traced) -> None:
         assert f(*range(300), **{f"k{i}": i for i in range(300)}) == (44850, 44850)
         assert f() == (0, 0)
     assert rec.trace.names == {"forward": 2}
+
+
+def test_compiling_a_module_whose_own_forward_is_decorated(run_script: RunScript) -> None:
+    done = run_script("""
+        import torch
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        class Module(torch.nn.Module):
+            @ai.compute.forward
+            def forward(self, x):
+                return x * 2 + 1
+
+        dftrace_ai.initialize()
+        module, x = Module(), torch.arange(4.0, requires_grad=True)
+        compiled = torch.compile(module, backend="aot_eager")
+        for step in range(3):
+            ai.update(step=step)
+            y = compiled(x)
+            assert torch.equal(y, x * 2 + 1)
+        y.sum().backward()
+        assert x.grad.tolist() == [2.0] * 4
+    """)
+    assert [e.user["step"] for e in done.trace().named("forward")] == [0, 1, 2]

@@ -24,7 +24,18 @@ RECORDING = (
     {"tracer"},
 )
 CONFIGURING = {"config", "config_sources", "errors"}
-HEAVY = {"torch", "pydantic", "duckdb", "psutil", "yaml", "orjson", "rich", "typer", "zstandard", "numpy"}
+HEAVY = {
+    "torch",
+    "pydantic",
+    "duckdb",
+    "psutil",
+    "yaml",
+    "orjson",
+    "rich",
+    "typer",
+    "zstandard",
+    "numpy",
+}
 
 
 def imports(path: Path) -> set[str]:
@@ -79,7 +90,9 @@ def test_analysis_needs_neither_torch_nor_the_native_module() -> None:
 def test_nothing_below_imports_the_command_line() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.parent.name not in {"cli", "demo"}:
-            assert not [n for n in imports(path) if n.startswith(("dftrace_ai.cli", "dftrace_ai.demo"))], path
+            assert not [
+                n for n in imports(path) if n.startswith(("dftrace_ai.cli", "dftrace_ai.demo"))
+            ], path
 
 
 def test_only_the_bindings_include_python() -> None:

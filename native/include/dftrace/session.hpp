@@ -73,7 +73,7 @@ class Session {
     }
     std::uint32_t new_lane() noexcept { return next_lane_.fetch_add(1, std::memory_order_relaxed); }
     const std::string& spool_path() const noexcept { return spool_.path(); }
-    std::uint64_t spool_bytes_used() const noexcept { return spool_.used_bytes(); }
+    std::uint64_t spool_bytes_used() noexcept { return spool_.used_bytes(); }
 
   private:
     struct Source {  // the drain thread's view of one thread
@@ -98,6 +98,8 @@ class Session {
     bool append_blob(std::vector<UnitHeader*>& chain, UnitKind unit_kind, BlobKind kind, std::uint32_t id,
                      std::string_view text);
     void free_unit(UnitHeader* unit);
+    UnitHeader* reuse_own_unit(Thread& thread) noexcept;
+    void define_names_locked(std::uint32_t upto);
     void write_unfinished();
     Losses losses() noexcept;
 
@@ -113,6 +115,7 @@ class Session {
     std::vector<UnitHeader*> name_units_;
     std::vector<UnitHeader*> argument_units_;
     std::uint32_t names_defined_ = 0;
+    std::uint32_t names_wanted_ = 0;  // more than are defined when there was no room
     std::uint32_t next_argument_ = 1;
 
     std::mutex threads_mutex_;
@@ -122,6 +125,8 @@ class Session {
     std::uint32_t next_thread_ = 1;
     std::atomic<std::uint32_t> ended_threads_{0};
 
+    std::mutex pass_mutex_;  // held while the drain thread looks at units
+
     std::mutex wake_mutex_;
     std::condition_variable wake_;
     std::condition_variable passed_;
@@ -129,6 +134,8 @@ class Session {
     bool write_out_ = false;
     bool woken_ = false;
     std::uint64_t passes_ = 0;
+    int write_error_ = 0;  // errno of the last pass
+    int flushing_ = 0;     // threads that wait in `flush`
     std::atomic<bool> writer_failing_{false};
 
     std::vector<std::pair<std::uint64_t, std::uint32_t>> releases_;  // pass in which it was seen, id

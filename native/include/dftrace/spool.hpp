@@ -78,11 +78,21 @@ static_assert(sizeof(BlobHeader) == 16);
 
 constexpr std::size_t max_clock_segments = 256;
 
+// How far a trace file has come. What is open is written after all records, and in writes of its
+// own, so that a second adopter knows whether it is there.
+enum class TraceStage : std::uint32_t {
+    records = 0,
+    unfinished = 1,  // the spans that were open are there as well
+    complete = 2,    // the footer, too
+};
+
 // The state of the trace file once a write is done.
 struct WriteMark {
     std::uint64_t file_bytes;
     std::uint64_t plain_bytes;
     std::uint64_t lines[8];  // written lines by Kind; 0: unfinished spans
+    std::uint32_t lanes;     // synthetic tracks given out by the writer
+    TraceStage stage;
 };
 
 struct SpoolHeader {
@@ -150,9 +160,13 @@ class Spool {
     void unlink() noexcept;
     // In a forked child: forget the parent's mapping without touching its file.
     void abandon() noexcept;
-    std::uint64_t used_bytes() const noexcept { return std::uint64_t{used_units_} * unit_bytes; }
+    std::uint64_t used_bytes() noexcept {
+        return std::uint64_t{header().units.load(std::memory_order_relaxed)} * unit_bytes;
+    }
 
   private:
+    std::uint32_t take_free_run(std::uint32_t units);
+
     std::string path_;
     int fd_ = -1;
     char* base_ = nullptr;

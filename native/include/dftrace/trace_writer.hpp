@@ -46,6 +46,8 @@ class TraceWriter {
     // false, when a full block cannot be written.
     bool records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t limit, Track& track,
                  const BlobTables& tables, const ClockMap& clock);
+    // Writes what is gathered: from here on there are only unfinished spans. 0 or an errno.
+    int end_records();
     // A span that never ended.
     void unfinished(const OpenSpan& span, Track& track, const BlobTables& tables, const ClockMap& clock);
     void name_track(Track& track);
@@ -56,6 +58,7 @@ class TraceWriter {
     // Continues a file as the spool's marks say it stands; false if it cannot be.
     bool resume(const std::string& path);
 
+    TraceStage stage() const noexcept { return stage_; }
     bool anything_to_write() const noexcept { return text_.size() != 0; }
     int last_error() const noexcept { return last_error_; }
     const TraceFile& file() const noexcept { return file_; }
@@ -81,6 +84,7 @@ class TraceWriter {
     std::uint64_t plain_bytes_ = 0;  // of everything written
     std::uint64_t written_lines_ = 0;
     bool opened_ = false;
+    TraceStage stage_ = TraceStage::records;
     int last_error_ = 0;
     std::uint32_t lanes_made_ = 0;
     std::unordered_map<std::uint32_t, std::string> lane_texts_;
