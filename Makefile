@@ -100,6 +100,11 @@ generated: $(VENV)/test-tools ## write again what is made from other files (cate
 	$(BIN)/ruff format --quiet dftrace_ai/categories.py
 	$(BIN)/python -m dftrace_ai.schema_export
 
+bench: $(VENV)/test-tools ## measure against the peers from PyPI, in one run, as ratios (about six minutes)
+	cd tests/perf
+	$(abspath $(BIN))/python -m bench.peers $(abspath .venv-peers)
+	$(abspath $(BIN))/python -m bench --peers $(abspath .venv-peers)/bin/python --out $(abspath bench-results)
+
 asan: ## the native tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call need_packages,$(APT_BUILD) cmake)
 	cmake -S native -B build/asan -DDFTRACE_BINDINGS=OFF -DDFTRACE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \

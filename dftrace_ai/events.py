@@ -150,19 +150,6 @@ class Counter(_Line):
     args: dict[str, Int64 | Finite]
 
 
-class FlowMark(_Line):
-    """Before each end of an arrow: makes Perfetto forget the spans of the track that have ended.
-
-    It would bind the arrow to the latest of them instead of to the span that is
-    open. The mark itself ends nothing, for nothing of its name was begun.
-    """
-
-    name: str
-    cat: Literal["flow"]
-    ts: Micros
-    ph: Literal["E"]
-
-
 class FlowStart(_Line):
     """The tail ("s") of an arrow; the head carries the same id."""
 
@@ -297,7 +284,7 @@ Metadata: TypeAlias = Annotated[
     Field(discriminator="name"),
 ]
 EventLine: TypeAlias = Annotated[
-    Span | UnfinishedSpan | Instant | Counter | FlowMark | FlowStart | FlowEnd | Metadata,
+    Span | UnfinishedSpan | Instant | Counter | FlowStart | FlowEnd | Metadata,
     Field(discriminator="ph"),
 ]
 

@@ -209,9 +209,7 @@ class _Check:
         if ph == "M":
             self.metadata(number, event, plain_bytes)
             return
-        # The mark before an end of an arrow is no event: it only belongs to the arrow.
-        if ph != "E":
-            self.counts[COUNT_OF[ph]] += 1
+        self.counts[COUNT_OF[ph]] += 1
         if not self.header_line and not self.header_missed:
             self.fault(number, "an event before the header line (name 'dftrace')")
             self.header_missed = True

@@ -38,12 +38,31 @@ struct Content {
     std::uint64_t end_ns = 0;
 };
 
+void put_record(const Place& place, const Content& content, Kind kind, std::uint64_t start,
+                std::uint32_t args) {
+    Record* r = place.thread->reserve();
+    if (!r) return;
+    *r = Record{};
+    r->start = start;
+    r->end = content.end_ns;
+    if (content.end_ns) r->flags = RecordFlag::absolute_time;
+    r->id = place.thread->new_id();
+    r->parent = place.around.id;
+    r->level = static_cast<std::uint16_t>(place.around.level + 1);
+    r->lane = kind == Kind::counter || content.end_ns ? 0 : place.around.lane;
+    r->node = content.name;
+    r->args = args;
+    r->value = content.value;
+    r->kind = kind;
+    place.thread->commit();
+}
+
 void record(const Content& content) {
     const Place place = find_place();
     if (!place.thread) return;
     // An arrow needs a span to start or end in; Perfetto counts an error for one that has none.
-    const bool loose = (content.kind == Kind::flow_in || content.kind == Kind::flow_out) && !place.around.id;
-    if (loose) {
+    const bool is_flow = content.kind == Kind::flow_in || content.kind == Kind::flow_out;
+    if (is_flow && !place.around.id) {
         place.thread->session->header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
         return;
     }
@@ -52,21 +71,12 @@ void record(const Content& content) {
         session->header().args_sanitised.fetch_add(content.sanitised, std::memory_order_relaxed);
     session->define_names(content.name);
     const std::uint32_t args = session->put_arguments(content.members);
-    if (Record* r = place.thread->reserve()) {
-        *r = Record{};
-        r->start = content.end_ns ? content.start_ns : place.thread->tick();
-        r->end = content.end_ns;
-        if (content.end_ns) r->flags = RecordFlag::absolute_time;
-        r->id = place.thread->new_id();
-        r->parent = place.around.id;
-        r->level = static_cast<std::uint16_t>(place.around.level + 1);
-        r->lane = content.kind == Kind::counter || content.end_ns ? 0 : place.around.lane;
-        r->node = content.name;
-        r->args = args;
-        r->value = content.value;
-        r->kind = content.kind;
-        place.thread->commit();
-    }
+    const std::uint64_t start = content.end_ns ? content.start_ns : place.thread->tick();
+    // Perfetto ties an arrow to the slice of the track that began last, though it may have ended, and
+    // turns the arrow round when the slice at its head began before the other: so each end has a mark
+    // of its moment to hold it.
+    if (is_flow) put_record(place, content, Kind::instant, start, args);
+    put_record(place, content, content.kind, start, args);
     session->release_arguments(args);
     if (content.kind == Kind::metadata) session->wake(true);
 }
@@ -148,8 +158,8 @@ PyObject* metadata(PyObject*, PyObject* arguments) {
 PyObject* log_event(PyObject*, PyObject* arguments) {
     PyObject *category = nullptr, *name = nullptr, *args = nullptr;
     unsigned long long start_us = 0, duration_us = 0, sanitised = 0;
-    if (!PyArg_ParseTuple(arguments, "OOKKO!|K", &category, &name, &start_us, &duration_us, &PyDict_Type, &args,
-                          &sanitised))
+    if (!PyArg_ParseTuple(arguments, "OOKKO!|K", &category, &name, &start_us, &duration_us, &PyDict_Type,
+                          &args, &sanitised))
         return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
     Content content{Kind::span, number_of(category, name), {}};

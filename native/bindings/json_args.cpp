@@ -147,8 +147,24 @@ class Serialiser {
             PyErr_Clear();
             return unlike("\"float\"");
         }
-        put(digits);
+        put_real(digits);
         PyMem_Free(digits);
+    }
+
+    // Perfetto's reader takes a fraction of twenty or more digits for another number. Such fractions
+    // begin with `0.000`: repr writes an exponent from 1e-4 down, this does from 1e-3 down.
+    void put_real(std::string_view digits) {
+        const std::size_t sign = digits.starts_with('-') ? 1 : 0;
+        constexpr std::string_view small = "0.000";
+        if (!digits.substr(sign).starts_with(small)) return put(digits);
+        const std::string_view significant = digits.substr(sign + small.size());
+        put(digits.substr(0, sign));
+        put(significant.substr(0, 1));
+        if (significant.size() > 1) {
+            put(".");
+            put(significant.substr(1));
+        }
+        put("e-04");
     }
 
     void dict(PyObject* object, int depth) {

@@ -94,15 +94,14 @@ PyObject* start(PyObject*, PyObject* dict) {
 }
 
 PyObject* outcome_dict(const Outcome& outcome) {
-    return Py_BuildValue(
-        "{s:s,s:s,s:s,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", outcome.trace_path.c_str(), "spool_path",
-        outcome.spool_path.c_str(), "error", outcome.error.c_str(), "events",
-        static_cast<unsigned long long>(outcome.events), "lost_lines",
-        static_cast<unsigned long long>(outcome.lost_lines), "dropped",
-        static_cast<unsigned long long>(outcome.losses.dropped), "waits",
-        static_cast<unsigned long long>(outcome.losses.waits), "unmatched_stops",
-        static_cast<unsigned long long>(outcome.losses.unmatched_stops), "args_sanitised",
-        static_cast<unsigned long long>(outcome.losses.args_sanitised));
+    return Py_BuildValue("{s:s,s:s,s:s,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", outcome.trace_path.c_str(),
+                         "spool_path", outcome.spool_path.c_str(), "error", outcome.error.c_str(), "events",
+                         static_cast<unsigned long long>(outcome.events), "lost_lines",
+                         static_cast<unsigned long long>(outcome.lost_lines), "dropped",
+                         static_cast<unsigned long long>(outcome.losses.dropped), "waits",
+                         static_cast<unsigned long long>(outcome.losses.waits), "unmatched_stops",
+                         static_cast<unsigned long long>(outcome.losses.unmatched_stops), "args_sanitised",
+                         static_cast<unsigned long long>(outcome.losses.args_sanitised));
 }
 
 PyObject* finish(PyObject*, PyObject* arguments) {

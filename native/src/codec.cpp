@@ -35,10 +35,11 @@ class Gzip final : public BlockCodec {
 
 class Zstd final : public BlockCodec {
   public:
-    explicit Zstd(int level) : context_(ZSTD_createCCtx()), level_(level ? level : 1) {
-        if (!context_) throw std::bad_alloc();
+    explicit Zstd(int level) : level_(level ? level : 1) {
         if (level_ < ZSTD_minCLevel() || level_ > ZSTD_maxCLevel())
             throw std::invalid_argument("zstd level " + std::to_string(level));
+        context_ = ZSTD_createCCtx();  // last: a constructor that throws frees nothing
+        if (!context_) throw std::bad_alloc();
     }
     ~Zstd() override { ZSTD_freeCCtx(context_); }
     void append(std::string& out, std::string_view block) override {
@@ -51,7 +52,7 @@ class Zstd final : public BlockCodec {
     }
 
   private:
-    ZSTD_CCtx* context_;
+    ZSTD_CCtx* context_ = nullptr;
     int level_;
 };
 

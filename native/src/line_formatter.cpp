@@ -77,7 +77,6 @@ char* LineFormatter::put_time(char* at, std::uint64_t start_ns) const {
 
 void LineFormatter::line(ByteBuffer& out, const Record& r, std::string_view track, const RecordText& text,
                          std::uint64_t start_ns, std::uint64_t end_ns) const {
-    if (r.kind == Kind::flow_out || r.kind == Kind::flow_in) close_ended_slices(out, track, text, start_ns);
     char* at = out.reserve(fixed_bytes + text.name.size() + text.args.size() + text.error.size() +
                            track.size() + args_open_.size());
     at = put(at, "{\"id\":");
@@ -142,19 +141,6 @@ void LineFormatter::line(ByteBuffer& out, const Record& r, std::string_view trac
     }
     at = put(at, text.args);
     at = put(at, "}}\n");
-    out.commit(at);
-}
-
-// Perfetto binds an arrow to the slice that began last on the track, though it may have ended. An
-// end without a begin changes nothing, but makes Perfetto take the ended slices off first.
-void LineFormatter::close_ended_slices(ByteBuffer& out, std::string_view track, const RecordText& text,
-                                       std::uint64_t at_ns) const {
-    char* at = out.reserve(fixed_bytes + text.name.size() + track.size());
-    *at++ = '{';
-    at = put(at, text.name);
-    at = put(at, track);
-    at = put_time(at, at_ns);
-    at = put(at, ",\"ph\":\"E\"}\n");
     out.commit(at);
 }
 

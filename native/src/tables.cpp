@@ -16,7 +16,7 @@ void BlobTables::read(UnitHeader* unit) {
             return;
         }
         const std::string_view text(reinterpret_cast<const char*>(blob + 1), blob->bytes);
-        constexpr std::uint32_t max_names = 1u << 26;
+        constexpr std::uint32_t max_names = 1u << 22;  // more than a spool has room for
         if (blob->kind == BlobKind::name && blob->id < max_names) {
             if (blob->id >= names_.size()) names_.resize(std::size_t{blob->id} + 1);
             names_[blob->id] = text;

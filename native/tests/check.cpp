@@ -11,11 +11,6 @@
 
 #include "dftrace/runtime.hpp"
 
-// A forked child of a traced process starts a drain thread of its own; this sanitizer would rather
-// end it.
-extern "C" const char* __tsan_default_options();
-extern "C" const char* __tsan_default_options() { return "die_after_fork=0 halt_on_error=0"; }
-
 namespace check {
 
 namespace {

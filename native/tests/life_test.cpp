@@ -132,6 +132,25 @@ TEST("lines reach the file by themselves, block by block") {
     CHECK(trace.blocks > 3);
 }
 
+TEST("a run may end while another thread waits for a flush") {
+    for (int i = 0; i < 20; ++i) {
+        const ScratchDir dir;
+        TraceSettings settings = dir.settings();
+        settings.flush_interval_ms = 100'000;
+        start_run(settings);
+        EventName name("life", "flush");
+        for (int k = 0; k < 300; ++k) SpanScope span(name);
+        Session* session = current_session();
+        REQUIRE(session != nullptr);
+        std::thread flusher([session] { CHECK_EQ(session->flush(), 0); });
+        // Nobody else writes this early: the flush has begun.
+        while (session->header().write_number.load() == 0) std::this_thread::yield();
+        const Outcome outcome = finish_run("finalize");
+        flusher.join();
+        CHECK_EQ(check_complete(read_trace(outcome.trace_path), "finalize").number("spans"), 300);
+    }
+}
+
 TEST("a second run in one process is a second file with ids and names of its own") {
     const ScratchDir dir;
     EventName name("life", "twice");

@@ -50,10 +50,9 @@ struct Scene {
 
 TEST("a span") {
     Scene s(Kind::span);
-    CHECK_EQ(s.line(),
-             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
-             R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","p_idx":3,"level":2}})"
-             "\n");
+    CHECK_EQ(s.line(), R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
+                       R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","p_idx":3,"level":2}})"
+                       "\n");
 }
 
 TEST("a span with a count, an error and arguments, in this order") {
@@ -101,25 +100,22 @@ TEST("a counter carries its series and nothing else") {
 TEST("the two ends of an arrow carry its id") {
     Scene s(Kind::flow_out);
     s.record.value = 1234567890123;
-    CHECK_EQ(s.line(),
-             R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
-             R"("ts":1123213646764.123,"ph":"s"})"
-             "\n");
+    CHECK_EQ(s.line(), R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
+                       R"("ts":1123213646764.123,"ph":"s"})"
+                       "\n");
     s.record.kind = Kind::flow_in;
-    CHECK_EQ(s.line(),
-             R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
-             R"("ts":1123213646764.123,"ph":"f","bp":"e"})"
-             "\n");
+    CHECK_EQ(s.line(), R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
+                       R"("ts":1123213646764.123,"ph":"f","bp":"e"})"
+                       "\n");
 }
 
 TEST("metadata has no time") {
     Scene s(Kind::metadata);
     s.text.name = R"("name":"CM","cat":"dftracer")";
     s.text.args = R"(,"name":"epoch.start","value":"17")";
-    CHECK_EQ(s.line(),
-             R"({"id":7,"name":"CM","cat":"dftracer","pid":42,"tid":43,"ph":"M",)"
-             R"("args":{"hhash":"00000000000000aa","name":"epoch.start","value":"17"}})"
-             "\n");
+    CHECK_EQ(s.line(), R"({"id":7,"name":"CM","cat":"dftracer","pid":42,"tid":43,"ph":"M",)"
+                       R"("args":{"hhash":"00000000000000aa","name":"epoch.start","value":"17"}})"
+                       "\n");
 }
 
 TEST("epoch microseconds are whole, and ends are rounded like starts") {
@@ -137,18 +133,24 @@ TEST("ids can be left out") {
     Scene s(Kind::span);
     s.settings.ids = false;
     s.text.args = ",\"epoch\":1";
-    CHECK_EQ(s.line(),
-             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
-             R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","epoch":1}})"
-             "\n");
+    CHECK_EQ(s.line(), R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
+                       R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","epoch":1}})"
+                       "\n");
 }
 
 TEST("times have three decimals, whatever the digits") {
     Scene s(Kind::span);
-    const std::pair<std::uint64_t, const char*> cases[] = {
-        {0, "0.000"},      {1, "0.001"},        {10, "0.010"},        {99, "0.099"},
-        {100, "0.100"},    {999, "0.999"},      {1000, "1.000"},      {9'999, "9.999"},
-        {10'000, "10.000"}, {99'999'099, "99999.099"}, {100'000'000, "100000.000"}};
+    const std::pair<std::uint64_t, const char*> cases[] = {{0, "0.000"},
+                                                           {1, "0.001"},
+                                                           {10, "0.010"},
+                                                           {99, "0.099"},
+                                                           {100, "0.100"},
+                                                           {999, "0.999"},
+                                                           {1000, "1.000"},
+                                                           {9'999, "9.999"},
+                                                           {10'000, "10.000"},
+                                                           {99'999'099, "99999.099"},
+                                                           {100'000'000, "100000.000"}};
     for (const auto& [ns, text] : cases) {
         s.start_ns = base_us * 1000 + ns;
         s.end_ns = s.start_ns + ns;
@@ -183,10 +185,11 @@ TEST("the opening, the header and the hash lines") {
     const LineFormatter formatter(settings, 42);
     ByteBuffer out;
     formatter.opening(out);
-    CHECK_EQ(out.view(),
-             "[\n"
-             R"({"name":"process_name","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"name":"rank 3 · node-7"}})"
-             "\n");
+    CHECK_EQ(
+        out.view(),
+        "[\n"
+        R"({"name":"process_name","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"name":"rank 3 · node-7"}})"
+        "\n");
     out.clear();
     formatter.header(out, 41, "tsc");
     CHECK_EQ(
@@ -212,10 +215,9 @@ TEST("the names of tracks") {
     const LineFormatter formatter(settings, 42);
     ByteBuffer out;
     formatter.track_name(out, 1'073'741'824, "worker \"1\"\\");
-    CHECK_EQ(out.view(),
-             R"({"name":"thread_name","cat":"dftrace","pid":42,"tid":1073741824,"ph":"M",)"
-             R"("args":{"name":"worker \"1\"\u005c"}})"
-             "\n");
+    CHECK_EQ(out.view(), R"({"name":"thread_name","cat":"dftrace","pid":42,"tid":1073741824,"ph":"M",)"
+                         R"("args":{"name":"worker \"1\"\u005c"}})"
+                         "\n");
 }
 
 TEST("the footer adds up") {

@@ -135,6 +135,26 @@ TEST("a thread for which there is no room records nothing, and the others go on"
     CHECK(footer.number("dropped") > 0);
 }
 
+TEST("names for which there was no room are known as soon as there is") {
+    const ScratchDir dir;
+    TraceSettings settings = with_units(dir, 5);  // header, thread, names, two rings
+    settings.flush_interval_ms = 100'000;
+    start_run(settings);
+    EventName first("overflow", std::string(40'000, 'a'));
+    std::uint64_t stored = record(first, 1000);
+    while (current_session()->header().units.load() < 5) stored += record(first, 1);
+    EventName second("overflow", std::string(40'000, 'b'));
+    CHECK_EQ(record(second, 5), 5);
+    for (int i = 0; i < 3; ++i) CHECK_EQ(current_session()->flush(), 0);
+    CHECK_EQ(record(second, 5), 5);
+    const Outcome outcome = finish_run("finalize");
+    const Trace trace = read_trace(outcome.trace_path);
+    CHECK_EQ(check_complete(trace, "finalize").number("spans"), stored + 10);
+    std::size_t known = 0;
+    trace.each([&known](const TraceEvent& e) { known += e.name == std::string(40'000, 'b'); });
+    CHECK(known >= 5);
+}
+
 TEST("names for which there is no room leave lines that can be read") {
     const ScratchDir dir;
     TraceSettings settings = with_units(dir, 4);

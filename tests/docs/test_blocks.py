@@ -72,7 +72,7 @@ def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     known = set(re.findall(r"^([a-z-]+):", makefile, re.M))
     for page in pages():
-        named = re.findall(r"[`$] ?make ([a-z-]+)", page.read_text(encoding="utf-8"))
+        named = re.findall(r"(?:(?<![\w)])`|\$ ?)make ([a-z-]+)", page.read_text(encoding="utf-8"))
         assert set(named) <= known, page.name
 
 

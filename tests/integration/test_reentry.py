@@ -144,9 +144,10 @@ def test_fifty_runs_leave_no_thread_and_no_descriptor_behind(tmp_path: Path) -> 
     for i in range(1, 51):
         run(i)
     until = time.monotonic() + 20  # a joined thread's task may stay a moment longer
-    while held() != before and time.monotonic() < until:
+    while held()[1] > before[1] and time.monotonic() < until:
         os.sched_yield()
-    assert held() == before
+    assert held()[0] == before[0]
+    assert held()[1] <= before[1]
     assert [t.names for t in read_all(trace_files(tmp_path))] == [{"forward": 1}] * 51
 
 

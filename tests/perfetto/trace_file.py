@@ -20,7 +20,6 @@ KEYS = {
     "X": ("id", "name", "cat", "pid", "tid", "ts", "dur", "ph", "args"),
     "B": ("id", "name", "cat", "pid", "tid", "ts", "ph", "args"),
     "C": ("id", "name", "cat", "pid", "tid", "ts", "ph", "args"),
-    "E": ("name", "cat", "pid", "tid", "ts", "ph"),  # before an arrow: closes what has ended
     "s": ("id", "name", "cat", "pid", "tid", "ts", "ph"),
     "f": ("id", "name", "cat", "pid", "tid", "ts", "ph", "bp"),
 }
@@ -294,7 +293,6 @@ def _keys(obj: dict[str, Any], ph: Any, where: str) -> None:
     else:
         want = lambda: keys == KEYS.get(ph)  # noqa: E731
     require(want(), f"{where}: keys {keys} of a {ph!r} line")
-    require(ph != "E" or obj["cat"] == "flow", f"{where}: an E line of {obj['cat']}")
 
 
 def _ns(value: Any, where: str) -> int:
@@ -323,7 +321,7 @@ def _framing(trace: Trace, bytes_before_footer: int) -> None:
     require(len(trace.meta("dftrace")) == 1, f"{where}: header lines")
     require(len({e.pid for e in trace.events}) == 1, f"{where}: several pids")
     have = Counter("CM" if e.name == "CM" else e.ph for e in trace.events)
-    del have["M"], have["E"]
+    del have["M"]
     footer = trace.footer
     want = {
         "events": sum(have.values()),

@@ -47,8 +47,6 @@ class LineFormatter {
                 std::uint64_t plain_bytes, std::uint64_t file_bytes, std::string_view ended) const;
 
   private:
-    void close_ended_slices(ByteBuffer& out, std::string_view track, const RecordText& text,
-                            std::uint64_t at_ns) const;
     char* put_time(char* at, std::uint64_t start_ns) const;
     void hash_line(ByteBuffer& out, std::string_view kind, std::string_view name_json) const;
 

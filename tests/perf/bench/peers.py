@@ -10,13 +10,13 @@ from pathlib import Path
 # pydftracer and dftracer declare more than their tracing needs, so they come without their
 # dependencies and the needed ones are named.
 PEERS = {
-    "pydftracer": (
-        ["--no-deps", "pydftracer==2.0.6", "dftracer==2.2.0"],
-        ["typing_extensions", "pyyaml", "numpy", "psutil"],
-    ),
     "viztracer": (["viztracer==1.1.1"],),
     "nvtx": (["nvtx==0.2.17"],),
-    "opentelemetry": (["opentelemetry-sdk"],),
+    "opentelemetry": (["opentelemetry-sdk==1.45.2"],),
+    "pydftracer": (
+        ["typing_extensions", "pyyaml", "numpy", "psutil"],
+        ["--no-deps", "pydftracer==2.0.6", "dftracer==2.2.0"],
+    ),
 }
 
 
