@@ -76,7 +76,7 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
     }
     const std::uint64_t end = r.kind != Kind::span || (r.flags & RecordFlag::unfinished) ? start
                               : absolute ? std::max(r.end, start)
-                                                                                         : clock.to_ns(r.end);
+                                         : clock.to_ns(r.end);
     RecordText text{tables.name(r.node), {}, {}};
     // There was no room for the name: the line still has to be one.
     if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";

@@ -112,8 +112,8 @@ TEST("an adoption that dies at any of its writes is completed by the next, with 
         for (const char* moment : moments)
             for (int write = 1;; write += write < 4 ? 1 : 3) {
                 remains.restore();
-                const int status = run_victim({"adopt", remains.spool_path()},
-                                              {moment + std::to_string(write), ""});
+                const int status =
+                    run_victim({"adopt", remains.spool_path()}, {moment + std::to_string(write), ""});
                 if (!was_killed(status)) {
                     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
                     CHECK(write > 4);
@@ -138,9 +138,8 @@ TEST("adoptions may die one after the other") {
         for (int death = 0; death < 8 && fs::exists(remains.spool_path()); ++death)
             run_victim({"adopt", remains.spool_path()},
                        {moments[random() % 3] + std::to_string(1 + random() % 5), ""});
-        const std::string trace = fs::exists(remains.spool_path())
-                                      ? adopted(remains.spool_path()).path
-                                      : dir.only(".pfw.gz");
+        const std::string trace =
+            fs::exists(remains.spool_path()) ? adopted(remains.spool_path()).path : dir.only(".pfw.gz");
         CHECK(span_lines(read_trace(trace)) == lines);
         check_shape(read_trace(trace), "adopted");
     }
@@ -188,8 +187,7 @@ TEST("a run that ends on a full disk is completed by whoever adopts it") {
     for (std::uint64_t left = 1900; left > 0; left -= 190) limits.push_back(whole - left);
     for (const std::uint64_t limit : limits) {
         const ScratchDir dir;
-        const int status =
-            run_victim({"finish", dir.path(), "none", "20000"}, {"", std::to_string(limit)});
+        const int status = run_victim({"finish", dir.path(), "none", "20000"}, {"", std::to_string(limit)});
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
         const Trace trace = adopted(dir.only(".spool"));
         check_shape(trace, "adopted");

@@ -61,8 +61,7 @@ Scene random_scene(std::mt19937& random) {
     static const std::string compressions[] = {"gzip", "none", "zstd"};
     const double most = std::log(static_cast<double>(scaled(60'000)));
     const double share = static_cast<double>(random() % 1000) / 1000;
-    return {1 + random() % 4, compressions[random() % 3],
-            static_cast<std::uint64_t>(std::exp(share * most))};
+    return {1 + random() % 4, compressions[random() % 3], static_cast<std::uint64_t>(std::exp(share * most))};
 }
 
 void kill_when_due(pid_t victim, const Confirmed& confirmed, const Scene& scene, std::mt19937& random) {
@@ -111,10 +110,9 @@ void kill_and_adopt(std::mt19937& random, std::size_t block_bytes, int interval_
     const ScratchDir dir;
     const Confirmed confirmed(dir.file("confirmed"));
     const Scene scene = random_scene(random);
-    const pid_t victim =
-        start_victim({"record", dir.path(), confirmed.path(), std::to_string(scene.threads),
-                      std::to_string(block_bytes), std::to_string(interval_ms), scene.compression,
-                      std::to_string(units)});
+    const pid_t victim = start_victim({"record", dir.path(), confirmed.path(), std::to_string(scene.threads),
+                                       std::to_string(block_bytes), std::to_string(interval_ms),
+                                       scene.compression, std::to_string(units)});
     kill_when_due(victim, confirmed, scene, random);
     const Trace trace = adopted(dir.only(".spool"));
     check_dead(trace, confirmed, scene);

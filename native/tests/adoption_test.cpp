@@ -163,8 +163,7 @@ TEST("spans that were open are told, as far as the spool shows them, tasks' span
         for (std::uint32_t i = 0; i < max_open_spans + 100; ++i) (new SpanScope(name))->leak();
         Thread* thread = recording_thread();
         const std::uint32_t lane = thread->take_lane();
-        thread->take_task_slot(
-            {thread->new_id(), thread->tick(), 0, name.in(*thread), 0, lane, 1, 1});
+        thread->take_task_slot({thread->new_id(), thread->tick(), 0, name.in(*thread), 0, lane, 1, 1});
     });
     const Trace trace = adopted(spool);
     check_complete(trace, "adopted");

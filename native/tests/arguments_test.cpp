@@ -22,8 +22,7 @@ struct Loop {
         thread->session->release_arguments(snapshot);
         snapshot = thread->session->put_arguments(",\"step\":" + std::to_string(number) + ",\"pad\":\"" +
                                                   std::string(bytes, 'x') + "\"");
-        for (int i = 0; i < 3; ++i)
-            SpanScope(name, snapshot).close({0, number, RecordFlag::has_count});
+        for (int i = 0; i < 3; ++i) SpanScope(name, snapshot).close({0, number, RecordFlag::has_count});
     }
 };
 

@@ -48,8 +48,8 @@ Result run(const Test& test) {
     } catch (const std::exception& error) {
         failed(test.suite.c_str(), 0, std::string("exception: ") + error.what());
     }
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
-                                                                          start);
+    const auto ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
     const Result result = failures() != before ? Result::failed
                           : skipped.empty()    ? Result::passed
                                                : Result::skipped;

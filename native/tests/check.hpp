@@ -43,8 +43,7 @@ template <class A, class B>
 bool equal(const A& a, const B& b) {
     if constexpr (std::is_integral_v<A> && std::is_integral_v<B> && !std::is_same_v<A, bool> &&
                   !std::is_same_v<B, bool>)
-        return (a < 0) == (b < 0) &&
-               static_cast<unsigned long long>(a) == static_cast<unsigned long long>(b);
+        return (a < 0) == (b < 0) && static_cast<unsigned long long>(a) == static_cast<unsigned long long>(b);
     else if constexpr (std::is_convertible_v<const A&, std::string_view>)
         return std::string_view(a) == std::string_view(b);
     else
@@ -85,4 +84,5 @@ bool throws(const std::function<void()>& call) {
 #define REQUIRE_EQ(a, b) \
     (check::check_equal(__FILE__, __LINE__, #a " == " #b, (a), (b)) ? void() : throw check::Stopped{})
 #define CHECK_THROWS(type, ...) CHECK(check::throws<type>([&] { (void)(__VA_ARGS__); }))
-#define SKIP(why) throw check::Skipped{why}
+#define SKIP(why) \
+    throw check::Skipped { why }

@@ -19,7 +19,8 @@ namespace {
 
 std::vector<std::string> hostile_blocks() {
     std::mt19937_64 random(3);
-    std::vector<std::string> blocks{"", "\n", "[\n", std::string(3 << 20, 'a'), std::string(70'000, '\0'), ""};
+    std::vector<std::string> blocks{"", "\n", "[\n", std::string(3 << 20, 'a'), std::string(70'000, '\0'),
+                                    ""};
     for (const std::size_t bytes : {1u, 2u, 1000u, 65'535u, 65'536u, 65'537u, 1u << 20}) {
         std::string noise(bytes, '\0');
         for (char& c : noise) c = static_cast<char>(random());
@@ -80,7 +81,8 @@ TEST("a block that cannot be compressed hardly grows") {
 }
 
 TEST("every level works, and others are refused") {
-    const std::string text = joined(std::vector<std::string>(300, "{\"name\":\"forward\",\"cat\":\"compute\"}\n"));
+    const std::string text =
+        joined(std::vector<std::string>(300, "{\"name\":\"forward\",\"cat\":\"compute\"}\n"));
     const auto check_level = [&text](Compression compression, int level) {
         std::string packed;
         make_codec(compression, level)->append(packed, text);

@@ -16,7 +16,7 @@
 
 OpenedSpool::OpenedSpool(const std::string& path) {
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    struct stat info{};
+    struct stat info {};
     if (fd < 0 || fstat(fd, &info) != 0) throw std::runtime_error("cannot open " + path);
     bytes_ = static_cast<std::size_t>(info.st_size);
     void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

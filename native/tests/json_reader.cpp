@@ -198,7 +198,11 @@ std::string json_text(std::string_view quoted) {
 bool is_utf8(std::string_view text) {
     for (std::size_t i = 0; i < text.size();) {
         const auto byte = static_cast<unsigned char>(text[i]);
-        const int more = byte < 0x80 ? 0 : byte >> 5 == 6 ? 1 : byte >> 4 == 14 ? 2 : byte >> 3 == 30 ? 3 : -1;
+        const int more = byte < 0x80       ? 0
+                         : byte >> 5 == 6  ? 1
+                         : byte >> 4 == 14 ? 2
+                         : byte >> 3 == 30 ? 3
+                                           : -1;
         if (more < 0 || i + static_cast<std::size_t>(more) >= text.size()) return false;
         std::uint32_t code = more == 0 ? byte : byte & (0x3Fu >> more);
         for (int k = 1; k <= more; ++k) {

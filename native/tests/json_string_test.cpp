@@ -52,8 +52,8 @@ TEST("plain text stays as it is") {
 }
 
 TEST("valid UTF-8 of every length stays as it is") {
-    for (const char* text : {"é", "Größe", "—", "中文", "\u2028\u2029", "\U0001F600", "\U0010FFFF",
-                             "\u0080", "\u07FF", "\u0800", "\uD7FF", "\uE000", "\uFFFF", "\U00010000"})
+    for (const char* text : {"é", "Größe", "—", "中文", "\u2028\u2029", "\U0001F600", "\U0010FFFF", "\u0080",
+                             "\u07FF", "\u0800", "\uD7FF", "\uE000", "\uFFFF", "\U00010000"})
         CHECK_EQ(quoted(text), "\"" + std::string(text) + "\"");
 }
 
@@ -78,24 +78,26 @@ TEST("bytes that are not UTF-8 become replacement characters") {
         std::string bytes, expected;
     };
     const Case cases[] = {
-        {"\x80", r},                                // lone continuation
-        {"\xC3", r},                                // cut short
-        {"\xE2\x82", r + r},                        // cut short
-        {"\xF0\x9F\x98", r + r + r},                // cut short
-        {"\xC3(", r + "("},                         // continuation missing
-        {"\xE2(\xA1", r + "(" + r},                 // in the middle
-        {"\xC0\xAF", r + r},                        // overlong slash, 2 bytes
-        {"\xC1\xBF", r + r},                        // overlong
-        {"\xE0\x80\xAF", r + r + r},                // overlong slash, 3 bytes
-        {"\xE0\x9F\xBF", r + r + r},                // last overlong of 3 bytes
-        {"\xF0\x80\x80\xAF", r + r + r + r},        // overlong slash, 4 bytes
-        {"\xF0\x8F\xBF\xBF", r + r + r + r},        // last overlong of 4 bytes
-        {"\xED\xA0\x80", r + r + r},                // high surrogate
-        {"\xED\xBF\xBF", r + r + r},                // low surrogate
-        {"\xF4\x90\x80\x80", r + r + r + r},        // above U+10FFFF
-        {"\xF5\x80\x80\x80", r + r + r + r},        // never used
-        {"\xFE\xFF", r + r},                        // never used
-        {"a\xFF" "b\xC3\xA9", "a" + r + "b\xC3\xA9"},  // good text around it stays
+        {"\x80", r},                          // lone continuation
+        {"\xC3", r},                          // cut short
+        {"\xE2\x82", r + r},                  // cut short
+        {"\xF0\x9F\x98", r + r + r},          // cut short
+        {"\xC3(", r + "("},                   // continuation missing
+        {"\xE2(\xA1", r + "(" + r},           // in the middle
+        {"\xC0\xAF", r + r},                  // overlong slash, 2 bytes
+        {"\xC1\xBF", r + r},                  // overlong
+        {"\xE0\x80\xAF", r + r + r},          // overlong slash, 3 bytes
+        {"\xE0\x9F\xBF", r + r + r},          // last overlong of 3 bytes
+        {"\xF0\x80\x80\xAF", r + r + r + r},  // overlong slash, 4 bytes
+        {"\xF0\x8F\xBF\xBF", r + r + r + r},  // last overlong of 4 bytes
+        {"\xED\xA0\x80", r + r + r},          // high surrogate
+        {"\xED\xBF\xBF", r + r + r},          // low surrogate
+        {"\xF4\x90\x80\x80", r + r + r + r},  // above U+10FFFF
+        {"\xF5\x80\x80\x80", r + r + r + r},  // never used
+        {"\xFE\xFF", r + r},                  // never used
+        {"a\xFF"
+         "b\xC3\xA9",
+         "a" + r + "b\xC3\xA9"},  // good text around it stays
     };
     for (const Case& c : cases) {
         CHECK_EQ(json_text(quoted(c.bytes)), c.expected);

@@ -114,9 +114,9 @@ TEST("a lane that has forgotten its beginning takes nothing there any more") {
     };
     for (std::uint64_t i = 0; i < 5000; ++i) place(i * 10, i * 10 + 8);
     CHECK_EQ(lanes.size(), 1);
-    place(3, 12);          // overlaps intervals that were forgotten
-    place(8, 10);          // would fit, but nobody knows any more
-    place(0, 100'000);     // around everything
+    place(3, 12);       // overlaps intervals that were forgotten
+    place(8, 10);       // would fit, but nobody knows any more
+    place(0, 100'000);  // around everything
     place(49'000, 49'003);
     CHECK(lanes_are_sound(all, nest_or_apart));
 }

@@ -70,8 +70,8 @@ TEST("every kind of event, in one trace, in the order in which it was recorded")
         }
         const Outcome outcome = finish_run("exit");
         CHECK_EQ(outcome.error, "");
-        CHECK_EQ(outcome.trace_path, settings.prefix + "-" + settings.host + "-" +
-                                         std::to_string(getpid()) + suffix_of(compression));
+        CHECK_EQ(outcome.trace_path, settings.prefix + "-" + settings.host + "-" + std::to_string(getpid()) +
+                                         suffix_of(compression));
         const Trace trace = read_trace(outcome.trace_path);
         const Footer footer = check_complete(trace, "exit");
         CHECK_EQ(footer.number("events"), 7);

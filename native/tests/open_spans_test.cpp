@@ -124,8 +124,7 @@ TEST("tasks have slots, and tracks that are used again") {
 
     std::vector<int> slots;
     for (std::uint32_t i = 0; i < max_open_task_spans; ++i)
-        slots.push_back(
-            thread->take_task_slot({thread->new_id(), thread->tick(), 0, node, 0, first, 1, 1}));
+        slots.push_back(thread->take_task_slot({thread->new_id(), thread->tick(), 0, node, 0, first, 1, 1}));
     CHECK_EQ(slots.back(), static_cast<int>(max_open_task_spans) - 1);
     CHECK_EQ(thread->take_task_slot({thread->new_id(), thread->tick(), 0, node, 0, first, 1, 1}), -1);
     thread->give_task_slot(-1);

@@ -91,7 +91,8 @@ TEST("signals that interrupt the reservation of space are no refusal") {
     const ScratchDir dir;
     // Only a file system in memory looks for signals while it reserves.
     const std::string shm = "/dev/shm/dftrace-test-" + std::to_string(getpid()) + ".spool";
-    struct sigaction action {}, before{};
+    struct sigaction action {
+    }, before{};
     action.sa_handler = on_alarm;
     sigaction(SIGALRM, &action, &before);
     const itimerval often{{0, 20}, {0, 20}}, never{};

@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t mib = 1 << 20;
 
 off_t file_size(const std::string& path) {
-    struct stat info{};
+    struct stat info {};
     return stat(path.c_str(), &info) == 0 ? info.st_size : -1;
 }
 
@@ -36,7 +36,7 @@ TEST("a new spool is a file of mode 0600 with a header that says whose it is") {
     umask(0);
     Spool spool(dir.file("a.spool"), mib);
     umask(022);
-    struct stat info{};
+    struct stat info {};
     REQUIRE(stat(spool.path().c_str(), &info) == 0);
     CHECK_EQ(info.st_mode & 07777u, 0600u);
     const SpoolHeader& h = spool.header();

@@ -130,7 +130,8 @@ TEST("a thousand threads come and go while another records on: nothing is lost, 
         for (auto& thread : guests) thread.join();
         while (!current_session()) std::this_thread::yield();
         SpoolHeader& header = current_session()->header();
-        for (const std::uint64_t writes = header.write_number.load(); header.write_number.load() < writes + 3;)
+        for (const std::uint64_t writes = header.write_number.load();
+             header.write_number.load() < writes + 3;)
             std::this_thread::yield();
         most_units = std::max(most_units, header.units.load());
     }
@@ -191,6 +192,5 @@ TEST("threads that flush, record and name things at once do not stand in each ot
     const Footer footer = check_complete(trace, "finalize");
     CHECK_EQ(footer.number("spans"), 4 * rounds + 1);
     CHECK_EQ(footer.number("instants"), 4 * rounds);
-    for (const TraceEvent& e : trace.of("i"))
-        CHECK_EQ(e.name.substr(e.name.find('-') + 1), e.arg("i"));
+    for (const TraceEvent& e : trace.of("i")) CHECK_EQ(e.name.substr(e.name.find('-') + 1), e.arg("i"));
 }

@@ -29,7 +29,7 @@ TEST("a name that is taken gets a number") {
     CHECK_EQ(second.path(), dir.file("t-1.pfw.gz"));
     CHECK_EQ(third.path(), dir.file("t-3.pfw.gz"));
     CHECK_EQ(file_bytes(dir.file("t-2.pfw.gz")), "somebody else's");
-    struct stat info{};
+    struct stat info {};
     REQUIRE(stat(first.path().c_str(), &info) == 0);
     CHECK_EQ(info.st_mode & 07777u, 0600u);
 }

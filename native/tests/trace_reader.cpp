@@ -183,13 +183,13 @@ Footer check_complete(const Trace& trace, std::string_view ended) {
     std::uint64_t footers = 0;
     trace.each([&](const TraceEvent& e) {
         const std::string_view ph = e.ph;
-        const std::string kind = ph == "X"                   ? "spans"
-                                 : ph == "B"                 ? "unfinished"
-                                 : ph == "i"                 ? "instants"
-                                 : ph == "C"                 ? "counters"
-                                 : ph == "s" || ph == "f"    ? "flows"
-                                 : ph == "M" && e.has_id     ? "metadata"
-                                                             : "";
+        const std::string kind = ph == "X"                ? "spans"
+                                 : ph == "B"              ? "unfinished"
+                                 : ph == "i"              ? "instants"
+                                 : ph == "C"              ? "counters"
+                                 : ph == "s" || ph == "f" ? "flows"
+                                 : ph == "M" && e.has_id  ? "metadata"
+                                                          : "";
         if (!kind.empty()) ++counts[kind];
         if (e.has_id && kind != "flows") ids.push_back(e.id);
         if (ph == "X") tracks[e.tid].push_back({e.ts, e.ts + e.dur, e.id});

@@ -38,8 +38,7 @@ ssize_t plain_write(int fd, const void* data, std::size_t bytes) {
 
 bool is_trace(int fd) {
     char path[4096];
-    const ssize_t length =
-        readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path);
+    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path);
     return length > 0 &&
            std::string_view(path, static_cast<std::size_t>(length)).find(".pfw") != std::string_view::npos;
 }
@@ -156,9 +155,7 @@ int finish(char** arguments) {
     return finish_run("finalize").error.empty() ? 0 : 1;
 }
 
-int adopt(char** arguments) {
-    return static_cast<int>(adopt_spool(arguments[0]).state);
-}
+int adopt(char** arguments) { return static_cast<int>(adopt_spool(arguments[0]).state); }
 
 }  // namespace
 

@@ -21,9 +21,9 @@ namespace dftrace {
 
 // What became of a run in this process.
 struct Outcome {
-    std::string trace_path;  // empty if nothing was written
-    std::string spool_path;  // not empty if the spool had to be kept
-    std::string error;       // why the trace is not complete, empty if it is
+    std::string trace_path;        // empty if nothing was written
+    std::string spool_path;        // not empty if the spool had to be kept
+    std::string error;             // why the trace is not complete, empty if it is
     std::uint64_t events = 0;      // lines of events in the trace file
     std::uint64_t lost_lines = 0;  // recorded, but not in the trace file
     Losses losses;
