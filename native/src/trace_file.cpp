@@ -13,9 +13,11 @@ TraceFile::~TraceFile() {
     if (fd_ >= 0) close(fd_);
 }
 
-int TraceFile::create(const std::string& stem, const std::string& suffix) {
+int TraceFile::create(const std::string& stem, const std::string& suffix,
+                      const std::function<void(const std::string&)>& announce) {
     for (int attempt = 0; attempt < 100000; ++attempt) {
         path_ = attempt ? stem + "-" + std::to_string(attempt) + suffix : stem + suffix;
+        if (announce) announce(path_);
         fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd_ >= 0) return 0;
         if (errno != EEXIST) return errno;

@@ -1,6 +1,8 @@
 // Blocks of lines into the trace file, and the marks in the spool.
 #include "dftrace/trace_writer.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <numeric>
@@ -139,16 +141,22 @@ void TraceWriter::unfinished(const OpenSpan& span, Track& track, const BlobTable
     one(r, track, tables, clock);
 }
 
+void TraceWriter::announce(const std::string& path) {
+    const std::size_t bytes = std::min(path.size(), sizeof header_.trace_path - 1);
+    header_.trace_path_bytes.store(0, std::memory_order_release);
+    std::copy_n(path.data(), bytes, header_.trace_path);
+    header_.trace_path_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_release);
+}
+
 int TraceWriter::flush() {
     if (text_.size() == 0) return 0;
     if (block_.empty()) codec_->append(block_, text_.view());
     if (!file_.is_open()) {
-        last_error_ = file_.create(file_stem(settings_, header_.pid), suffix_of(settings_.compression));
+        // Named in the spool before it is there: whoever finishes this trace finds the file even if
+        // the process dies between the two.
+        last_error_ = file_.create(file_stem(settings_, header_.pid), suffix_of(settings_.compression),
+                                   [this](const std::string& path) { announce(path); });
         if (last_error_) return last_error_;
-        const std::string& path = file_.path();
-        const std::size_t bytes = std::min(path.size(), sizeof header_.trace_path - 1);
-        std::copy_n(path.data(), bytes, header_.trace_path);
-        header_.trace_path_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_release);
     }
     const std::uint64_t number = header_.write_number.load(std::memory_order_relaxed) + 1;
     WriteMark& mark = header_.marks[number % 2];
@@ -191,9 +199,13 @@ bool TraceWriter::resume(const std::string& path) {
     const std::uint64_t number = header_.write_number.load(std::memory_order_acquire);
     const WriteMark* mark = &header_.marks[number % 2];
     if (number == 0) {
-        // A first write that did not land may have left a piece of itself.
-        const int error = path.empty() ? ENOENT : file_.resume(path, 0);
-        return error == 0 || error == ENOENT;
+        // Nothing of it landed; there may be a piece. The file is ours if the first write was begun, or
+        // if it is empty: it was made, or was about to be, by the process that named it.
+        struct stat info;
+        const bool begun = header_.marks[1].file_bytes != 0;
+        const bool there = !path.empty() && lstat(path.c_str(), &info) == 0;
+        if (!there || (!begun && info.st_size != 0)) return true;
+        return file_.resume(path, 0) == 0;
     }
     if (file_.resume(path, mark->file_bytes) != 0) return false;
     std::copy(std::begin(mark->lines), std::end(mark->lines), lines_);

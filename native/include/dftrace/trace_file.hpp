@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -15,7 +16,9 @@ class TraceFile {
     TraceFile& operator=(const TraceFile&) = delete;
 
     // Creates `stem + suffix`, or `stem-1 + suffix`, ... exclusively, mode 0600; 0 or an errno.
-    int create(const std::string& stem, const std::string& suffix);
+    // `announce` hears each name before it is tried.
+    int create(const std::string& stem, const std::string& suffix,
+               const std::function<void(const std::string&)>& announce = {});
     // Opens a file that this run began, to go on behind its first `bytes` bytes; 0 or an errno.
     int resume(const std::string& path, std::uint64_t bytes);
     // All of `block` or nothing of it; 0 or an errno.

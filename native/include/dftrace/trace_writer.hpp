@@ -67,6 +67,7 @@ class TraceWriter {
     std::function<void(UnitHeader*, std::uint32_t)> on_durable;
 
   private:
+    void announce(const std::string& path);
     void one(const Record& record, Track& track, const BlobTables& tables, const ClockMap& clock);
     std::string_view lane_track(const Record& record, Track& track, std::uint64_t start_ns,
                                 std::uint64_t end_ns);
