@@ -18,7 +18,8 @@ class Plain final : public BlockCodec {
 
 class Gzip final : public BlockCodec {
   public:
-    explicit Gzip(int level) : compressor_(libdeflate_alloc_compressor(level ? level : 1)) {
+    // Level 5: smaller than what dftracer writes, and still two million lines a second on one core.
+    explicit Gzip(int level) : compressor_(libdeflate_alloc_compressor(level ? level : 5)) {
         if (!compressor_) throw std::invalid_argument("gzip level " + std::to_string(level));
     }
     ~Gzip() override { libdeflate_free_compressor(compressor_); }

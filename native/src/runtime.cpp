@@ -76,8 +76,7 @@ void after_fork_in_child() {
 }  // namespace
 
 void prepare_runtime() {
-    static std::once_flag once;
-    std::call_once(once, [] {
+    static const bool done = [] {
         calibrate_tick_source();
         const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
         void* mapped = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -85,7 +84,9 @@ void prepare_runtime() {
             detail::live_generation = static_cast<std::uint64_t*>(mapped);
         pthread_key_create(&thread_end_key, thread_ended);
         pthread_atfork(nullptr, nullptr, after_fork_in_child);
-    });
+        return true;
+    }();
+    static_cast<void>(done);
 }
 
 Thread* detail::attach_this_thread() noexcept {

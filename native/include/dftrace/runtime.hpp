@@ -22,7 +22,10 @@ struct ThisThread {
     // It lives in this struct so that the hot path finds all it needs by one look-up.
     const void* plain_context;
 };
-extern constinit thread_local ThisThread this_thread;
+// In the static block of thread-local storage, where a look-up needs no call. Only this one: the block
+// has little room for libraries that are loaded late, and nothing that the standard library keeps
+// there may be asked for in this way (an `import torch` before ours would leave no room).
+extern constinit thread_local ThisThread this_thread __attribute__((tls_model("initial-exec")));
 Thread* attach_this_thread() noexcept;
 }  // namespace detail
 
