@@ -140,7 +140,7 @@ void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* th
         state.generation = 0;
         return;
     }
-    const void* context = PyThreadState_GET()->context;
+    const void* context = _PyThreadState_UncheckedGet()->context;
     TaskSpan* outer = innermost_task_span(thread->generation);
     const OpenSpan* around = outer ? nullptr : thread->top();
     span->generation = thread->generation;
@@ -168,7 +168,7 @@ void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* th
 
 void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept {
     state.generation = 0;
-    const bool task = in_task(PyThreadState_GET()->context);
+    const bool task = in_task(_PyThreadState_UncheckedGet()->context);
     // Asking asyncio ran Python code, and with it perhaps another thread that ended the run.
     Thread* thread = recording_thread();
     if (!thread || !prepare(node, thread)) return;
@@ -254,7 +254,7 @@ void cancel_span(SpanState& state) noexcept {
 }
 
 const void* task_context() noexcept {
-    PyObject* context = PyThreadState_GET()->context;
+    PyObject* context = _PyThreadState_UncheckedGet()->context;
     return context != detail::this_thread.plain_context && in_task(context) ? context : nullptr;
 }
 
@@ -263,7 +263,7 @@ const void* task_context_of(const SpanState& state) noexcept {
 }
 
 EnclosingSpan enclosing_span(Thread* thread) noexcept {
-    PyObject* context = PyThreadState_GET()->context;
+    PyObject* context = _PyThreadState_UncheckedGet()->context;
     if (context != detail::this_thread.plain_context && in_task(context)) {
         const TaskSpan* span = innermost_task_span(thread->generation);
         // The span that a task was made in is on another track than the task.

@@ -43,7 +43,7 @@ inline void open_span(Node* node, std::uint32_t name, SpanState& state) noexcept
     // the context differ from the one that was last seen outside of a task.
     if (!thread) [[unlikely]]
         state.generation = 0;
-    else if (PyThreadState_GET()->context != mine.plain_context) [[unlikely]]
+    else if (_PyThreadState_UncheckedGet()->context != mine.plain_context) [[unlikely]]
         open_in_context(node, name, state);
     else if (prepare(node, thread)) [[likely]]
         open_on_thread(node, name, state, thread);

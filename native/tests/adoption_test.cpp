@@ -40,6 +40,13 @@ std::string leave_spool(const ScratchDir& dir, const TraceSettings& settings, co
     return dir.only(".spool");
 }
 
+// Everything stays in the spool.
+TraceSettings unwritten(const ScratchDir& dir) {
+    TraceSettings settings = dir.settings();
+    settings.flush_interval_ms = 100'000;
+    return settings;
+}
+
 void record(int spans) {
     EventName name("adoption", "span");
     for (int i = 0; i < spans; ++i) SpanScope span(name);
@@ -138,7 +145,7 @@ TEST("a spool of a newer version is refused with both versions named") {
 
 TEST("a spool that is cut short gives what is left of it") {
     const ScratchDir dir;
-    const std::string spool = leave_spool(dir, dir.settings(), [] { record(5000); });
+    const std::string spool = leave_spool(dir, unwritten(dir), [] { record(5000); });
     const auto units = fs::file_size(spool) / unit_bytes;
     REQUIRE(units > 5);
     for (std::uintmax_t left = units - 1; left > 0; --left) {
@@ -213,9 +220,8 @@ TEST("nothing recorded, nothing written") {
 
 TEST("a trace that cannot be gone on with is left, however often it is tried, until it can") {
     const ScratchDir dir;
-    TraceSettings settings = dir.settings();
+    TraceSettings settings = unwritten(dir);
     settings.block_bytes = 500;
-    settings.flush_interval_ms = 100'000;
     const std::string spool = leave_spool(dir, settings, [] {
         record(100);
         current_session()->flush();
@@ -233,9 +239,40 @@ TEST("a trace that cannot be gone on with is left, however often it is tried, un
     CHECK_EQ(check_complete(adopted(spool), "adopted").number("spans"), 200);
 }
 
+TEST("a file that only bears the name that the trace was to have is not touched") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, unwritten(dir), [] { record(10); });
+    const std::string name = dir.file("trace-" + host_name() + "-1.pfw.gz");
+    std::ofstream(name) << "somebody else's";
+    {
+        const OpenedSpool opened(spool);  // killed between saying the name and making the file
+        opened.header().pid = 0x7FFF'FFFF;
+        name.copy(opened.header().trace_path, name.size());
+        opened.header().trace_path_bytes.store(static_cast<std::uint32_t>(name.size()));
+    }
+    const Trace trace = adopted(spool);
+    CHECK(trace.path != name);
+    CHECK_EQ(check_complete(trace, "adopted").number("spans"), 10);
+    CHECK_EQ(file_bytes(name), "somebody else's");
+}
+
+TEST("an empty file that the dead process had just made becomes its trace") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, unwritten(dir), [] { record(10); });
+    const std::string name = dir.file("trace-made.pfw.gz");
+    std::ofstream{name};
+    {
+        const OpenedSpool opened(spool);
+        name.copy(opened.header().trace_path, name.size());
+        opened.header().trace_path_bytes.store(static_cast<std::uint32_t>(name.size()));
+    }
+    CHECK_EQ(adopted(spool).path, name);
+    CHECK_EQ(dir.files(".pfw.gz").size(), 1);
+}
+
 TEST("damage of any kind does not bring down who reads the spool") {
     const ScratchDir dir;
-    const std::string spool = leave_spool(dir, dir.settings(), [] {
+    const std::string spool = leave_spool(dir, unwritten(dir), [] {
         EventName name("adoption", "damaged");
         for (int i = 0; i < 500; ++i) record_now(Kind::instant, name, ",\"i\":" + std::to_string(i));
         record(2000);
@@ -263,9 +300,7 @@ TEST("damage of any kind does not bring down who reads the spool") {
 
 TEST("pages that a crash of the machine lost are survived") {
     const ScratchDir dir;
-    TraceSettings settings = dir.settings();
-    settings.compression = Compression::none;
-    const std::string spool = leave_spool(dir, settings, [] { record(6000); });
+    const std::string spool = leave_spool(dir, unwritten(dir), [] { record(6000); });
     const std::string whole = file_bytes(spool);
     for (std::size_t page = unit_bytes / 4096; page < whole.size() / 4096; page += 3) {
         const ScratchDir copy;

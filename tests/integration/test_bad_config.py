@@ -136,6 +136,13 @@ def test_a_directory_without_permission(tmp_path: Path) -> None:
     assert_still_usable(tmp_path)
 
 
+def test_a_directory_that_nobody_can_make_is_said(tmp_path: Path) -> None:
+    """Root, too: the kernel makes no directories under /proc."""
+    with pytest.raises(DftraceError, match="log_file"):
+        dftrace_ai.initialize(log_file="/proc/dftrace/t")
+    assert_still_usable(tmp_path)
+
+
 def test_a_full_disk_at_start_is_said(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():

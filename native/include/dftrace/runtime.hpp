@@ -14,7 +14,7 @@ namespace dftrace {
 namespace detail {
 // The generation that records now; 0 while nothing does. The page is wiped by the kernel in every
 // child process, however it was forked, so one load tells "off", "finished" and "I am a child".
-extern std::uint64_t* live_generation;
+__attribute__((visibility("hidden"))) extern std::uint64_t* live_generation;
 struct ThisThread {
     Thread* thread;
     std::uint64_t generation;  // compared first: the state of a finished session is gone
@@ -25,7 +25,8 @@ struct ThisThread {
 // In the static block of thread-local storage, where a look-up needs no call. Only this one: the block
 // has little room for libraries that are loaded late, and nothing that the standard library keeps
 // there may be asked for in this way (an `import torch` before ours would leave no room).
-extern constinit thread_local ThisThread this_thread __attribute__((tls_model("initial-exec")));
+extern constinit thread_local ThisThread this_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 Thread* attach_this_thread() noexcept;
 }  // namespace detail
 
