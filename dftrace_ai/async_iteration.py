@@ -24,10 +24,12 @@ class TracedAsyncIterator(Generic[T]):
     """
 
     def __init__(self, iterable: AsyncIterable[T], wait: Node | None, block: Node | None) -> None:
+        self._open: Span | None = None  # first: a failure below leaves an object to be deleted
+        if not hasattr(type(iterable), "__aiter__"):
+            raise TypeError(f"{type(iterable).__name__!r} object is not an async iterable")
         self._source: AsyncIterator[T] = iterable.__aiter__()
         self._wait = wait
         self._block = block
-        self._open: Span | None = None
         self._count = 0
 
     def __aiter__(self) -> AsyncIterator[T]:

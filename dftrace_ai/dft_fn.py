@@ -182,8 +182,8 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
     def log_init(self, init: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
 
     def log_init(self, init: Any = None, name: str | None = None) -> Any:
-        """Record the calls of a constructor; as `log`."""
-        return self._decorated(init, name)
+        """Record the calls of a constructor; as `log`, but nothing is taken from ``self``."""
+        return self._decorated(init, name, from_self=False)
 
     @overload
     def log_static(self, func: F, name: str | None = None) -> F: ...
@@ -195,14 +195,18 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         """Record the calls of a static method, above or below ``@staticmethod``; as `log`."""
         return self._decorated(func, name)
 
-    def _decorated(self, func: Any, name: str | None) -> Any:
+    def _decorated(self, func: Any, name: str | None, *, from_self: bool = True) -> Any:
         if func is None:
-            return functools.partial(self._decorated, name=name)
+            return functools.partial(self._decorated, name=name, from_self=from_self)
         if isinstance(func, (staticmethod, classmethod)):
             return type(func)(self._decorated(func.__func__, name))
+        if isinstance(func, type):
+            return wrap(self._node._alike(name or func.__qualname__, ProfilerNode), func)
         node = self._node._alike(name or func.__qualname__, ProfilerNode)
         self._node._add_child(node)
         sources = _sources(func)
+        if not from_self:
+            sources.pop("", None)
         return _picking_up(node, func, sources) if sources else wrap(node, func)
 
     def iter(self, func: Iterable[T], name: str = "loop", iter_name: str = "step") -> Iterator[T]:
@@ -216,8 +220,9 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         Yields:
             The items.
         """
-        wait: ProfilerNode = self._node._child(f"{name}.iter")
-        body: ProfilerNode = self._node._child(f"{name}.yield")
+        # Nodes of this loop alone: another loop of the same name has another number.
+        wait: ProfilerNode = self._node._alike(f"{name}.iter", ProfilerNode)
+        body: ProfilerNode = self._node._alike(f"{name}.yield", ProfilerNode)
         source = iter(func)
         number = 1
         while True:
@@ -232,14 +237,14 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
                 if span is not None:
                     span.end(type(error))
                 raise
-            wait._merge_args({iter_name: number})
+            wait._merge_args({**self._node._copy_args(), iter_name: number})
             if span is not None:
                 span.end()
-            body._merge_args({iter_name: number})
             block = body._begin()
             try:
                 yield item
             finally:
+                body._merge_args({**self._node._copy_args(), iter_name: number})
                 if block is not None:
                     block.end()
             number += 1
@@ -271,6 +276,14 @@ def _sources(func: Callable[..., Any]) -> dict[str, tuple[int | None, Any]]:
     return found
 
 
+def _attribute(owner: object, name: str) -> Any:
+    """Return an attribute of the user's object; what its code raises is no concern of the call."""
+    try:
+        return getattr(owner, name, None)
+    except Exception:  # noqa: BLE001 - a property that is not ready yet, a proxy without its inner
+        return None
+
+
 def _picking_up(
     node: ProfilerNode, func: Callable[..., Any], sources: dict[str, tuple[int | None, Any]]
 ) -> Callable[..., Any]:
@@ -285,7 +298,7 @@ def _picking_up(
         found: dict[str, Any] = {}
         if of_self and args:
             for name in PICKED_UP:
-                value = getattr(args[0], name, None)
+                value = _attribute(args[0], name)
                 if isinstance(value, (int, float)):
                     found[name] = value
         for name, (position, default) in named.items():

@@ -212,12 +212,14 @@ def _end(run: Run, ended: str) -> None:
     outcome = run._outcome = _native.finish(ended)
     if outcome["error"]:
         _log.error(
-            "the trace %s is not complete: %s; %d events are kept in %s and are added by the next "
-            "dftrace command that reads the directory",
+            "the trace %s is not complete: %s; %d events are kept in %s%s",
             outcome["trace_path"] or run._settings["prefix"],
             outcome["error"],
             outcome["lost_lines"],
             outcome["spool_path"],
+            " and are added by the next dftrace command that reads the directory"
+            if os.access(os.path.dirname(run._settings["prefix"]), os.F_OK)
+            else ", but the directory of the trace is gone, and no command finds them",
         )
     if outcome["dropped"]:
         _log.warning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dftrace_ai._native import Node, Span, TracedFunction
@@ -41,7 +42,12 @@ def wrap(node: Node, target: F) -> F:
         return cast("F", wrapped)
     if isinstance(target, type):
         # Replacing the class would break isinstance and inheritance.
-        target.__init__ = wrap(node, target.__init__)  # type: ignore[misc]
+        made: Any = target
+        if made.__init__ is object.__init__ and made.__new__ is not object.__new__:
+            # An own `__init__` would take part in the check of the arguments.
+            made.__new__ = staticmethod(wrap(node, made.__new__))
+        else:
+            made.__init__ = wrap(node, made.__init__)
         return cast("F", target)
     if not callable(target):
         raise TypeError(
@@ -55,7 +61,10 @@ def wrap(node: Node, target: F) -> F:
     if inspect.isasyncgenfunction(target):
         return cast("F", _async_generator_function(node, target))
     if inspect.isgeneratorfunction(target):
-        return cast("F", _generator_function(node, target))
+        generator_function: Any = _generator_function(node, target)
+        if _is_generator_based_coroutine(target):
+            generator_function = types.coroutine(generator_function)
+        return cast("F", generator_function)
     return cast("F", functools.update_wrapper(cast("Any", TracedFunction(node, target)), target))
 
 
@@ -85,6 +94,12 @@ def _of_descriptor(node: Node, target: object) -> object | None:
         cached: functools.cached_property[Any] = functools.cached_property(wrap(node, target.func))
         return cached
     return None
+
+
+def _is_generator_based_coroutine(target: Any) -> bool:
+    """Whether `types.coroutine` made it awaitable."""
+    code = getattr(target, "__code__", None)
+    return code is not None and bool(code.co_flags & 0x100)  # CO_ITERABLE_COROUTINE
 
 
 def _coroutine_function(node: Any, target: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,6 +135,8 @@ def _generator_function(
             except BaseException:
                 _end(span, over)
                 raise
+            finally:
+                values = ()  # an error in it would hold this frame, and the frame all its locals
             if span is not None:
                 span.end()
             return item
@@ -131,11 +148,10 @@ def _generator_function(
                 item = resume(step, *values)
             except StopIteration as end:
                 return end.value
+            finally:
+                values = ()
             try:
                 step, values = generator.send, ((yield item),)
-            except GeneratorExit:
-                resume(generator.close)
-                raise
             except BaseException as error:  # noqa: BLE001 - handed on to the generator
                 step, values = generator.throw, (error,)
 
@@ -158,6 +174,8 @@ def _async_generator_function(
             except BaseException:
                 _end(span, over)
                 raise
+            finally:
+                values = ()  # an error in it would hold this frame, and the frame all its locals
             if span is not None:
                 span.end()
             return item
@@ -169,11 +187,10 @@ def _async_generator_function(
                 item = await resume(step, *values)
             except StopAsyncIteration:
                 return
+            finally:
+                values = ()
             try:
                 step, values = generator.asend, ((yield item),)
-            except GeneratorExit:
-                await resume(generator.aclose)
-                raise
             except BaseException as error:  # noqa: BLE001 - handed on to the generator
                 step, values = generator.athrow, (error,)
 

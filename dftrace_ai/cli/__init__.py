@@ -5,6 +5,8 @@ Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong.
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import typer
@@ -44,4 +46,13 @@ for _module in (demo, info, summary, validate, view):
 
 def main() -> None:
     """Run the command line; the entry point of `dftrace`."""
-    app()
+    try:
+        app()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. What is buffered has no reader any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        sys.stderr.write(f"dftrace: the output cannot be written: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(BAD_INPUT)

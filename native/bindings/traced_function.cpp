@@ -22,6 +22,8 @@ struct TracedFunction {
 };
 
 PyTypeObject function_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+// For what does not bind to an object itself: builtins, functools.partial, instances with __call__.
+PyTypeObject callable_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 PyObject* function_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* keywords) {
     const TracedFunction* function = as<TracedFunction>(self);
@@ -35,7 +37,7 @@ PyObject* function_call(PyObject* self, PyObject* const* arguments, std::size_t 
     return result;
 }
 
-PyObject* function_new(PyTypeObject* type, PyObject* positional, PyObject* keywords) {
+PyObject* function_new(PyTypeObject*, PyObject* positional, PyObject* keywords) {
     static const char* names[] = {"node", "function", nullptr};
     PyObject *node = nullptr, *wrapped = nullptr;
     if (!PyArg_ParseTupleAndKeywords(positional, keywords, "O!O", const_cast<char**>(names), &node_type,
@@ -43,6 +45,7 @@ PyObject* function_new(PyTypeObject* type, PyObject* positional, PyObject* keywo
         return nullptr;
     if (!PyCallable_Check(wrapped))
         return PyErr_Format(PyExc_TypeError, "%s is not callable", Py_TYPE(wrapped)->tp_name);
+    PyTypeObject* type = Py_TYPE(wrapped)->tp_descr_get ? &function_type : &callable_type;
     TracedFunction* self = as<TracedFunction>(type->tp_alloc(type, 0));
     if (!self) return nullptr;
     self->vectorcall = function_call;
@@ -270,7 +273,11 @@ int add_function_type(PyObject* module) {
     function_type.tp_members = members;
     function_type.tp_methods = methods;
     function_type.tp_getset = properties;
-    if (PyType_Ready(&function_type) < 0) return -1;
+    callable_type = function_type;
+    callable_type.tp_name = "dftrace_ai._native.TracedCallable";
+    callable_type.tp_flags &= ~Py_TPFLAGS_METHOD_DESCRIPTOR;
+    callable_type.tp_descr_get = nullptr;
+    if (PyType_Ready(&function_type) < 0 || PyType_Ready(&callable_type) < 0) return -1;
     return PyModule_AddObjectRef(module, "TracedFunction", reinterpret_cast<PyObject*>(&function_type));
 }
 

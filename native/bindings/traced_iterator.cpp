@@ -19,7 +19,8 @@ struct TracedIterator {
     std::uint32_t block_name;  // of the span from one item to the next request, 0 for none
     std::uint64_t defined_in;  // session that knows the names
     std::uint64_t count;
-    bool exhausted;
+    bool own_iterator;  // made by `iter()`: one walk through the iterable
+    bool closed;
     SpanState block;
 };
 
@@ -40,28 +41,27 @@ void end_block(TracedIterator* self, std::uint32_t error = 0) {
 PyObject* iterator_next(PyObject* object) {
     TracedIterator* self = as<TracedIterator>(object);
     end_block(self);
-    if (self->exhausted) return nullptr;
+    if (self->closed) return nullptr;
     if (!self->source && !(self->source = PyObject_GetIter(self->iterable))) return nullptr;
+    // Held for the call: it may come back here, or another thread may be here meanwhile.
+    const Ref source(Py_NewRef(self->source));
+    const iternextfunc next = Py_TYPE(source.get())->tp_iternext;
     if (!self->node->enabled) {
-        PyObject* item = Py_TYPE(self->source)->tp_iternext(self->source);
-        if (item)
-            ++self->count;
-        else
-            self->exhausted = true;
+        PyObject* item = next(source.get());
+        if (item) ++self->count;
         return item;
     }
     define_names(self);
     SpanState wait;
     if (self->wait_name) open_span(self->node, self->wait_name, wait);
-    PyObject* item = Py_TYPE(self->source)->tp_iternext(self->source);
+    PyObject* item = next(source.get());
     if (item) {
         ++self->count;
         if (wait.generation)
             close_span(self->node, self->wait_name, wait, 0, self->count, RecordFlag::has_count);
-        if (self->block_name) open_span(self->node, self->block_name, self->block);
+        if (self->block_name && !self->block.generation) open_span(self->node, self->block_name, self->block);
         return item;
     }
-    self->exhausted = true;
     const bool failed = PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration);
     if (wait.generation) {
         // The last request only learns that there is nothing more: no event, as in dftracer.
@@ -74,16 +74,23 @@ PyObject* iterator_next(PyObject* object) {
     return nullptr;
 }
 
+// Each `for` gets a walk of its own, so that a loader starts over every epoch, loops may nest, and a
+// loop that is left lets go of its open block. Whoever called next() on this object goes on with it.
 PyObject* iterator_iter(PyObject* object) {
     TracedIterator* self = as<TracedIterator>(object);
-    if (self->exhausted) {
-        // A loader that is iterated once an epoch starts over; an iterator stays exhausted by itself.
-        end_block(self);
-        Py_CLEAR(self->source);
-        self->exhausted = false;
-        self->count = 0;
-    }
-    return Py_NewRef(object);
+    const bool walks_once = PyIter_Check(self->iterable);
+    if (self->own_iterator || self->source || self->closed || walks_once) return Py_NewRef(object);
+    Ref source(PyObject_GetIter(self->iterable));
+    if (!source) return nullptr;
+    TracedIterator* walk = as<TracedIterator>(iterator_type.tp_alloc(&iterator_type, 0));
+    if (!walk) return nullptr;
+    walk->node = as<Node>(Py_NewRef(reinterpret_cast<PyObject*>(self->node)));
+    walk->iterable = Py_NewRef(self->iterable);
+    walk->source = source.release();
+    walk->wait_name = self->wait_name;
+    walk->block_name = self->block_name;
+    walk->own_iterator = true;
+    return reinterpret_cast<PyObject*>(walk);
 }
 
 Py_ssize_t iterator_length(PyObject* object) { return PyObject_Size(as<TracedIterator>(object)->iterable); }
@@ -104,7 +111,7 @@ PyObject* iterator_length_hint(PyObject* object, PyObject*) {
 PyObject* iterator_close(PyObject* object, PyObject*) {
     TracedIterator* self = as<TracedIterator>(object);
     end_block(self);
-    self->exhausted = true;
+    self->closed = true;
     if (self->source && PyObject_HasAttrString(self->source, "close")) {
         Ref closed(PyObject_CallMethod(self->source, "close", nullptr));
         if (!closed) return nullptr;
