@@ -230,7 +230,8 @@ UnitHeader* Session::reuse_own_unit(Thread& thread) noexcept {
     if (unit->consumed != unit->capacity) return nullptr;
     const auto source = std::find_if(sources_.begin(), sources_.end(),
                                      [&thread](const auto& s) { return s->thread == &thread; });
-    if (source == sources_.end() || (*source)->unit != unit) return nullptr;
+    if (source == sources_.end() || (*source)->unit != unit || (*source)->scan != unit->capacity)
+        return nullptr;
     // In this order: should the process die here, no record is taken for a new one.
     unit->committed.store(0, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);

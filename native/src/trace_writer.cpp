@@ -107,15 +107,19 @@ bool TraceWriter::records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t l
         else
             touched_.emplace_back(unit, scan);
     };
+    std::uint32_t written = scan;
     while (scan < limit) {
         one(all[scan], track, tables, clock);
         ++scan;
         if (text_.size() >= settings_.block_bytes) {
             touch();
             if (flush() != 0) return false;
+            written = scan;
         }
     }
-    touch();
+    // Not for what has just been written: the unit may soon be another thread's, and the next write
+    // would tell of its records as if they were in the file.
+    if (scan != written) touch();
     return true;
 }
 
