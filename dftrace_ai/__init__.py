@@ -8,7 +8,7 @@ from dftrace_ai import runtime
 from dftrace_ai._version import __version__
 from dftrace_ai.dft_fn import dft_fn
 from dftrace_ai.errors import ConfigError, DftraceError, LogDirectoryError, TraceError
-from dftrace_ai.runtime import Run, finalize, initialize, tracing
+from dftrace_ai.runtime import Run, dump, finalize, initialize, tracing
 from dftrace_ai.tracer import dftracer
 from dftrace_ai.tree import ai
 
@@ -27,6 +27,7 @@ __all__ = [
     "ai",
     "dft_fn",
     "dftracer",
+    "dump",
     "finalize",
     "initialize",
     "load_config",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -44,8 +45,12 @@ COMPRESSION_LEVELS = {"gzip": (1, 12), "zstd": (1, 19)}
 # What `accepted_values` says where the type alone does not say it.
 ACCEPTED_IN_WORDS = {
     "compression_level": "a whole number, 1 to 12 for gzip and 1 to 19 for zstd, or none",
+    "dump_signal": "the name of a signal that can be handled, such as SIGUSR2, or none",
     "log_file": "a path whose last part is a file stem, such as 'out/trace'",
 }
+
+# Those that cannot be handled, and those whose default action a crash needs.
+UNUSABLE_SIGNALS = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGCHLD"}
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
@@ -56,6 +61,17 @@ def _level_name(value: object) -> object:
         return value
     name = value.strip().upper()
     return "WARNING" if name == "WARN" else name
+
+
+def _signal_name(value: object) -> object:
+    """Accept names of signals that can be handled, with and without SIG, in any case."""
+    if not isinstance(value, str):
+        return value
+    name = value.strip().upper()
+    name = name if name.startswith("SIG") else f"SIG{name}"
+    if name not in signal.Signals.__members__ or name in UNUSABLE_SIGNALS:
+        raise ValueError("no signal that can be handled")
+    return name
 
 
 def _lower(value: object) -> object:
@@ -182,6 +198,55 @@ class Config(BaseModel):
         default="drop",
         description="What a full spool does: drop events and count them, or wait for the writer.",
     )
+    max_file_bytes: int | None = Field(
+        default=None,
+        ge=64 * KIB,
+        le=1024 * GIB,
+        description=(
+            "Bytes after which the trace goes on in another file, a part; none writes one file "
+            "of any size."
+        ),
+    )
+    max_files: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description=("Files of a trace in parts to keep: the oldest are deleted; none keeps all."),
+    )
+    flight_recorder: bool = Field(
+        default=False,
+        description=(
+            "Keep the last events in the spool and write them only when asked: by "
+            "`dftrace_ai.dump`, by `dump_signal`, after an exception that nobody caught, or by "
+            "recovery when the process died."
+        ),
+    )
+    flight_seconds: float | None = Field(
+        default=None,
+        ge=0.001,
+        le=86_400.0,
+        allow_inf_nan=False,
+        description=(
+            "Seconds of events that a flight recorder keeps; none keeps what `spool_bytes` holds."
+        ),
+    )
+    dump_signal: Annotated[str | None, BeforeValidator(_signal_name)] = Field(
+        default=None,
+        description=(
+            "Signal that has a running process write out its events, such as SIGUSR2; it must not "
+            "have a handler. None takes no signal."
+        ),
+    )
+    finalize_timeout_s: float = Field(
+        default=60.0,
+        ge=0.01,
+        le=86_400.0,
+        allow_inf_nan=False,
+        description=(
+            "Seconds that `finalize` waits for a file system that does not answer; what was not "
+            "written stays in the spool."
+        ),
+    )
     max_arg_bytes: int = Field(
         default=1 * MIB,
         ge=64,
@@ -245,6 +310,10 @@ class Config(BaseModel):
                 f"compression_level {level} does not exist for {self.compression}; "
                 f"accepted: {limits[0]} to {limits[1]}"
             )
+        if self.flight_seconds is not None and not self.flight_recorder:
+            raise ValueError("flight_seconds has a meaning only with flight_recorder")
+        if self.max_files is not None and self.max_file_bytes is None:
+            raise ValueError("max_files has a meaning only with max_file_bytes")
         return self
 
     # Hidden from type checkers, which take the signature from the fields.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.errors import ConfigError
+from dftrace_ai.errors import ConfigError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ __all__ = [
 PREFIX = "DFTRACE_"
 
 # Names under the prefix that are not fields: the run a child joins, and the YAML file.
-RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN")
+RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
 
 # Fields whose variable is not the prefix and the field's name.
 RENAMED = {"enabled": "DFTRACE_ENABLE"}
@@ -38,6 +39,10 @@ OPTIONAL = frozenset(
     {
         "compression_level",
         "data_dir",
+        "dump_signal",
+        "flight_seconds",
+        "max_file_bytes",
+        "max_files",
         "process_id",
         "rank",
         "spool_dir",
@@ -45,6 +50,12 @@ OPTIONAL = frozenset(
         "world_size",
     }
 )
+
+# A file of settings has a few lines; parsing takes a thousand times its size.
+FILE_BYTES = 64 * 1024
+MOST_DEPTH = 16
+
+MESSAGE_LETTERS = 200
 
 TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
 FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
@@ -159,7 +170,7 @@ def _warn_of_misspelt(environ: Mapping[str, str], known: Sequence[str]) -> None:
             _warned.add(variable)
             _logger.warning(
                 "environment variable %s is not known and has no effect; did you mean %s?",
-                variable,
+                quoted(variable),
                 near[0],
             )
 
@@ -192,34 +203,59 @@ def yaml_settings(path: str | os.PathLike[str], known: Sequence[str]) -> dict[st
     """
     import yaml
 
-    name = os.fspath(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{name}: cannot read the settings: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: the settings are not UTF-8 text: {error.reason}") from error
+    name = quoted(os.fspath(path))
+    text = _small_text(path, name)
     try:
         pairs = list(_yaml_pairs(text))
     except yaml.MarkedYAMLError as error:
         where = f"{name}:{error.problem_mark.line + 1}" if error.problem_mark else name
-        raise ConfigError(f"{where}: not YAML as expected: {error.problem}") from error
+        problem = quoted(str(error.problem))[:MESSAGE_LETTERS]
+        raise ConfigError(f"{where}: not YAML as expected: {problem}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: not YAML: {error}") from error
+        raise ConfigError(f"{name}: not YAML: {str(error).splitlines()[0]}") from error
+    except ValueError as error:
+        # A date that does not exist, a number of thousands of digits.
+        raise ConfigError(f"{name}: a value cannot be read: {str(error)[:200]}") from error
     settings: dict[str, Setting] = {}
     for line, key, value in pairs:
         if key not in known:
-            raise ConfigError(f"{name}:{line}: unknown key {key!r}{nearest(str(key), known)}")
+            shown = repr(key)[:MESSAGE_LETTERS]
+            hint = nearest(str(key)[:MESSAGE_LETTERS], known)
+            raise ConfigError(f"{name}:{line}: unknown key {shown}{hint}")
         if key in settings:
             raise ConfigError(f"{name}:{line}: {key} is given twice")
         settings[key] = Setting(value, f"{name}:{line}: {key}")
     return settings
 
 
+def _small_text(path: str | os.PathLike[str], name: str) -> str:
+    """Return the text of a file that may be anything: a pipe, a device, a disk image."""
+    # Not waiting for a writer, should it become a pipe after it was looked at.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        data = None
+        if stat.S_ISREG(Path(path).stat().st_mode):
+            with open(os.open(path, flags), "rb") as file:  # noqa: PTH123
+                data = file.read(FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot read the settings: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{name}: cannot read the settings: {error}") from error
+    if data is None:
+        raise ConfigError(f"{name}: cannot read the settings: not a regular file")
+    if len(data) > FILE_BYTES:
+        raise ConfigError(f"{name}: no file of settings: it has more than {FILE_BYTES} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: the settings are not UTF-8 text: {error.reason}") from error
+
+
 def _yaml_pairs(text: str) -> Iterator[tuple[int, Any, Any]]:
     """Yield line number, key and value of each entry of the mapping that `text` holds."""
     import yaml
 
+    _refuse_what_multiplies(text)
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -237,3 +273,24 @@ def _yaml_pairs(text: str) -> Iterator[tuple[int, Any, Any]]:
             )
     finally:
         loader.dispose()
+
+
+def _refuse_what_multiplies(text: str) -> None:
+    """Refuse references, of which a few lines stand for gigabytes, and depth, which takes hours.
+
+    No setting needs either.
+    """
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        mark: Any = event.start_mark
+        if isinstance(event, yaml.AliasEvent):
+            problem = f"a reference (*{event.anchor}); write the value itself"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MOST_DEPTH:
+            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=mark)

@@ -267,7 +267,19 @@ class FooterArgs(_Open):
     bytes: Annotated[int, Field(ge=0, description="Plain bytes before this line.")]
     file_bytes: Annotated[int, Field(ge=0, description="Bytes of the file before this line.")]
     drain_cpu_us: Count
-    ended: Literal["finalize", "exit", "adopted"]
+    ended: Literal["finalize", "exit", "exception", "rotated", "died", "reboot"]
+    part: Annotated[int, Field(ge=0)] | None = None
+    error: Annotated[str, Field(description="Type of the exception that nobody caught.")] | None = (
+        None
+    )
+    signal: Annotated[int, Field(ge=1, description="That killed the process.")] | None = None
+    exit_status: Annotated[int, Field(ge=0, le=255)] | None = None
+    damaged: (
+        Annotated[int, Field(ge=1, description="Kinds of damage found in the spool.")] | None
+    ) = None
+    overwritten: (
+        Annotated[int, Field(ge=1, description="Events that a flight recorder let go.")] | None
+    ) = None
 
 
 class Footer(_Line):

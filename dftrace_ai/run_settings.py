@@ -16,11 +16,16 @@ from dftrace_ai.errors import LogDirectoryError
 from dftrace_ai.ranks import RankInfo, find_rank
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from dftrace_ai.config import Config
 
-__all__ = ["check_directory", "run_settings", "settings_of_child"]
+__all__ = ["RUN_VARIABLE", "check_directory", "run_settings", "settings_of_child"]
+
+# What a process leaves in the environment for the programs it starts.
+RUN_VARIABLE = "DFTRACE_RUN"
+SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
 
 # Twenty days: whoever starts within them takes the same base, and the times stay below 4e12
 # microseconds, where three decimals are exact in every reader that goes through a double.
@@ -72,7 +77,7 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
 
     Returns:
         Plain values for `dftrace_ai._native.start`, and under ``inheritable`` the
-        text that children find in their environment.
+        variables that children find in their environment.
     """
     found = find_rank()
     rank = RankInfo(
@@ -94,18 +99,45 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
         "ids": config.ids,
         "user_args": config.args,
         "io": config.io,
-        "block_bytes": config.write_buffer_bytes,
+        "block_bytes": _block_bytes(config),
         "flush_interval_ms": config.flush_interval_ms,
         "spool_dir": "" if config.spool_dir is None else str(_absolute(config.spool_dir)),
         "spool_bytes": config.spool_bytes,
         "wait_on_overflow": config.overflow == "wait",
+        "finish_timeout_ms": round(config.finalize_timeout_s * 1000),
+        "max_file_bytes": config.max_file_bytes or 0,
+        "max_files": config.max_files or 0,
+        "flight_recorder": config.flight_recorder,
+        "flight_ns": round((config.flight_seconds or 0.0) * 1e9),
+        "dump_signal": config.dump_signal,
         "max_arg_bytes": config.max_arg_bytes,
         "rank": rank._asdict(),
         "data_dir": config.data_dir,
         "host_facts": _host_facts(),
     }
-    settings["inheritable"] = json.dumps(settings)
+    boot = _native.marker_place().partition(" ")[0]
+    settings["clock"] = (
+        inherited["clock"]
+        if inherited and inherited["clock"]["boot"] == boot
+        else {"boot": boot, "epoch_offset_ns": _epoch_offset_ns()}
+    )
+    # Apart, since the C library keeps every value that a variable ever had: the long one, which is
+    # the same for each run with these settings, it keeps once.
+    settings["inheritable"] = {
+        RUN_VARIABLE: f"{settings['run']}-{settings['clock']['epoch_offset_ns']}",
+        SETTINGS_VARIABLE: json.dumps(
+            {key: value for key, value in settings.items() if key not in ("run", "clock")}
+            | {"boot": settings["clock"]["boot"]}
+        ),
+    }
     return _of_this_process(settings, shown_pid=config.process_id or 0)
+
+
+def _block_bytes(config: Config) -> int:
+    # A file is closed between two blocks: small ones make it end near its limit.
+    if config.max_file_bytes is None:
+        return config.write_buffer_bytes
+    return min(config.write_buffer_bytes, config.max_file_bytes // 4)
 
 
 def _run_id() -> str:
@@ -120,21 +152,25 @@ def _run_id() -> str:
     return secrets.token_hex(16)
 
 
-def settings_of_child(text: str) -> dict[str, Any] | None:
+def settings_of_child(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Read what the parent left in the environment.
 
     Args:
-        text: the value of ``DFTRACE_RUN``.
+        environ: with the variables that `run_settings` gave under ``inheritable``.
 
     Returns:
-        The settings for this process, or None if `text` is of another version.
+        The settings for this process, or None if they are of another version.
     """
     try:
-        settings = json.loads(text)
+        settings = json.loads(environ[SETTINGS_VARIABLE])
+        settings["run"], offset = environ[RUN_VARIABLE].split("-")
+        settings["clock"] = {"boot": settings.pop("boot"), "epoch_offset_ns": int(offset)}
         rank = find_rank()
         if rank.rank is not None:
             settings["rank"] = rank._asdict()
-        settings["inheritable"] = text
+        settings["inheritable"] = {
+            name: environ[name] for name in (RUN_VARIABLE, SETTINGS_VARIABLE)
+        }
         return _of_this_process(settings, shown_pid=0)
     except (ValueError, KeyError, TypeError):
         return None
@@ -143,6 +179,9 @@ def settings_of_child(text: str) -> dict[str, Any] | None:
 def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]:
     host = _native.host_name()
     rank = settings["rank"]
+    clock = settings["clock"]
+    # Another machine has another clock.
+    same_machine = clock["boot"] == _native.marker_place().partition(" ")[0]
     title = "python" if rank["rank"] is None else f"rank {rank['rank']}"
     facts: dict[str, Any] = {"version": __version__}
     facts.update((key, value) for key, value in rank.items() if value is not None)
@@ -163,11 +202,17 @@ def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]
         "host": host,
         "expected_path": f"{settings['prefix']}-{host}-{pid}{suffix}",
         "shown_pid": shown_pid,
+        "epoch_offset_ns": clock["epoch_offset_ns"] if same_machine else 0,
         "process_name_json": _json(f"{title} · {host}"),
         "header_json": "".join(f",{_json(key)}:{_json(value)}" for key, value in facts.items()),
         "cwd_json": _json(_text(os.getcwd())),
         "command_json": _json(" ".join(facts["cmdline"])),
     }
+
+
+def _epoch_offset_ns() -> int:
+    """Return when, in nanoseconds since 1970, the clock that counts through sleep was at zero."""
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _text(value: str) -> str:
@@ -177,7 +222,7 @@ def _text(value: str) -> str:
 
 def _json(value: object) -> str:
     # A final backslash swallows the rest of the file in Perfetto when written as `\\`.
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text[:-3] + '\\u005c"' if text.endswith('\\\\"') else text
 
 

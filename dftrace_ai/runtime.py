@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from dftrace_ai.counters import SystemCounters
     from dftrace_ai.node import ProfilerNode
 
-__all__ = ["Run", "current_run", "finalize", "initialize", "tracing"]
+__all__ = ["Run", "current_run", "dump", "finalize", "initialize", "tracing"]
 
 _log = logging.getLogger("dftrace_ai")
 
 RUN_VARIABLE = "DFTRACE_RUN"
+
+# By so many bytes a spool grows.
+SPOOL_UNIT = 64 * 1024
 
 
 class Run:
@@ -68,11 +71,22 @@ class Run:
             ``written_bytes``, ``written_spans``. After its end: ``trace_path``,
             ``events``, ``lost_lines``, ``error``. Always, once there was a first
             event: ``dropped``, ``waits``, ``unmatched_stops``, ``args_sanitised``.
+            While it runs also ``overwritten``, the events that a flight recorder
+            has let go.
         """
         return dict(self._outcome if self._outcome is not None else _native.stats())
 
+    def dump(self, reason: str = "dump") -> str | None:
+        """Write out what a flight recorder holds; see `dftrace_ai.dump`."""
+        if self._settings is None:
+            return None
+        _native.dump(reason)
+        return str(_native.stats().get("trace_path", "")) or None
+
     def flush(self) -> None:
         """Write everything recorded so far to the trace file.
+
+        A flight recorder writes what it holds, as by `dump`.
 
         Raises:
             OSError: the file cannot be written; what was recorded is kept for
@@ -146,6 +160,7 @@ def _begin(settings: dict[str, Any], *, inherited: bool = False) -> Run:
 
     # Still on when the package is imported a second time (sys.modules was cleared).
     if not _native.is_on():
+        _take_signal(settings["dump_signal"])
         _native.start(settings)
     if not settings["io"]:
         _switched_off.extend(
@@ -153,24 +168,42 @@ def _begin(settings: dict[str, Any], *, inherited: bool = False) -> Run:
         )
         for node in _switched_off:
             node.disable()
-    os.environ[RUN_VARIABLE] = settings["inheritable"]
+    os.environ.update(settings["inheritable"])
     _hook_into_process()
     return Run(settings, inherited=inherited)
+
+
+def _take_signal(name: str | None) -> None:
+    if name is None:
+        return
+    import signal
+
+    from dftrace_ai.errors import ConfigError
+
+    try:
+        _native.set_dump_signal(int(signal.Signals[name]))
+    except ValueError as error:
+        raise ConfigError(f"dump_signal {name}: {error}; choose another one") from None
 
 
 def join_run_of_parent() -> None:
     """Go on with the run of the process that started this one, if the environment names it."""
     global _run
-    text = os.environ.get(RUN_VARIABLE)
-    if not text:
+    if not os.environ.get(RUN_VARIABLE):
         return
     from dftrace_ai.run_settings import settings_of_child
 
-    settings = settings_of_child(text)
+    settings = settings_of_child(os.environ)
     if settings is None:
         _log.warning("%s is not understood: this process records nothing", RUN_VARIABLE)
         return
-    _run = _begin(settings, inherited=True)
+    from dftrace_ai.errors import ConfigError
+
+    try:
+        _run = _begin(settings, inherited=True)
+    except ConfigError as error:
+        _log.warning("%s", error)
+        _run = _begin({**settings, "dump_signal": None}, inherited=True)
 
 
 def finalize() -> None:
@@ -207,32 +240,98 @@ def _end(run: Run, ended: str) -> None:
     while _switched_off:
         _switched_off.pop().enable()
     # Only the process that set it for its children takes it away.
-    if os.environ.get(RUN_VARIABLE) == run._settings["inheritable"]:
-        del os.environ[RUN_VARIABLE]
-    outcome = run._outcome = _native.finish(ended)
+    variables = run._settings["inheritable"]
+    if os.environ.get(RUN_VARIABLE) == variables[RUN_VARIABLE]:
+        for name in variables:
+            os.environ.pop(name, None)
+    error = _uncaught_exception(ended)
+    outcome = run._outcome = (
+        _native.finish(ended) if error is None else _native.finish("exception", error)
+    )
+    if run._settings["dump_signal"] is not None:
+        _native.set_dump_signal(0)
     if outcome["error"]:
-        _log.error(
-            "the trace %s is not complete: %s; %d events are kept in %s%s",
-            outcome["trace_path"] or run._settings["prefix"],
-            outcome["error"],
-            outcome["lost_lines"],
-            outcome["spool_path"],
-            " and are added by the next dftrace command that reads the directory"
-            if os.access(os.path.dirname(run._settings["prefix"]), os.F_OK)
-            else ", but the directory of the trace is gone, and no command finds them",
-        )
+        _log.error("%s", _not_complete(outcome, run._settings["prefix"]))
     if outcome["dropped"]:
+        limit = run._settings["spool_bytes"]
+        full = outcome["spool_bytes"] + SPOOL_UNIT > limit
         _log.warning(
-            "%d events were dropped: the spool of %d bytes was full; raise spool_bytes, or set "
-            "overflow='wait'",
+            "%d events were dropped: %s",
             outcome["dropped"],
-            run._settings["spool_bytes"],
+            f"the spool of {limit} bytes was full; raise spool_bytes, or set overflow='wait'"
+            if full
+            else f"the spool could not grow beyond {outcome['spool_bytes']} bytes; choose a file "
+            "system with more room with spool_dir",
         )
+    if outcome["abandoned"]:
+        return  # the directory would not answer either
     from dftrace_ai.recovery import adopt_dead
 
-    recovery = adopt_dead(os.path.dirname(run._settings["prefix"]) or ".", run._settings["run"])
+    recovery = adopt_dead(
+        os.path.dirname(run._settings["prefix"]) or ".",
+        run._settings["run"],
+        spool_dir=run._settings["spool_dir"] or None,
+    )
+    for damage in recovery.damaged:
+        _log.error("the trace of a child is not complete: %s", damage)
     for failure in recovery.failed:
         _log.error("the trace of a child cannot be completed: %s", failure)
+
+
+def _not_complete(outcome: dict[str, Any], prefix: str) -> str:
+    if outcome["abandoned"]:
+        kept, where_to = "what was not written is", "."
+    else:
+        kept = f"{outcome['lost_lines']} events are"
+        where_to = (
+            " and are added by the next dftrace command that reads the directory"
+            if os.access(os.path.dirname(prefix), os.F_OK)
+            else ", but its directory is gone: dftrace recover DIR --orphans writes them"
+        )
+    return (
+        f"the trace {outcome['trace_path'] or prefix} is not complete: {outcome['error']}; "
+        f"{kept} kept in {outcome['spool_path']}{where_to}"
+    )
+
+
+def _uncaught_exception(ended: str) -> str | None:
+    """Name the exception that is on its way out of a ``with tracing()`` or of the program."""
+    kind = sys.exc_info()[0]
+    if kind is None and ended == "exit" and not hasattr(sys, "ps1"):
+        # Set by the interpreter when it has printed the traceback, before it calls exit handlers;
+        # at a prompt by any line that failed.
+        kind = getattr(sys, "last_type", None)
+    if kind is None or issubclass(kind, (SystemExit, GeneratorExit)):
+        return None
+    return kind.__qualname__
+
+
+def dump(reason: str = "dump") -> str | None:
+    """Write out what a flight recorder holds.
+
+    The events go to the trace of this process, behind those of earlier dumps, each
+    event once; an instant named ``dump`` tells the reason and how many seconds are
+    complete. Without ``flight_recorder`` it is the same as `Run.flush`.
+
+    Args:
+        reason: text for the instant.
+
+    Returns:
+        The trace file; None when no run is on or nothing was recorded.
+
+    Raises:
+        OSError: the file cannot be written; what was recorded is kept, and tried
+            again until it is written.
+
+    Example::
+
+        dftrace_ai.initialize(flight_recorder=True, flight_seconds=30)
+        for step, batch in enumerate(loader):
+            loss = train(batch)
+            if not torch.isfinite(loss):
+                dftrace_ai.dump(f"loss is {loss} at step {step}")
+    """
+    return None if _run is None else _run.dump(reason)
 
 
 @contextlib.contextmanager

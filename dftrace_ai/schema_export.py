@@ -1,7 +1,7 @@
-"""Writes the JSON Schemas of events and settings: ``python -m dftrace_ai.schema_export``.
+"""Writes the JSON Schemas of events, settings, snapshots: ``python -m dftrace_ai.schema_export``.
 
-The schemas are made from the models in `dftrace_ai.events` and `dftrace_ai.config`,
-with sorted keys, so that the same models always give the same bytes.
+The schemas are made from the models in `dftrace_ai.events`, `dftrace_ai.config` and
+`dftrace_ai.live`, with sorted keys, so that the same models always give the same bytes.
 """
 
 from __future__ import annotations
@@ -44,9 +44,21 @@ def _config_schema() -> dict[str, Any]:
     return schema
 
 
+def _snapshot_schema() -> dict[str, Any]:
+    from dftrace_ai.live.saved import snapshot_adapter
+
+    schema = snapshot_adapter().json_schema()
+    schema["title"] = "What `dftrace top --json` prints, and `dftrace stuck` reads"
+    return schema
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
-    schemas = {"event.schema.json": _event_schema(), "config.schema.json": _config_schema()}
+    schemas = {
+        "event.schema.json": _event_schema(),
+        "config.schema.json": _config_schema(),
+        "snapshot.schema.json": _snapshot_schema(),
+    }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"
         for name, schema in schemas.items()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
-from dftrace_ai.analysis.reader import FRAMING, TraceReader
+from dftrace_ai.analysis.reader import FRAMING, LongLine, TraceReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,10 @@ HEADER_LINES = 64
 # Process ids beyond the greatest that Linux gives (2^22), for those that hosts have in common.
 FIRST_SPARE_PID = 1 << 22
 
-TS = re.compile(rb'"ts":(\d+)')
+# As the recorder writes it, and as others do.
+HEADER_NAME = b'"dftrace"'
+
+TS = re.compile(rb'"ts":(\d{1,20})(?!\d)')
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,16 @@ class _Change:
     shift_us: int
     pid: int
     new_pid: int
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a file says of its process."""
+
+    pid: int
+    time_base_us: int
+    host_hash: str
+    host: str
 
 
 class MergedTrace:
@@ -85,7 +98,7 @@ class MergedTrace:
                 continue
             text = text.removesuffix(b",")
             try:
-                whole = isinstance(loads(text), dict)
+                whole = not isinstance(line, LongLine) and isinstance(loads(text), dict)
             except orjson.JSONDecodeError:
                 whole = False
             if not whole:
@@ -99,35 +112,47 @@ class MergedTrace:
 
     def _changes(self) -> list[_Change]:
         headers = [_header(file) for file in self.files]
-        bases = [header.get("time_base_us", 0) for header in headers]
         # Whole microseconds since 1970 (base 0) come down to the base of the others, which
         # would lose their nanoseconds on the way up.
+        bases = (header.time_base_us for header in headers if header)
         target = min((base for base in bases if base), default=0)
         owners: dict[int, str] = {}
         spare = FIRST_SPARE_PID
         changes: list[_Change] = []
-        for file, header, base in zip(self.files, headers, bases, strict=True):
-            pid, host = header.get("pid", 0), str(header.get("hhash"))
-            new_pid = pid
-            if header and owners.setdefault(pid, host) != host:
+        for file, header in zip(self.files, headers, strict=True):
+            if header is None:
+                changes.append(_Change(0, 0, 0))
+                continue
+            new_pid = header.pid
+            if owners.setdefault(header.pid, header.host_hash) != header.host_hash:
                 spare += 1
                 new_pid = spare
                 self.notes.append(
-                    f"{file}: pid {pid} of host {header.get('host')} is shown as {new_pid}: "
+                    f"{file}: pid {header.pid} of host {header.host} is shown as {new_pid}: "
                     "another host has the same"
                 )
-            shift = base - target if header else 0
-            changes.append(_Change(shift, pid, new_pid))
+            changes.append(_Change(header.time_base_us - target, header.pid, new_pid))
         return changes
 
 
-def _header(file: TraceFile) -> dict[str, Any]:
-    """Return the args of the header line, with the pid that the lines carry; {} without one."""
-    for _, event in islice(TraceReader(file).events(), HEADER_LINES):
-        if event.get("name") == "dftrace" and event.get("ph") == "M":
+def _header(file: TraceFile) -> _Header | None:
+    """Return what the header line says; None without one, or where it makes no sense."""
+    for _, line in islice(TraceReader(file).lines(), HEADER_LINES):
+        if HEADER_NAME not in line or isinstance(line, LongLine):
+            continue
+        try:
+            event = orjson.loads(line.strip().removesuffix(b","))
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(event, dict) and event.get("name") == "dftrace" and event.get("ph") == "M":
             args = event.get("args")
-            return {**args, "pid": event.get("pid")} if isinstance(args, dict) else {}
-    return {}
+            if not isinstance(args, dict):
+                return None
+            pid, base = event.get("pid"), args.get("time_base_us", 0)
+            if type(pid) is int and type(base) is int and pid >= 0 and base >= 0:
+                return _Header(pid, base, str(args.get("hhash"))[:64], str(args.get("host"))[:256])
+            return None
+    return None
 
 
 def _altered(line: bytes, change: _Change) -> bytes:

@@ -12,23 +12,19 @@ __all__ = ["Nesting"]
 
 NEVER = 2**63 - 1
 
-
-class _Track:
-    """The spans of one thread, as columns."""
-
-    __slots__ = ("ends", "lines", "starts")
-
-    def __init__(self) -> None:
-        self.starts = array("q")
-        self.ends = array("q")
-        self.lines = array("q")
+# Nearly a gibibyte while they are sorted.
+MOST_SPANS = 8_000_000
 
 
 class Nesting:
     """Collects spans and tells which of them overlap another of their thread in part.
 
-    Takes 24 bytes a span. Perfetto drops the later one of two such spans without a
-    word (trace processor, ``slice_drop_overlapping_complete_event``).
+    Takes 32 bytes a span whatever the number of threads, and three times as much in
+    `overlaps`. Perfetto drops the later one of two such spans without a word (trace
+    processor, ``slice_drop_overlapping_complete_event``).
+
+    Attributes:
+        left_out: spans beyond the first `MOST_SPANS`, which are not looked at.
 
     Example::
 
@@ -39,38 +35,54 @@ class Nesting:
     """
 
     def __init__(self) -> None:
-        self._tracks: dict[tuple[int, int], _Track] = {}
+        self.left_out = 0
+        # Process id in the upper half, thread id in the lower one.
+        self._threads = array("Q")
+        self._starts = array("q")
+        self._ends = array("q")
+        self._lines = array("q")
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
     def add(self, pid: int, tid: int, start_ns: int, end_ns: int | None, line: int) -> None:
         """Take in a span; `end_ns` is None for one that never ended."""
-        track = self._tracks.get((pid, tid))
-        if track is None:
-            track = self._tracks[pid, tid] = _Track()
-        track.starts.append(min(start_ns, NEVER))
-        track.ends.append(NEVER if end_ns is None else min(end_ns, NEVER))
-        track.lines.append(line)
+        if len(self._lines) >= MOST_SPANS:
+            self.left_out += 1
+            return
+        self._threads.append(pid << 32 | tid)
+        self._starts.append(min(start_ns, NEVER))
+        self._ends.append(NEVER if end_ns is None else min(end_ns, NEVER))
+        self._lines.append(line)
 
     def overlaps(self) -> Iterator[tuple[int, str]]:
         """Yield the line of each span that overlaps an earlier one in part, and a message."""
-        for (pid, tid), track in self._tracks.items():
-            for inner, outer in _overlaps_of(track):
-                message = (
-                    f"on pid {pid} tid {tid} the span overlaps the one of line "
-                    f"{track.lines[outer]} in part: neither holds the other"
-                )
-                yield track.lines[inner], message
+        lines = self._lines
+        for inner, outer in self._pairs():
+            pid, tid = divmod(self._threads[inner], 2**32)
+            message = (
+                f"on pid {pid} tid {tid} the span overlaps the one of line "
+                f"{lines[outer]} in part: neither holds the other"
+            )
+            yield lines[inner], message
 
-
-def _overlaps_of(track: _Track) -> Iterator[tuple[int, int]]:
-    """Yield the indexes of each span that begins in another and ends after it, and of that one."""
-    starts, ends = track.starts, track.ends
-    order = sorted(range(len(starts)), key=lambda at: (starts[at], -ends[at]))
-    open_spans: list[int] = []
-    for at in order:
-        start = starts[at]
-        while open_spans and ends[open_spans[-1]] <= start:
-            open_spans.pop()
-        if open_spans and ends[open_spans[-1]] < ends[at]:
-            yield at, open_spans[-1]
-        else:
-            open_spans.append(at)
+    def _pairs(self) -> Iterator[tuple[int, int]]:
+        """Yield the index of each span that begins in another and ends after it, and of that."""
+        threads, starts, ends = self._threads, self._starts, self._ends
+        # By thread, then start, the longest first; one key at a time needs no tuples.
+        order = sorted(range(len(starts)), key=ends.__getitem__, reverse=True)
+        order.sort(key=starts.__getitem__)
+        order.sort(key=threads.__getitem__)
+        open_spans: list[int] = []
+        thread = -1
+        for at in order:
+            if threads[at] != thread:
+                thread = threads[at]
+                open_spans.clear()
+            start = starts[at]
+            while open_spans and ends[open_spans[-1]] <= start:
+                open_spans.pop()
+            if open_spans and ends[open_spans[-1]] < ends[at]:
+                yield at, open_spans[-1]
+            else:
+                open_spans.append(at)

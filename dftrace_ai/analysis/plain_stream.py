@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
+from dftrace_ai.analysis.regular_file import open_regular
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -14,11 +15,21 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.files import Codec, TraceFile
 
-__all__ = ["PlainStream", "Tear", "block_decoder"]
+__all__ = ["BlockDecoder", "BrokenBlockError", "PlainStream", "Tear", "block_decoder"]
 
-# Compressed bytes per step: what one step can inflate to stays small.
+# Compressed bytes per step.
 STEP_BYTES = 64 * 1024
 PLAIN_STEP_BYTES = 1024 * 1024
+
+# Plain bytes that a gzip block gives at once; the rest stays in the decoder.
+GZIP_PIECE_BYTES = 1024 * 1024
+
+# The decoder of zstandard cannot be stopped half-way, so it is fed in crumbs: four bytes may stand
+# for 128 KiB, and these for no more than 16 MiB.
+ZSTD_CRUMB_BYTES = 512
+
+# What a zstd frame may ask for; `zstd --ultra` stays within it.
+ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -37,37 +48,89 @@ class Tear:
         return f"{self.reason} at byte {self.offset}"
 
 
+class BrokenBlockError(Exception):
+    """The bytes of a block are not what its codec writes."""
+
+
 class BlockDecoder(Protocol):
-    """A decoder of one gzip member or zstd frame, as zlib and zstandard make them."""
+    """A decoder of one gzip member or zstd frame, in memory that its input cannot raise.
 
-    @property
-    def eof(self) -> bool:
-        """Whether the block has ended."""
+    Attributes:
+        ended: the block is complete.
+        unused: what was fed beyond its end.
+    """
 
-    @property
-    def unused_data(self) -> bytes:
-        """What was fed beyond the end of the block."""
+    ended: bool
+    unused: bytes
 
-    def decompress(self, data: bytes, /) -> bytes:
-        """Return the plain bytes that became known."""
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield the plain bytes that become known with `data`, up to the first broken byte.
+
+        Raises:
+            BrokenBlockError: the data is broken; what precedes was yielded.
+        """
+
+
+class _GzipBlock:
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=31)
+        self.ended = False
+        self.unused = b""
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        plain = b""
+        # A full piece may leave bytes in the decoder that need no more input.
+        while not self.ended and (data or len(plain) == GZIP_PIECE_BYTES):
+            # A copy of its state costs a few microseconds.
+            before = self._inflate.copy()
+            try:
+                plain = self._inflate.decompress(data, GZIP_PIECE_BYTES)
+            except zlib.error as error:
+                yield _readable_part(before, data)
+                raise BrokenBlockError(str(error)) from error
+            data = self._inflate.unconsumed_tail
+            self.ended = self._inflate.eof
+            self.unused = self._inflate.unused_data
+            if plain:
+                yield plain
+
+
+def _readable_part(inflate: Any, data: bytes) -> bytes:
+    """Return what precedes the broken byte; a failing call gives back nothing of its input."""
+    plain = bytearray()
+    with contextlib.suppress(zlib.error):
+        for at in range(len(data)):
+            plain += inflate.decompress(data[at : at + 1])
+    return bytes(plain)
+
+
+class _ZstdBlock:
+    def __init__(self) -> None:
+        import zstandard
+
+        limited = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
+        self._frame = limited.decompressobj()
+        self._broken = zstandard.ZstdError
+        self.ended = False
+        self.unused = b""
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        for at in range(0, len(data), ZSTD_CRUMB_BYTES):
+            try:
+                plain = self._frame.decompress(data[at : at + ZSTD_CRUMB_BYTES])
+            except self._broken as error:
+                raise BrokenBlockError(str(error)) from error
+            if plain:
+                yield plain
+            if self._frame.eof:
+                self.ended = True
+                self.unused = self._frame.unused_data + data[at + ZSTD_CRUMB_BYTES :]
+                return
 
 
 def block_decoder(codec: Codec) -> BlockDecoder:
     """Return a decoder of the next member or frame."""
-    if codec == "gzip":
-        return zlib.decompressobj(wbits=31)
-    import zstandard
-
-    return zstandard.ZstdDecompressor().decompressobj()
-
-
-def decoding_errors(codec: Codec) -> type[Exception]:
-    """Return the exception that a decoder of this codec raises for broken data."""
-    if codec == "gzip":
-        return zlib.error
-    import zstandard
-
-    return zstandard.ZstdError
+    return _GzipBlock() if codec == "gzip" else _ZstdBlock()
 
 
 class PlainStream:
@@ -97,7 +160,7 @@ class PlainStream:
     def __iter__(self) -> Iterator[bytes]:
         self.tear = None
         try:
-            with self.file.path.open("rb") as raw:
+            with open_regular(self.file.path) as raw:
                 yield from self._plain(raw) if self.file.codec == "plain" else self._blocks(raw)
         except OSError as error:
             raise TraceError(f"{self.file}: cannot be read: {error.strerror}") from error
@@ -108,41 +171,23 @@ class PlainStream:
 
     def _blocks(self, raw: BinaryIO) -> Iterator[bytes]:
         codec = self.file.codec
-        broken = decoding_errors(codec)
         decoder: BlockDecoder | None = None
         began = offset = 0
         while step := raw.read(STEP_BYTES):
-            end = offset + len(step)
+            offset += len(step)
             while step:
                 if decoder is None:
                     step = step.lstrip(b"\0")
                     if not step:
                         break
-                    decoder, began = block_decoder(codec), end - len(step)
-                # Only zlib can go back: a copy of its state costs a few microseconds.
-                copy = getattr(decoder, "copy", None)
-                before = copy() if copy else None
+                    decoder, began = block_decoder(codec), offset - len(step)
                 try:
-                    plain = decoder.decompress(step)
-                except broken as error:
-                    if before is not None:
-                        yield _readable_part(before, step)
+                    yield from decoder.pieces(step)
+                except BrokenBlockError as error:
                     self.tear = Tear(began, f"broken {codec} data ({error}) in the block")
                     return
-                if plain:
-                    yield plain
-                step = decoder.unused_data if decoder.eof else b""
-                if decoder.eof:
+                step = decoder.unused if decoder.ended else b""
+                if decoder.ended:
                     decoder = None
-            offset = end
         if decoder is not None:
             self.tear = Tear(began, f"the file ends inside the {codec} block that begins")
-
-
-def _readable_part(decoder: BlockDecoder, step: bytes) -> bytes:
-    """Return what precedes the broken byte; a failing call gives back nothing of its input."""
-    plain = bytearray()
-    with contextlib.suppress(zlib.error):
-        for at in range(len(step)):
-            plain += decoder.decompress(step[at : at + 1])
-    return bytes(plain)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.analysis.files import Codec, TraceFile, find_traces
-from dftrace_ai.analysis.reader import FRAMING, TraceReader
-from dftrace_ai.analysis.trace_end import TraceEnd, read_end
+from dftrace_ai.analysis.duckdb_scan import Scan
+from dftrace_ai.analysis.files import SkippedFile, search_traces
 from dftrace_ai.analysis.wording import counted
-from dftrace_ai.errors import DftraceError, TraceError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
+
+    from dftrace_ai.analysis.files import TraceFile
+    from dftrace_ai.analysis.trace_end import TraceEnd
 
 __all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
 
@@ -34,19 +35,9 @@ LOSS_TEXTS = {
     "args_sanitised": ("value", "{} of arguments replaced by safe ones"),
 }
 
-# The durations of a trace have three decimals, so DECIMAL adds them up exactly; a line
-# that is no event comes back as a row of nulls. One scan gives every figure.
-QUERY = """
-SELECT ph, coalesce(cat, '') AS cat, name, count(*), count(dur), sum(dur),
-       quantile_cont(dur::DOUBLE, [0.5, 0.95]), max(dur)
-FROM ({lines}) GROUP BY ALL ORDER BY ALL
-"""
-LINES = """
-SELECT ph, cat, name, dur FROM read_json(?, format = 'newline_delimited', compression = '{codec}',
-    columns = {{ph: 'VARCHAR', cat: 'VARCHAR', name: 'VARCHAR', dur: 'DECIMAL(18, 3)'}},
-    ignore_errors = true)
-"""
-DUCKDB_CODEC = {"plain": "uncompressed", "gzip": "gzip", "zstd": "zstd"}
+# A table of more names says nothing, and whoever makes a name for every step may make millions.
+MOST_ROWS = 100_000
+MOST_TEXT = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -119,6 +110,9 @@ class Summary:
         files: the facts of each file.
         events: lines counted, without names, headers and footers.
         unreadable_lines: lines that hold no event and are not counted above.
+        skipped: files of the directories that were given which cannot be read.
+        names_left_out: names beyond the 100,000 with the greatest totals; their events
+            are counted, and have no row.
     """
 
     spans: tuple[SpanRow, ...]
@@ -126,6 +120,8 @@ class Summary:
     files: tuple[FileFacts, ...]
     events: int
     unreadable_lines: int
+    skipped: tuple[SkippedFile, ...] = ()
+    names_left_out: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, fit for JSON."""
@@ -133,9 +129,12 @@ class Summary:
 
     def warnings(self) -> list[str]:
         """Return a line for each loss and fault that a reader of the figures must know."""
-        told = [f"{file.path}: {text}" for file in self.files for text in file.warnings()]
+        told = [f"skipped: {file}" for file in self.skipped]
+        told += [f"{file.path}: {text}" for file in self.files for text in file.warnings()]
         if self.unreadable_lines:
             told.append(f"{counted(self.unreadable_lines, 'line')} without an event, not counted")
+        if self.names_left_out:
+            told.append(f"{counted(self.names_left_out, 'name')} without a row: too many names")
         promised = [file.events for file in self.files if file.events is not None]
         if len(promised) == len(self.files) and sum(promised) != self.events:
             told.append(
@@ -149,13 +148,15 @@ def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
     """Count events and add up durations over trace files.
 
     Args:
-        paths: files and directories, as for `find_traces`.
+        paths: files and directories, as for `search_traces`; files of directories that
+            cannot be read are skipped and named in the result.
 
     Returns:
         The figures; percentiles are exact, interpolated as numpy does by default.
 
     Raises:
-        TraceError: a path is missing or is no trace.
+        TraceError: a path is missing or is no trace, no file of a directory can be read,
+            or there is not the memory for the figures.
         DftraceError: DuckDB is not installed.
 
     Example::
@@ -163,145 +164,79 @@ def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
         for row in summarise(["out/"]).spans:
             print(row.cat, row.name, row.count, row.total_us)
     """
-    files = find_traces(paths)
-    ends = [read_end(file) for file in files]
+    found = search_traces(paths)
+    figures = _Figures()
     with tempfile.TemporaryDirectory(prefix="dftrace-") as directory:
-        reading = _Reading(files, ends, Path(directory))
-        rows = reading.rows()
-        nulls = reading.rows_of_nulls(ends)
-    return _summary(rows, files, ends, reading.tears, nulls)
+        scan = Scan(found.files, Path(directory))
+        for row in scan.rows():
+            figures.add(row)
+    return _summary(figures, scan, sorted([*found.skipped, *scan.skipped], key=str))
 
 
-class _Reading:
-    """The scan of a set of files, with stand-ins for those that DuckDB cannot read."""
+@dataclass
+class _Figures:
+    """What the rows of a scan add up to."""
 
-    def __init__(self, files: Sequence[TraceFile], ends: Sequence[TraceEnd], spare: Path) -> None:
-        self.files = list(files)
-        self.spare = spare
-        self.tears: dict[Path, str] = {}
-        self.cut_lines = 0
-        # Before 2.0 the bracket cost the line behind it too; ours is a name, without figures.
-        self.bracket_costs_a_line = _duckdb().__version__.startswith("1.")
-        for at, (file, end) in enumerate(zip(files, ends, strict=True)):
-            costly = self.bracket_costs_a_line and file.framed and not file.named
-            if not end.whole and file.path.stat().st_size == 0:
-                self.tears[file.path] = "the file is empty"
-            elif costly or (not end.whole and file.codec != "plain"):
-                self._salvage(at)
-            elif not end.whole:
-                self.tears[file.path] = "the last line is cut"
-                self.cut_lines += 1
+    spans: list[SpanRow] = field(default_factory=list)
+    others: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    events: int = 0
+    unreadable: int = 0
+    names_left_out: int = 0
+    text: int = 0
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        duckdb = _duckdb()
-        try:
-            return self._scan()
-        except duckdb.Error:
-            # Broken data before the end of some file: read each as far as it goes.
-            self.cut_lines = 0
-            for at in range(len(self.files)):
-                self._salvage(at)
-        try:
-            return self._scan()
-        except duckdb.Error as error:
-            raise TraceError(f"the traces cannot be read: {error}") from error
-
-    def _salvage(self, at: int) -> None:
-        """Replace a file by a plain copy of the lines that can be read of it."""
-        file = self.files[at]
-        if file.path.is_relative_to(self.spare):
-            return
-        reader = TraceReader(file)
-        copy = self.spare / f"{at}.pfw"
-        with copy.open("wb") as out:
-            out.writelines(line + b"\n" for _, line in reader.lines() if line not in FRAMING)
-        if reader.tear:
-            self.tears[file.path] = str(reader.tear)
-        self.files[at] = TraceFile(copy, "plain", framed=False, named=file.named)
-
-    def rows_of_nulls(self, ends: Sequence[TraceEnd]) -> int:
-        """Return how many rows of nulls stand for framing and cut ends and not for a fault."""
-        lost = 2 if self.bracket_costs_a_line else 1
-        opening = lost * sum(file.framed for file in self.files)
-        closing = sum(
-            end.bracket and not file.path.is_relative_to(self.spare)
-            for file, end in zip(self.files, ends, strict=True)
-        )
-        return opening + closing + self.cut_lines
-
-    def _scan(self) -> list[tuple[Any, ...]]:
-        by_codec: dict[Codec, list[str]] = {}
-        for file in self.files:
-            by_codec.setdefault(file.codec, []).append(_as_glob(file.path))
-        lines = " UNION ALL ".join(LINES.format(codec=DUCKDB_CODEC[codec]) for codec in by_codec)
-        # Nothing is fetched from the network, whatever the files hold.
-        options = {"autoinstall_known_extensions": "false", "temp_directory": str(self.spare)}
-        with _duckdb().connect(config=options) as connection:
-            result = connection.execute(QUERY.format(lines=lines), list(by_codec.values()))
-            rows: list[tuple[Any, ...]] = result.fetchall()
-            return rows
-
-
-def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise DftraceError("a summary needs DuckDB; install it with: pip install duckdb") from error
-    return duckdb
-
-
-def _as_glob(path: Path) -> str:
-    """Return the path so that DuckDB, which expands patterns, finds just this file."""
-    text = str(path.absolute())
-    return "".join(f"[{letter}]" if letter in "[*?" else letter for letter in text)
-
-
-def _summary(
-    rows: Sequence[tuple[Any, ...]],
-    files: Sequence[TraceFile],
-    ends: Sequence[TraceEnd],
-    tears: dict[Path, str],
-    nulls: int,
-) -> Summary:
-    spans: list[SpanRow] = []
-    others: Counter[tuple[str, str, str]] = Counter()
-    events = unreadable = 0
-    for ph, cat, name, count, timed, total, quantiles, longest in rows:
+    def add(self, row: tuple[Any, ...]) -> None:
+        ph, cat, name, count, timed, total, quantiles, longest = row
         if ph is None or name is None:
-            unreadable += count
-        elif ph == "M":
-            events += count if name == "CM" else 0
+            self.unreadable += count
+            return
+        if ph == "M":
+            self.events += count if name == "CM" else 0
+            return
+        self.events += count
+        if ph == "X":
+            self.unreadable += count - timed
+            if not timed:
+                return
+        self.text += len(cat) + len(name)
+        if len(self.spans) + len(self.others) >= MOST_ROWS or self.text > MOST_TEXT:
+            self.names_left_out += 1
         elif ph == "X":
-            events += count
-            unreadable += count - timed
-            if timed:
-                p50, p95 = quantiles
-                whole = float(total)
-                spans.append(
-                    SpanRow(cat, name, timed, whole, whole / timed, p50, p95, float(longest))
-                )
+            p50, p95 = quantiles
+            whole = float(total)
+            self.spans.append(
+                SpanRow(cat, name, timed, whole, whole / timed, p50, p95, float(longest))
+            )
         else:
-            events += count
-            others[KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
+            self.others[KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
+
+
+def _summary(figures: _Figures, scan: Scan, skipped: Sequence[SkippedFile]) -> Summary:
+    unreadable = max(0, figures.unreadable - scan.rows_of_nulls())
     return Summary(
-        spans=tuple(sorted(spans, key=lambda row: (row.cat, -row.total_us, row.name))),
-        others=tuple(OtherRow(*key, count) for key, count in sorted(others.items())),
-        files=tuple(
-            _facts(file, end, tears.get(file.path)) for file, end in zip(files, ends, strict=True)
-        ),
-        events=events,
-        unreadable_lines=max(0, unreadable - nulls),
+        spans=tuple(sorted(figures.spans, key=lambda row: (row.cat, -row.total_us, row.name))),
+        others=tuple(OtherRow(*key, count) for key, count in sorted(figures.others.items())),
+        files=tuple(_facts(file, end, scan.tears.get(file.path)) for file, end in scan.read),
+        events=figures.events,
+        unreadable_lines=unreadable + scan.long_lines,
+        skipped=tuple(skipped),
+        names_left_out=figures.names_left_out,
     )
 
 
 def _facts(file: TraceFile, end: TraceEnd, tear: str | None) -> FileFacts:
     footer = end.footer or {}
-    counts = {name: footer.get(name, 0) for name in LOSSES}
+    counts = {name: _count(footer.get(name)) or 0 for name in LOSSES}
+    ended = footer.get("ended")
     return FileFacts(
         path=str(file.path),
         tear=tear,
         closed=end.footer is not None or end.bracket,
-        events=footer.get("events"),
-        ended=footer.get("ended"),
+        events=_count(footer.get("events")),
+        ended=ended if isinstance(ended, str) else None,
         losses={name: count for name, count in counts.items() if count},
     )
+
+
+def _count(value: object) -> int | None:
+    """Return a count of the closing line; None for what is none."""
+    return value if type(value) is int and 0 <= value < 2**63 else None

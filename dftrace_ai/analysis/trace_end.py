@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from dftrace_ai.analysis.files import GZIP_MAGIC, ZSTD_MAGIC
-from dftrace_ai.analysis.plain_stream import block_decoder, decoding_errors
-from dftrace_ai.analysis.reader import is_whole_line
+from dftrace_ai.analysis.plain_stream import STEP_BYTES, BrokenBlockError, block_decoder
+from dftrace_ai.analysis.reader import LongLine, TraceReader, is_whole_line
+from dftrace_ai.analysis.regular_file import open_regular
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ __all__ = ["TraceEnd", "read_end"]
 
 # Blocks hold about a mebibyte of text; the first window nearly always suffices.
 WINDOWS = (64 * 1024, 1024 * 1024, 16 * 1024 * 1024)
+
+# The closing line is far shorter. Whether a longer last line is whole, only the reader can tell.
+KEPT_BYTES = 1024 * 1024
+
+# What looking for the last block may cost in a file that was made to cost much.
+MOST_TRIES = 256
+MOST_PLAIN_BYTES = 256 * 1024 * 1024
 
 BLOCK_MAGIC = {"gzip": GZIP_MAGIC + b"\x08", "zstd": ZSTD_MAGIC}
 
@@ -57,18 +65,30 @@ def read_end(file: TraceFile) -> TraceEnd:
         TraceError: the operating system refuses to read the file.
     """
     try:
-        with file.path.open("rb") as raw:
+        with open_regular(file.path) as raw:
             size = raw.seek(0, 2)
             if size == 0:
                 return TORN
-            for window in (*(width for width in WINDOWS if width < size), size):
-                raw.seek(size - window)
-                end = _end_in(file, raw.read(window), everything=window == size)
+            for window in WINDOWS:
+                width = min(window, size)
+                raw.seek(size - width)
+                end = _end_in(file, raw.read(width), everything=width == size)
                 if end is not None:
                     return end
+                if width == size:
+                    break
     except OSError as error:
         raise TraceError(f"{file}: cannot be read: {error.strerror}") from error
-    return TORN
+    return _end_by_reading(file)
+
+
+def _end_by_reading(file: TraceFile) -> TraceEnd:
+    """Read the whole file for its end; where a block or a line is larger than any window."""
+    reader = TraceReader(file)
+    last = b""
+    for _, line in reader.lines():
+        last = line
+    return TraceEnd(reader.tear is None, bracket=last.strip() == b"]", footer=_footer(last))
 
 
 def _end_in(file: TraceFile, tail: bytes, *, everything: bool) -> TraceEnd | None:
@@ -81,7 +101,7 @@ def _end_in(file: TraceFile, tail: bytes, *, everything: bool) -> TraceEnd | Non
             return None
         if block.unused.strip(b"\0"):
             return TORN
-        text, whole_line = block.text, True
+        text, whole_line = block.text, block.all_kept
     before, _, line = text.rstrip(b"\n").rpartition(b"\n")
     if not whole_line and not before:
         return None
@@ -91,26 +111,45 @@ def _end_in(file: TraceFile, tail: bytes, *, everything: bool) -> TraceEnd | Non
 
 @dataclass(frozen=True)
 class _Block:
+    """The end of a block: its last bytes, whether they are all it holds, what is behind it."""
+
     text: bytes
+    all_kept: bool
     unused: bytes
 
 
 def _last_block(codec: Codec, tail: bytes) -> _Block | None:
-    """Return the last block of `tail` that is complete, with the bytes behind it."""
+    """Return the last block of `tail` that is complete; None if there is none, or none is found."""
     start = len(tail)
-    while (start := tail.rfind(BLOCK_MAGIC[codec], 0, start)) >= 0:
+    plain_bytes = 0
+    for _ in range(MOST_TRIES):
+        start = tail.rfind(BLOCK_MAGIC[codec], 0, start)
+        if start < 0:
+            return None
         decoder = block_decoder(codec)
+        text = bytearray()
+        before = plain_bytes
         try:
-            text = decoder.decompress(tail[start:])
-        except decoding_errors(codec):
+            for at in range(start, len(tail), STEP_BYTES):
+                for piece in decoder.pieces(tail[at : at + STEP_BYTES]):
+                    plain_bytes += len(piece)
+                    text += piece
+                    if len(text) > 2 * KEPT_BYTES:
+                        del text[:-KEPT_BYTES]
+                    if plain_bytes > MOST_PLAIN_BYTES:
+                        return None
+                if decoder.ended:
+                    unused = decoder.unused + tail[at + STEP_BYTES :]
+                    return _Block(bytes(text), plain_bytes - before == len(text), unused)
+        except BrokenBlockError:
             # The magic stood there by chance, inside of compressed data.
             continue
-        if decoder.eof:
-            return _Block(text, decoder.unused_data)
     return None
 
 
 def _footer(line: bytes) -> Mapping[str, Any] | None:
+    if len(line) > KEPT_BYTES or isinstance(line, LongLine):
+        return None
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:

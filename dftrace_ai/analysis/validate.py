@@ -5,24 +5,27 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from dftrace_ai.analysis.files import TraceFile, find_traces
+from dftrace_ai.analysis.files import SkippedFile, search_traces
+from dftrace_ai.analysis.line_model import LineFaultError, LineModel
 from dftrace_ai.analysis.nesting import Nesting
-from dftrace_ai.analysis.reader import TraceReader
-from dftrace_ai.events import event_adapter
+from dftrace_ai.analysis.reader import LongLine, TraceReader
+from dftrace_ai.analysis.wording import counted
+from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from dftrace_ai.analysis.files import TraceFile
 
 __all__ = ["Fault", "FileCheck", "Validation", "validate_file", "validate_traces"]
 
 # The first `"ts":` outside of a string is the event's own: it stands before args.
-NANOSECOND_TIME = re.compile(rb'"ts":(\d+)\.(\d{3}),(?:"dur":(\d+)\.(\d{3}),)?"ph":')
-MICROSECOND_TIME = re.compile(rb'"ts":(\d+),(?:"dur":(\d+),)?"ph":')
+NANOSECOND_TIME = re.compile(rb'"ts":(\d{1,20})\.(\d{3}),(?:"dur":(\d{1,20})\.(\d{3}),)?"ph":')
+MICROSECOND_TIME = re.compile(rb'"ts":(\d{1,20}),(?:"dur":(\d{1,20}),)?"ph":')
 
 PHASE = re.compile(rb'"ph":"([A-Za-z])"')
 
@@ -65,6 +68,7 @@ class FileCheck:
         fault_count: faults in all.
         faults: the first of them, by line.
         closed: the file has its closing line.
+        notes: what was not checked, one line each.
     """
 
     path: str
@@ -73,6 +77,7 @@ class FileCheck:
     fault_count: int
     faults: tuple[Fault, ...]
     closed: bool
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,16 +102,18 @@ def validate_traces(
     """Check trace files against the format.
 
     Args:
-        paths: files and directories, as for `find_traces`.
+        paths: files and directories, as for `search_traces`.
         limit: faults to keep of each file; all are counted.
         unfinished_ok: accept a file without closing line or with a torn end, as it
             is while its process runs.
 
     Returns:
-        The finding for each file.
+        The finding for each file. A file of a directory that cannot be read as a trace
+        is one with a fault.
 
     Raises:
-        TraceError: a path is missing or is no trace at all.
+        TraceError: a path that was given is missing or is no trace, or nothing in the
+            directories can be read.
 
     Example::
 
@@ -114,12 +121,24 @@ def validate_traces(
         for fault in result.first_faults(10):
             print(fault)
     """
-    return Validation(
-        tuple(
-            validate_file(file, limit=limit, unfinished_ok=unfinished_ok)
-            for file in find_traces(paths)
-        )
-    )
+    found = search_traces(paths)
+    checks = [_unreadable(file) for file in found.skipped]
+    checks += [_check_or_fault(file, limit, unfinished_ok) for file in found.files]
+    return Validation(tuple(sorted(checks, key=lambda check: check.path)))
+
+
+def _check_or_fault(file: TraceFile, limit: int, unfinished_ok: bool) -> FileCheck:
+    try:
+        return validate_file(file, limit=limit, unfinished_ok=unfinished_ok)
+    except TraceError as error:
+        if file.asked_for:
+            raise
+        return _unreadable(SkippedFile.because_of(error, file.path))
+
+
+def _unreadable(file: SkippedFile) -> FileCheck:
+    fault = Fault(file.path, 1, file.reason)
+    return FileCheck(file.path, lines=0, events=0, fault_count=1, faults=(fault,), closed=False)
 
 
 def validate_file(file: TraceFile, *, limit: int = 10, unfinished_ok: bool = False) -> FileCheck:
@@ -139,6 +158,7 @@ class _Check:
         self.unfinished_ok = unfinished_ok
         self.faults: list[Fault] = []
         self.fault_count = 0
+        self.notes: list[str] = []
         self.nesting = Nesting()
         self.counts: Counter[str] = Counter()
         self.lines = 0
@@ -146,7 +166,7 @@ class _Check:
         self.header_missed = False
         self.footer_line = 0
         self.time = NANOSECOND_TIME
-        self.validate = event_adapter().validator.validate_json
+        self.model = LineModel()
 
     def fault(self, line: int, message: str) -> None:
         self.fault_count += 1
@@ -161,14 +181,23 @@ class _Check:
                 pass
             elif self.framing(number, line):
                 self.event(number, line, plain_bytes)
-            plain_bytes += len(line) + 1
+            plain_bytes += (line.size if isinstance(line, LongLine) else len(line)) + 1
         self.lines = number
         self.ending()
-        found = sorted(self.nesting.overlaps())
-        for line_number, message in found[: self.limit]:
-            self.faults.append(Fault(self.path, line_number, message))
-        self.fault_count += len(found)
-        self.faults = sorted(self.faults)[: self.limit]
+        overlaps = (Fault(self.path, *overlap) for overlap in self.nesting.overlaps())
+        self.faults = nsmallest(
+            self.limit, [*self.faults, *nsmallest(self.limit, self.counted(overlaps))]
+        )
+        if self.nesting.left_out:
+            self.notes.append(
+                f"whether spans nest was checked for the first {len(self.nesting):,} of them only; "
+                f"{counted(self.nesting.left_out, 'span')} more"
+            )
+
+    def counted(self, faults: Iterable[Fault]) -> Iterator[Fault]:
+        for fault in faults:
+            self.fault_count += 1
+            yield fault
 
     def framing(self, number: int, line: bytes) -> bool:
         """Check what surrounds an object; False when the line holds none."""
@@ -193,9 +222,9 @@ class _Check:
 
     def event(self, number: int, line: bytes, plain_bytes: int) -> None:
         try:
-            event = self.validate(line)
-        except ValidationError as error:
-            self.fault(number, _in_short(error))
+            event = self.model.event(line)
+        except LineFaultError as error:
+            self.fault(number, str(error))
             self.count_anyway(line)
             return
         if b'\\\\"' in line and FINAL_BACKSLASH.search(line):
@@ -286,28 +315,5 @@ class _Check:
             fault_count=self.fault_count,
             faults=tuple(self.faults),
             closed=bool(self.footer_line),
+            notes=tuple(self.notes),
         )
-
-
-def _in_short(error: ValidationError) -> str:
-    """Return the first fault that the model found, in one line."""
-    faults = error.errors(include_url=False)
-    first = faults[0]
-    message = str(first["msg"])
-    if first["type"] == "union_tag_not_found":
-        return f"no {first['ctx']['discriminator']}: the kind of the line is not known"
-    if not first["loc"]:
-        return message[0].lower() + message[1:]
-    # The location begins with the values of ph and name that chose the model.
-    tags = 2 if first["loc"][0] == "M" else 1
-    place = [str(part) for part in first["loc"][tags:]]
-    if not place or first["type"].startswith("union_tag"):
-        return message[0].lower() + message[1:]
-    if place[0] in {"ts", "dur"} and first["type"] != "missing":
-        return f"{place[0]}: not a finite number of microseconds, 0 or more"
-    if len(place) > 2:
-        return (
-            f"{'.'.join(place[:2])}: not a value that viewers keep: text, true, false, a finite "
-            "number, an integer of 64 bits, an object, or a list without null"
-        )
-    return f"{'.'.join(place)}: {message[0].lower()}{message[1:]}"

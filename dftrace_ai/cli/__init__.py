@@ -1,6 +1,7 @@
 """The command `dftrace`: one module per subcommand, each of which loads what it needs when run.
 
-Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong.
+Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong. `dftrace stuck`
+has its own: 0 nothing is stuck, 1 the call or its input is wrong, 2 something is stuck.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dftrace_ai.cli import demo, info, summary, validate, view
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.cli import demo, info, recover, stuck, summary, top, validate, view
+from dftrace_ai.errors import ConfigError, DftraceError
 
 __all__ = ["app", "main"]
 
@@ -24,10 +25,20 @@ class _Group(TyperGroup):
     """The commands, with errors of ours told in a line instead of a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
+        from dftrace_ai.cli.terminal import shown
+
         try:
             return super().invoke(ctx)
+        except ConfigError as error:
+            # A line for each setting that is not accepted; what they quote is escaped.
+            for line in str(error).split("\n"):
+                typer.echo(f"dftrace: {shown(line)}", err=True)
+            raise typer.Exit(BAD_INPUT) from error
         except DftraceError as error:
-            typer.echo(f"dftrace: {error}", err=True)
+            typer.echo(f"dftrace: {shown(error)}", err=True)
+            raise typer.Exit(BAD_INPUT) from error
+        except MemoryError as error:
+            typer.echo("dftrace: there is not enough memory for this", err=True)
             raise typer.Exit(BAD_INPUT) from error
 
 
@@ -35,17 +46,27 @@ app = typer.Typer(
     name="dftrace",
     cls=_Group,
     help="Record, check, add up and show the traces of AI training.",
-    epilog="Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong.",
+    epilog="Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong; "
+    "`stuck` has its own, see its help.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _module in (demo, info, summary, validate, view):
+for _module in (demo, info, recover, summary, top, validate, view):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
+app.command(name="stuck", cls=stuck.Command)(stuck.command)
 
 
 def main() -> None:
     """Run the command line; the entry point of `dftrace`."""
+    from dftrace_ai.cli.terminal import prepare_streams, shown
+
+    prepare_streams()
+    for word in sys.argv[1:]:
+        # The name of a file, put there by the shell for a `*`; the parser would echo it.
+        if word.startswith("-") and shown(word) != word:
+            sys.stderr.write(f"dftrace: there is no option {shown(word)}\n")
+            sys.exit(BAD_INPUT)
     try:
         app()
     except BrokenPipeError:

@@ -27,11 +27,11 @@ def command(
     forward, backward, optimizer, evaluation, checkpoints, the loss as a curve.
     """
     import dftrace_ai
-    from dftrace_ai.analysis.files import find_traces
+    from dftrace_ai.analysis.files import search_traces
     from dftrace_ai.analysis.summary import summarise
     from dftrace_ai.analysis.wording import counted
     from dftrace_ai.cli.summary import summary_tables
-    from dftrace_ai.cli.terminal import console
+    from dftrace_ai.cli.terminal import console, shown
     from dftrace_ai.errors import TraceError
 
     screen = console()
@@ -43,7 +43,7 @@ def command(
         f"{counted(epochs, 'epoch')} ({result.steps} steps); best {result.best_accuracy:.1%}"
     )
     try:
-        traces = [file.path for file in find_traces([out]) if file.path not in before]
+        traces = [file.path for file in search_traces([out]).files if file.path not in before]
     except TraceError:
         traces = []
     if not traces:
@@ -51,13 +51,13 @@ def command(
         return
     screen.print("\nthe trace, one file for each process:")
     for path in traces:
-        screen.print(f"  {path}  {path.stat().st_size:,} bytes")
+        screen.print(f"  {shown(path)}  {path.stat().st_size:,} bytes")
     screen.print()
     for table in summary_tables(summarise(traces)):
         screen.print(table)
     screen.print(
-        f"\nto see it in Perfetto:  dftrace view {out}\n"
-        f"or open {traces[0].name} at https://ui.perfetto.dev (it stays on this machine)"
+        f"\nto see it in Perfetto:  dftrace view {shown(out)}\n"
+        f"or open {shown(traces[0].name)} at https://ui.perfetto.dev (it stays on this machine)"
     )
 
 

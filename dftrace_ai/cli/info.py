@@ -32,14 +32,14 @@ def command(
     """
     facts = collect()
     if json:
-        import orjson
+        from dftrace_ai.cli.terminal import write_json
 
-        typer.echo(orjson.dumps(facts, option=orjson.OPT_INDENT_2, default=str).decode())
+        write_json(facts)
     else:
         from rich import box
         from rich.table import Table
 
-        from dftrace_ai.cli.terminal import console
+        from dftrace_ai.cli.terminal import console, shown
 
         out = console()
         for heading, rows in facts.items():
@@ -47,7 +47,8 @@ def command(
                 "", "", title=heading, title_justify="left", show_header=False, box=box.SIMPLE
             )
             for name, value in rows.items():
-                table.add_row(name, str(value))
+                lines = str(value).split("\n") if name == "error" else [value]
+                table.add_row(shown(name), "\n".join(map(shown, lines)))
             out.print(table)
     if "error" in facts["native core"] or "error" in facts["settings"]:
         raise typer.Exit(FAULTS_FOUND)

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dftrace_ai.analysis.summary import Summary
 
 __all__ = ["command", "summary_tables"]
+
+FILES_SKIPPED = 1
+
+# Of each table; nobody reads more, and laying out a million takes minutes.
+MOST_ROWS = 1000
 
 
 def command(
@@ -21,45 +28,56 @@ def command(
         typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
 ) -> None:
-    """Count events and add up their durations, by category and name."""
-    from dftrace_ai.analysis.summary import summarise
-    from dftrace_ai.cli.dead_traces import complete_dead_traces
-    from dftrace_ai.cli.terminal import console
+    """Count events and add up their durations, by category and name.
 
-    complete_dead_traces(paths)
+    Files of a directory that cannot be read are skipped with a warning. Exit status 1
+    when there are any.
+    """
+    from dftrace_ai.analysis.summary import summarise
+    from dftrace_ai.cli.terminal import complain, console, write_json
+
+    if recover:
+        complete_dead_traces(paths)
     found = summarise(paths)
     if json:
-        import orjson
-
-        typer.echo(orjson.dumps(found.to_dict(), option=orjson.OPT_INDENT_2).decode())
+        write_json(found.to_dict())
     else:
         out = console()
         for table in summary_tables(found):
             out.print(table)
-    err = console(stderr=True)
     for warning in found.warnings():
-        err.print(f"dftrace: {warning}", style="bold red" if "LOST" in warning else "yellow")
+        complain(warning, loud=": LOST " in warning)
+    if found.skipped:
+        raise typer.Exit(FILES_SKIPPED)
 
 
 def summary_tables(found: Summary) -> list[RenderableType]:
     """Return what to print for a summary: spans, other events, and a closing line."""
     from dftrace_ai.analysis.wording import counted
-    from dftrace_ai.cli.terminal import figures_table, micros
+    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, micros, shown
+
+    def name_of(text: str) -> str:
+        return shown(text, NAME_LETTERS)
 
     spans = figures_table(
         "Spans, times in microseconds",
         ["category", "name"],
         ["count", "total", "mean", "p50", "p95", "max"],
     )
-    for row in found.spans:
+    for row in found.spans[:MOST_ROWS]:
         times = (row.total_us, row.mean_us, row.p50_us, row.p95_us, row.max_us)
-        spans.add_row(row.cat, row.name, f"{row.count:,}", *map(micros, times))
+        spans.add_row(name_of(row.cat), name_of(row.name), f"{row.count:,}", *map(micros, times))
     tables: list[RenderableType] = [spans]
     if found.others:
         others = figures_table("Other events", ["kind", "category", "name"], ["count"])
-        for other in found.others:
-            others.add_row(other.kind, other.cat, other.name, f"{other.count:,}")
+        for other in found.others[:MOST_ROWS]:
+            names = map(name_of, (other.kind, other.cat, other.name))
+            others.add_row(*names, f"{other.count:,}")
         tables.append(others)
+    hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (found.spans, found.others))
+    if hidden:
+        tables.append(f"{counted(hidden, 'row')} more; --json prints all")
     tables.append(f"{counted(found.events, 'event')} in {counted(len(found.files), 'file')}")
     return tables

@@ -1,15 +1,98 @@
-"""How the commands write: tables to a terminal of any width, times in microseconds."""
+"""How the commands write: tables to a terminal of any width, and names that cannot act on it."""
 
 from __future__ import annotations
 
+import json
+import sys
+import unicodedata
+from io import TextIOWrapper
+from typing import Any
+
+import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["console", "figures_table", "micros"]
+__all__ = [
+    "complain",
+    "console",
+    "figures_table",
+    "micros",
+    "prepare_streams",
+    "shown",
+    "write_json",
+]
 
 # A pipe or file has no width; wide enough that nothing is folded or cut.
 PIPE_WIDTH = 200
+
+# Characters of one message, and of one name in a table.
+MESSAGE_LETTERS = 2000
+NAME_LETTERS = 200
+
+# Control characters, marks that cannot be seen (those that turn the direction of writing are among
+# them), halves of surrogates (bytes of a path that are not UTF-8), ends of lines and paragraphs.
+ESCAPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+# Persian, Hindi and joined emoji need these two.
+JOINERS = "\u200c\u200d"
+
+
+def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
+    r"""Return a text that somebody else chose so that it can only be read.
+
+    Names come from traces, markers and paths. A terminal obeys what it finds in them:
+    escape sequences, line breaks, marks that turn the direction of writing.
+
+    Args:
+        text: the name or message.
+        letters: what is longer than this ends in an ellipsis.
+
+    Returns:
+        One line, with escapes such as ``\x1b`` and ``\u202e`` in place of what acts.
+
+    Example::
+
+        assert shown("a\x1b[2Jb") == "a\\x1b[2Jb"
+    """
+    words = str(text)
+    if len(words) > letters:
+        words = words[: letters - 1] + "…"
+    return words if words.isprintable() else "".join(map(_escaped, words))
+
+
+def _escaped(letter: str) -> str:
+    if letter in JOINERS or unicodedata.category(letter) not in ESCAPED:
+        return letter
+    if "\udc80" <= letter <= "\udcff":
+        # How Python keeps a byte of a path that is not UTF-8.
+        return f"\\x{ord(letter) - 0xDC00:02x}"
+    return ascii(letter)[1:-1]
+
+
+def prepare_streams() -> None:
+    """Let letters that the terminal's encoding lacks come out escaped, and end nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def complain(message: object, *, loud: bool = False) -> None:
+    """Write one line to the standard error stream, as the command's own words."""
+    style = "bold red" if loud else "yellow"
+    console(stderr=True).print(f"dftrace: {shown(message)}", style=style, soft_wrap=True)
+
+
+def write_json(value: Any) -> None:
+    """Write a value to the standard output stream as JSON, exactly, whatever the encoding."""
+    import orjson
+
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str)
+    except TypeError:
+        # A path that is not UTF-8 has halves of surrogates, which only escapes can carry.
+        text = json.dumps(value, indent=2, default=str).encode("ascii")
+    typer.echo(text)
 
 
 def console(*, stderr: bool = False) -> Console:

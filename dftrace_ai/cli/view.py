@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
+from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+
 __all__ = ["command"]
+
+FILES_SKIPPED = 1
 
 
 def command(
@@ -29,19 +33,25 @@ def command(
         int | None,
         typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default one that is free."),
     ] = None,
+    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
 ) -> None:
     """Open traces in Perfetto: its offline UI where installed, else ui.perfetto.dev.
 
-    Several files are shown as one trace. The trace is served on 127.0.0.1 only, under
-    an address that holds a secret made for this call; nothing is uploaded.
+    Several files are shown as one trace. Files of a directory that cannot be read are
+    skipped with a warning, and the exit status is then 1. The trace is served on
+    127.0.0.1 only, under an address that holds a secret made for this call; nothing is
+    uploaded.
     """
-    from dftrace_ai.analysis.files import find_traces
+    from dftrace_ai.analysis.files import search_traces
     from dftrace_ai.analysis.wording import counted
-    from dftrace_ai.cli.dead_traces import complete_dead_traces
     from dftrace_ai.cli.trace_server import TraceServer, offline_ui
 
-    complete_dead_traces(paths)
-    files = find_traces(paths)
+    if recover:
+        complete_dead_traces(paths)
+    found = search_traces(paths)
+    for skipped in found.skipped:
+        _tell(f"skipped: {skipped}")
+    files = found.files
     ui = None if online else offline_ui()
     with TraceServer(files, ui=ui, once=once, port=port, tell=_tell) as server:
         typer.echo(server.address)
@@ -57,6 +67,8 @@ def command(
             server.serve()
         except KeyboardInterrupt:
             _tell("ended")
+    if found.skipped:
+        raise typer.Exit(FILES_SKIPPED)
 
 
 def _open(address: str) -> None:
@@ -67,4 +79,6 @@ def _open(address: str) -> None:
 
 
 def _tell(message: str) -> None:
-    typer.echo(f"dftrace: {message}", err=True)
+    from dftrace_ai.cli.terminal import shown
+
+    typer.echo(f"dftrace: {shown(message)}", err=True)

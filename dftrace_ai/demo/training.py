@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +16,6 @@ from dftrace_ai.demo.digits import load_split, loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from torch import Tensor
     from torch.utils.data import DataLoader
@@ -99,7 +100,12 @@ class Checkpoint:
         """Copy the weights, and write them."""
         self.weights = {name: value.clone() for name, value in model.state_dict().items()}
         if self.path:
-            torch.save(self.weights, self.path)
+            # The directory may be shared: a new file takes the place of whatever has the name.
+            with TemporaryDirectory(dir=self.path.parent, prefix=".digits-") as private:
+                new = Path(private, "digits.pt")
+                new.touch(mode=0o600)
+                torch.save(self.weights, new)
+                new.replace(self.path)
 
 
 class Trainer:

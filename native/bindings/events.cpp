@@ -1,6 +1,7 @@
 // Events that are not spans, each one record with arguments of its own.
 #include "events.hpp"
 
+#include <new>
 #include <string>
 
 #include "dftrace/names.hpp"
@@ -170,6 +171,18 @@ PyObject* log_event(PyObject*, PyObject* arguments) {
     Py_RETURN_NONE;
 }
 
+// `function`, for which too little memory is no reason to fail the training: its event is dropped.
+template <PyObject* (*function)(PyObject*, PyObject*)>
+PyObject* dropped_without_memory(PyObject* module, PyObject* arguments) noexcept {
+    try {
+        return function(module, arguments);
+    } catch (const std::bad_alloc&) {
+        if (Session* session = current_session())
+            session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+        Py_RETURN_NONE;
+    }
+}
+
 PyObject* time_us(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_ns() / 1000); }
 
 PyObject* count_unmatched_stop(PyObject*, PyObject*) {
@@ -181,11 +194,16 @@ PyObject* count_unmatched_stop(PyObject*, PyObject*) {
 }  // namespace
 
 PyMethodDef event_functions[] = {
-    {"instant", instant, METH_VARARGS, "instant(cat, name, args=None): a moment inside the open span."},
-    {"counter", counter, METH_VARARGS, "counter(name, values): numbers of this moment."},
-    {"flow", flow, METH_VARARGS, "flow(name, inward, id): one end of an arrow between spans."},
-    {"metadata", metadata, METH_VARARGS, "metadata(key, value): a CM event, written at once."},
-    {"log_event", log_event, METH_VARARGS, "log_event(cat, name, start_us, duration_us, args)."},
+    {"instant", dropped_without_memory<instant>, METH_VARARGS,
+     "instant(cat, name, args=None): a moment inside the open span."},
+    {"counter", dropped_without_memory<counter>, METH_VARARGS,
+     "counter(name, values): numbers of this moment."},
+    {"flow", dropped_without_memory<flow>, METH_VARARGS,
+     "flow(name, inward, id): one end of an arrow between spans."},
+    {"metadata", dropped_without_memory<metadata>, METH_VARARGS,
+     "metadata(key, value): a CM event, written at once."},
+    {"log_event", dropped_without_memory<log_event>, METH_VARARGS,
+     "log_event(cat, name, start_us, duration_us, args)."},
     {"time_us", time_us, METH_NOARGS, "Microseconds since the epoch, by the trace's clock."},
     {"count_unmatched_stop", count_unmatched_stop, METH_NOARGS, "Count a stop() that had no start()."},
     {nullptr, nullptr, 0, nullptr}};

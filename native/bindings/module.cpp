@@ -8,9 +8,12 @@
 #include "dftrace/adoption.hpp"
 #include "dftrace/codec.hpp"
 #include "dftrace/drain_benchmark.hpp"
+#include "dftrace/dump_signal.hpp"
 #include "dftrace/runtime.hpp"
+#include "dftrace/spool_marker.hpp"
 #include "events.hpp"
 #include "json_args.hpp"
+#include "live.hpp"
 #include "node.hpp"
 #include "python.hpp"
 #include "span.hpp"
@@ -73,6 +76,7 @@ PyObject* start(PyObject*, PyObject* dict) {
         s.cwd_json = read.text("cwd_json");
         s.command_json = read.text("command_json");
         s.time_base_us = read.number("time_base_us");
+        s.epoch_offset_ns = read.number("epoch_offset_ns");
         s.compression = compression_from(read.text("compression"));
         s.compression_level = static_cast<int>(read.number("compression_level"));
         make_codec(s.compression, s.compression_level);  // refuses a level that does not exist
@@ -84,6 +88,11 @@ PyObject* start(PyObject*, PyObject* dict) {
         s.spool_dir = read.text("spool_dir");
         s.spool_bytes = read.number("spool_bytes");
         s.wait_on_overflow = read.flag("wait_on_overflow");
+        s.finish_timeout_ms = static_cast<std::uint32_t>(read.number("finish_timeout_ms"));
+        s.max_file_bytes = read.number("max_file_bytes");
+        s.max_files = static_cast<std::uint32_t>(read.number("max_files"));
+        s.flight_recorder = read.flag("flight_recorder");
+        s.flight_ns = read.number("flight_ns");
         max_arg_bytes = read.number("max_arg_bytes");
         start_run(s);
     } catch (const std::logic_error& error) {
@@ -94,10 +103,12 @@ PyObject* start(PyObject*, PyObject* dict) {
 }
 
 PyObject* outcome_dict(const Outcome& outcome) {
-    return Py_BuildValue("{s:s,s:s,s:s,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", outcome.trace_path.c_str(),
-                         "spool_path", outcome.spool_path.c_str(), "error", outcome.error.c_str(), "events",
+    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
+                         outcome.trace_path.c_str(), "spool_path", outcome.spool_path.c_str(), "error",
+                         outcome.error.c_str(), "abandoned", outcome.abandoned ? Py_True : Py_False, "events",
                          static_cast<unsigned long long>(outcome.events), "lost_lines",
-                         static_cast<unsigned long long>(outcome.lost_lines), "dropped",
+                         static_cast<unsigned long long>(outcome.lost_lines), "spool_bytes",
+                         static_cast<unsigned long long>(outcome.spool_bytes), "dropped",
                          static_cast<unsigned long long>(outcome.losses.dropped), "waits",
                          static_cast<unsigned long long>(outcome.losses.waits), "unmatched_stops",
                          static_cast<unsigned long long>(outcome.losses.unmatched_stops), "args_sanitised",
@@ -105,17 +116,34 @@ PyObject* outcome_dict(const Outcome& outcome) {
 }
 
 PyObject* finish(PyObject*, PyObject* arguments) {
-    const char* ended = nullptr;
-    if (!PyArg_ParseTuple(arguments, "s", &ended)) return nullptr;
+    const char* how = nullptr;
+    const char* error = "";
+    if (!PyArg_ParseTuple(arguments, "s|s", &how, &error)) return nullptr;
+    const Ending ending{how, error};
     Outcome outcome;
     {
         WithoutGil without;
-        outcome = finish_run(ended);
+        outcome = finish_run(ending);
     }
     return outcome_dict(outcome);
 }
 
 PyObject* is_on(PyObject*, PyObject*) { return PyBool_FromLong(run_is_on()); }
+
+// Runs handlers of signals that came while the interpreter was not held; true if one raised.
+bool signal_raised() {
+    const PyGILState_STATE state = PyGILState_Ensure();
+    const bool raised = PyErr_CheckSignals() < 0;
+    PyGILState_Release(state);
+    return raised;
+}
+
+PyObject* none_or_error(int error) {
+    if (PyErr_Occurred()) return nullptr;
+    if (!error) Py_RETURN_NONE;
+    errno = error;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
 
 PyObject* flush(PyObject*, PyObject*) {
     Session* session = current_session();
@@ -123,11 +151,32 @@ PyObject* flush(PyObject*, PyObject*) {
     int error = 0;
     {
         WithoutGil without;
-        error = session->flush();
+        error = session->flush(signal_raised);
     }
-    if (error) {
-        errno = error;
-        return PyErr_SetFromErrno(PyExc_OSError);
+    return none_or_error(error);
+}
+
+PyObject* dump(PyObject*, PyObject* arguments) {
+    const char* reason = nullptr;
+    if (!PyArg_ParseTuple(arguments, "s", &reason)) return nullptr;
+    Session* session = current_session();
+    if (!session || !run_is_on()) Py_RETURN_NONE;
+    int error = 0;
+    {
+        WithoutGil without;
+        error = session->dump(reason, signal_raised);
+    }
+    return none_or_error(error);
+}
+
+PyObject* take_dump_signal_number(PyObject*, PyObject* number) {
+    const long signal = PyLong_AsLong(number);
+    if (signal == -1 && PyErr_Occurred()) return nullptr;
+    try {
+        set_dump_signal(static_cast<int>(signal));
+    } catch (const std::invalid_argument& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+        return nullptr;
     }
     Py_RETURN_NONE;
 }
@@ -136,34 +185,61 @@ PyObject* stats(PyObject*, PyObject*) {
     Session* session = current_session();
     if (!session || !run_is_on()) return PyDict_New();
     SpoolHeader& h = session->header();
-    const std::size_t path_bytes = h.trace_path_bytes.load(std::memory_order_acquire);
-    const WriteMark& mark = h.marks[h.write_number.load(std::memory_order_acquire) % 2];
-    return Py_BuildValue("{s:s#,s:s,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", h.trace_path,
-                         static_cast<Py_ssize_t>(path_bytes), "spool_path",
+    const WriteMark& mark = h.last_mark();
+    const std::string path = h.trace_paths[mark.part % 2].get();
+    const std::size_t spans = static_cast<std::size_t>(Kind::span);
+    return Py_BuildValue("{s:s#,s:s,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", path.data(),
+                         static_cast<Py_ssize_t>(path.size()), "spool_path",
                          h.finalized.load() ? "" : session->spool_path().c_str(), "spool_bytes",
                          static_cast<unsigned long long>(session->spool_bytes_used()), "written_bytes",
                          static_cast<unsigned long long>(mark.file_bytes), "written_spans",
-                         static_cast<unsigned long long>(mark.lines[static_cast<std::size_t>(Kind::span)]),
-                         "dropped", static_cast<unsigned long long>(h.dropped.load()), "waits",
+                         static_cast<unsigned long long>(mark.lines[spans] + mark.earlier_lines[spans]),
+                         "overwritten", static_cast<unsigned long long>(h.overwritten.load()), "dropped",
+                         static_cast<unsigned long long>(h.dropped.load()), "waits",
                          static_cast<unsigned long long>(h.waits.load()), "unmatched_stops",
                          static_cast<unsigned long long>(h.unmatched_stops.load()), "args_sanitised",
                          static_cast<unsigned long long>(h.args_sanitised.load()));
 }
 
 PyObject* adopt(PyObject*, PyObject* arguments) {
-    const char* path = nullptr;
-    if (!PyArg_ParseTuple(arguments, "s", &path)) return nullptr;
-    const std::string spool_path = path;
+    PyObject* given[2] = {nullptr, nullptr};
+    int anew = 0;
+    if (!PyArg_ParseTuple(arguments, "O&|O&p", PyUnicode_FSConverter, &given[0], PyUnicode_FSConverter,
+                          &given[1], &anew))
+        return nullptr;
+    const Ref path(given[0]), folder(given[1]);
+    const std::string spool_path = PyBytes_AS_STRING(path.get());
+    const std::string directory = folder ? PyBytes_AS_STRING(folder.get()) : "";
     AdoptionResult result;
     {
         WithoutGil without;
-        result = adopt_spool(spool_path);
+        result = adopt_spool(spool_path, directory, anew != 0);
     }
     static constexpr const char* states[] = {"finished", "alive", "failed"};
     Ref dict(outcome_dict(result.outcome));
     Ref state(PyUnicode_FromString(states[static_cast<int>(result.state)]));
-    if (!dict || !state || PyDict_SetItemString(dict.get(), "state", state.get()) < 0) return nullptr;
+    Ref damage(PyList_New(0));
+    if (!dict || !state || !damage || PyDict_SetItemString(dict.get(), "state", state.get()) < 0 ||
+        PyDict_SetItemString(dict.get(), "damage", damage.get()) < 0)
+        return nullptr;
+    for (const std::string& line : result.damage) {
+        Ref text(PyUnicode_FromString(line.c_str()));
+        if (!text || PyList_Append(damage.get(), text.get()) < 0) return nullptr;
+    }
     return dict.release();
+}
+
+PyObject* spool_trace_directory(PyObject*, PyObject* path) {
+    PyObject* encoded = nullptr;
+    if (!PyUnicode_FSConverter(path, &encoded)) return nullptr;
+    const Ref held(encoded);
+    try {
+        const std::string directory = trace_directory_of(PyBytes_AS_STRING(encoded));
+        return PyUnicode_DecodeFSDefault(directory.c_str());
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+        return nullptr;
+    }
 }
 
 PyObject* build_info(PyObject*, PyObject*) {
@@ -214,14 +290,24 @@ std::string thread_name() {
 
 PyObject* host(PyObject*, PyObject*) { return PyUnicode_FromString(host_name().c_str()); }
 
+PyObject* place(PyObject*, PyObject*) { return PyUnicode_FromString(marker_place().c_str()); }
+
 PyMethodDef functions[] = {
+    {"marker_place", place, METH_NOARGS, "Boot of the machine and container, as markers tell them."},
     {"start", start, METH_O, "start(settings): turn recording on."},
-    {"finish", finish, METH_VARARGS, "finish(ended): turn recording off and complete the trace."},
+    {"finish", finish, METH_VARARGS, "finish(ended, error=''): turn recording off and complete the trace."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},
     {"flush", flush, METH_NOARGS, "Write what was recorded so far to the file."},
+    {"dump", dump, METH_VARARGS, "dump(reason): write out what a flight recorder holds."},
+    {"set_dump_signal", take_dump_signal_number, METH_O,
+     "set_dump_signal(number): a signal that asks for a dump; 0 for none."},
+    {"spool_trace_directory", spool_trace_directory, METH_O,
+     "spool_trace_directory(spool): where the trace of a spool is."},
     {"stats", stats, METH_NOARGS, "Counts of the run so far; empty before the first record."},
-    {"adopt", adopt, METH_VARARGS, "adopt(spool): finish the trace of a process that died."},
+    {"adopt", adopt, METH_VARARGS,
+     "adopt(spool, directory, anew=False): finish the trace of a process that died."},
     {"host_name", host, METH_NOARGS, "The host's name as it stands in file names."},
+    {"look_into", look_into_spool, METH_VARARGS, "look_into(spool, window_s): what its process is doing."},
     {"build_info", build_info, METH_NOARGS, "What this module was built with."},
     {"drain_benchmark", drain_benchmark, METH_VARARGS,
      "drain_benchmark(events, compression, level=0): CPU time and bytes of writing a training loop's "

@@ -2,6 +2,7 @@
 #include "node.hpp"
 
 #include <structmember.h>
+#include <new>
 
 #include <cstddef>
 #include <string>
@@ -17,7 +18,12 @@ bool prepare_slow(Node* node, Thread* thread) noexcept {
     std::string members;
     std::uint64_t sanitised = 0;
     if (node->args && PyDict_GET_SIZE(node->args)) {
-        sanitised = append_members(members, node->args);
+        try {
+            sanitised = append_members(members, node->args);
+        } catch (const std::bad_alloc&) {
+            members.clear();
+            sanitised = 1;
+        }
         if (*detail::live_generation != generation) return false;
     }
     Session* session = thread->session;

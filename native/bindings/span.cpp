@@ -180,10 +180,10 @@ void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept 
 
 namespace {
 
-// Ends the task's span; returns the flags that its record needs.
+// Ends the task's span; returns the flags that its record needs. Its slot among the open spans is the
+// caller's to give back, once the record is stored.
 std::uint8_t leave_task(TaskSpan* span, Thread* thread) noexcept {
     span->open = false;
-    thread->give_task_slot(span->slot);
     std::uint8_t flags = 0;
     const TaskSpan* owner = span;
     while (owner && !owner->owns_lane) owner = owner->outer;
@@ -201,6 +201,28 @@ std::uint8_t leave_task(TaskSpan* span, Thread* thread) noexcept {
 
 }  // namespace
 
+namespace {
+
+// Takes a span off the open ones at the end of its scope, when its record is stored: killed between the
+// two it has ended, and killed before it is still open.
+struct OpenSpanGuard {
+    Thread* thread;
+    const TaskSpan* task;
+    std::uint64_t id;
+    bool innermost;
+
+    ~OpenSpanGuard() {
+        if (task) {
+            thread->give_task_slot(task->slot);
+            return;
+        }
+        thread->remove(id);
+        if (!innermost) thread->session->remove_open_elsewhere(*thread, id);
+    }
+};
+
+}  // namespace
+
 void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread, std::uint32_t error,
                 std::uint64_t count, std::uint8_t flags) noexcept {
     ErrorAside aside;
@@ -214,11 +236,11 @@ void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread
     if (task) {
         flags |= leave_task(task, thread);
         lane = task->lane;
-    } else if (!thread->depth || !thread->pop(state.id)) {
-        flags |= RecordFlag::overlaps;
-        thread->session->remove_open_elsewhere(*thread, state.id);
     }
     if (!prepare(node, thread)) return;
+    const bool innermost = thread->depth && thread->top()->id == state.id;
+    if (!task && !innermost) flags |= RecordFlag::overlaps;
+    const OpenSpanGuard leaves_open_spans{thread, task, state.id, innermost};
     Record* record = thread->reserve();
     if (!record) return;
     *record = Record{};
@@ -245,10 +267,9 @@ void cancel_span(SpanState& state) noexcept {
     Ref keep(reinterpret_cast<PyObject*>(task));
     if (thread && thread->generation == state.generation) {
         ErrorAside aside;
-        if (task)
-            leave_task(task, thread);
-        else if (!thread->depth || !thread->pop(state.id))
-            thread->session->remove_open_elsewhere(*thread, state.id);
+        if (task) leave_task(task, thread);
+        const bool innermost = thread->depth && thread->top()->id == state.id;
+        const OpenSpanGuard leaves_open_spans{thread, task, state.id, innermost};
     }
     state.generation = 0;
 }

@@ -28,6 +28,10 @@ bool in_task(PyObject* context) noexcept;
 
 inline void open_on_thread(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept {
     const OpenSpan* span = thread->push(name, node->args_id);
+    if (!span) [[unlikely]] {  // deep down, and no memory
+        state.generation = 0;
+        return;
+    }
     state.generation = thread->generation;
     state.id = span->id;
     state.start = span->start;
@@ -57,13 +61,16 @@ inline void close_span(Node* node, std::uint32_t name, SpanState& state, std::ui
     Thread* thread = recording_thread();
     if (thread && thread->generation == state.generation && !state.task && thread->depth &&
         thread->top()->id == state.id) [[likely]] {
-        thread->pop(state.id);
         state.generation = 0;
         if (!prepare(node, thread)) [[unlikely]]
             return;
+        // Stored first and taken off the stack then: killed between the two it has ended, and killed
+        // before it is still open.
         Record* record = thread->reserve();
-        if (!record) [[unlikely]]
+        if (!record) [[unlikely]] {
+            thread->pop(state.id);
             return;
+        }
         record->start = state.start;
         record->end = thread->tick();
         record->id = state.id;
@@ -78,6 +85,7 @@ inline void close_span(Node* node, std::uint32_t name, SpanState& state, std::ui
         record->flags = flags;
         record->reserved = 0;
         thread->commit();
+        thread->pop(state.id);
         return;
     }
     close_rare(node, name, state, thread, error, count, flags);

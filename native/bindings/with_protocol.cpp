@@ -6,6 +6,7 @@
 // cheaper than two bound methods.
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "span.hpp"
@@ -83,7 +84,15 @@ Span* new_span(Node* node) noexcept {
 
 void open_manual(Node* node) {
     if (!node->enabled) return;
-    if (!manual_spans) manual_spans = std::make_unique<ManualSpans>();
+    try {
+        if (!manual_spans) manual_spans = std::make_unique<ManualSpans>();
+        if (manual_spans->size() == manual_spans->capacity())
+            manual_spans->reserve(2 * manual_spans->size() + 8);
+    } catch (const std::bad_alloc&) {
+        if (Session* session = current_session())
+            session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
     SpanState state;
     open_span(node, node->name, state);
     if (!state.generation) return;
@@ -91,14 +100,16 @@ void open_manual(Node* node) {
     manual_spans->push_back({node, state});
 }
 
-// Ends the latest manual span of the node in this thread, of the running task if it has one; false
-// if there is none.
-bool close_manual(Node* node, std::uint32_t error) {
-    if (!manual_spans) return false;
-    // What a run that is over left open is not open in this one.
+// What a run that is over left open is not open in this one. Looked for once a run: a program may leave
+// many open.
+void sweep_manual_spans() {
+    static thread_local std::uint64_t swept_generation = 0;
+    const std::uint64_t now = *detail::live_generation;
+    if (now == 0 || now == swept_generation) return;
+    swept_generation = now;
     std::vector<Node*> stale;
-    std::erase_if(*manual_spans, [&stale](const ManualSpan& span) {
-        const bool gone = span.state.generation != *detail::live_generation && *detail::live_generation;
+    std::erase_if(*manual_spans, [&stale, now](const ManualSpan& span) {
+        const bool gone = span.state.generation != now;
         if (gone) {
             stale.push_back(span.node);
             Py_XDECREF(reinterpret_cast<PyObject*>(span.state.task));
@@ -106,6 +117,13 @@ bool close_manual(Node* node, std::uint32_t error) {
         return gone;
     });
     for (Node* left : stale) Py_DECREF(reinterpret_cast<PyObject*>(left));
+}
+
+// Ends the latest manual span of the node in this thread, of the running task if it has one; false
+// if there is none.
+bool close_manual(Node* node, std::uint32_t error) {
+    if (!manual_spans) return false;
+    sweep_manual_spans();
     const void* here = task_context();
     std::size_t best = manual_spans->size();
     for (std::size_t i = manual_spans->size(); i-- > 0;) {

@@ -1,114 +1,88 @@
-// Reading a dead process's spool.
+// Reading a dead process's spool and completing its trace.
 #include "dftrace/adoption.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
+#include <set>
 #include <stdexcept>
+
+#include "dftrace/json_check.hpp"
+#include "dftrace/spool_view.hpp"
 
 namespace dftrace {
 
 namespace {
 
-// The file, mapped for as long as it is adopted. Shared, so that the marks reach the file.
-class MappedSpool {
-  public:
-    // Delegates, so that a file that is refused is closed again.
-    explicit MappedSpool(const std::string& path) : MappedSpool() {
-        fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        struct stat info;
-        if (fd_ < 0 || fstat(fd_, &info) != 0) throw std::runtime_error(path + ": " + std::strerror(errno));
-        if (!S_ISREG(info.st_mode) || info.st_size < static_cast<off_t>(unit_bytes))
-            throw std::runtime_error(path + ": not a spool");
-        units_ = static_cast<std::uint32_t>(static_cast<std::size_t>(info.st_size) / unit_bytes);
-        void* mapped =
-            mmap(nullptr, std::size_t{units_} * unit_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-        if (mapped == MAP_FAILED) throw std::runtime_error(path + ": " + std::strerror(errno));
-        base_ = static_cast<char*>(mapped);
-        const SpoolHeader& h = header();
-        if (h.magic != spool_magic || h.unit_size != unit_bytes || h.record_size != sizeof(Record))
-            throw std::runtime_error(path + ": not a spool");
-        if (h.version != spool_version)
-            throw std::runtime_error(path + ": spool version " + std::to_string(h.version) +
-                                     " is not known to this dftrace (it reads version " +
-                                     std::to_string(spool_version) + ")");
-    }
-    ~MappedSpool() {
-        if (base_) munmap(base_, std::size_t{units_} * unit_bytes);
-        if (fd_ >= 0) close(fd_);
-    }
-    MappedSpool() = default;
-    MappedSpool(const MappedSpool&) = delete;
-    MappedSpool& operator=(const MappedSpool&) = delete;
+// Above every thread id that Linux gives, below the lanes: threads of which only records were found.
+constexpr std::uint32_t first_lost_thread = 0x30000000;
 
-    // Only one process adopts; the lock goes with the descriptor.
-    bool lock() noexcept { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
-    SpoolHeader& header() noexcept { return *reinterpret_cast<SpoolHeader*>(base_); }
+std::string counted(std::uint64_t number, std::string_view what) {
+    return std::to_string(number) + " " + std::string(what);
+}
 
-    // All units in use, in the order in which they were taken.
-    std::vector<UnitHeader*> units() {
-        std::vector<UnitHeader*> found;
-        const std::uint32_t used = std::min(header().units.load(), units_);
-        for (std::uint32_t i = 1; i < used;) {
-            auto* unit = reinterpret_cast<UnitHeader*>(base_ + std::size_t{i} * unit_bytes);
-            const std::uint32_t run = unit->magic == unit_magic ? unit->units : 1;
-            if (run == 0 || run > used - i) break;  // nothing behind a broken header can be trusted
-            if (unit->magic == unit_magic && unit->kind != UnitKind::free && sound(*unit))
-                found.push_back(unit);
-            i += run;
-        }
-        std::sort(found.begin(), found.end(),
-                  [](const UnitHeader* a, const UnitHeader* b) { return a->sequence < b->sequence; });
-        return found;
-    }
+std::string directory_of(const std::string& path) {
+    const auto slash = path.rfind('/');
+    return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
 
-  private:
-    static bool sound(const UnitHeader& unit) {
-        const std::size_t bytes = std::size_t{unit.units} * unit_bytes;
-        switch (unit.kind) {
-            case UnitKind::thread:
-                return unit.units == 1 && unit.capacity <= (unit_bytes - thread_block_bytes) / sizeof(Record);
-            case UnitKind::ring:
-                return unit.units == 1 && unit.capacity <= (unit_bytes - sizeof(UnitHeader)) / sizeof(Record);
-            case UnitKind::names:
-            case UnitKind::arguments: return unit.capacity <= bytes - sizeof(UnitHeader);
-            case UnitKind::free: break;
-        }
-        return false;
-    }
-
-    int fd_ = -1;
-    char* base_ = nullptr;
-    std::uint32_t units_ = 0;
-};
-
-ClockMap clock_of(const SpoolHeader& h) {
-    const std::uint32_t total = h.clock_segments.load();
-    const std::uint32_t kept = std::min<std::uint32_t>(total, max_clock_segments);
-    std::vector<ClockSegment> segments;
-    for (std::uint32_t i = total - kept; i != total; ++i) segments.push_back(h.clock[i % max_clock_segments]);
-    if (segments.empty()) throw std::runtime_error("the spool has no clock");
-    return ClockMap::from_segments(std::move(segments));
+// The settings become part of the trace's lines and of its name.
+void check_settings(const TraceSettings& s) {
+    const auto only = [](std::string_view text, std::string_view letters) {
+        return text.find_first_not_of(letters) == std::string_view::npos;
+    };
+    constexpr std::string_view hex = "0123456789abcdef";
+    constexpr std::string_view of_hosts = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._-";
+    const bool sound = only(s.host_hash, hex) && only(s.run, hex) && only(s.host, of_hosts) &&
+                       is_json_string(s.process_name_json) && is_json_members(s.header_json) &&
+                       (s.cwd_json.empty() || is_json_string(s.cwd_json)) &&
+                       (s.command_json.empty() || is_json_string(s.command_json)) &&
+                       s.time_base_us < UINT64_MAX / 1000 && s.block_bytes > 0 &&
+                       s.block_bytes <= std::size_t{1} << 30;
+    if (!sound) throw std::runtime_error("the settings in the spool are damaged");
 }
 
 // Finds out whether the last write that was begun reached the file, and makes marks and units say
 // so. Numbers of writes are used again: no unit may go on naming one, or the next adopter, should
 // this one die, would take its records for written.
-void settle_last_write(SpoolHeader& h, const std::string& trace, const std::vector<UnitHeader*>& units) {
-    const std::uint64_t number = h.write_number.load();
-    bool landed = false;
+void settle_last_write(SpoolHeader& h, const std::string& directory, const std::vector<UnitHeader*>& units,
+                       bool anew, std::vector<std::string>& damage) {
+    std::uint64_t number = h.write_number.load();
+    // Where its process learnt that the write landed its records may be gone from the spool.
+    const bool known = number && h.landed.load() == number;
+    bool landed = known;
     if (number) {
+        const WriteMark& mark = h.last_mark();
+        const std::string named = h.trace_paths[mark.part % 2].get();
+        const std::string trace = directory + "/" + named.substr(named.rfind('/') + 1);
+        const auto fail = [&](const char* why) {
+            throw std::runtime_error(trace + ": cannot be continued: " + why);
+        };
         struct stat info;
-        if (stat(trace.c_str(), &info) != 0)
-            throw std::runtime_error(trace + ": cannot be continued: " + std::strerror(errno));
-        landed = static_cast<std::uint64_t>(info.st_size) >= h.marks[number % 2].file_bytes;
+        if (lstat(trace.c_str(), &info) == 0) {
+            if (!S_ISREG(info.st_mode)) fail("it is no file");
+            landed |= static_cast<std::uint64_t>(info.st_size) >= mark.file_bytes;
+            if (known && static_cast<std::uint64_t>(info.st_size) < mark.file_bytes)
+                fail("it is shorter than what was written to it");
+        } else if (errno == ENOENT && mark.closed) {
+            landed = true;  // a part that had its footer, and was too old to be kept
+        } else if (errno == ENOENT && anew) {
+            damage.push_back("what was written before: the trace is gone");
+            number = 0;
+            landed = false;
+            h.write_number.store(0);
+            h.landed.store(0);
+            std::fill(std::begin(h.marks), std::end(h.marks), WriteMark{});
+        } else {
+            fail(std::strerror(errno));
+        }
     }
+    if (landed) h.landed.store(number);
     for (UnitHeader* unit : units) {
         if (landed && unit->pending_write == number) unit->consumed = unit->pending;
         std::atomic_signal_fence(std::memory_order_release);
@@ -119,10 +93,57 @@ void settle_last_write(SpoolHeader& h, const std::string& trace, const std::vect
 
 // A dead thread: its track, and its units in the order in which it filled them.
 struct DeadThread {
-    ThreadBlock* block;
+    const ThreadBlock* block;  // nullptr when it is damaged
     std::vector<UnitHeader*> units;
     Track track;
+
+    std::uint32_t open_spans() const { return block ? std::min(block->depth.load(), max_open_spans) : 0; }
 };
+
+struct DeadRun {
+    BlobTables tables{true};
+    std::vector<DeadThread> threads;
+    std::vector<std::string> damage;
+    std::set<std::uint64_t> last_spans;  // the last that each thread stored
+
+    // Killed between storing a record and taking its span off the open ones: it ended.
+    bool ended(const OpenSpan& span) const { return last_spans.count(span.id) != 0; }
+};
+
+void sort_units(const std::vector<UnitHeader*>& units, DeadRun& run) {
+    std::map<std::uint32_t, std::size_t> numbers;
+    for (UnitHeader* unit : units) {
+        if (unit->kind != UnitKind::thread) continue;
+        const auto* block = reinterpret_cast<const ThreadBlock*>(unit);
+        DeadThread thread{block, {unit}, {}};
+        thread.track.tid = block->tid;
+        thread.track.name.assign(block->name, strnlen(block->name, sizeof block->name));
+        numbers[unit->owner] = run.threads.size();
+        run.threads.push_back(std::move(thread));
+    }
+    std::size_t lost = 0;
+    for (UnitHeader* unit : units) {
+        if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments) run.tables.read(unit);
+        if (unit->kind != UnitKind::ring) continue;
+        const auto [it, fresh] = numbers.try_emplace(unit->owner, run.threads.size());
+        if (fresh) {
+            DeadThread thread{nullptr, {}, {}};
+            thread.track.tid = first_lost_thread + static_cast<std::uint32_t>(++lost);
+            thread.track.name = "thread " + std::to_string(unit->owner) + " (damaged)";
+            run.threads.push_back(std::move(thread));
+        }
+        run.threads[it->second].units.push_back(unit);
+    }
+    for (const DeadThread& thread : run.threads) {
+        UnitHeader* last = thread.units.back();
+        const std::uint32_t count = std::min(last->committed.load(), last->capacity);
+        if (count && records_of(last)[count - 1].kind == Kind::span)
+            run.last_spans.insert(records_of(last)[count - 1].id);
+    }
+    if (lost)
+        run.damage.push_back(
+            counted(lost, lost == 1 ? "thread's name and open spans" : "threads' names and open spans"));
+}
 
 void write_records(TraceWriter& writer, DeadThread& thread, const BlobTables& tables, const ClockMap& clock) {
     for (UnitHeader* unit : thread.units) {
@@ -133,86 +154,116 @@ void write_records(TraceWriter& writer, DeadThread& thread, const BlobTables& ta
     }
 }
 
-void write_unfinished(TraceWriter& writer, DeadThread& thread, const BlobTables& tables,
-                      const ClockMap& clock) {
+void write_unfinished(TraceWriter& writer, DeadThread& thread, const DeadRun& run, const ClockMap& clock) {
+    if (!thread.block) return;
     const ThreadBlock& block = *thread.block;
-    const std::uint32_t depth = std::min(block.depth.load(), max_open_spans);
-    for (std::uint32_t i = 0; i < depth; ++i) {
+    for (std::uint32_t i = 0; i < thread.open_spans(); ++i) {
         // Killed while a span was taken off the middle: the one above it stands there twice.
         if (i && block.open[i].id == block.open[i - 1].id) continue;
-        writer.unfinished(block.open[i], thread.track, tables, clock);
+        if (!run.ended(block.open[i])) writer.unfinished(block.open[i], thread.track, run.tables, clock);
     }
     for (std::uint32_t i = 0; i < std::min(block.task_slots, max_open_task_spans); ++i)
-        if (block.tasks[i].live) writer.unfinished(block.tasks[i], thread.track, tables, clock);
+        if (block.tasks[i].live && !run.ended(block.tasks[i]))
+            writer.unfinished(block.tasks[i], thread.track, run.tables, clock);
+}
+
+// The tick from which on a flight recorder's records are wanted: as long before its last sign of life
+// as it was told to remember.
+std::uint64_t first_wanted_tick(SpoolView& spool, const TraceSettings& settings, const DeadRun& run,
+                                const ClockMap& clock) {
+    const std::uint64_t complete_from = spool.header().complete_from.load();
+    if (!settings.flight_recorder || !settings.flight_ns) return complete_from;
+    const std::uint64_t latest_ns = clock_ns(CLOCK_REALTIME) + clock_margin_ns;
+    std::uint64_t last = 0;
+    const auto seen = [&](std::uint64_t tick) {
+        if (clock.to_ns(tick) <= latest_ns) last = std::max(last, tick);  // else it is damaged
+    };
+    for (const DeadThread& thread : run.threads) {
+        for (UnitHeader* unit : thread.units) {
+            const std::uint32_t count = std::min(unit->committed.load(), unit->capacity);
+            for (std::uint32_t i = 0; i < count; ++i) {
+                const Record& r = records_of(unit)[i];
+                if (!(r.flags & RecordFlag::absolute_time)) seen(r.kind == Kind::span ? r.end : r.start);
+            }
+        }
+        for (std::uint32_t i = 0; i < thread.open_spans(); ++i) seen(thread.block->open[i].start);
+    }
+    return std::max(complete_from, clock.ticks_before(last, settings.flight_ns));
+}
+
+Ending ending_of(const SpoolHeader& h) {
+    const ProcessEnd end = ProcessEnd::of(ProcessIdentity::of(h));
+    Ending ending{end.machine_restarted ? "reboot" : "died"};
+    ending.signal = end.signal;
+    ending.exit_status = end.exit_status;
+    ending.overwritten = h.overwritten.load();
+    return ending;
 }
 
 // Writes what the trace lacks; returns its path, empty if there is nothing to tell.
-std::string complete_trace(MappedSpool& spool, const TraceSettings& settings, const std::string& trace) {
+std::string complete_trace(SpoolView& spool, const TraceSettings& settings, bool anew, DeadRun& run) {
     SpoolHeader& h = spool.header();
-    const std::vector<UnitHeader*> units = spool.units();
-    settle_last_write(h, trace, units);
-    if (h.marks[h.write_number.load() % 2].stage == TraceStage::complete) return trace;
-    const ClockMap clock = clock_of(h);
-    BlobTables tables;
-    std::vector<DeadThread> threads;
-    std::map<std::uint32_t, std::vector<UnitHeader*>> rings;
-    for (UnitHeader* unit : units) {
-        if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments)
-            tables.read(unit);
-        else if (unit->kind == UnitKind::thread)
-            threads.push_back({reinterpret_cast<ThreadBlock*>(unit), {unit}, {}});
-        else
-            rings[unit->owner].push_back(unit);
-    }
+    const std::vector<UnitHeader*> units = spool.units(run.damage);
+    settle_last_write(h, directory_of(settings.prefix), units, anew, run.damage);
+    const ClockMap clock = spool.clock();
+    sort_units(units, run);
     TraceWriter writer(settings, h, h.parent_pid);
-    if (!writer.resume(trace)) throw std::runtime_error(trace + ": cannot be continued");
-    for (DeadThread& thread : threads) {
-        const std::vector<UnitHeader*>& own = rings[thread.block->unit.owner];
-        thread.units.insert(thread.units.end(), own.begin(), own.end());
-        thread.track.tid = thread.block->tid;
-        thread.track.name =
-            std::string(thread.block->name, strnlen(thread.block->name, sizeof thread.block->name));
-        write_records(writer, thread, tables, clock);
-    }
+    writer.belongs_to({spool.owner(), spool.group()});
+    writer.doubt_after(clock_ns(CLOCK_REALTIME));
+    writer.leave_out_before(first_wanted_tick(spool, settings, run, clock));
+    if (const int error = writer.resume())
+        throw std::runtime_error(writer.path() + ": cannot be continued: " + std::strerror(error));
+    if (writer.stage() == TraceStage::complete) return writer.path();
     const bool told = writer.stage() == TraceStage::unfinished;
+    for (DeadThread& thread : run.threads) write_records(writer, thread, run.tables, clock);
     int error = writer.end_records();
     if (!error && !told)
-        for (DeadThread& thread : threads) write_unfinished(writer, thread, tables, clock);
-    const Losses losses{h.dropped.load(), h.waits.load(), h.unmatched_stops.load(), h.args_sanitised.load(),
-                        0};
-    if (!error) error = writer.finish("adopted", losses);
+        for (DeadThread& thread : run.threads) write_unfinished(writer, thread, run, clock);
+    if (run.tables.refused()) run.damage.push_back(counted(run.tables.refused(), "names or arguments"));
+    if (writer.unreadable()) run.damage.push_back(counted(writer.unreadable(), "records"));
+    Ending ending = ending_of(h);
+    ending.damaged = run.damage.size();
+    ending.overwritten += writer.take_left_out();
+    if (!error) error = writer.finish(ending);
     if (error) throw std::runtime_error(std::strerror(error));
-    return writer.file().path();
+    return writer.path();
 }
 
 }  // namespace
 
-AdoptionResult adopt_spool(const std::string& spool_path) {
-    AdoptionResult result{Adopted::failed, {}};
+AdoptionResult adopt_spool(const std::string& spool_path, const std::string& directory, bool anew) {
+    AdoptionResult result{Adopted::failed, {}, {}};
     result.outcome.spool_path = spool_path;
     try {
-        MappedSpool spool(spool_path);
-        SpoolHeader& h = spool.header();
-        const TraceSettings settings =
-            TraceSettings::decode({h.settings, std::min<std::size_t>(h.settings_bytes, sizeof h.settings)});
-        const std::string boot(h.boot_id, strnlen(h.boot_id, sizeof h.boot_id));
+        SpoolView spool(spool_path);
+        TraceSettings settings = spool.settings();
+        check_settings(settings);
         // Of a process on another host nothing can be known from here.
-        if (settings.host != host_name() || !ProcessIdentity::gone(h.pid, h.process_start, boot) ||
-            !spool.lock()) {
+        if (settings.host != host_name() || !spool.process_gone() || !spool.lock()) {
             result.state = Adopted::alive;
             return result;
         }
-        const std::string trace(h.trace_path,
-                                std::min<std::size_t>(h.trace_path_bytes.load(), sizeof h.trace_path));
-        result.outcome.trace_path = h.finalized.load() ? trace : complete_trace(spool, settings, trace);
-        h.finalized.store(1);
+        settings.max_files = 0;  // recovery deletes nothing
+        if (!directory.empty())
+            settings.prefix = directory + "/" + settings.prefix.substr(settings.prefix.rfind('/') + 1);
+        DeadRun run;
+        result.outcome.trace_path =
+            spool.header().finalized.load()
+                ? spool.header().trace_paths[spool.header().last_mark().part % 2].get()
+                : complete_trace(spool, settings, anew, run);
+        spool.header().finalized.store(1);
         unlink(spool_path.c_str());
+        result.damage = std::move(run.damage);
         result.outcome.spool_path.clear();
         result.state = Adopted::finished;
     } catch (const std::exception& error) {
         result.outcome.error = error.what();
     }
     return result;
+}
+
+std::string trace_directory_of(const std::string& spool_path) {
+    return directory_of(SpoolView(spool_path).settings().prefix);
 }
 
 }  // namespace dftrace

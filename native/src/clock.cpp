@@ -20,18 +20,13 @@ namespace {
 
 double ns_per_tick = 1.0;
 
-struct Reading {
-    std::uint64_t tick;
-    std::uint64_t monotonic_ns;
-};
-
 // The pair of readings that were closest together out of a few tries.
-Reading read_both() {
-    Reading best{};
+ClockReading read_both() {
+    ClockReading best{};
     std::uint64_t best_gap = UINT64_MAX;
     for (int attempt = 0; attempt < 5; ++attempt) {
         const std::uint64_t before = tick_source.now();
-        const std::uint64_t ns = clock_ns(CLOCK_MONOTONIC);
+        const std::uint64_t ns = clock_ns(CLOCK_BOOTTIME);
         const std::uint64_t after = tick_source.now();
         if (after - before < best_gap) {
             best_gap = after - before;
@@ -68,12 +63,11 @@ void calibrate_tick_source() {
     static const bool done = [] {
         if (!cpu_has_invariant_tsc() || !kernel_trusts_tsc()) return true;
         tick_source.tsc = true;
-        const Reading first = read_both();
+        const ClockReading first = read_both();
         constexpr std::uint64_t baseline_ns = 3'000'000;
-        while (clock_ns(CLOCK_MONOTONIC) - first.monotonic_ns < baseline_ns) _mm_pause();
-        const Reading last = read_both();
-        ns_per_tick = static_cast<double>(last.monotonic_ns - first.monotonic_ns) /
-                      static_cast<double>(last.tick - first.tick);
+        while (clock_ns(CLOCK_BOOTTIME) - first.ns < baseline_ns) _mm_pause();
+        const ClockReading last = read_both();
+        ns_per_tick = static_cast<double>(last.ns - first.ns) / static_cast<double>(last.tick - first.tick);
         // One part in a thousand more than a nanosecond covers every later correction of the rate.
         tick_source.min_step = static_cast<std::uint64_t>(1.001 / ns_per_tick) + 1;
         return true;
@@ -82,17 +76,18 @@ void calibrate_tick_source() {
 #endif
 }
 
-ClockMap ClockMap::anchored_now() {
+ClockMap ClockMap::anchored_now(std::uint64_t epoch_offset_ns) {
+    const ClockReading now = read_both();
+    return anchored(now, now.ns + epoch_offset_ns, ns_per_tick);
+}
+
+ClockMap ClockMap::anchored(const ClockReading& now, std::uint64_t epoch_ns, double ns_per_tick_value) {
     ClockMap map;
-    const Reading now = read_both();
-    const std::uint64_t wall = clock_ns(CLOCK_REALTIME);
-    const std::uint64_t monotonic = clock_ns(CLOCK_MONOTONIC);
-    map.epoch_minus_monotonic_ns_ = wall - monotonic;
-    map.first_tick_ = now.tick;
-    map.first_monotonic_ns_ = now.monotonic_ns;
-    map.segments_.push_back(
-        {now.tick, now.monotonic_ns + map.epoch_minus_monotonic_ns_, scaled(ns_per_tick)});
-    map.next_check_tick_ = now.tick + static_cast<std::uint64_t>(0.2e9 / ns_per_tick);
+    map.epoch_minus_system_ns_ = epoch_ns - now.ns;
+    map.first_rate_ = map.rate_ = ns_per_tick_value;
+    map.baseline_ = map.last_look_ = now;
+    map.segments_.push_back({now.tick, epoch_ns, scaled(ns_per_tick_value)});
+    map.next_look_tick_ = now.tick + static_cast<std::uint64_t>(0.2e9 / ns_per_tick_value);
     return map;
 }
 
@@ -115,22 +110,56 @@ std::uint64_t ClockMap::to_ns(std::uint64_t tick) const noexcept {
            static_cast<std::uint64_t>((wide(segment->tick - tick) * segment->scale + almost_one) >> 32);
 }
 
+std::uint64_t ClockMap::ticks_before(std::uint64_t tick, std::uint64_t ns) const noexcept {
+    const std::uint64_t scale = std::max<std::uint64_t>(segments_.back().scale, 1);
+    const unsigned __int128 ticks = (static_cast<unsigned __int128>(ns) << 32) / scale;
+    return ticks < tick ? tick - static_cast<std::uint64_t>(ticks) : 0;
+}
+
 bool ClockMap::follow() {
-    if (!tick_source.tsc || tick_source.now() < next_check_tick_) return false;
-    const Reading now = read_both();
-    const double ticks = static_cast<double>(now.tick - first_tick_);
-    const double rate = static_cast<double>(now.monotonic_ns - first_monotonic_ns_) / ticks;
+    if (tick_source.now() < next_look_tick_) return false;
+    return follow(read_both());
+}
+
+bool ClockMap::follow(const ClockReading& now) {
+    // A processor may begin to count anew when it wakes from a deep sleep: there is no going back.
+    if (now.tick <= last_look_.tick) return false;
     const std::uint64_t mapped = to_ns(now.tick);
     const auto error =
-        static_cast<double>(static_cast<std::int64_t>(now.monotonic_ns + epoch_minus_monotonic_ns_ - mapped));
-    // Work the error off over the next second; never bend by more than half of what min_step covers.
-    const double bend = std::clamp(error * 1e-9, -4e-4, 4e-4);
-    next_check_tick_ = now.tick + static_cast<std::uint64_t>(1e9 / rate);
-    if (std::abs(error) < 50.0) return false;
+        static_cast<double>(static_cast<std::int64_t>(now.ns + epoch_minus_system_ns_ - mapped));
+    // No correction of the system's clock runs at a hundredth of the time: one of the two stood still.
+    constexpr double least_jump_ns = 10e6;
+    const bool jumped =
+        std::abs(error) > std::max(least_jump_ns, static_cast<double>(now.ns - last_look_.ns) / 100);
+    last_look_ = now;
+    next_look_tick_ = now.tick + static_cast<std::uint64_t>(1e9 / rate_);
+    if (jumped)
+        baseline_ = now;  // the rate that was measured before still holds
+    else if (tick_source.tsc)
+        measure_rate(now);
+    if (jumped && error > 0) {
+        segments_.push_back({now.tick, mapped + static_cast<std::uint64_t>(error), scaled(rate_)});
+        return true;
+    }
+    // The system's own clock is corrected already, and its single nanoseconds leave no room to bend.
+    if (!tick_source.tsc) return false;
+    // Work the error off over the next second.
+    const double bend = std::abs(error) < 50.0 ? 0.0 : std::clamp(error * 1e-9, -4e-4, 4e-4);
+    const std::uint64_t scale = scaled(rate_ * (1.0 + bend));
+    const auto change = static_cast<double>(static_cast<std::int64_t>(scale - segments_.back().scale));
+    // Straight on, while a second of it adds up to less than what can be read.
+    if (bend == 0.0 && std::abs(change) * 1e9 < 20.0 * static_cast<double>(scale)) return false;
     // One more, since the conversion rounds down: a reading before the joint and one behind it would
     // else be the same nanosecond.
-    segments_.push_back({now.tick, mapped + 1, scaled(rate * (1.0 + bend))});
+    segments_.push_back({now.tick, mapped + 1, scale});
     return true;
+}
+
+// With the bend it stays within what `min_step` covers.
+void ClockMap::measure_rate(const ClockReading& now) noexcept {
+    const double rate =
+        static_cast<double>(now.ns - baseline_.ns) / static_cast<double>(now.tick - baseline_.tick);
+    rate_ = std::clamp(rate, first_rate_ * (1 - 5e-4), first_rate_ * (1 + 5e-4));
 }
 
 }  // namespace dftrace

@@ -48,7 +48,10 @@ class Zstd final : public BlockCodec {
         out.resize(before + ZSTD_compressBound(block.size()));
         const std::size_t bytes = ZSTD_compressCCtx(context_, out.data() + before, out.size() - before,
                                                     block.data(), block.size(), level_);
-        if (ZSTD_isError(bytes)) throw std::runtime_error(ZSTD_getErrorName(bytes));
+        if (ZSTD_isError(bytes)) {
+            out.resize(before);      // what stands there is no block
+            throw std::bad_alloc();  // with room for the bound the only reason there is
+        }
         out.resize(before + bytes);
     }
 

@@ -1,58 +1,128 @@
 // The drain thread: from the threads' units to the trace file, never needing the interpreter.
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
 #include <new>
 #include <utility>
 
+#include "dftrace/dump_signal.hpp"
 #include "dftrace/session.hpp"
+#include "dftrace/spool_marker.hpp"
 
 namespace dftrace {
 
+std::chrono::milliseconds Session::interval() const noexcept {
+    // A flight recorder has little to do, but a signal asks it for a dump only when it looks.
+    const std::uint32_t most = settings_.flight_recorder ? 100 : UINT32_MAX;
+    return std::chrono::milliseconds(std::min(settings_.flush_interval_ms, most));
+}
+
 void Session::drain_loop() {
+    // The first exception of a thread takes memory, and would end the process where there is none.
+    try {
+        throw std::bad_alloc();
+    } catch (const std::bad_alloc&) {
+    }
     pthread_setname_np(pthread_self(), "dftrace-drain");
-    const auto interval = std::chrono::milliseconds(settings_.flush_interval_ms);
-    auto next_write = std::chrono::steady_clock::now() + interval;
+    marker_path_ = write_marker(settings_, spool_.path());
+    auto next_write = std::chrono::steady_clock::now() + interval();
     std::unique_lock lock(wake_mutex_);
+    marker_tried_ = true;
+    passed_.notify_all();
     while (!stop_) {
         // Not "for an interval": what a full unit wakes this thread for must not put the write off.
         wake_.wait_until(lock, next_write, [this] { return stop_ || woken_; });
-        const bool write_out = std::exchange(write_out_, false);
+        bool write_out = std::exchange(write_out_, false);
+        std::string reason = std::exchange(asked_reason_, {});
         woken_ = false;
         lock.unlock();
         const auto now = std::chrono::steady_clock::now();
-        bool well = false;
+        if (const int signal = take_dump_signal()) {
+            write_out = true;
+            reason = "signal " + std::to_string(signal);
+        }
+        if (now >= next_write) {
+            write_out = true;
+            next_write = now + interval();
+        }
         int error = 0;
         try {
-            std::lock_guard looking(pass_mutex_);
-            well = pass();
-            if (well && (write_out || now >= next_write)) well = writer_.flush() == 0;
-            if (well && !writer_.anything_to_write()) {
-                drop_ended_sources();
-                apply_releases();
-            }
-            error = well ? 0 : writer_.last_error();
+            error = turn(write_out, reason);
         } catch (const std::bad_alloc&) {
             // The records stay in the spool; there may be memory the next time. An exception that
             // left this thread would end the training.
-            well = false;
             error = ENOMEM;
+        } catch (const std::exception&) {
+            error = EIO;
         }
-        if (now >= next_write) next_write = now + interval;
-        writer_failing_.store(!well, std::memory_order_relaxed);
-        drain_cpu_us_.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000, std::memory_order_relaxed);
+        tell_of_failure(error);
+        header().drain_cpu_us.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000, std::memory_order_relaxed);
         lock.lock();
         write_error_ = error;
         ++passes_;
         passed_.notify_all();
     }
+    lock.unlock();
+    const int error = end();
+    lock.lock();
+    write_error_ = error;
+    drain_ended_ = true;
+    passed_.notify_all();
+}
+
+int Session::turn(bool write_out, std::string_view reason) {
+    std::lock_guard looking(pass_mutex_);
+    // There was no room for it, perhaps, and now there is.
+    if (marker_path_.empty() && write_out) marker_path_ = write_marker(settings_, spool_.path());
+    if (settings_.flight_recorder) {
+        look_after_kept();
+        if (!reason.empty()) dump_reason_ = reason;
+        dump_due_ |= !reason.empty();
+        return dump_due_ ? write_kept() : 0;
+    }
+    if (!pass()) return writer_.last_error();
+    if (write_out)
+        if (const int error = writer_.flush()) return error;
+    if (!writer_.anything_to_write()) {
+        drop_ended_sources();
+        apply_releases();
+    }
+    return 0;
+}
+
+// Once for the run, since a full disk may come and go: the footer and `stats` have the figures.
+void Session::tell_of_failure(int error) {
+    writer_failing_.store(error != 0, std::memory_order_relaxed);
+    const int before = static_cast<int>(header().write_error.exchange(static_cast<std::uint32_t>(error)));
+    if (!error == !before || told_of_failure_) return;
+    if (error)
+        std::fprintf(stderr,
+                     "dftrace: %s cannot be written: %s; events wait in the spool, up to %zu bytes of them\n",
+                     writer_.path().c_str(), std::strerror(error), settings_.spool_bytes);
+    else
+        std::fprintf(stderr, "dftrace: %s is written again\n", writer_.path().c_str());
+    told_of_failure_ = !error;
+}
+
+void Session::follow_clock() {
+    if (!clock_.follow()) return;
+    SpoolHeader& h = header();
+    const std::uint32_t number = h.clock_segments.load(std::memory_order_relaxed);
+    h.clock[clock_slot(number)] = clock_.segments().back();
+    h.clock_segments.store(number + 1, std::memory_order_release);
+}
+
+void Session::take_in_new_sources() {
+    std::lock_guard lock(threads_mutex_);
+    sources_.reserve(sources_.size() + new_sources_.size());  // no memory, and nothing has moved
+    for (auto& source : new_sources_) sources_.push_back(std::move(source));
+    new_sources_.clear();
 }
 
 bool Session::pass() {
-    {
-        std::lock_guard lock(threads_mutex_);
-        for (auto& source : new_sources_) sources_.push_back(std::move(source));
-        new_sources_.clear();
-    }
+    take_in_new_sources();
     // First how far each thread has come, then the blobs: a record's names and arguments were
     // stored before the record was, so they are among what is read now.
     for (auto& source : sources_) {
@@ -65,12 +135,7 @@ bool Session::pass() {
         source->over = ended;
     }
     read_blobs();
-    if (clock_.follow()) {
-        SpoolHeader& h = header();
-        const std::uint32_t number = h.clock_segments.load(std::memory_order_relaxed);
-        h.clock[number % max_clock_segments] = clock_.segments().back();
-        h.clock_segments.store(number + 1, std::memory_order_release);
-    }
+    follow_clock();
     for (auto& source : sources_)
         if (!drain(*source)) {
             // Nothing is over while it cannot be written.
@@ -113,15 +178,19 @@ void Session::read_blobs() {
         units.insert(units.end(), argument_units_.begin(), argument_units_.end());
     }
     for (UnitHeader* unit : units) tables_.read(unit);
-    for (const std::uint32_t id : tables_.take_releases()) releases_.emplace_back(passes_, id);
+    const std::uint64_t now = settings_.flight_recorder ? tick_source.now() : passes_;
+    for (const std::uint32_t id : tables_.take_releases()) releases_.emplace_back(now, id);
 }
 
 void Session::apply_releases() {
     // A record that names a snapshot was stored before the snapshot's release; one whole pass
-    // after the release was seen, all such records are in the file.
+    // after the release was seen, all such records are in the file. A flight recorder has let go of
+    // them once nothing is wanted that ended before the release was seen.
+    const std::uint64_t over = settings_.flight_recorder
+                                   ? std::max(header().complete_from.load(), dumped_before_)
+                                   : passes_ - std::min<std::uint64_t>(passes_, 1);
     std::size_t done = 0;
-    while (done < releases_.size() && releases_[done].first + 1 < passes_)
-        tables_.forget(releases_[done++].second);
+    while (done < releases_.size() && releases_[done].first < over) tables_.forget(releases_[done++].second);
     releases_.erase(releases_.begin(), releases_.begin() + static_cast<std::ptrdiff_t>(done));
     if (!done) return;
     std::lock_guard lock(blob_mutex_);
@@ -139,21 +208,18 @@ void Session::apply_releases() {
 
 void Session::drop_ended_sources() {
     const auto gone = [this](const std::unique_ptr<Source>& source) {
-        if (!source->over) return false;
-        ThreadBlock* block = source->block;
-        const std::uint32_t depth = block->depth.load();
-        bool holds_open = depth > 0;
-        for (std::uint32_t i = 0; i < block->task_slots; ++i) holds_open |= block->tasks[i].live != 0;
+        const bool overwritten = source->overwritten.load(std::memory_order_acquire);
         // A thread that ended inside a span is told at the end of the run.
-        if (holds_open) return false;
+        if (!overwritten && (!source->over || holds_open_spans(*source->block))) return false;
+        writer_.forget_track(source->track);
         std::lock_guard lock(threads_mutex_);
         std::erase_if(threads_, [&](const auto& thread) { return thread.get() == source->thread; });
-        if (source->unit != &block->unit) free_unit(source->unit);
-        free_unit(&block->unit);
+        if (overwritten) return true;
+        if (source->unit != &source->block->unit) free_unit(source->unit);
+        free_unit(&source->block->unit);
         return true;
     };
-    if (std::any_of(sources_.begin(), sources_.end(), [](const auto& s) { return s->over; }))
-        std::erase_if(sources_, gone);
+    std::erase_if(sources_, gone);
 }
 
 }  // namespace dftrace

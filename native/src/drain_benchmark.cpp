@@ -101,11 +101,11 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
         const std::uint64_t before = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         std::uint32_t scan = 0;
         if (!writer.records(unit, scan, filled, track, tables, clock)) break;
-        if (done == events) writer.finish("finalize", {});
+        if (done == events) writer.finish({"finalize"});
         seconds += 1e-9 * static_cast<double>(clock_ns(CLOCK_THREAD_CPUTIME_ID) - before);
     }
     const WriteMark& mark = header.marks[header.write_number.load() % 2];
-    ::unlink(writer.file().path().c_str());
+    ::unlink(writer.path().c_str());
     if (writer.last_error()) throw std::runtime_error(std::strerror(writer.last_error()));
     return {seconds, mark.plain_bytes, mark.file_bytes};
 }

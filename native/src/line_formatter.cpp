@@ -152,7 +152,8 @@ void LineFormatter::opening(ByteBuffer& out) const {
     out.append("}}\n");
 }
 
-void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock) const {
+void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock,
+                           std::uint32_t part) const {
     std::string host;
     append_json_string(host, settings_.host);
     std::string text =
@@ -161,8 +162,9 @@ void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char
     text += ",\"ppid\":" + std::to_string(parent_pid) + ",\"run\":\"" + settings_.run + "\"";
     text += ",\"time_base_us\":" + std::to_string(settings_.epoch_us ? 0 : settings_.time_base_us);
     text += settings_.epoch_us ? ",\"timestamps\":\"epoch_us\"" : ",\"timestamps\":\"relative\"";
-    text += std::string(",\"clock\":\"") + clock + "\"" + settings_.header_json + "}}\n";
-    out.append(text);
+    text += std::string(",\"clock\":\"") + clock + "\"" + settings_.header_json;
+    if (part) text += ",\"part\":" + std::to_string(part);
+    out.append(text + "}}\n");
     hash_line(out, "HH", host);
     hash_line(out, "FH", settings_.cwd_json);
     hash_line(out, "SH", settings_.command_json);
@@ -188,9 +190,9 @@ void LineFormatter::track_name(ByteBuffer& out, std::uint32_t tid, std::string_v
     out.append(text + "}}\n");
 }
 
-void LineFormatter::footer(ByteBuffer& out, const std::uint64_t (&lines)[8], const Losses& losses,
-                           std::uint64_t plain_bytes, std::uint64_t file_bytes,
-                           std::string_view ended) const {
+void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses,
+                           std::uint64_t plain_bytes, std::uint64_t file_bytes, const Ending& ending,
+                           std::uint32_t part) const {
     const auto count = [&lines](Kind kind) { return lines[static_cast<std::size_t>(kind)]; };
     const std::uint64_t flows = count(Kind::flow_out) + count(Kind::flow_in);
     const std::uint64_t events = lines[0] + count(Kind::span) + count(Kind::instant) + count(Kind::counter) +
@@ -213,8 +215,17 @@ void LineFormatter::footer(ByteBuffer& out, const std::uint64_t (&lines)[8], con
     member("bytes", plain_bytes);
     member("file_bytes", file_bytes);
     member("drain_cpu_us", losses.drain_cpu_us);
-    text.append(",\"ended\":\"").append(ended).append("\"}}\n");
-    out.append(text);
+    text.append(",\"ended\":\"").append(ending.how).append("\"");
+    if (part || ending.how == "rotated") member("part", part);
+    if (!ending.error.empty()) {
+        text.append(",\"error\":");
+        append_json_string(text, ending.error);
+    }
+    if (ending.signal) member("signal", static_cast<std::uint64_t>(ending.signal));
+    if (ending.exit_status >= 0) member("exit_status", static_cast<std::uint64_t>(ending.exit_status));
+    if (ending.damaged) member("damaged", ending.damaged);
+    if (ending.overwritten) member("overwritten", ending.overwritten);
+    out.append(text + "}}\n");
 }
 
 }  // namespace dftrace

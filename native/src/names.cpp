@@ -27,9 +27,11 @@ Names& names() {
 std::uint32_t intern(std::string json) {
     Names& table = names();
     std::lock_guard lock(table.mutex);
-    const auto [it, fresh] = table.numbers.try_emplace(json, static_cast<std::uint32_t>(table.json.size()));
-    if (fresh) table.json.push_back(std::move(json));
-    return it->second;
+    if (const auto known = table.numbers.find(json); known != table.numbers.end()) return known->second;
+    const auto number = static_cast<std::uint32_t>(table.json.size());
+    table.json.push_back(json);
+    table.numbers.emplace(std::move(json), number);
+    return number;
 }
 
 }  // namespace
@@ -42,10 +44,14 @@ std::uint32_t intern_name(std::string_view category, std::string_view name) {
     return intern(std::move(json));
 }
 
-std::uint32_t intern_text(std::string_view text) {
-    std::string json;
-    append_json_string(json, text);
-    return intern(std::move(json));
+std::uint32_t intern_text(std::string_view text) noexcept {
+    try {
+        std::string json;
+        append_json_string(json, text);
+        return intern(std::move(json));
+    } catch (const std::bad_alloc&) {
+        return 0;
+    }
 }
 
 std::uint32_t interned_names() noexcept {

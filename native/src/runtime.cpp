@@ -33,7 +33,7 @@ struct Run {
     pid_t pid = 0;
     std::uint32_t parent_pid = 0;
     std::uint64_t generation = 0;
-    std::uint64_t epoch_minus_monotonic_ns = 0;
+    std::uint64_t epoch_offset_ns = 0;
     TraceSettings settings;
     std::unique_ptr<Session> session;
 };
@@ -99,7 +99,8 @@ Thread* detail::attach_this_thread() noexcept {
     std::lock_guard lock(r.mutex);
     if (!r.on || r.refused || *live_generation == 0) return nullptr;
     try {
-        if (!r.session) r.session = std::make_unique<Session>(r.settings, r.generation, r.parent_pid);
+        if (!r.session)
+            r.session = std::make_unique<Session>(r.settings, r.generation, r.parent_pid, r.epoch_offset_ns);
         Thread* thread = r.session->attach(os_thread_id(), name);
         if (thread) {
             this_thread.thread = thread;
@@ -123,11 +124,11 @@ void start_run(const TraceSettings& settings) {
     r.pid = getpid();
     r.parent_pid = static_cast<std::uint32_t>(getppid());
     r.settings = settings;
-    r.epoch_minus_monotonic_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+    r.epoch_offset_ns = settings.epoch_offset_ns ? settings.epoch_offset_ns : epoch_offset_now();
     *detail::live_generation = ++r.generation;
 }
 
-Outcome finish_run(std::string_view ended) {
+Outcome finish_run(const Ending& ending) {
     Run& r = run();
     std::unique_ptr<Session> session;
     {
@@ -137,7 +138,11 @@ Outcome finish_run(std::string_view ended) {
         *detail::live_generation = 0;
         session = std::move(r.session);
     }
-    return session ? session->finish(ended) : Outcome{};
+    if (!session) return {};
+    Outcome outcome = session->finish(ending);
+    // Its drain thread still hangs in it.
+    if (outcome.abandoned) static_cast<void>(session.release());
+    return outcome;
 }
 
 bool run_is_on() noexcept { return run().on; }
@@ -147,7 +152,7 @@ Session* current_session() noexcept { return run().session.get(); }
 std::uint64_t epoch_ns() noexcept {
     const Run& r = run();
     // Like the trace's own clock, this one does not step with the wall clock.
-    return r.on ? clock_ns(CLOCK_MONOTONIC) + r.epoch_minus_monotonic_ns : clock_ns(CLOCK_REALTIME);
+    return r.on ? clock_ns(CLOCK_BOOTTIME) + r.epoch_offset_ns : clock_ns(CLOCK_REALTIME);
 }
 
 void set_thread_namer(ThreadNamer namer) noexcept { thread_namer = namer; }

@@ -14,7 +14,9 @@
 #include <numeric>
 #include <system_error>
 
+#include "dftrace/file_size_signal.hpp"
 #include "dftrace/names.hpp"
+#include "dftrace/spool_marker.hpp"
 
 namespace dftrace {
 
@@ -48,10 +50,11 @@ std::vector<std::string> spool_directories(const TraceSettings& settings) {
     // taken only where a full spool would leave them as much again.
     std::vector<std::string> found;
     if (room("/dev/shm") >= 2 * std::uint64_t{settings.spool_bytes}) found.emplace_back("/dev/shm");
+    if (!found.empty()) return found;
     const std::string own = directory_of(settings.prefix);
     if (!is_network_file_system(own)) found.push_back(own);
     found.emplace_back("/tmp");
-    if (found.back() != own && is_network_file_system(own)) found.push_back(own);
+    if (found.front() != own) found.push_back(own);
     return found;
 }
 
@@ -61,13 +64,19 @@ std::string new_spool_path(const TraceSettings& settings) {
                              std::to_string(self.start) + "-";
     static std::atomic<unsigned> serial{0};
     for (const std::string& directory : spool_directories(settings)) {
-        const std::string path = directory + name + std::to_string(serial.fetch_add(1)) + ".spool";
-        const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0) continue;
-        const int refused = posix_fallocate(fd, 0, 4 * unit_bytes);
-        close(fd);
-        unlink(path.c_str());
-        if (!refused) return path;
+        constexpr int attempts = 16;  // a name that is taken is not taken over
+        for (int attempt = 0; attempt < attempts; ++attempt) {
+            const std::string path = directory + name + std::to_string(serial.fetch_add(1)) + ".spool";
+            const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+            if (fd < 0 && errno == EEXIST) continue;
+            if (fd < 0) break;
+            const FileSizeSignalHeld held;
+            const int refused = posix_fallocate(fd, 0, 4 * unit_bytes);
+            close(fd);
+            unlink(path.c_str());
+            if (!refused) return path;
+            break;
+        }
     }
     throw std::system_error(
         ENOSPC, std::generic_category(),
@@ -87,32 +96,16 @@ std::string settings_that_fit(TraceSettings settings, std::size_t bytes) {
     return encoded.size() <= bytes ? encoded : std::string();
 }
 
-// The file in the trace directory that names the spool; exclusive like the trace itself.
-std::string write_marker(const TraceSettings& settings, const std::string& spool) {
-    const std::string stem = file_stem(settings, static_cast<std::uint32_t>(getpid()));
-    for (int attempt = 0; attempt < 1000; ++attempt) {
-        const std::string path = stem + (attempt ? "-" + std::to_string(attempt) : "") + ".spool-at";
-        const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0 && errno == EEXIST) continue;
-        if (fd < 0) break;
-        const std::string text = spool + "\n";
-        const bool well = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-        close(fd);
-        if (well) return path;
-        unlink(path.c_str());
-        break;
-    }
-    return {};
-}
-
 }  // namespace
 
-Session::Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid)
+Session::Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid,
+                 std::uint64_t epoch_offset_ns)
     : settings_(settings),
       generation_(generation),
       spool_(new_spool_path(settings), settings.spool_bytes),
-      clock_(ClockMap::anchored_now()),
-      writer_(settings_, spool_.header(), parent_pid) {
+      clock_(ClockMap::anchored_now(epoch_offset_ns)),
+      writer_(settings_, spool_.header(), parent_pid),
+      kept_(spool_) {
     SpoolHeader& h = header();
     h.parent_pid = parent_pid;
     std::strncpy(h.run, settings_.run.c_str(), sizeof h.run - 1);
@@ -121,7 +114,6 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
     h.settings_bytes = static_cast<std::uint32_t>(encoded.size());
     h.clock[0] = clock_.segments().front();
     h.clock_segments.store(1, std::memory_order_release);
-    marker_path_ = write_marker(settings_, spool_.path());
     writer_.on_durable = [this](UnitHeader* unit, std::uint32_t scan) { unit_durable(unit, scan); };
     // Signals are the training's: none is ever delivered to the drain thread.
     sigset_t all, before;
@@ -129,13 +121,17 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
     pthread_sigmask(SIG_SETMASK, &all, &before);
     drain_thread_ = std::thread([this] { drain_loop(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    // The marker tells where the spool is. A file system that is slow to take it must not hold up the
+    // training for long.
+    std::unique_lock lock(wake_mutex_);
+    passed_.wait_for(lock, std::chrono::milliseconds(50), [this] { return marker_tried_; });
 }
 
 Session::~Session() = default;
 
 Thread* Session::attach(std::uint32_t tid, std::string_view name) {
     std::lock_guard lock(threads_mutex_);
-    UnitHeader* unit = spool_.acquire(UnitKind::thread, next_thread_);
+    UnitHeader* unit = take_unit(UnitKind::thread, next_thread_);
     if (!unit) {
         header().dropped.fetch_add(1, std::memory_order_relaxed);
         return nullptr;
@@ -165,12 +161,17 @@ Thread* Session::attach(std::uint32_t tid, std::string_view name) {
     source->thread = thread.get();
     source->track.tid = tid;
     source->track.name = std::string(name);
+    thread->source = source.get();
     new_sources_.push_back(std::move(source));
     threads_.push_back(std::move(thread));
     return threads_.back().get();
 }
 
 void Session::detach(Thread* thread) {
+    if (settings_.flight_recorder) {
+        kept_.add_last(thread->source);
+        return;
+    }
     thread->block->ended.store(1, std::memory_order_release);
     // Threads may come and go faster than the file is written: their units are wanted back.
     constexpr std::uint32_t batch = 32;
@@ -188,14 +189,20 @@ UnitHeader* Session::acquire_ring_unit(Thread& thread) noexcept {
         const std::uint64_t freed = units_freed();
         // Nothing was freed since the refusal: no need to ask.
         UnitHeader* unit =
-            thread.refused_at == freed + 1 ? nullptr : spool_.acquire(UnitKind::ring, thread.number);
+            thread.refused_at == freed + 1 ? nullptr : take_unit(UnitKind::ring, thread.number);
         if (!unit) {
             thread.refused_at = freed + 1;
-            return reuse_own_unit(thread);
+            if (!settings_.flight_recorder) return reuse_own_unit(thread);
+            if (!kept_.start_over(thread.unit, *thread.source)) return nullptr;
+            thread.refused_at = 0;
+            return thread.unit;
         }
         thread.refused_at = 0;
+        unit->before = thread.unit->before + thread.unit->capacity;
         // Release: a drain thread that sees the link sees the header behind it.
         thread.unit->next.store(spool_.index_of(unit), std::memory_order_release);
+        if (settings_.flight_recorder && thread.unit->kind == UnitKind::ring)
+            kept_.add(thread.unit, thread.source);
         return unit;
     };
     UnitHeader* unit = give();
@@ -214,30 +221,27 @@ UnitHeader* Session::acquire_ring_unit(Thread& thread) noexcept {
         }
     }
     if (!unit) header().dropped.fetch_add(1, std::memory_order_relaxed);
-    wake();
+    if (!settings_.flight_recorder) wake();
     return unit;
 }
 
 // The thread's unit once more, if all of its records are in the file. It is the last of its chain,
 // which nobody frees: threads that hold all units between them would else get none ever again.
 UnitHeader* Session::reuse_own_unit(Thread& thread) noexcept {
-    std::unique_lock looking(pass_mutex_, std::defer_lock);
-    if (settings_.wait_on_overflow)
-        looking.lock();
-    else if (!looking.try_lock())
-        return nullptr;
+    // Not waited for: the drain thread holds it while it writes, on whatever file system that is.
+    std::unique_lock looking(pass_mutex_, std::try_to_lock);
+    if (!looking) return nullptr;
     UnitHeader* unit = thread.unit;
     if (unit->consumed != unit->capacity) return nullptr;
-    const auto source = std::find_if(sources_.begin(), sources_.end(),
-                                     [&thread](const auto& s) { return s->thread == &thread; });
-    if (source == sources_.end() || (*source)->unit != unit || (*source)->scan != unit->capacity)
-        return nullptr;
+    Source& source = *thread.source;
+    if (source.unit != unit || source.scan != unit->capacity) return nullptr;
     // In this order: should the process die here, no record is taken for a new one.
     unit->committed.store(0, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     unit->consumed = unit->pending = 0;
     unit->pending_write = 0;
-    (*source)->scan = 0;
+    unit->before += unit->capacity;
+    source.scan = 0;
     return unit;
 }
 
@@ -255,7 +259,8 @@ bool Session::append_blob(std::vector<UnitHeader*>& chain, UnitKind unit_kind, B
     std::uint32_t at = unit ? unit->committed.load(std::memory_order_relaxed) : 0;
     if (!unit || at + needed > unit->capacity) {
         const std::size_t units = (needed + sizeof(UnitHeader) + unit_bytes - 1) / unit_bytes;
-        unit = spool_.acquire(unit_kind, 0, static_cast<std::uint32_t>(units));
+        chain.reserve(chain.size() + 1);
+        unit = take_unit(unit_kind, 0, static_cast<std::uint32_t>(units));
         if (!unit) return false;
         chain.push_back(unit);
         at = 0;
@@ -270,9 +275,22 @@ bool Session::append_blob(std::vector<UnitHeader*>& chain, UnitKind unit_kind, B
     return true;
 }
 
-void Session::define_names(std::uint32_t upto) {
+// Where there is no memory a name or a snapshot is as one for which the spool has no room.
+template <typename Work>
+bool Session::with_blobs(Work work) noexcept {
     std::lock_guard lock(blob_mutex_);
-    define_names_locked(upto);
+    try {
+        return work();
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+void Session::define_names(std::uint32_t upto) noexcept {
+    with_blobs([&] {
+        define_names_locked(upto);
+        return true;
+    });
 }
 
 void Session::define_names_locked(std::uint32_t upto) {
@@ -285,80 +303,133 @@ void Session::define_names_locked(std::uint32_t upto) {
     }
 }
 
-std::uint32_t Session::put_arguments(std::string_view json_members) {
+std::uint32_t Session::put_arguments(std::string_view json_members) noexcept {
     if (json_members.empty()) return 0;
-    std::lock_guard lock(blob_mutex_);
-    if (append_blob(argument_units_, UnitKind::arguments, BlobKind::arguments, next_argument_, json_members))
-        return next_argument_++;
+    std::uint32_t id = 0;
+    const bool stored = with_blobs([&] {
+        id = next_argument_;
+        if (!append_blob(argument_units_, UnitKind::arguments, BlobKind::arguments, id, json_members))
+            return false;
+        ++next_argument_;
+        return true;
+    });
+    if (stored) return id;
     header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
     return 0;
 }
 
-void Session::release_arguments(std::uint32_t id) {
+void Session::release_arguments(std::uint32_t id) noexcept {
     if (!id) return;
-    std::lock_guard lock(blob_mutex_);
     // Without room for the release the snapshot just stays until the end.
-    append_blob(argument_units_, UnitKind::arguments, BlobKind::release, id, {});
+    with_blobs([&] { return append_blob(argument_units_, UnitKind::arguments, BlobKind::release, id, {}); });
 }
 
-int Session::flush() {
+int Session::flush(bool (*interruption)()) { return dump("flush", interruption); }
+
+int Session::dump(std::string_view reason, bool (*interruption)()) {
     std::unique_lock lock(wake_mutex_);
+    asked_reason_ = reason;
     // The pass that is under way may have looked too early: the one after it has not.
     const std::uint64_t enough = passes_ + 2;
     ++flushing_;
-    while (passes_ < enough && !stop_) {
+    bool interrupted = false;
+    while (passes_ < enough && !stop_ && !interrupted) {
         write_out_ = true;
         woken_ = true;
         wake_.notify_one();
-        passed_.wait(lock);
+        if (passed_.wait_for(lock, std::chrono::milliseconds(100)) == std::cv_status::timeout &&
+            interruption) {
+            lock.unlock();
+            interrupted = interruption();
+            lock.lock();
+        }
     }
     --flushing_;
     passed_.notify_all();
-    return write_error_;
+    return interrupted ? EINTR : write_error_;
 }
 
-Losses Session::losses() noexcept {
-    SpoolHeader& h = header();
-    return {h.dropped.load(), h.waits.load(), h.unmatched_stops.load(), h.args_sanitised.load(),
-            drain_cpu_us_.load()};
-}
-
-Outcome Session::finish(std::string_view ended) {
-    {
-        std::lock_guard lock(wake_mutex_);
-        stop_ = true;
-        wake_.notify_one();
-    }
-    drain_thread_.join();
-    {
-        // This object goes away afterwards.
-        std::unique_lock lock(wake_mutex_);
-        passed_.notify_all();
-        passed_.wait(lock, [this] { return flushing_ == 0; });
-    }
-    std::lock_guard looking(pass_mutex_);
+// The drain thread writes the end as well: whoever calls waits for it, but not for ever.
+Outcome Session::finish(const Ending& ending) {
+    std::unique_lock lock(wake_mutex_);
+    ending_ = ending;
+    stop_ = true;
+    wake_.notify_one();
+    const bool ended = passed_.wait_for(lock, std::chrono::milliseconds(settings_.finish_timeout_ms),
+                                        [this] { return drain_ended_; });
     Outcome outcome;
-    int error = pass() ? writer_.end_records() : writer_.last_error();
-    if (!error) {
-        write_unfinished();
-        error = writer_.finish(ended, losses());
-    }
-    outcome.trace_path = writer_.file().path();
-    outcome.losses = losses();
-    const WriteMark& mark = header().marks[header().write_number.load() % 2];
-    outcome.events = std::accumulate(std::begin(mark.lines), std::end(mark.lines), std::uint64_t{0});
-    if (error) {
-        // The spool keeps what the file could not take; a later reader finishes the trace.
-        outcome.error = std::strerror(error);
-        outcome.lost_lines = writer_.lines_waiting();
+    outcome.spool_bytes = spool_bytes_used();
+    outcome.losses = header().losses();
+    if (!ended) {
+        // It hangs in a call to the file system. Everything stays as it is: the thread may wake up.
+        drain_thread_.detach();
+        outcome.abandoned = true;
+        outcome.error = "the file system does not answer";
+        outcome.trace_path = header().trace_paths[header().last_mark().part % 2].get();
         outcome.spool_path = spool_.path();
         return outcome;
+    }
+    // This object goes away afterwards.
+    passed_.wait(lock, [this] { return flushing_ == 0; });
+    lock.unlock();
+    drain_thread_.join();
+    outcome.trace_path = writer_.path();
+    const WriteMark& mark = header().last_mark();
+    outcome.events = std::accumulate(mark.lines.begin(), mark.lines.end(), std::uint64_t{0}) +
+                     std::accumulate(mark.earlier_lines.begin(), mark.earlier_lines.end(), std::uint64_t{0});
+    if (write_error_) {
+        // The spool keeps what the file could not take; a later reader finishes the trace.
+        outcome.error = std::strerror(write_error_);
+        outcome.lost_lines = writer_.lines_waiting();
+        outcome.spool_path = spool_.path();
+    }
+    return outcome;
+}
+
+// Completes the trace; 0 or an errno.
+int Session::end() noexcept {
+    std::lock_guard looking(pass_mutex_);
+    int error = 0;
+    try {
+        header().drain_cpu_us.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000, std::memory_order_relaxed);
+        error = write_rest(ending_);
+    } catch (const std::bad_alloc&) {
+        error = ENOMEM;
+    } catch (const std::exception&) {
+        error = EIO;
+    }
+    if (error) {
+        if (marker_path_.empty()) marker_path_ = write_marker(settings_, spool_.path());
+        return error;
     }
     header().finalized.store(1, std::memory_order_release);
     // The marker first: one without a spool means that something was lost.
     if (!marker_path_.empty()) unlink(marker_path_.c_str());
     spool_.unlink();
-    return outcome;
+    return 0;
+}
+
+// Everything that is still to be told, and the footer. 0 or an errno.
+int Session::write_rest(Ending ending) {
+    ending.overwritten = header().overwritten.load();
+    if (settings_.flight_recorder) {
+        look_after_kept();
+        if (ending.how == "exception") {
+            dump_due_ = true;
+            dump_reason_ = "exception " + ending.error;
+        }
+        if (!dump_due_) {
+            ending.overwritten += events_kept();
+            return writer_.finish(ending);
+        }
+        if (const int error = write_kept()) return error;
+        ending.overwritten = header().overwritten.load();
+    } else if (!pass()) {
+        return writer_.last_error();
+    }
+    if (const int error = writer_.end_records()) return error;
+    write_unfinished();
+    return writer_.finish(ending);
 }
 
 void Session::write_unfinished() {

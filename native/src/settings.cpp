@@ -55,6 +55,10 @@ std::string TraceSettings::encode() const {
     put("ids", ids ? "1" : "0");
     put("user_args", user_args ? "1" : "0");
     put("block_bytes", std::to_string(block_bytes));
+    put("max_file_bytes", std::to_string(max_file_bytes));
+    put("max_files", std::to_string(max_files));
+    put("flight_recorder", flight_recorder ? "1" : "0");
+    put("flight_ns", std::to_string(flight_ns));
     return out;
 }
 
@@ -93,6 +97,10 @@ TraceSettings TraceSettings::decode(std::string_view encoded) {
     s.ids = text("ids") == "1";
     s.user_args = text("user_args") == "1";
     s.block_bytes = std::stoull(text("block_bytes"));
+    s.max_file_bytes = std::stoull(text("max_file_bytes"));
+    s.max_files = static_cast<std::uint32_t>(std::stoul(text("max_files")));
+    s.flight_recorder = text("flight_recorder") == "1";
+    s.flight_ns = std::stoull(text("flight_ns"));
     return s;
 }
 
@@ -114,10 +122,7 @@ std::string hash_hex(std::string_view text) {
     return out;
 }
 
-namespace {
-
-// Length of the valid UTF-8 sequence at `at`, or 0 (Unicode 15, table 3-7).
-std::size_t utf8_length(std::string_view s, std::size_t at) {
+std::size_t utf8_length(std::string_view s, std::size_t at) noexcept {
     const auto byte = [&](std::size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
     const auto continues = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xBF) {
         return byte(i) >= low && byte(i) <= high;
@@ -135,8 +140,6 @@ std::size_t utf8_length(std::string_view s, std::size_t at) {
     }
     return 0;
 }
-
-}  // namespace
 
 void append_json_string(std::string& out, std::string_view text) {
     static constexpr char hex[] = "0123456789abcdef";

@@ -3,7 +3,10 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +14,10 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <system_error>
+
+#include "dftrace/file_size_signal.hpp"
 
 namespace dftrace {
 
@@ -22,6 +28,7 @@ struct ProcessState {
     char state = 0;             // field 3
     std::uint64_t threads = 0;  // field 20
     std::uint64_t start = 0;    // field 22
+    int wait_status = 0;        // field 52, of a zombie that we may ask about
 };
 
 ProcessState process_state(std::uint32_t pid) {
@@ -34,10 +41,11 @@ ProcessState process_state(std::uint32_t pid) {
     std::istringstream fields(line.substr(end + 1));
     ProcessState found;
     std::string field;
-    for (int i = 3; i <= 22 && fields >> field; ++i) {
+    for (int i = 3; i <= 52 && fields >> field; ++i) {
         if (i == 3) found.state = field[0];
         if (i == 20) found.threads = std::stoull(field);
         if (i == 22) found.start = std::stoull(field);
+        if (i == 52) found.wait_status = std::stoi(field);
     }
     return found;
 }
@@ -45,6 +53,7 @@ ProcessState process_state(std::uint32_t pid) {
 // Reserves space; 0 or an errno. Only some kernels go on by themselves after a signal, and traced
 // programs have timers.
 int reserve_space(int fd, std::size_t from, std::size_t bytes) {
+    const FileSizeSignalHeld held;
     int error = 0;
     do error = posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(bytes));
     while (error == EINTR);
@@ -58,21 +67,70 @@ std::string read_boot_id() {
     return id;
 }
 
+std::uint64_t own_pid_namespace() {
+    struct stat info;
+    return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
 }  // namespace
+
+void check_spool_header(const SpoolHeader& h) {
+    if (h.magic != spool_magic) throw std::runtime_error("not a spool");
+    if (h.version != spool_version)
+        throw std::runtime_error("spool version " + std::to_string(h.version) +
+                                 " is not known to this dftrace (it reads version " +
+                                 std::to_string(spool_version) + ")");
+    if (h.unit_size != unit_bytes || h.record_size != sizeof(Record)) throw std::runtime_error("not a spool");
+}
+
+std::vector<ClockSegment> clock_segments_of(const SpoolHeader& h) {
+    const std::uint32_t total = h.clock_segments.load(std::memory_order_acquire);
+    const std::uint32_t kept = std::min(total, max_clock_segments);
+    std::vector<ClockSegment> segments;
+    for (std::uint32_t i = total - kept; i != total; ++i)
+        segments.push_back(h.clock[i == total - kept ? 0 : clock_slot(i)]);
+    if (total > kept) {
+        // Some behind the first are gone: it leads straight to the oldest that is there.
+        ClockSegment& first = segments.front();
+        const ClockSegment& next = segments[1];
+        if (next.tick > first.tick && next.ns > first.ns)
+            first.scale = static_cast<std::uint64_t>(
+                (static_cast<unsigned __int128>(next.ns - first.ns) << 32) / (next.tick - first.tick));
+    }
+    return segments;
+}
 
 ProcessIdentity ProcessIdentity::self() {
     const auto pid = static_cast<std::uint32_t>(getpid());
-    return {pid, process_state(pid).start, read_boot_id()};
+    return {pid, process_state(pid).start, read_boot_id(), own_pid_namespace()};
 }
 
-bool ProcessIdentity::gone(std::uint32_t pid, std::uint64_t start, std::string_view boot_id) {
+ProcessIdentity ProcessIdentity::of(const SpoolHeader& h) {
+    return {h.pid, h.process_start, {h.boot_id, strnlen(h.boot_id, sizeof h.boot_id)}, h.pid_namespace};
+}
+
+bool ProcessIdentity::elsewhere() const {
+    return boot_id == read_boot_id() && pid_namespace != own_pid_namespace();
+}
+
+bool ProcessIdentity::gone() const {
     if (boot_id != read_boot_id()) return true;
+    if (pid_namespace != own_pid_namespace()) return false;
     if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return true;
     const ProcessState now = process_state(pid);
     if (start != 0 && now.start != 0 && now.start != start) return true;
     // A zombie has ended: its parent only has not asked for its status yet. With other threads it
     // is only the first thread that has.
     return now.state == 0 || now.state == 'X' || (now.state == 'Z' && now.threads <= 1);
+}
+
+ProcessEnd ProcessEnd::of(const ProcessIdentity& process) {
+    if (process.boot_id != read_boot_id()) return {true};
+    if (process.elsewhere()) return {};
+    const ProcessState now = process_state(process.pid);
+    if (now.state != 'Z' || now.start != process.start || now.wait_status == 0) return {};
+    if (WIFSIGNALED(now.wait_status)) return {false, WTERMSIG(now.wait_status)};
+    return {false, 0, WEXITSTATUS(now.wait_status)};
 }
 
 Spool::Spool(std::string path, std::size_t limit_bytes)
@@ -90,6 +148,9 @@ Spool::Spool(std::string path, std::size_t limit_bytes)
         throw std::system_error(error, std::generic_category(), path_);
     }
     base_ = static_cast<char*>(mapped);
+    // Held for life, and let go by the kernel at the end of it, however it ends: who cannot look for
+    // the process, being in another container, sees by this that it lives.
+    flock(fd_, LOCK_SH | LOCK_NB);
     SpoolHeader& h = header();
     h.version = spool_version;
     h.unit_size = unit_bytes;
@@ -97,6 +158,7 @@ Spool::Spool(std::string path, std::size_t limit_bytes)
     const ProcessIdentity self = ProcessIdentity::self();
     h.pid = self.pid;
     h.process_start = self.start;
+    h.pid_namespace = self.pid_namespace;
     std::strncpy(h.boot_id, self.boot_id.c_str(), sizeof h.boot_id - 1);
     h.units.store(1, std::memory_order_relaxed);
     // The magic goes last: a header without it was never finished.
@@ -136,6 +198,7 @@ UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t uni
     u->consumed = u->pending = u->left = 0;
     u->pending_write = 0;
     u->next.store(0, std::memory_order_relaxed);
+    u->before = 0;
     u->owner = owner;
     u->units = units;
     u->sequence = next_sequence_++;
@@ -181,6 +244,11 @@ void Spool::release(UnitHeader* first) {
         u->magic = unit_magic;
         free_.push_back(index + i);
     }
+}
+
+bool Spool::holds(const UnitHeader* unit, std::uint64_t sequence) {
+    std::lock_guard lock(mutex_);
+    return unit->kind != UnitKind::free && unit->sequence == sequence;
 }
 
 void Spool::unlink() noexcept { ::unlink(path_.c_str()); }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "dftrace/json_check.hpp"
+
 namespace dftrace {
 
 void BlobTables::read(UnitHeader* unit) {
@@ -13,11 +15,13 @@ void BlobTables::read(UnitHeader* unit) {
         // A torn or foreign entry ends the unit: nothing behind it can be trusted.
         if (blob->bytes > committed - progress.read - sizeof(BlobHeader)) {
             progress.read = committed;
+            ++refused_;
             return;
         }
         const std::string_view text(reinterpret_cast<const char*>(blob + 1), blob->bytes);
-        constexpr std::uint32_t max_names = 1u << 22;  // more than a spool has room for
-        if (blob->kind == BlobKind::name && blob->id < max_names) {
+        if (doubting_ && !believable(*blob, text, progress)) {
+            ++refused_;
+        } else if (blob->kind == BlobKind::name) {
             if (blob->id >= names_.size()) names_.resize(std::size_t{blob->id} + 1);
             names_[blob->id] = text;
         } else if (blob->kind == BlobKind::arguments) {
@@ -28,11 +32,26 @@ void BlobTables::read(UnitHeader* unit) {
             if (!entry.unit) ++pages_[page]->live;
             entry = {text, unit};
             ++progress.live;
+            progress.last_argument = blob->id;
         } else if (blob->kind == BlobKind::release) {
             releases_.push_back(blob->id);
         }
         progress.read += static_cast<std::uint32_t>((sizeof(BlobHeader) + blob->bytes + 7) & ~std::size_t{7});
     }
+}
+
+bool BlobTables::believable(const BlobHeader& blob, std::string_view text,
+                            const Progress& progress) const noexcept {
+    constexpr std::uint32_t max_names = 1u << 22;  // more than a spool has room for
+    switch (blob.kind) {
+        case BlobKind::name: return blob.id < max_names && (is_json_name(text) || is_json_string(text));
+        case BlobKind::arguments:
+            // Numbers are given out in a row; a made-up one could ask for any amount of memory.
+            return (progress.last_argument == 0 || blob.id == progress.last_argument + 1) &&
+                   is_json_members(text);
+        case BlobKind::release: return true;
+    }
+    return false;
 }
 
 UnitHeader* BlobTables::forget(std::uint32_t id) {

@@ -2,6 +2,7 @@
 #include "dftrace/thread.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "dftrace/session.hpp"
 
@@ -14,8 +15,13 @@ void Thread::refill_ids() noexcept {
 }
 
 OpenSpan* Thread::push_deep() noexcept {
-    deep.emplace_back();
-    return &deep.back();
+    try {
+        deep.emplace_back();
+        return &deep.back();
+    } catch (const std::bad_alloc&) {
+        session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+        return nullptr;
+    }
 }
 
 void Thread::remove(std::uint64_t id) noexcept {
@@ -59,7 +65,13 @@ std::uint32_t Thread::take_lane() noexcept {
     return lane;
 }
 
-void Thread::give_lane(std::uint32_t lane) noexcept { lanes.push_back(lane); }
+void Thread::give_lane(std::uint32_t lane) noexcept {
+    try {
+        lanes.push_back(lane);
+    } catch (const std::bad_alloc&) {
+        // The next task takes a new one.
+    }
+}
 
 int Thread::take_task_slot(const OpenSpan& span) noexcept {
     for (std::uint32_t i = 0; i < max_open_task_spans; ++i) {

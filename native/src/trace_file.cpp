@@ -9,8 +9,13 @@
 
 namespace dftrace {
 
-TraceFile::~TraceFile() {
-    if (fd_ >= 0) close(fd_);
+TraceFile::~TraceFile() { close(); }
+
+void TraceFile::close() noexcept {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+    bytes_ = 0;
+    torn_ = false;
 }
 
 int TraceFile::create(const std::string& stem, const std::string& suffix,
@@ -25,26 +30,36 @@ int TraceFile::create(const std::string& stem, const std::string& suffix,
     return EEXIST;
 }
 
-int TraceFile::resume(const std::string& path, std::uint64_t bytes) {
+int TraceFile::resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner) {
     path_ = path;
-    fd_ = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    fd_ = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd_ < 0) return errno;
     bytes_ = bytes;
     struct stat info;
-    errno = 0;
+    int error = fstat(fd_, &info) != 0 ? errno : 0;
+    if (!error && owner && info.st_uid != *owner) error = EPERM;
     // A file that is shorter is not the one that was written: growing it would put zeros there.
-    const bool well = fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) &&
-                      static_cast<std::uint64_t>(info.st_size) >= bytes &&
-                      ftruncate(fd_, static_cast<off_t>(bytes)) == 0 &&
-                      lseek(fd_, static_cast<off_t>(bytes), SEEK_SET) >= 0;
-    if (well) return 0;
-    const int error = errno ? errno : EINVAL;
-    close(fd_);
-    fd_ = -1;
+    if (!error && (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) < bytes))
+        error = EINVAL;
+    if (!error && (ftruncate(fd_, static_cast<off_t>(bytes)) != 0 ||
+                   lseek(fd_, static_cast<off_t>(bytes), SEEK_SET) < 0))
+        error = errno;
+    if (error) close();
     return error;
 }
 
+// Cuts off what a write left that did not come to its end; 0 or an errno, and it is tried again.
+int TraceFile::take_back() {
+    if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0 ||
+        lseek(fd_, static_cast<off_t>(bytes_), SEEK_SET) < 0)
+        return errno;
+    torn_ = false;
+    return 0;
+}
+
 int TraceFile::append(std::string_view block) {
+    if (torn_)
+        if (const int error = take_back()) return error;
     std::size_t done = 0;
     while (done < block.size()) {
         const ssize_t wrote = write(fd_, block.data() + done, block.size() - done);
@@ -52,9 +67,8 @@ int TraceFile::append(std::string_view block) {
         if (wrote < 0) {
             const int error = errno;
             // A torn gzip member in the middle would cost everything behind it.
-            if (done && (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0 ||
-                         lseek(fd_, static_cast<off_t>(bytes_), SEEK_SET) < 0))
-                return errno;
+            torn_ = done != 0;
+            if (torn_) take_back();
             return error;
         }
         done += static_cast<std::size_t>(wrote);

@@ -1,13 +1,14 @@
 // Blocks of lines into the trace file, and the marks in the spool.
 #include "dftrace/trace_writer.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <numeric>
 
 namespace dftrace {
+
+namespace {
+constexpr std::string_view name_begins = R"("name":)";
+}
 
 std::uint32_t shown_pid(const TraceSettings& settings, std::uint32_t pid) {
     return settings.shown_pid ? settings.shown_pid : pid;
@@ -17,28 +18,61 @@ std::string file_stem(const TraceSettings& settings, std::uint32_t pid) {
     return settings.prefix + "-" + settings.host + "-" + std::to_string(shown_pid(settings, pid));
 }
 
+namespace {
+
+std::uint64_t sum(const LineCounts& lines) {
+    return std::accumulate(lines.begin(), lines.end(), std::uint64_t{0});
+}
+
+Losses difference(const Losses& all, const Losses& told) {
+    return {all.dropped - told.dropped, all.waits - told.waits, all.unmatched_stops - told.unmatched_stops,
+            all.args_sanitised - told.args_sanitised, all.drain_cpu_us - told.drain_cpu_us};
+}
+
+}  // namespace
+
 TraceWriter::TraceWriter(const TraceSettings& settings, SpoolHeader& header, std::uint32_t parent_pid)
     : settings_(settings),
       header_(header),
       formatter_(settings, shown_pid(settings, header.pid)),
       codec_(make_codec(settings.compression, settings.compression_level)),
+      parts_(header, file_stem(settings, header.pid), suffix_of(settings.compression)),
       parent_pid_(parent_pid) {}
 
-std::uint64_t TraceWriter::lines_waiting() const noexcept {
-    return std::accumulate(std::begin(lines_), std::end(lines_), std::uint64_t{0}) - written_lines_;
+std::uint64_t TraceWriter::lines_waiting() const noexcept { return sum(lines_) - sum(parts_.lines()); }
+
+// What every part begins with.
+void TraceWriter::begin(ByteBuffer& out, std::uint32_t part) const {
+    formatter_.opening(out);
+    formatter_.header(out, parent_pid_, tick_source.name(), part);
+}
+
+void TraceWriter::name(std::uint32_t tid, const std::string& name) {
+    formatter_.track_name(text_, tid, name);
+    if (settings_.max_file_bytes) names_for_next_part_[tid] = name;
 }
 
 void TraceWriter::name_track(Track& track) {
+    // The opening and the header come with the first thing there is to say.
     if (!opened_) {
-        // The opening and the header come with the first thing there is to say.
-        formatter_.opening(text_);
-        formatter_.header(text_, parent_pid_, tick_source.name());
+        ByteBuffer head;
+        begin(head, parts_.part());
+        text_.append(head.view());
         opened_ = true;
     }
     if (track.named) return;
-    track.named = true;
     track.text = formatter_.track(track.tid);
-    if (!track.name.empty()) formatter_.track_name(text_, track.tid, track.name);
+    if (!track.name.empty()) name(track.tid, track.name);
+    track.named = true;  // last: there may be no memory for the others
+}
+
+void TraceWriter::forget_track(const Track& track) {
+    names_for_next_part_.erase(track.tid);
+    for (const auto* tids : {&track.overlap_tids, &track.logged_tids})
+        for (const std::uint32_t tid : *tids) {
+            names_for_next_part_.erase(tid);
+            lane_texts_.erase(tid);
+        }
 }
 
 std::string_view TraceWriter::lane_track(const Record& record, Track& track, std::uint64_t start_ns,
@@ -49,11 +83,10 @@ std::string_view TraceWriter::lane_track(const Record& record, Track& track, std
         Lanes& lanes = logged ? track.logged : track.overlaps;
         std::vector<std::uint32_t>& tids = logged ? track.logged_tids : track.overlap_tids;
         const std::size_t lane = lanes.place(start_ns, end_ns);
-        if (lane == tids.size()) {
+        while (lane >= tids.size()) {  // more than one where there was no memory for those before
             tids.push_back((logged ? first_logged_lane : first_overlap_lane) + lanes_made_++);
-            formatter_.track_name(text_, tids.back(),
-                                  track.name + (logged ? " · logged" : " · overlapping") +
-                                      (lane ? " " + std::to_string(lane + 1) : ""));
+            name(tids.back(), track.name + (logged ? " · logged" : " · overlapping") +
+                                  (lane ? " " + std::to_string(lane + 1) : ""));
         }
         tid = tids[lane];
     } else {
@@ -64,31 +97,54 @@ std::string_view TraceWriter::lane_track(const Record& record, Track& track, std
     return text;
 }
 
+// Nobody's record lies in the future; times that the user gave are his own business.
+bool TraceWriter::plausible(const Record& r, const ClockMap& clock) const {
+    if (!latest_ns_) return true;
+    if (r.flags & RecordFlag::absolute_time) return r.start < INT64_MAX && r.end < INT64_MAX;
+    if (r.kind == Kind::lane_name) return true;
+    const std::uint64_t earliest = clock.segments().front().ns - clock_margin_ns;
+    const auto within = [&](std::uint64_t tick) {
+        const std::uint64_t ns = clock.to_ns(tick);
+        return ns >= earliest && ns <= latest_ns_;
+    };
+    return within(r.start) && (r.kind != Kind::span || (r.flags & RecordFlag::unfinished) || within(r.end));
+}
+
 void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
     // A crash of the machine can leave pages of a spool unwritten.
-    if (r.kind < Kind::span || r.kind > Kind::lane_name) return;
+    if (r.kind < Kind::span || r.kind > Kind::lane_name || !plausible(r, clock)) {
+        ++unreadable_;
+        return;
+    }
     const bool absolute = r.flags & RecordFlag::absolute_time;
+    const bool open = r.flags & RecordFlag::unfinished;
+    if (first_tick_ && !open && r.kind != Kind::lane_name) {
+        const std::uint64_t ended = absolute || r.kind == Kind::span ? r.end : r.start;
+        if (ended < (absolute ? clock.to_ns(first_tick_) : first_tick_)) {
+            ++left_out_;
+            return;
+        }
+    }
     const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
     // Times before the base cannot be written.
     const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
     if (r.kind == Kind::lane_name) {
-        formatter_.track_name(text_, r.lane,
-                              track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
+        name(r.lane, track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
         return;
     }
-    const std::uint64_t end = r.kind != Kind::span || (r.flags & RecordFlag::unfinished) ? start
-                              : absolute ? std::max(r.end, start)
-                                         : clock.to_ns(r.end);
+    const std::uint64_t end =
+        r.kind != Kind::span || open ? start : std::max(absolute ? r.end : clock.to_ns(r.end), start);
     RecordText text{tables.name(r.node), {}, {}};
-    // There was no room for the name: the line still has to be one.
-    if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";
+    // There was no room for the name, or it is damaged: the line still has to be one.
+    if (!text.name.starts_with(name_begins)) text.name = R"("name":"unknown","cat":"unknown")";
     if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
     if (r.error) text.error = tables.name(r.error);
+    if (text.error.starts_with(name_begins)) text.error = {};
     const bool on_lane =
         r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
     const std::string_view where = on_lane ? lane_track(r, track, start, end) : std::string_view(track.text);
     formatter_.line(text_, r, where, text, start, end);
-    if (r.flags & RecordFlag::unfinished)
+    if (open)
         ++lines_[0];
     else
         count(r.kind);
@@ -145,43 +201,32 @@ void TraceWriter::unfinished(const OpenSpan& span, Track& track, const BlobTable
     one(r, track, tables, clock);
 }
 
-void TraceWriter::announce(const std::string& path) {
-    const std::size_t bytes = std::min(path.size(), sizeof header_.trace_path - 1);
-    header_.trace_path_bytes.store(0, std::memory_order_release);
-    std::copy_n(path.data(), bytes, header_.trace_path);
-    header_.trace_path_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_release);
+int TraceWriter::note(std::string_view name_json, std::string_view args, Track& track, std::uint64_t id,
+                      std::uint64_t ns) {
+    if (!block_.empty())
+        if (const int error = flush()) return error;
+    name_track(track);
+    Record r{};
+    r.id = id;
+    r.level = 1;
+    r.kind = Kind::instant;
+    formatter_.line(text_, r, track.text, {name_json, args, {}}, ns, ns);
+    count(Kind::instant);
+    return 0;
 }
 
 int TraceWriter::flush() {
     if (text_.size() == 0) return 0;
     if (block_.empty()) codec_->append(block_, text_.view());
-    if (!file_.is_open()) {
-        // Named in the spool before it is there: whoever finishes this trace finds the file even if
-        // the process dies between the two.
-        last_error_ = file_.create(file_stem(settings_, header_.pid), suffix_of(settings_.compression),
-                                   [this](const std::string& path) { announce(path); });
-        if (last_error_) return last_error_;
-    }
-    const std::uint64_t number = header_.write_number.load(std::memory_order_relaxed) + 1;
-    WriteMark& mark = header_.marks[number % 2];
-    mark.file_bytes = file_.bytes() + block_.size();
-    mark.plain_bytes = plain_bytes_ + text_.size();
-    std::copy(std::begin(lines_), std::end(lines_), mark.lines);
-    mark.lanes = lanes_made_;
-    mark.stage = stage_;
+    if (part_is_full() && (last_error_ = next_part()) != 0) return last_error_;
+    const std::uint64_t number = parts_.next_write();
     for (const auto& [unit, scan] : touched_) {
         unit->pending = scan;
         unit->pending_write = number;
     }
-    header_.write_number.store(number, std::memory_order_release);
-    last_error_ = file_.append(block_);
-    if (last_error_) {
-        // Not landed: the mark before this one holds again.
-        header_.write_number.store(number - 1, std::memory_order_release);
-        return last_error_;
-    }
-    plain_bytes_ += text_.size();
-    written_lines_ = std::accumulate(std::begin(lines_), std::end(lines_), std::uint64_t{0});
+    last_error_ = parts_.append(block_, block_head_ + text_.size(), lines_, lanes_made_, stage_);
+    if (last_error_) return last_error_;
+    block_head_ = 0;
     text_.clear();
     block_.clear();
     for (const auto& [unit, scan] : touched_) unit->consumed = scan;
@@ -191,34 +236,56 @@ int TraceWriter::flush() {
     return 0;
 }
 
-int TraceWriter::finish(std::string_view ended, const Losses& losses) {
+bool TraceWriter::part_is_full() const noexcept {
+    constexpr std::size_t footer_room = 1024;
+    return settings_.max_file_bytes && parts_.begun() && stage_ != TraceStage::complete &&
+           parts_.file_bytes() + block_.size() + footer_room > settings_.max_file_bytes;
+}
+
+// The gathered block becomes the first of another part. 0 or an errno.
+int TraceWriter::next_part() {
+    const Losses losses = header_.losses();
+    ByteBuffer end, head;
+    formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()), parts_.plain_bytes(),
+                      parts_.file_bytes(), {"rotated"}, parts_.part());
+    begin(head, parts_.part() + 1);
+    for (const auto& [tid, text] : names_for_next_part_) formatter_.track_name(head, tid, text);
+    std::string footer, first;
+    codec_->append(footer, end.view());
+    codec_->append(first, head.view());
+    first += block_;
+    const LineCounts written = parts_.lines();
+    if (const int error = parts_.close(footer, end.size(), losses)) return error;
+    // From here on nothing can fail: the block without this head would be no beginning of a part.
+    block_ = std::move(first);
+    block_head_ = head.size();
+    for (std::size_t kind = 0; kind < lines_.size(); ++kind) lines_[kind] -= written[kind];
+    if (settings_.max_files) parts_.keep_last(settings_.max_files - 1);
+    return 0;
+}
+
+int TraceWriter::finish(const Ending& ending) {
     if (const int error = flush()) return error;
-    if (!opened_) return 0;
-    formatter_.footer(text_, lines_, losses, plain_bytes_, file_.bytes(), ended);
+    if (!opened_) {
+        if (parts_.part() == 0) return 0;
+        begin(text_, parts_.part());
+        opened_ = true;
+    }
+    formatter_.footer(text_, lines_, difference(header_.losses(), parts_.told()),
+                      parts_.plain_bytes() + text_.size(), parts_.file_bytes(), ending, parts_.part());
     stage_ = TraceStage::complete;
     return flush();
 }
 
-bool TraceWriter::resume(const std::string& path) {
-    const std::uint64_t number = header_.write_number.load(std::memory_order_acquire);
-    const WriteMark* mark = &header_.marks[number % 2];
-    if (number == 0) {
-        // Nothing of it landed; there may be a piece. The file is ours if the first write was begun, or
-        // if it is empty: it was made, or was about to be, by the process that named it.
-        struct stat info;
-        const bool begun = header_.marks[1].file_bytes != 0;
-        const bool there = !path.empty() && lstat(path.c_str(), &info) == 0;
-        if (!there || (!begun && info.st_size != 0)) return true;
-        return file_.resume(path, 0) == 0;
-    }
-    if (file_.resume(path, mark->file_bytes) != 0) return false;
-    std::copy(std::begin(mark->lines), std::end(mark->lines), lines_);
-    plain_bytes_ = mark->plain_bytes;
-    lanes_made_ = mark->lanes;  // those tracks hold slices that are not known here
-    stage_ = mark->stage;
-    written_lines_ = std::accumulate(std::begin(lines_), std::end(lines_), std::uint64_t{0});
-    opened_ = true;
-    return true;
+int TraceWriter::resume() {
+    if (const int error = parts_.resume()) return error;
+    const WriteMark& mark = header_.last_mark();
+    lines_ = parts_.lines();
+    if (parts_.next_write() == 1) return 0;
+    opened_ = !mark.closed;
+    lanes_made_ = mark.lanes;  // those tracks hold slices that are not known here
+    stage_ = mark.stage;
+    return 0;
 }
 
 }  // namespace dftrace

@@ -1,12 +1,5 @@
 // Processes killed at random, while they record and while their drain threads write.
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -23,34 +16,6 @@ using namespace dftrace;
 
 namespace {
 
-// The victim's counts of what it has stored for sure.
-class Confirmed {
-  public:
-    explicit Confirmed(const std::string& path) : path_(path) {
-        const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        REQUIRE(fd >= 0 && ftruncate(fd, 4096) == 0);
-        void* mapped = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        close(fd);
-        REQUIRE(mapped != MAP_FAILED);
-        counts_ = static_cast<std::atomic<std::uint64_t>*>(mapped);
-    }
-    ~Confirmed() { munmap(counts_, 4096); }
-    Confirmed(const Confirmed&) = delete;
-    Confirmed& operator=(const Confirmed&) = delete;
-
-    const std::string& path() const { return path_; }
-    std::uint64_t of(std::size_t thread) const { return counts_[thread].load(); }
-    std::uint64_t sum(std::size_t threads) const {
-        std::uint64_t all = 0;
-        for (std::size_t t = 0; t < threads; ++t) all += of(t);
-        return all;
-    }
-
-  private:
-    std::string path_;
-    std::atomic<std::uint64_t>* counts_;
-};
-
 struct Scene {
     std::size_t threads;
     std::string compression;
@@ -64,19 +29,8 @@ Scene random_scene(std::mt19937& random) {
     return {1 + random() % 4, compressions[random() % 3], static_cast<std::uint64_t>(std::exp(share * most))};
 }
 
-void kill_when_due(pid_t victim, const Confirmed& confirmed, const Scene& scene, std::mt19937& random) {
-    while (confirmed.sum(scene.threads) < scene.kill_after) {
-        REQUIRE(waitpid(victim, nullptr, WNOHANG) == 0);  // it must not die by itself
-        sched_yield();
-    }
-    for (volatile auto spin = random() % 20'000; spin > 0;) spin = spin - 1;
-    kill(victim, SIGKILL);
-    const int status = wait_for(victim);
-    REQUIRE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-}
-
 void check_dead(const Trace& trace, const Confirmed& confirmed, const Scene& scene) {
-    const Footer footer = check_complete(trace, "adopted");
+    const Footer footer = check_complete(trace, "died");
     const bool all_arguments = footer.number("args_sanitised") == 0;
     std::map<std::string, std::vector<bool>> seen;
     std::uint64_t twice = 0, wrong_batch = 0;
@@ -113,7 +67,7 @@ void kill_and_adopt(std::mt19937& random, std::size_t block_bytes, int interval_
     const pid_t victim = start_victim({"record", dir.path(), confirmed.path(), std::to_string(scene.threads),
                                        std::to_string(block_bytes), std::to_string(interval_ms),
                                        scene.compression, std::to_string(units)});
-    kill_when_due(victim, confirmed, scene, random);
+    kill_after(victim, confirmed, scene.threads, scene.kill_after, random);
     const Trace trace = adopted(dir.only(".spool"));
     check_dead(trace, confirmed, scene);
     std::size_t traces = 0;

@@ -27,7 +27,7 @@ struct Loop {
 };
 
 Footer finished(std::uint64_t spans) {
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Trace trace = read_trace(outcome.trace_path);
     const Footer footer = check_complete(trace, "finalize");
     CHECK_EQ(footer.number("spans"), spans);
@@ -94,7 +94,7 @@ TEST("arguments of spans can be left out of the trace, those of other events sta
     loop.step(1);
     EventName counter("counter", "loss");
     record_now(Kind::counter, counter, ",\"loss\":0.5");
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Trace trace = read_trace(outcome.trace_path);
     for (const TraceEvent& e : trace.of("X")) CHECK_EQ(e.arg("step"), "");
     for (const TraceEvent& e : trace.of("C")) CHECK_EQ(e.arg("loss"), "0.5");

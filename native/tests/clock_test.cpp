@@ -1,6 +1,7 @@
 // Ticks become nanoseconds that rise, agree with the kernel's clock and survive the spool.
 #include "dftrace/clock.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "check.hpp"
 
 using dftrace::ClockMap;
+using dftrace::ClockReading;
 using dftrace::ClockSegment;
 using dftrace::tick_source;
 
@@ -20,7 +22,7 @@ std::uint64_t next_reading(std::uint64_t last) {
 }
 
 struct BusyRun {
-    ClockMap map = ClockMap::anchored_now();
+    ClockMap map = ClockMap::anchored_now(dftrace::epoch_offset_now());
     std::vector<std::uint64_t> ticks;
     std::vector<std::uint64_t> seen_ns;  // as converted at once
     std::uint64_t monotonic_ns = 0;
@@ -45,7 +47,99 @@ BusyRun busy_run() {
     return run;
 }
 
+// A machine whose two clocks do as told: ticks of a third of a nanosecond, and the system's clock.
+struct Machine {
+    static constexpr std::uint64_t second = 1'000'000'000;
+    static constexpr std::uint64_t ticks_a_second = 3'000'000'000;
+    static constexpr std::uint64_t epoch_ns = 1'700'000'000 * second;
+    static constexpr ClockReading start{123'456'789, 987'654'321};
+
+    ClockReading now = start;
+    ClockMap map = ClockMap::anchored(start, epoch_ns, 1.0 / 3);
+
+    // What an ideal clock would say.
+    std::uint64_t true_ns() const { return epoch_ns + now.ns - start.ns; }
+    std::uint64_t mapped_ns() const { return map.to_ns(now.tick); }
+    void run(std::uint64_t seconds) {
+        for (std::uint64_t i = 0; i < seconds; ++i) {
+            now.tick += ticks_a_second;
+            now.ns += second;
+            map.follow(now);
+        }
+    }
+};
+
+bool within(std::uint64_t a, std::uint64_t b, std::uint64_t ns) { return (a > b ? a - b : b - a) <= ns; }
+
 }  // namespace
+
+TEST("a sleep in which the ticks stood still shows at once as the time that it took") {
+    Machine machine;
+    machine.run(10);
+    const std::uint64_t asleep_tick = machine.now.tick;
+    const std::uint64_t before = machine.map.to_ns(asleep_tick - 1);
+    machine.now.tick += 3000;
+    machine.now.ns += 3600 * Machine::second;
+    CHECK(machine.map.follow(machine.now));
+    CHECK(within(machine.mapped_ns(), machine.true_ns(), 10));
+    CHECK_EQ(machine.map.to_ns(asleep_tick - 1), before);
+    machine.run(10);
+    CHECK(within(machine.mapped_ns(), machine.true_ns(), 1000));
+}
+
+TEST("ticks that went on while the system's clock stood still neither turn back nor bend the rate") {
+    Machine machine;
+    machine.run(10);
+    machine.now.tick += 3600 * Machine::ticks_a_second;
+    const std::uint64_t ahead = machine.mapped_ns();
+    machine.map.follow(machine.now);
+    CHECK(machine.mapped_ns() >= ahead);
+    std::uint64_t last = machine.mapped_ns();
+    for (int i = 0; i < 100; ++i) {
+        machine.run(1);
+        const std::uint64_t took = machine.mapped_ns() - last;
+        last = machine.mapped_ns();
+        CHECK(within(took, Machine::second, Machine::second / 2000));
+    }
+}
+
+TEST("a counter that begins anew leaves the map as it is") {
+    Machine machine;
+    machine.run(10);
+    const std::uint64_t tick = machine.now.tick, mapped = machine.mapped_ns();
+    const std::size_t segments = machine.map.segments().size();
+    machine.now.tick = 5;
+    machine.now.ns += Machine::second;
+    CHECK(!machine.map.follow(machine.now));
+    CHECK_EQ(machine.map.segments().size(), segments);
+    CHECK_EQ(machine.map.to_ns(tick), mapped);
+}
+
+TEST("a system's clock that is being set by NTP is followed without a jump") {
+    if (!tick_source.tsc) SKIP("only the processor's counter needs to follow");
+    Machine machine;
+    machine.run(60);
+    for (int minute = 0; minute < 30; ++minute) {
+        machine.now.tick += 60 * Machine::ticks_a_second;
+        machine.now.ns += 60 * Machine::second + 60 * 500'000;  // 500 parts in a million
+        machine.map.follow(machine.now);
+        CHECK(machine.mapped_ns() - machine.map.to_ns(machine.now.tick - 1) <= 2);
+    }
+}
+
+TEST("a long run needs few corrections, though no reading of a clock is exact") {
+    if (!tick_source.tsc) SKIP("only the processor's counter needs to follow");
+    Machine machine;
+    std::mt19937 random(1);
+    std::uniform_int_distribution<std::uint64_t> off_by(0, 40);
+    for (int second = 0; second < 3600; ++second) {
+        machine.now.tick += Machine::ticks_a_second + 3000;  // a millionth faster than calibrated
+        machine.now.ns += Machine::second;
+        machine.map.follow({machine.now.tick, machine.now.ns + off_by(random)});
+        if (second > 10) CHECK(within(machine.mapped_ns(), machine.true_ns(), 1000));
+    }
+    CHECK(machine.map.segments().size() < 200);
+}
 
 TEST("a run's readings rise strictly, are never changed by a later correction, and keep the rate") {
     const BusyRun run = busy_run();
@@ -64,7 +158,7 @@ TEST("a run's readings rise strictly, are never changed by a later correction, a
 TEST("nanoseconds count from the epoch") {
     constexpr std::uint64_t hour_ns = 3'600'000'000'000;
     const std::uint64_t wall = dftrace::clock_ns(CLOCK_REALTIME);
-    const std::uint64_t mapped = ClockMap::anchored_now().to_ns(tick_source.now());
+    const std::uint64_t mapped = ClockMap::anchored_now(dftrace::epoch_offset_now()).to_ns(tick_source.now());
     CHECK(mapped > wall - hour_ns && mapped < wall + hour_ns);
 }
 

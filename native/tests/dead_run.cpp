@@ -2,17 +2,20 @@
 #include "dead_run.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <stdexcept>
 
 #include "check.hpp"
 #include "dftrace/adoption.hpp"
-#include "scratch.hpp"
+#include "dftrace/runtime.hpp"
 
 OpenedSpool::OpenedSpool(const std::string& path) {
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -26,6 +29,23 @@ OpenedSpool::OpenedSpool(const std::string& path) {
 }
 
 OpenedSpool::~OpenedSpool() { munmap(base_, bytes_); }
+
+std::string leave_spool(const ScratchDir& dir, const dftrace::TraceSettings& settings,
+                        const std::function<void()>& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+        dftrace::start_run(settings);
+        body();
+        kill(getpid(), SIGKILL);
+    }
+    REQUIRE(was_killed(wait_for(child)));
+    return dir.only(".spool");
+}
+
+dftrace::TraceSettings unwritten(dftrace::TraceSettings settings) {
+    settings.flush_interval_ms = 100'000;
+    return settings;
+}
 
 Trace adopted(const std::string& spool) {
     const dftrace::AdoptionResult result = dftrace::adopt_spool(spool);
@@ -51,9 +71,39 @@ std::vector<std::string> span_lines(const Trace& trace) {
 
 int run_victim(const std::vector<std::string>& arguments, const Fate& fate) {
     if (!fate.kill_at.empty()) setenv("DFTRACE_KILL", fate.kill_at.c_str(), 1);
-    if (!fate.file_limit.empty()) setenv("DFTRACE_FILE_LIMIT", fate.file_limit.c_str(), 1);
+    if (!fate.disk_limit.empty()) setenv("DFTRACE_DISK_LIMIT", fate.disk_limit.c_str(), 1);
     const int status = wait_for(start_victim(arguments));
     unsetenv("DFTRACE_KILL");
-    unsetenv("DFTRACE_FILE_LIMIT");
+    unsetenv("DFTRACE_DISK_LIMIT");
     return status;
+}
+
+bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+
+Confirmed::Confirmed(const std::string& path) : path_(path) {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0 && ftruncate(fd, 4096) == 0);
+    void* mapped = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    REQUIRE(mapped != MAP_FAILED);
+    counts_ = static_cast<std::atomic<std::uint64_t>*>(mapped);
+}
+
+Confirmed::~Confirmed() { munmap(counts_, 4096); }
+
+std::uint64_t Confirmed::sum(std::size_t threads) const {
+    std::uint64_t all = 0;
+    for (std::size_t t = 0; t < threads; ++t) all += of(t);
+    return all;
+}
+
+void kill_after(pid_t victim, const Confirmed& confirmed, std::size_t threads, std::uint64_t records,
+                std::mt19937& random) {
+    while (confirmed.sum(threads) < records) {
+        REQUIRE(waitpid(victim, nullptr, WNOHANG) == 0);  // it must not die by itself
+        sched_yield();
+    }
+    for (volatile auto spin = random() % 20'000; spin > 0;) spin = spin - 1;
+    kill(victim, SIGKILL);
+    REQUIRE(was_killed(wait_for(victim)));
 }

@@ -79,18 +79,18 @@ TEST("a child forked in the middle of spans has a file of its own, and its child
         const pid_t first = getpid();
         CHECK(in_child([&] {
             record(in_second, 30);
-            const Outcome outcome = finish_run("finalize");
+            const Outcome outcome = finish_run({"finalize"});
             CHECK_EQ(outcome.trace_path, trace_of(dir, getpid()));
             check_trace(outcome.trace_path, "grandchild", 30, getpid(), first);
         }));
         record(in_first, 5);
-        const Outcome outcome = finish_run("finalize");
+        const Outcome outcome = finish_run({"finalize"});
         CHECK_EQ(outcome.trace_path, trace_of(dir, getpid()));
         check_trace(outcome.trace_path, "child", 25, getpid(), parent);
     }));
     record(in_parent, 3);
     CHECK(open_in_parent.close());
-    check_trace(finish_run("finalize").trace_path, "parent", 14, parent, getppid());
+    check_trace(finish_run({"finalize"}).trace_path, "parent", 14, parent, getppid());
     CHECK_EQ(dir.files(".pfw.gz").size(), 3);
     CHECK(dir.files(".spool").empty() && dir.files(".spool-at").empty());
 }
@@ -101,11 +101,11 @@ TEST("a child that records nothing leaves nothing, and the parent's spool as it 
     EventName name("fork", "parent");
     record(name, 10);
     CHECK_EQ(current_session()->flush(), 0);
-    CHECK(in_child([&] { CHECK_EQ(finish_run("exit").trace_path, ""); }));
+    CHECK(in_child([&] { CHECK_EQ(finish_run({"exit"}).trace_path, ""); }));
     CHECK(in_child([] {}));
     CHECK_EQ(dir.files(".spool").size(), 1);
     record(name, 10);
-    check_trace(finish_run("finalize").trace_path, "parent", 20, getpid(), getppid());
+    check_trace(finish_run({"finalize"}).trace_path, "parent", 20, getpid(), getppid());
     CHECK_EQ(dir.files().size(), 1);
 }
 
@@ -120,13 +120,13 @@ TEST("a child forked without the fork handlers sees by itself that it is one") {
     const pid_t child = _Fork();
     if (child == 0) {
         record(name, 7);
-        const Outcome outcome = finish_run("finalize");
+        const Outcome outcome = finish_run({"finalize"});
         _exit(outcome.error.empty() && outcome.trace_path == trace_of(dir, getpid()) ? 0 : 1);
     }
     const int status = wait_for(child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     record(name, 10);
-    check_trace(finish_run("finalize").trace_path, "bare", 20, getpid(), getppid());
+    check_trace(finish_run({"finalize"}).trace_path, "bare", 20, getpid(), getppid());
     check_trace(trace_of(dir, child), "bare", 7, child, getpid());
 }
 
@@ -160,11 +160,11 @@ TEST("children are forked while threads record, name things and flush") {
         CHECK(in_child([&] {
             record(in_child_name, 50);
             intern_name("fork", "in child");
-            const Outcome outcome = finish_run("finalize");
+            const Outcome outcome = finish_run({"finalize"});
             check_trace(outcome.trace_path, "child", 50, getpid(), getppid());
         }));
     stop.store(true);
     for (auto& thread : threads) thread.join();
-    check_trace(finish_run("finalize").trace_path, "thread", recorded.load(), getpid(), getppid());
+    check_trace(finish_run({"finalize"}).trace_path, "thread", recorded.load(), getpid(), getppid());
     CHECK_EQ(dir.files(".pfw.gz").size(), children + 1);
 }

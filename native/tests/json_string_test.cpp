@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "check.hpp"
+#include "dftrace/json_check.hpp"
 #include "dftrace/settings.hpp"
 #include "json_reader.hpp"
 
@@ -131,4 +132,12 @@ TEST("what is appended leaves what was there") {
     std::string out = "{\"k\":";
     dftrace::append_json_string(out, "v");
     CHECK_EQ(out, "{\"k\":\"v\"");
+}
+
+TEST("blanks between tokens are JSON, line breaks would end the line") {
+    for (const char* text : {",\"cmdline\":[\"python\", \"a b\"],\"x\": {\"k\" : 1 , \"l\":[ ]}", ", \"a\":1",
+                             ",\"a\":[1 ,\t2]"})
+        CHECK(dftrace::is_json_members(text));
+    for (const char* text : {",\"a\":[1,\n2]", ",\"a\":1 2", " ,\"a\":1", ",\"a\":[1, ]", ",\"a\": "})
+        CHECK(!dftrace::is_json_members(text));
 }

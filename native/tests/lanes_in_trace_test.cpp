@@ -34,7 +34,7 @@ void log_span(EventName& name, std::uint64_t start_ns, std::uint64_t end_ns) {
 }
 
 Trace finished() {
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     Trace trace = read_trace(outcome.trace_path);
     check_complete(trace, "finalize");  // slices of a track nest
     return trace;

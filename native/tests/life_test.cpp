@@ -10,6 +10,7 @@
 
 #include "check.hpp"
 #include "dftrace/adoption.hpp"
+#include "dftrace/spool_marker.hpp"
 #include "scratch.hpp"
 #include "span_scope.hpp"
 #include "trace_reader.hpp"
@@ -21,7 +22,7 @@ TEST("a run in which nothing is recorded leaves nothing behind") {
     start_run(dir.settings());
     CHECK(run_is_on());
     CHECK(current_session() == nullptr);
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     CHECK_EQ(outcome.trace_path, "");
     CHECK_EQ(outcome.error, "");
     CHECK(!run_is_on());
@@ -33,7 +34,7 @@ TEST("without a run nothing is recorded, and ending it again is nothing") {
     EventName name("life", "inert");
     SpanScope span(name);
     CHECK(!span.recording());
-    CHECK_EQ(finish_run("finalize").trace_path, "");
+    CHECK_EQ(finish_run({"finalize"}).trace_path, "");
 }
 
 TEST("one run at a time") {
@@ -41,7 +42,7 @@ TEST("one run at a time") {
     start_run(dir.settings());
     CHECK_THROWS(std::logic_error, start_run(dir.settings()));
     CHECK(run_is_on());
-    finish_run("finalize");
+    finish_run({"finalize"});
 }
 
 TEST("every kind of event, in one trace, in the order in which it was recorded") {
@@ -68,7 +69,7 @@ TEST("every kind of event, in one trace, in the order in which it was recorded")
             SpanScope(step).close({error, 17, RecordFlag::has_count});
             record_now(Kind::flow_in, arrow, {}, 4711);
         }
-        const Outcome outcome = finish_run("exit");
+        const Outcome outcome = finish_run({"exit"});
         CHECK_EQ(outcome.error, "");
         CHECK_EQ(outcome.trace_path, settings.prefix + "-" + settings.host + "-" + std::to_string(getpid()) +
                                          suffix_of(compression));
@@ -111,8 +112,8 @@ TEST("what was flushed is in the file while the run goes on") {
     }
     CHECK_EQ(dir.files(".spool").size(), 1);
     const std::string marker = dir.only(".spool-at");
-    CHECK_EQ(file_bytes(marker), dir.only(".spool") + "\n");
-    check_complete(read_trace(finish_run("finalize").trace_path), "finalize");
+    CHECK_EQ(file_bytes(marker), dir.only(".spool") + "\n" + marker_place() + "\n");
+    check_complete(read_trace(finish_run({"finalize"}).trace_path), "finalize");
     CHECK_EQ(dir.files().size(), 1);
 }
 
@@ -126,7 +127,7 @@ TEST("lines reach the file by themselves, block by block") {
     { SpanScope span(name); }
     // Not by a wake-up: by the drain thread's own clock.
     while (current_session()->header().write_number.load() < 3) SpanScope span(name);
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Trace trace = read_trace(outcome.trace_path);
     check_complete(trace, "finalize");
     CHECK(trace.blocks > 3);
@@ -145,7 +146,7 @@ TEST("a run may end while another thread waits for a flush") {
         std::thread flusher([session] { CHECK_EQ(session->flush(), 0); });
         // Nobody else writes this early: the flush has begun.
         while (session->header().write_number.load() == 0) std::this_thread::yield();
-        const Outcome outcome = finish_run("finalize");
+        const Outcome outcome = finish_run({"finalize"});
         flusher.join();
         CHECK_EQ(check_complete(read_trace(outcome.trace_path), "finalize").number("spans"), 300);
     }
@@ -159,7 +160,7 @@ TEST("a second run in one process is a second file with ids and names of its own
         start_run(dir.settings());
         for (int k = 0; k < 10; ++k) SpanScope span(name);
         std::thread([&] { SpanScope span(name); }).join();
-        paths.push_back(finish_run("finalize").trace_path);
+        paths.push_back(finish_run({"finalize"}).trace_path);
     }
     CHECK_EQ(dir.files().size(), 3);
     for (const std::string& path : paths) {
@@ -176,12 +177,12 @@ TEST("a span that outlives its run is told as unfinished there and not at all in
     EventName name("life", "outlives");
     start_run(dir.settings());
     SpanScope span(name);
-    const Trace first = read_trace(finish_run("finalize").trace_path);
+    const Trace first = read_trace(finish_run({"finalize"}).trace_path);
     CHECK_EQ(first.count("B"), 1);
     start_run(dir.settings());
     { SpanScope other(name); }
     CHECK(!span.close());
-    const Trace second = read_trace(finish_run("finalize").trace_path);
+    const Trace second = read_trace(finish_run({"finalize"}).trace_path);
     check_complete(second, "finalize");
     CHECK_EQ(second.count("X"), 1);
     CHECK_EQ(second.count("B"), 0);
@@ -195,7 +196,7 @@ TEST("the process id that was asked for stands in the name and in the lines") {
     start_run(settings);
     EventName name("life", "pid");
     { SpanScope span(name); }
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     CHECK_EQ(outcome.trace_path, settings.prefix + "-" + settings.host + "-7.pfw.gz");
     const Trace trace = read_trace(outcome.trace_path);
     for (const TraceEvent& e : trace.events()) CHECK_EQ(e.pid, 7);
@@ -207,7 +208,7 @@ TEST("threads bear the names that the caller's language gives them") {
     start_run(dir.settings());
     EventName name("life", "named");
     { SpanScope span(name); }
-    const Trace trace = read_trace(finish_run("finalize").trace_path);
+    const Trace trace = read_trace(finish_run({"finalize"}).trace_path);
     set_thread_namer(nullptr);
     std::string seen;
     for (const TraceEvent& e : trace.of("M"))
@@ -224,7 +225,7 @@ TEST("a spool that cannot be made is told once, and the process goes on without 
         start_run(settings);
         EventName name("life", "no spool");
         for (int i = 0; i < 5; ++i) CHECK(!SpanScope(name).recording());
-        CHECK_EQ(finish_run("finalize").trace_path, "");
+        CHECK_EQ(finish_run({"finalize"}).trace_path, "");
         std::fflush(stderr);
     }));
     const std::string told = file_bytes(dir.file("told"));
@@ -242,8 +243,8 @@ TEST("without a spool directory of its own a run finds one, and cleans up there"
     { SpanScope span(name); }
     const std::string spool = current_session()->spool_path();
     CHECK(std::filesystem::exists(spool));
-    CHECK_EQ(file_bytes(dir.only(".spool-at")), spool + "\n");
-    CHECK_EQ(finish_run("finalize").error, "");
+    CHECK_EQ(file_bytes(dir.only(".spool-at")), spool + "\n" + marker_place() + "\n");
+    CHECK_EQ(finish_run({"finalize"}).error, "");
     CHECK(!std::filesystem::exists(spool));
 }
 
@@ -254,7 +255,7 @@ TEST("a process keeps no descriptor of a run that is over") {
     for (int i = 0; i < 5; ++i) {
         start_run(dir.settings());
         { SpanScope span(name); }
-        finish_run("finalize");
+        finish_run({"finalize"});
     }
     CHECK_EQ(open_descriptors(), before);
 }

@@ -191,7 +191,7 @@ TEST("the opening, the header and the hash lines") {
         R"({"name":"process_name","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"name":"rank 3 · node-7"}})"
         "\n");
     out.clear();
-    formatter.header(out, 41, "tsc");
+    formatter.header(out, 41, "tsc", 0);
     CHECK_EQ(
         out.view(),
         R"({"name":"dftrace","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
@@ -224,8 +224,8 @@ TEST("the footer adds up") {
     const TraceSettings settings = plain_settings();
     const LineFormatter formatter(settings, 42);
     ByteBuffer out;
-    const std::uint64_t lines[8] = {1, 20, 300, 4000, 50'000, 600'000, 7'000'000, 0};
-    formatter.footer(out, lines, {11, 12, 13, 14, 15}, 16, 17, "finalize");
+    const LineCounts lines{1, 20, 300, 4000, 50'000, 600'000, 7'000'000, 0};
+    formatter.footer(out, lines, {11, 12, 13, 14, 15}, 16, 17, {"finalize"}, 0);
     CHECK_EQ(out.view(),
              R"({"name":"end","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
              R"("events":7654321,"spans":20,"instants":300,"counters":4000,"flows":650000,)"

@@ -16,7 +16,7 @@ using namespace dftrace;
 namespace {
 
 Trace finished() {
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     CHECK_EQ(outcome.error, "");
     Trace trace = read_trace(outcome.trace_path);
     check_complete(trace, "finalize");

@@ -37,7 +37,7 @@ TEST("drop: what is lost is counted, and nothing else is lost") {
     const std::uint64_t spans = 20'000;
     const std::uint64_t stored = record(name, spans);
     CHECK(stored < spans);
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("spans"), stored);
     CHECK_EQ(footer.number("dropped"), spans - stored);
@@ -58,7 +58,7 @@ TEST("drop: once the file has caught up, recording goes on") {
         CHECK(more > 0);
         stored += more;
     }
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("spans"), stored);
 }
@@ -72,7 +72,7 @@ TEST("wait: nothing is lost, however small the spool") {
         EventName name("overflow", "wait");
         const std::uint64_t spans = scaled(30'000);
         CHECK_EQ(record(name, spans), spans);
-        const Outcome outcome = finish_run("finalize");
+        const Outcome outcome = finish_run({"finalize"});
         const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
         CHECK_EQ(footer.number("spans"), spans);
         CHECK_EQ(footer.number("dropped"), 0);
@@ -97,7 +97,7 @@ TEST("wait: threads that hold all units between them still go on") {
             CHECK_EQ(record(name, spans), spans);
         });
     for (auto& thread : threads) thread.join();
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("spans"), 4 * (spans + 1));
     CHECK_EQ(footer.number("dropped"), 0);
@@ -112,7 +112,7 @@ TEST("wait: a trace that cannot be written does not stop the training") {
     EventName name("overflow", "no directory");
     const std::uint64_t stored = record(name, 10'000);
     CHECK(stored < 10'000);
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     CHECK(!outcome.error.empty());
     CHECK(!outcome.spool_path.empty());
     CHECK(std::filesystem::exists(outcome.spool_path));
@@ -129,7 +129,7 @@ TEST("a thread for which there is no room records nothing, and the others go on"
         std::thread([&] { CHECK_EQ(record(name, 100), 0); }).join();
         CHECK_EQ(record(name, 100), 100);
     }).join();
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("spans"), 300);
     CHECK(footer.number("dropped") > 0);
@@ -147,7 +147,7 @@ TEST("names for which there was no room are known as soon as there is") {
     CHECK_EQ(record(second, 5), 5);
     for (int i = 0; i < 3; ++i) CHECK_EQ(current_session()->flush(), 0);
     CHECK_EQ(record(second, 5), 5);
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Trace trace = read_trace(outcome.trace_path);
     CHECK_EQ(check_complete(trace, "finalize").number("spans"), stored + 10);
     std::size_t known = 0;
@@ -167,7 +167,7 @@ TEST("names for which there is no room leave lines that can be read") {
     }
     EventName small("overflow", "small");
     { SpanScope span(small); }
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Trace trace = read_trace(outcome.trace_path);
     check_complete(trace, "finalize");
     CHECK_EQ(trace.count("X"), 4);

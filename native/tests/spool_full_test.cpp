@@ -75,7 +75,7 @@ TEST("a run whose spool's disk is full loses some records, counts them, and ends
     EventName name("disk", "full");
     constexpr std::uint64_t spans = 30'000;
     for (std::uint64_t i = 0; i < spans; ++i) SpanScope span(name);
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     CHECK_EQ(outcome.error, "");
     const Trace trace = read_trace(outcome.trace_path);
     const Footer footer = check_complete(trace, "finalize");
@@ -102,7 +102,7 @@ TEST("a trace whose disk is full waits in the spool and goes on when there is ro
     disk.clear();
     CHECK_EQ(session->flush(), 0);
     for (int i = 0; i < 500; ++i) SpanScope span(name);
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     CHECK_EQ(outcome.error, "");
     const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("spans"), 2501);

@@ -172,22 +172,31 @@ TEST("what was stored is in the file, for whoever opens it") {
 
 TEST("processes are told apart by pid, start time and boot") {
     const ProcessIdentity self = ProcessIdentity::self();
-    CHECK(!ProcessIdentity::gone(self.pid, self.start, self.boot_id));
-    CHECK(ProcessIdentity::gone(self.pid, self.start + 1, self.boot_id));
-    CHECK(ProcessIdentity::gone(self.pid, self.start, "another boot"));
+    CHECK(!self.gone() && !self.elsewhere());
+    ProcessIdentity other = self;
+    ++other.start;
+    CHECK(other.gone());
+    other = self;
+    other.boot_id = "another boot";
+    CHECK(other.gone());
+    other = self;
+    ++other.pid_namespace;
+    CHECK(!other.gone() && other.elsewhere());  // its number says nothing here
     const pid_t child = fork();
     if (child == 0) {
         pause();
         _exit(0);
     }
-    const auto pid = static_cast<std::uint32_t>(child);
-    CHECK(!ProcessIdentity::gone(pid, 0, self.boot_id));
+    other = self;
+    other.pid = static_cast<std::uint32_t>(child);
+    other.start = 0;
+    CHECK(!other.gone());
     kill(child, SIGKILL);
     siginfo_t info{};
     REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
-    CHECK(ProcessIdentity::gone(pid, 0, self.boot_id));  // a zombie has ended
+    CHECK(other.gone());  // a zombie has ended
     wait_for(child);
-    CHECK(ProcessIdentity::gone(pid, 0, self.boot_id));
+    CHECK(other.gone());
 }
 
 TEST("a process whose first thread has ended still lives") {
@@ -211,7 +220,10 @@ TEST("a process whose first thread has ended still lives") {
     close(to_parent[1]);
     char byte = 0;
     CHECK(read(to_parent[0], &byte, 1) == 1);
-    CHECK(!ProcessIdentity::gone(static_cast<std::uint32_t>(child), 0, ProcessIdentity::self().boot_id));
+    ProcessIdentity process = ProcessIdentity::self();
+    process.pid = static_cast<std::uint32_t>(child);
+    process.start = 0;
+    CHECK(!process.gone());
     CHECK(write(to_child[1], "x", 1) == 1);
     const int status = wait_for(child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);

@@ -176,13 +176,39 @@ TEST("a torn entry ends its unit and spoils nothing before it") {
 TEST("a count beyond the unit, and entries of kinds from elsewhere, are survived") {
     Blobs blobs;
     UnitHeader* unit = blobs.spool.acquire(UnitKind::arguments, 0);
-    BlobTables tables;
+    BlobTables tables(true);
     Blobs::put(unit, static_cast<BlobKind>(77), 1, "what is this");
-    Blobs::put(unit, BlobKind::name, 0xFFFF'FFFF, "too many names");
+    Blobs::put(unit, BlobKind::name, 0xFFFF'FFFF, R"("name":"too many","cat":"names")");
     Blobs::put(unit, BlobKind::arguments, 1, ",\"a\":1");
+    CHECK_EQ(tables.refused(), 0);
     std::memset(blobs_of(unit) + unit->committed.load(), 0, 64);
     unit->committed.store(0xFFFF'FFFF);
     tables.read(unit);
     CHECK_EQ(tables.arguments(1), ",\"a\":1");
     CHECK_EQ(tables.name(0xFFFF'FFFF), "");
+    CHECK(tables.refused() >= 2);
+}
+
+TEST("of what another process wrote, only texts that are JSON and numbers in a row are believed") {
+    Blobs blobs;
+    UnitHeader* names = blobs.spool.acquire(UnitKind::names, 0);
+    UnitHeader* unit = blobs.spool.acquire(UnitKind::arguments, 0);
+    BlobTables tables(true);
+    Blobs::put(names, BlobKind::name, 1, R"("name":"a","cat":"b")");
+    Blobs::put(names, BlobKind::name, 2, R"("ValueError")");
+    Blobs::put(names, BlobKind::name, 3, R"("name":"a","cat":"b"},{)");
+    Blobs::put(names, BlobKind::name, 4, "\"\xFF\"");
+    Blobs::put(unit, BlobKind::arguments, 8000, ",\"a\":1");
+    Blobs::put(unit, BlobKind::arguments, 8001, ",\"a\":[1,{\"b\":null}]");
+    Blobs::put(unit, BlobKind::arguments, 8002, "\"a\":1");
+    Blobs::put(unit, BlobKind::arguments, 8002, ",\"a\":1");
+    Blobs::put(unit, BlobKind::arguments, 4'000'000'000, ",\"a\":1");
+    tables.read(names);
+    CHECK_EQ(tables.refused(), 2);
+    tables.read(unit);
+    CHECK_EQ(tables.refused(), 4);
+    CHECK(!tables.name(1).empty() && !tables.name(2).empty());
+    CHECK(tables.name(3).empty() && tables.name(4).empty());
+    for (const std::uint32_t known : {8000u, 8001u, 8002u}) CHECK(!tables.arguments(known).empty());
+    CHECK(tables.arguments(4'000'000'000).empty());
 }

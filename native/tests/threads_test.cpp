@@ -77,7 +77,7 @@ TEST("eight threads at full speed: every span once, nested, at times of its own"
     std::vector<std::thread> running;
     for (auto& name : names) running.emplace_back([&] { record_families(*name, families); });
     for (auto& thread : running) thread.join();
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     CHECK_EQ(outcome.error, "");
 
     const Trace trace = read_trace(outcome.trace_path);
@@ -137,7 +137,7 @@ TEST("a thousand threads come and go while another records on: nothing is lost, 
     }
     stop.store(true);
     busy.join();
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Trace trace = read_trace(outcome.trace_path);
     const Footer footer = check_complete(trace, "finalize");
     CHECK_EQ(footer.number("dropped"), 0);
@@ -160,7 +160,7 @@ TEST("a thread that ends inside its spans leaves them open until the run ends") 
         span.close();
         CHECK_EQ(current_session()->flush(), 0);
     }
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("unfinished"), 2);
     CHECK_EQ(footer.number("spans"), 3);
@@ -187,7 +187,7 @@ TEST("threads that flush, record and name things at once do not stand in each ot
             }
         });
     for (auto& thread : threads) thread.join();
-    const Outcome outcome = finish_run("finalize");
+    const Outcome outcome = finish_run({"finalize"});
     const Trace trace = read_trace(outcome.trace_path);
     const Footer footer = check_complete(trace, "finalize");
     CHECK_EQ(footer.number("spans"), 4 * rounds + 1);

@@ -60,6 +60,8 @@ Trace read_trace(const std::string& path);
 struct Footer {
     std::map<std::string, std::uint64_t> numbers;
     std::uint64_t number(const std::string& key) const { return numbers.at(key); }
+    // 0 for what the footer tells only when there is something to tell.
+    std::uint64_t told(const std::string& key) const { return numbers.count(key) ? numbers.at(key) : 0; }
 };
 Footer check_complete(const Trace& trace, std::string_view ended);
 

@@ -1,6 +1,8 @@
 // The writer's marks in the spool: true at every moment, for whoever reads them after a death.
 #include "dftrace/trace_writer.hpp"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "parts_reader.hpp"
 #include "scratch.hpp"
 #include "trace_reader.hpp"
 
@@ -19,8 +22,10 @@ namespace {
 
 // A writer on a spool, with one name and one thread.
 struct Desk {
-    explicit Desk(const std::string& prefix = "trace", std::size_t block_bytes = 1 << 20)
+    explicit Desk(const std::string& prefix = "trace", std::size_t block_bytes = 1 << 20,
+                  std::uint64_t max_file_bytes = 0)
         : settings(settings_in(dir, prefix, block_bytes)) {
+        settings.max_file_bytes = max_file_bytes;
         track.tid = 7;
         UnitHeader* names = spool.acquire(UnitKind::names, 0);
         const std::string_view name = R"("name":"n","cat":"c")";
@@ -59,7 +64,7 @@ struct Desk {
     const WriteMark& mark() { return spool.header().marks[spool.header().write_number.load() % 2]; }
     std::uint64_t file_size() const {
         struct stat info {};
-        return stat(writer.file().path().c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
+        return stat(writer.path().c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
     }
 
     ScratchDir dir;
@@ -149,10 +154,10 @@ TEST("a write that fails changes nothing and is made good later") {
     CHECK_EQ(more_scan, 0);
     REQUIRE(mkdir(desk.dir.file("later").c_str(), 0700) == 0);
     CHECK(desk.write(more, more_scan, 5));
-    CHECK_EQ(desk.writer.finish("finalize", {}), 0);
+    CHECK_EQ(desk.writer.finish({"finalize"}), 0);
     CHECK_EQ(unit->consumed, 10);
     CHECK_EQ(more->consumed, 5);
-    const Trace trace = read_trace(desk.writer.file().path());
+    const Trace trace = read_trace(desk.writer.path());
     CHECK_EQ(check_complete(trace, "finalize").number("spans"), 15);
 }
 
@@ -168,9 +173,37 @@ TEST("the stages of an end are told with the writes that hold them") {
     CHECK_EQ(desk.writer.flush(), 0);
     CHECK(desk.mark().stage == TraceStage::unfinished);
     CHECK_EQ(desk.mark().lines[0], 1);
-    CHECK_EQ(desk.writer.finish("finalize", {}), 0);
+    CHECK_EQ(desk.writer.finish({"finalize"}), 0);
     CHECK(desk.mark().stage == TraceStage::complete);
-    check_complete(read_trace(desk.writer.file().path()), "finalize");
+    check_complete(read_trace(desk.writer.path()), "finalize");
+}
+
+TEST("a part that cannot be begun is tried again, and there is no empty one") {
+    Desk desk("trace", 1 << 20, 3'000);
+    UnitHeader* first = desk.filled(100);
+    UnitHeader* second = desk.filled(300);
+    CHECK(in_child([&] {
+        signal(SIGXFSZ, SIG_IGN);
+        rlimit before{};
+        getrlimit(RLIMIT_FSIZE, &before);
+        std::uint32_t scan = 0, second_scan = 0;
+        CHECK(desk.write(first, scan, 100));
+        CHECK_EQ(desk.writer.flush(), 0);
+        // Room for the first part's footer, not for the second part's only block.
+        const rlimit limit{desk.file_size() + 3'000, before.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        CHECK(desk.write(second, second_scan, 300));
+        for (int i = 0; i < 3; ++i) {
+            CHECK_EQ(desk.writer.flush(), EFBIG);
+            CHECK_EQ(second->consumed, 0);
+            CHECK_EQ(desk.mark().closed, 1);
+        }
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+        CHECK_EQ(desk.writer.finish({"finalize"}), 0);
+    }));
+    const auto parts = read_parts(desk.dir);
+    CHECK_EQ(parts.size(), 2);
+    CHECK_EQ(check_parts(parts, "finalize").at("spans"), 400);
 }
 
 TEST("records of no known kind are passed over") {
@@ -181,6 +214,6 @@ TEST("records of no known kind are passed over") {
         records_of(unit)[i + 1].kind = static_cast<Kind>(kinds[i]);
     std::uint32_t scan = 0;
     CHECK(desk.write(unit, scan, 6));
-    CHECK_EQ(desk.writer.finish("finalize", {}), 0);
-    CHECK_EQ(check_complete(read_trace(desk.writer.file().path()), "finalize").number("spans"), 2);
+    CHECK_EQ(desk.writer.finish({"finalize"}), 0);
+    CHECK_EQ(check_complete(read_trace(desk.writer.path()), "finalize").number("spans"), 2);
 }

@@ -1,27 +1,24 @@
 // A program that is made to be killed: it records, or adopts, until it dies.
 //
 //   victim record DIR CONFIRMED THREADS BLOCK_BYTES INTERVAL_MS COMPRESSION UNITS
-//   victim finish DIR COMPRESSION BLOCK_BYTES
+//   victim flight DIR CONFIRMED THREADS FLIGHT_NS DUMPS UNITS
+//   victim dumps DIR COMPRESSION
+//   victim finish DIR COMPRESSION BLOCK_BYTES [MAX_FILE_BYTES MAX_FILES]
+//   victim leave DIR EVENTS
 //   victim adopt SPOOL
 //
-// With DFTRACE_KILL=before:3, inside:3 or after:3 in the environment it dies at its third write to
-// a trace file: before it, with half of it done, or just after it. With DFTRACE_FILE_LIMIT the disk
-// is full when a trace file has that many bytes.
+// Its disk can be made to fail, and to kill it: see faulty_disk.cpp.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -29,42 +26,6 @@
 #include "span_scope.hpp"
 
 using namespace dftrace;
-
-namespace {
-
-ssize_t plain_write(int fd, const void* data, std::size_t bytes) {
-    return static_cast<ssize_t>(syscall(SYS_write, fd, data, bytes));
-}
-
-bool is_trace(int fd) {
-    char path[4096];
-    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path);
-    return length > 0 &&
-           std::string_view(path, static_cast<std::size_t>(length)).find(".pfw") != std::string_view::npos;
-}
-
-}  // namespace
-
-extern "C" ssize_t write(int fd, const void* data, size_t bytes) {
-    static const std::string plan = std::getenv("DFTRACE_KILL") ? std::getenv("DFTRACE_KILL") : "";
-    static const char* const limit = std::getenv("DFTRACE_FILE_LIMIT");
-    static std::atomic<int> writes{0};
-    if ((plan.empty() && !limit) || !is_trace(fd)) return plain_write(fd, data, bytes);
-    if (limit) {
-        const std::uint64_t at = static_cast<std::uint64_t>(lseek(fd, 0, SEEK_CUR));
-        const std::uint64_t most = std::stoull(limit);
-        if (at + bytes <= most) return plain_write(fd, data, bytes);
-        if (at < most) return plain_write(fd, data, most - at);
-        errno = ENOSPC;
-        return -1;
-    }
-    if (writes.fetch_add(1) + 1 != std::stoi(plan.substr(plan.find(':') + 1)))
-        return plain_write(fd, data, bytes);
-    if (plan[0] == 'i') plain_write(fd, data, bytes / 2);
-    if (plan[0] == 'a') plain_write(fd, data, bytes);
-    kill(getpid(), SIGKILL);
-    return -1;
-}
 
 namespace {
 
@@ -130,11 +91,48 @@ int record(char** arguments) {
     return 0;
 }
 
+// As `record`, for a flight recorder, which another thread asks for so many dumps.
+int record_in_flight(char** arguments) {
+    std::atomic<std::uint64_t>* confirmed = map_confirmed(arguments[1]);
+    TraceSettings s = settings_in(arguments[0], "gzip", "100000");
+    s.flush_interval_ms = 1;
+    s.spool_bytes = std::stoul(arguments[5]) * unit_bytes;
+    s.flight_recorder = true;
+    s.flight_ns = std::stoull(arguments[3]);
+    start_run(s);
+    if (!recording_thread()) return 1;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < std::stoi(arguments[2]); ++t)
+        threads.emplace_back([confirmed, t] { record_on(t, confirmed[t]); });
+    for (int i = 0; i < std::stoi(arguments[4]); ++i) current_session()->dump("dump " + std::to_string(i));
+    for (auto& thread : threads) thread.join();
+    return 0;
+}
+
+// A flight recorder of a known shape: 100 spans and a dump, three times over, and 100 that nobody asks for
+// until the run ends with an exception.
+int dump_in_flight(char** arguments) {
+    TraceSettings s = settings_in(arguments[0], arguments[1], "4000");
+    s.flight_recorder = true;
+    start_run(s);
+    EventName name("victim", "span");
+    for (std::uint64_t n = 0; n < 400; ++n) {
+        if (n && n % 100 == 0) current_session()->dump("dump " + std::to_string(n));
+        SpanScope span(name);
+        span.close({0, n, RecordFlag::has_count});
+    }
+    return finish_run({"exception", "ValueError"}).error.empty() ? 0 : 1;
+}
+
 // A run of a known shape: 600 spans on three threads, some of them overlapping, ten left open, part
 // of it flushed before the end.
-int finish(char** arguments) {
+int finish(int count, char** arguments) {
     TraceSettings s = settings_in(arguments[0], arguments[1], arguments[2]);
     s.flush_interval_ms = 100'000;
+    if (count > 3) {
+        s.max_file_bytes = std::stoull(arguments[3]);
+        s.max_files = static_cast<std::uint32_t>(std::stoul(arguments[4]));
+    }
     start_run(s);
     for (int t = 0; t < 3; ++t)
         std::thread([t] {
@@ -152,7 +150,29 @@ int finish(char** arguments) {
             }
         }).join();
     current_session()->flush();
-    return finish_run("finalize").error.empty() ? 0 : 1;
+    return finish_run({"finalize"}).error.empty() ? 0 : 1;
+}
+
+// Dies with a training loop's events in its spool, and nothing in the trace: DIR/late is not there yet.
+int leave(char** arguments) {
+    TraceSettings s = settings_in(arguments[0], "gzip", std::to_string(TraceSettings().block_bytes));
+    s.prefix = std::string(arguments[0]) + "/late/trace";
+    s.spool_bytes = std::size_t{1} << 40;
+    start_run(s);
+    EventName names[] = {{"dataloader", "fetch.iter"}, {"data", "item"},        {"device", "transfer"},
+                         {"compute", "forward"},       {"compute", "backward"}, {"compute", "step"}};
+    std::uint32_t snapshot = 0;
+    for (std::uint64_t n = 0; n < std::stoull(arguments[1]); ++n) {
+        if (n % 6 == 0) {
+            Session* session = recording_thread()->session;
+            session->release_arguments(snapshot);
+            snapshot = session->put_arguments(",\"epoch\":" + std::to_string(n / 6000) +
+                                              ",\"step\":" + std::to_string(n / 6));
+        }
+        SpanScope span(names[n % 6], snapshot);
+    }
+    kill(getpid(), SIGKILL);
+    return 1;
 }
 
 int adopt(char** arguments) { return static_cast<int>(adopt_spool(arguments[0]).state); }
@@ -161,10 +181,14 @@ int adopt(char** arguments) { return static_cast<int>(adopt_spool(arguments[0]).
 
 int main(int count, char** arguments) {
     prepare_runtime();
+    set_thread_namer([] { return std::string("worker"); });
     const std::string mode = count > 1 ? arguments[1] : "";
     if (mode == "record" && count == 9) return record(arguments + 2);
-    if (mode == "finish" && count == 5) return finish(arguments + 2);
+    if (mode == "flight" && count == 8) return record_in_flight(arguments + 2);
+    if (mode == "dumps" && count == 4) return dump_in_flight(arguments + 2);
+    if (mode == "finish" && (count == 5 || count == 7)) return finish(count - 2, arguments + 2);
+    if (mode == "leave" && count == 4) return leave(arguments + 2);
     if (mode == "adopt" && count == 3) return adopt(arguments + 2);
-    std::fprintf(stderr, "usage: victim record|finish|adopt ...\n");
+    std::fprintf(stderr, "usage: victim record|flight|dumps|finish|adopt ...\n");
     return 64;
 }

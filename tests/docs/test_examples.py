@@ -12,7 +12,8 @@ from docs.conftest import ExampleRun, RunExample
 from docs.pages import DOCS, EXAMPLES, ROOT, after_example, plain, quoted_examples, table
 
 GUIDE = DOCS / "guide" / "annotate.md"
-QUOTING = (GUIDE, ROOT / "README.md", DOCS / "quick-start.md")
+STUCK = DOCS / "guide" / "find-the-stuck-rank.md"
+QUOTING = (GUIDE, STUCK, ROOT / "README.md", DOCS / "quick-start.md")
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KINDS = {
     "X": "span",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from conftest import Traced
@@ -76,15 +76,24 @@ def test_the_header_is_described(every_line: Trace) -> None:
         plain(name) for names, *_ in table(section(PAGE, "Header")) for name in names.split(", ")
     }
     assert set(every_line.header) <= described
-    assert described - set(every_line.header) <= {"local_rank", "launcher", "cores", "torch"}
+    rare = {"local_rank", "launcher", "cores", "torch", "part"}
+    assert described - set(every_line.header) <= rare
     (shown,) = [b for b in blocks(PAGE, "json") if '"time_base_us"' in b.text]
     assert set(json.loads(shown.text)["args"]) <= described
 
 
 def test_the_footer_is_described(every_line: Trace) -> None:
-    described = [plain(row[0]) for row in table(section(PAGE, "Footer"))]
-    assert ["hhash", *described] == list(every_line.footer)
+    described = [
+        name for row in table(section(PAGE, "Footer")) for name in plain(row[0]).split(", ")
+    ]
+    always = [name for name, field in FooterArgs.model_fields.items() if field.is_required()]
+    assert list(every_line.footer) == always
     assert ["hhash", *described] == list(FooterArgs.model_fields)
+
+
+def test_the_endings_are_described() -> None:
+    described = [plain(row[0]) for row in table(between(PAGE, "endings"))]
+    assert described == list(get_args(FooterArgs.model_fields["ended"].annotation))
 
 
 def test_lanes_begin_where_the_table_says(every_line: Trace) -> None:

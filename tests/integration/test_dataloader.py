@@ -105,7 +105,7 @@ dftrace_ai.finalize()
     assert len(killed) == 1
     even = [i for i in range(40) if i // 4 % 2 == 0]
     assert steps[killed[0].path] == [*even, 40]
-    assert killed[0].footer["ended"] == "adopted"
+    assert killed[0].footer["ended"] == "died"
     assert killed[0].tree()[-1] == ["item", [["preprocess", []]]]
     assert [(e.name, e.level) for e in killed[0].of("B")] == [("item", 1), ("preprocess", 2)]
     (other,) = (t for t in workers if t is not killed[0])

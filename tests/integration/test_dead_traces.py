@@ -55,7 +55,7 @@ def test_summary_completes_the_trace_of_a_killed_process(tmp_path: Path) -> None
     trace = read(path)
     assert sorted(e.user["step"] for e in trace.named("forward")) == list(range(2000))
     assert [e.name for e in trace.of("B")] == ["all_reduce"]
-    assert trace.footer["ended"] == "adopted"
+    assert trace.footer["ended"] == "died"
     assert list(tmp_path.glob("*.spool-at")) == []
 
     again = dftrace("summary", str(tmp_path))

@@ -31,23 +31,24 @@ def assert_whole(t: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "status"),
+    ("ending", "status", "error"),
     [
-        ("", 0),
-        ("sys.exit(3)", 3),
-        ("raise RuntimeError('uncaught')", 1),
-        ("os.kill(os.getpid(), signal.SIGINT)", None),
-        ("threading.Thread(target=lambda: 1/0).start()", 0),
+        ("", 0, None),
+        ("sys.exit(3)", 3, None),
+        ("raise RuntimeError('uncaught')", 1, "RuntimeError"),
+        ("os.kill(os.getpid(), signal.SIGINT)", None, "KeyboardInterrupt"),
+        ("threading.Thread(target=lambda: 1/0).start()", 0, None),
     ],
     ids=["end", "sys.exit", "uncaught", "sigint", "thread-raises"],
 )
 def test_ending_without_finalize_keeps_everything(
-    run_script: RunScript, ending: str, status: int | None
+    run_script: RunScript, ending: str, status: int | None, error: str | None
 ) -> None:
     done = run_script(WORK + ending, status=status)
     t = done.trace()
     assert_whole(t)
-    assert t.footer["ended"] == "exit"
+    assert t.footer["ended"] == ("exit" if error is None else "exception")
+    assert t.footer.get("error") == error
     assert t.footer["unfinished"] == 0
 
 

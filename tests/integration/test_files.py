@@ -229,7 +229,9 @@ def test_tracing_ends_the_run_when_its_block_raises(tmp_path: Path) -> None:
         with ai.compute.forward:
             raise ValueError("x")
     (path,) = trace_files(tmp_path)
-    assert read(path, ended="finalize").one("forward").args["error"] == "ValueError"
+    trace = read(path, ended="exception")
+    assert trace.footer["error"] == "ValueError"
+    assert trace.one("forward").args["error"] == "ValueError"
 
 
 def test_spools_are_gone_after_the_run(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ dftrace_ai.finalize()
     assert parent.names == {"step": 1}
     assert len(children) == 3
     for child in children:
-        assert child.footer["ended"] == "adopted"
+        assert child.footer["ended"] == "died"
         assert child.names == {"item": 1000, "train": 1}
         assert [e.user["step"] for e in child.named("item") if e.user] == list(range(0, 1000, 100))
         assert child.one("train").args["unfinished"] is True

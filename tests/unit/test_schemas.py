@@ -13,7 +13,9 @@ from dftrace_ai.config import Config
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 
-@pytest.mark.parametrize("name", ["event.schema.json", "config.schema.json"])
+@pytest.mark.parametrize(
+    "name", ["event.schema.json", "config.schema.json", "snapshot.schema.json"]
+)
 def test_the_file_is_what_the_models_make(name: str) -> None:
     made = schema_export.schema_texts()[name]
     kept = (SCHEMAS / name).read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "dftrace/session.hpp"
 
@@ -16,10 +17,18 @@ enum class Adopted {
 struct AdoptionResult {
     Adopted state;
     Outcome outcome;
+    std::vector<std::string> damage;  // what of the spool could not be read, a line each
 };
 
-// Writes what the spool at `spool_path` holds and the trace file lacks, and the footer, then
-// removes the spool. Killed in the middle, it can be run again.
-AdoptionResult adopt_spool(const std::string& spool_path);
+// Writes what the spool at `spool_path` holds and the trace lacks, and the footer, then removes the
+// spool. Killed in the middle, it can be run again. Files are written in `directory` and nowhere else,
+// whatever the spool says; empty means the directory that the spool names. With `anew` a trace that is
+// gone is begun again with what the spool still holds; else that is a failure.
+AdoptionResult adopt_spool(const std::string& spool_path, const std::string& directory = {},
+                           bool anew = false);
+
+// The directory in which the trace of a spool is, as its process knew it. Throws std::runtime_error if
+// the file is no spool of this version.
+std::string trace_directory_of(const std::string& spool_path);
 
 }  // namespace dftrace

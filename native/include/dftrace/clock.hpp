@@ -37,6 +37,12 @@ struct TickSource {
 // Hidden: the hot path reads it without a detour over the table of what others may replace.
 __attribute__((visibility("hidden"))) extern TickSource tick_source;
 
+// Nanoseconds since the epoch at which the system's clock that counts through sleep was at zero. Read once
+// in a run: a step of the wall clock must not part its processes.
+inline std::uint64_t epoch_offset_now() noexcept {
+    return clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_BOOTTIME);
+}
+
 // Finds the source and its rate; waits at most a few milliseconds, once.
 void calibrate_tick_source();
 
@@ -47,27 +53,43 @@ struct ClockSegment {
     std::uint64_t scale;
 };
 
-// Ticks to epoch nanoseconds: a continuous, rising, piecewise linear map. The wall clock is read
-// once; afterwards only the monotonic clock corrects the rate, so a step of the wall clock does
-// not show in the trace.
+// Both clocks at one moment: the ticks, and the system's count of nanoseconds since it was started.
+struct ClockReading {
+    std::uint64_t tick;
+    std::uint64_t ns;
+};
+
+// Ticks to epoch nanoseconds: a rising, piecewise linear map. The wall clock is read once, so a step
+// of it does not show in the trace. Afterwards the rate follows the system's clock that also counts
+// while the machine sleeps. Where the ticks did not, the map jumps forward; it never goes back.
 class ClockMap {
   public:
-    // Starts a map at the present moment.
-    static ClockMap anchored_now();
+    // Starts a map at the present moment; `epoch_offset_ns` as `epoch_offset_now` told it once.
+    static ClockMap anchored_now(std::uint64_t epoch_offset_ns);
+    // Starts a map at the moment of `now`, which was `epoch_ns` by the wall clock.
+    static ClockMap anchored(const ClockReading& now, std::uint64_t epoch_ns, double ns_per_tick);
     // A map with known segments (a spool's), oldest first.
     static ClockMap from_segments(std::vector<ClockSegment> segments);
 
     std::uint64_t to_ns(std::uint64_t tick) const noexcept;
-    // Corrects the rate against the monotonic clock when it is time to; true if a segment came.
+    // The tick that lies `ns` nanoseconds before `tick`, by the newest rate; 0 if there was none.
+    std::uint64_t ticks_before(std::uint64_t tick, std::uint64_t ns) const noexcept;
+    // Holds the map against the system's clock when it is time to; true if a segment came.
     bool follow();
+    // The same, with the clocks as they were read.
+    bool follow(const ClockReading& now);
     const std::vector<ClockSegment>& segments() const noexcept { return segments_; }
 
   private:
+    void measure_rate(const ClockReading& now) noexcept;
+
     std::vector<ClockSegment> segments_;
-    std::uint64_t first_tick_ = 0;
-    std::uint64_t first_monotonic_ns_ = 0;
-    std::uint64_t epoch_minus_monotonic_ns_ = 0;
-    std::uint64_t next_check_tick_ = 0;
+    std::uint64_t epoch_minus_system_ns_ = 0;
+    double first_rate_ = 1.0;  // nanoseconds a tick, as calibrated
+    double rate_ = 1.0;        // as measured since `baseline_`
+    ClockReading baseline_{};  // none of the two clocks has stood still since
+    ClockReading last_look_{};
+    std::uint64_t next_look_tick_ = 0;
 };
 
 }  // namespace dftrace

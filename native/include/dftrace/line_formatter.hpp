@@ -8,16 +8,18 @@
 #include "dftrace/byte_buffer.hpp"
 #include "dftrace/record.hpp"
 #include "dftrace/settings.hpp"
+#include "dftrace/spool.hpp"
 
 namespace dftrace {
 
-// Process- and run-wide counts of the footer.
-struct Losses {
-    std::uint64_t dropped = 0;
-    std::uint64_t waits = 0;
-    std::uint64_t unmatched_stops = 0;
-    std::uint64_t args_sanitised = 0;
-    std::uint64_t drain_cpu_us = 0;
+// How a trace, or a part of it, came to its end, as far as that is known.
+struct Ending {
+    std::string how;                // "finalize", "exit", "exception", "died", "reboot", "rotated"
+    std::string error = {};         // type of the exception
+    int signal = 0;                 // that killed the process, 0 for none or unknown
+    int exit_status = -1;           // -1 for unknown
+    std::uint64_t damaged = 0;      // pieces of the spool that could not be read
+    std::uint64_t overwritten = 0;  // events that a flight recorder let go
 };
 
 // What a record's ids stand for.
@@ -41,10 +43,10 @@ class LineFormatter {
     // `[` and the process's name: the first bytes of the file, in one piece, since Perfetto refuses
     // a first gzip member that holds only the bracket.
     void opening(ByteBuffer& out) const;
-    void header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock) const;
+    void header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part) const;
     void track_name(ByteBuffer& out, std::uint32_t tid, std::string_view name) const;
-    void footer(ByteBuffer& out, const std::uint64_t (&lines)[8], const Losses& losses,
-                std::uint64_t plain_bytes, std::uint64_t file_bytes, std::string_view ended) const;
+    void footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses, std::uint64_t plain_bytes,
+                std::uint64_t file_bytes, const Ending& ending, std::uint32_t part) const;
 
   private:
     char* put_time(char* at, std::uint64_t start_ns) const;

@@ -9,8 +9,8 @@ namespace dftrace {
 
 // Number of the pair; the same for the same pair, for the life of the process. Thread-safe.
 std::uint32_t intern_name(std::string_view category, std::string_view name);
-// Number of a bare text (an exception's type).
-std::uint32_t intern_text(std::string_view text);
+// Number of a bare text (an exception's type); 0 when there is no memory for it.
+std::uint32_t intern_text(std::string_view text) noexcept;
 
 // How many numbers are given out, plus one.
 std::uint32_t interned_names() noexcept;

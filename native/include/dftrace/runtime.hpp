@@ -37,7 +37,7 @@ void prepare_runtime();
 // Throws std::logic_error when a run is on already.
 void start_run(const TraceSettings& settings);
 // Turns recording off and completes this process's trace. Call again: nothing happens.
-Outcome finish_run(std::string_view ended);
+Outcome finish_run(const Ending& ending);
 bool run_is_on() noexcept;
 // The session of the run in this process, or nullptr before the first record.
 Session* current_session() noexcept;

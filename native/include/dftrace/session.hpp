@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "dftrace/kept_units.hpp"
 #include "dftrace/settings.hpp"
 #include "dftrace/spool.hpp"
 #include "dftrace/tables.hpp"
@@ -21,18 +23,21 @@ namespace dftrace {
 
 // What became of a run in this process.
 struct Outcome {
-    std::string trace_path;        // empty if nothing was written
-    std::string spool_path;        // not empty if the spool had to be kept
-    std::string error;             // why the trace is not complete, empty if it is
-    std::uint64_t events = 0;      // lines of events in the trace file
-    std::uint64_t lost_lines = 0;  // recorded, but not in the trace file
+    std::string trace_path;         // empty if nothing was written
+    std::string spool_path;         // not empty if the spool had to be kept
+    std::string error;              // why the trace is not complete, empty if it is
+    std::uint64_t events = 0;       // lines of events in the trace file
+    std::uint64_t lost_lines = 0;   // recorded, but not in the trace file
+    std::uint64_t spool_bytes = 0;  // that the spool had grown to
+    bool abandoned = false;         // the file system does not answer: the session has to stay
     Losses losses;
 };
 
 class Session {
   public:
     // Creates the spool and starts the drain thread; throws std::system_error.
-    Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid);
+    Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid,
+            std::uint64_t epoch_offset_ns);
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -45,17 +50,20 @@ class Session {
     void detach(Thread* thread);
 
     // Makes names [0, `upto`] known to the spool.
-    void define_names(std::uint32_t upto);
+    void define_names(std::uint32_t upto) noexcept;
     // Stores a snapshot of arguments; 0 when there is no room (counted as sanitised).
-    std::uint32_t put_arguments(std::string_view json_members);
-    void release_arguments(std::uint32_t id);
+    std::uint32_t put_arguments(std::string_view json_members) noexcept;
+    void release_arguments(std::uint32_t id) noexcept;
 
     // Asks the drain thread to write what there is now.
     void wake(bool write_out = false);
-    // Blocks until everything recorded before the call is in the file (or failed to be written).
-    int flush();
+    // Blocks until everything recorded before the call is in the file (or failed to be written). 0 or an
+    // errno. `interruption` is asked now and then; when it says so, the call ends with EINTR.
+    int flush(bool (*interruption)() = nullptr);
+    // As `flush`; a flight recorder writes what it holds, and `reason` beside it.
+    int dump(std::string_view reason, bool (*interruption)() = nullptr);
     // Ends everything and writes the footer.
-    Outcome finish(std::string_view ended);
+    Outcome finish(const Ending& ending);
 
     // In a forked child: lets go of the parent's spool. Locks may be held by threads that do not
     // exist here, so the object itself is leaked on purpose.
@@ -76,32 +84,38 @@ class Session {
     std::uint64_t spool_bytes_used() noexcept { return spool_.used_bytes(); }
 
   private:
-    struct Source {  // the drain thread's view of one thread
-        ThreadBlock* block;
-        UnitHeader* unit;
-        std::uint32_t scan = 0;
-        UnitHeader* limit_unit = nullptr;
-        std::uint32_t limit = 0;
-        Track track;
-        Thread* thread;
-        bool over = false;  // ended before this pass looked
-    };
-
     void drain_loop();
+    // One turn of the drain thread; 0 or the errno of what could not be written.
+    int turn(bool write_out, std::string_view reason);
+    std::chrono::milliseconds interval() const noexcept;
+    void follow_clock();
+    void take_in_new_sources();
+    void tell_of_failure(int error);
+    // Flight recorder: looks after what is kept; writes nothing.
+    void look_after_kept();
+    int write_kept();
+    std::uint64_t events_kept();  // that are not in the trace
+    std::uint64_t oldest_wanted_tick() noexcept;
+    // A unit, if need be the oldest that a flight recorder keeps.
+    UnitHeader* take_unit(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1);
+    int end() noexcept;
     // Formats everything committed so far. False when the file cannot be written.
     bool pass();
     bool drain(Source& source);
     void read_blobs();
     void apply_releases();
     void unit_durable(UnitHeader* unit, std::uint32_t scan);
+    void forget_releases(std::size_t count);
     void drop_ended_sources();
     bool append_blob(std::vector<UnitHeader*>& chain, UnitKind unit_kind, BlobKind kind, std::uint32_t id,
                      std::string_view text);
     void free_unit(UnitHeader* unit);
     UnitHeader* reuse_own_unit(Thread& thread) noexcept;
+    template <typename Work>
+    bool with_blobs(Work work) noexcept;
     void define_names_locked(std::uint32_t upto);
     void write_unfinished();
-    Losses losses() noexcept;
+    int write_rest(Ending ending);
 
     const TraceSettings settings_;
     const std::uint64_t generation_;
@@ -132,17 +146,28 @@ class Session {
     std::condition_variable passed_;
     bool stop_ = false;
     bool write_out_ = false;
+    std::string asked_reason_;  // why a dump is asked for
     bool woken_ = false;
     std::uint64_t passes_ = 0;
     int write_error_ = 0;  // errno of the last pass
     int flushing_ = 0;     // threads that wait in `flush`
     std::atomic<bool> writer_failing_{false};
 
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> releases_;  // pass in which it was seen, id
+    // When it was seen, by number of pass or, in a flight recorder, by tick; id.
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> releases_;
+    KeptUnits kept_;
+    bool dump_due_ = false;
+    std::uint64_t dump_from_ = 0;      // tick from which on the dump that is due writes
+    std::uint64_t dumped_before_ = 0;  // tick before which every record is in the trace or was let go
+    std::string dump_reason_;          // to be told in the trace, empty once it is
+    Track own_track_;                  // what the recorder says of itself
+    bool told_of_failure_ = false;
+    bool marker_tried_ = false;
+    Ending ending_;  // set before `stop_`
+    bool drain_ended_ = false;
     std::atomic<std::uint64_t> units_freed_{0};
     std::atomic<std::uint64_t> next_id_{1};
     std::atomic<std::uint32_t> next_lane_{0};
-    std::atomic<std::uint64_t> drain_cpu_us_{0};
     std::thread drain_thread_;
 };
 

@@ -25,6 +25,7 @@ struct TraceSettings {
     std::string cwd_json;
     std::string command_json;
     std::uint64_t time_base_us = 0;
+    std::uint64_t epoch_offset_ns = 0;  // of the process that began the run, 0 for one's own
     Compression compression = Compression::gzip;
     int compression_level = 0;  // 0: the codec's choice here
     bool epoch_us = false;      // integer epoch microseconds instead of relative nanoseconds
@@ -35,6 +36,11 @@ struct TraceSettings {
     std::string spool_dir;
     std::size_t spool_bytes = 256u << 20;
     bool wait_on_overflow = false;
+    std::uint32_t finish_timeout_ms = 60'000;  // for a file system that does not answer at the end
+    std::uint64_t max_file_bytes = 0;          // 0: no limit; else the trace goes on in another part
+    std::uint32_t max_files = 0;               // parts to keep, 0 for all
+    bool flight_recorder = false;              // keep the last records in the spool, write when asked
+    std::uint64_t flight_ns = 0;               // of these, only what is not older; 0 for all that fit
 
     // As `key NUL value NUL ...`, and back.
     std::string encode() const;
@@ -50,5 +56,8 @@ std::string hash_hex(std::string_view text);
 // `text` as a JSON string with its quotes, written so that Perfetto reads it too. Bytes that are
 // not UTF-8 become U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
+
+// Length of the valid UTF-8 sequence at `at` (Unicode 15, table 3-7), or 0.
+std::size_t utf8_length(std::string_view text, std::size_t at) noexcept;
 
 }  // namespace dftrace

@@ -6,6 +6,7 @@
 // trace file. docs/design/spool.md tells the whole layout.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,13 +16,14 @@
 #include <vector>
 
 #include "dftrace/clock.hpp"
+#include "dftrace/losses.hpp"
 #include "dftrace/record.hpp"
 
 namespace dftrace {
 
 constexpr std::size_t unit_bytes = 64 * 1024;
 constexpr std::uint64_t spool_magic = 0x314c4f4f50534644;  // "DFSPOOL1"
-constexpr std::uint32_t spool_version = 1;
+constexpr std::uint32_t spool_version = 2;
 constexpr std::uint32_t unit_magic = 0x54494e55;  // "UNIT"
 
 enum class UnitKind : std::uint32_t {
@@ -45,7 +47,7 @@ struct UnitHeader {
     std::uint64_t pending_write;
     std::atomic<std::uint32_t> next;  // index of the unit that follows in a chain, 0 for none
     std::uint32_t capacity;           // records, or bytes of blobs, that fit
-    std::uint64_t reserved1;
+    std::uint64_t before;             // records that the thread stored in units before this one
 };
 static_assert(sizeof(UnitHeader) == 64);
 
@@ -66,6 +68,13 @@ struct ThreadBlock {
 constexpr std::size_t thread_block_bytes = 16 * 1024;
 static_assert(sizeof(ThreadBlock) <= thread_block_bytes);
 
+inline bool holds_open_spans(const ThreadBlock& block) noexcept {
+    if (block.depth.load(std::memory_order_acquire)) return true;
+    for (std::uint32_t i = 0; i < block.task_slots && i < max_open_task_spans; ++i)
+        if (block.tasks[i].live) return true;
+    return false;
+}
+
 enum class BlobKind : std::uint32_t { name = 1, arguments = 2, release = 3 };
 
 struct BlobHeader {
@@ -76,7 +85,12 @@ struct BlobHeader {
 };
 static_assert(sizeof(BlobHeader) == 16);
 
-constexpr std::size_t max_clock_segments = 256;
+constexpr std::uint32_t max_clock_segments = 256;
+
+// Where segment `number` stands: the first one for ever, the others in turn.
+inline std::uint32_t clock_slot(std::uint32_t number) noexcept {
+    return number == 0 ? 0 : 1 + (number - 1) % (max_clock_segments - 1);
+}
 
 // How far a trace file has come. What is open is written after all records, and in writes of its
 // own, so that a second adopter knows whether it is there.
@@ -86,13 +100,39 @@ enum class TraceStage : std::uint32_t {
     complete = 2,    // the footer, too
 };
 
-// The state of the trace file once a write is done.
+// Written lines by Kind; 0: unfinished spans.
+using LineCounts = std::array<std::uint64_t, 8>;
+
+// The state of the trace once a write is done. A trace is one file, or several parts of which the
+// last is written to.
 struct WriteMark {
-    std::uint64_t file_bytes;
+    std::uint64_t file_bytes;  // of the part
     std::uint64_t plain_bytes;
-    std::uint64_t lines[8];  // written lines by Kind; 0: unfinished spans
-    std::uint32_t lanes;     // synthetic tracks given out by the writer
+    LineCounts lines;          // in the part
+    LineCounts earlier_lines;  // in the parts before
+    Losses told;               // in the footers of the parts before
+    std::uint32_t lanes;       // synthetic tracks given out by the writer
     TraceStage stage;
+    std::uint32_t part;    // from 0
+    std::uint32_t closed;  // 1: the part has its footer, another follows
+};
+
+struct TracePath {
+    std::atomic<std::uint32_t> bytes;
+    std::uint32_t part;
+    char text[4096];
+
+    void set(std::uint32_t number, std::string_view path) noexcept {
+        const std::size_t length = path.size() < sizeof text ? path.size() : sizeof text;
+        bytes.store(0, std::memory_order_release);
+        part = number;
+        path.copy(text, length);
+        bytes.store(static_cast<std::uint32_t>(length), std::memory_order_release);
+    }
+    std::string get() const {
+        const std::size_t length = bytes.load(std::memory_order_acquire);
+        return {text, length < sizeof text ? length : sizeof text};
+    }
 };
 
 struct SpoolHeader {
@@ -104,6 +144,7 @@ struct SpoolHeader {
     std::uint32_t parent_pid;
     std::uint32_t reserved0;
     std::uint64_t process_start;  // field 22 of /proc/PID/stat: tells a reused pid
+    std::uint64_t pid_namespace;  // in which `pid` is its number
     char boot_id[40];
     char run[40];
     std::atomic<std::uint32_t> units;      // units in use or once used, the header included
@@ -111,29 +152,59 @@ struct SpoolHeader {
     // Write number n is described by marks[n % 2] before it is made. If the trace file is at least
     // as long as that mark says, the write landed; else the other mark holds.
     std::atomic<std::uint64_t> write_number;
+    std::atomic<std::uint64_t> landed;  // the last write of which the writer has learnt that it did
     WriteMark marks[2];
     std::atomic<std::uint64_t> dropped;
     std::atomic<std::uint64_t> waits;
     std::atomic<std::uint64_t> unmatched_stops;
     std::atomic<std::uint64_t> args_sanitised;
-    std::atomic<std::uint32_t> clock_segments;  // total number; the array holds the last ones
-    std::uint32_t reserved;
+    std::atomic<std::uint64_t> drain_cpu_us;
+    // Flight recorder: records that ended before this tick are no longer all there.
+    std::atomic<std::uint64_t> complete_from;
+    std::atomic<std::uint64_t> overwritten;     // records that the flight recorder let go
+    std::atomic<std::uint32_t> clock_segments;  // total number; the array holds the first and the last ones
+    std::atomic<std::uint32_t> write_error;     // errno of the last write to the trace, 0 if it landed
     ClockSegment clock[max_clock_segments];
-    std::atomic<std::uint32_t> trace_path_bytes;
+    TracePath trace_paths[2];  // part p of the trace is named in [p % 2]
     std::uint32_t settings_bytes;
-    char trace_path[4096];
-    char settings[32 * 1024];  // JSON: what a reader needs to write the lines as this process would
+    char settings[32 * 1024];  // what a reader needs to write the lines as this process would
+
+    Losses losses() const noexcept {
+        return {dropped.load(), waits.load(), unmatched_stops.load(), args_sanitised.load(),
+                drain_cpu_us.load()};
+    }
+    const WriteMark& last_mark() const noexcept {
+        return marks[write_number.load(std::memory_order_acquire) % 2];
+    }
 };
 static_assert(sizeof(SpoolHeader) <= unit_bytes);
 
-// Who holds this spool: enough to tell whether it still lives.
+// Throws std::runtime_error unless the header is that of a spool of this version.
+void check_spool_header(const SpoolHeader& header);
+// The segments of the clock that the header holds, oldest first.
+std::vector<ClockSegment> clock_segments_of(const SpoolHeader& header);
+
+// Who holds a spool: enough to tell whether it still lives.
 struct ProcessIdentity {
     std::uint32_t pid;
     std::uint64_t start;
     std::string boot_id;
+    std::uint64_t pid_namespace;
+
     static ProcessIdentity self();
-    // True when the process that these values describe is gone (or was on another boot).
-    static bool gone(std::uint32_t pid, std::uint64_t start, std::string_view boot_id);
+    static ProcessIdentity of(const SpoolHeader& header);
+    // False when the process lives, or when it is one of another container and cannot be asked for: then
+    // only the lock on its spool tells.
+    bool gone() const;
+    bool elsewhere() const;  // in another pid namespace of this machine
+};
+
+// What the system still knows of the end of a process that is gone.
+struct ProcessEnd {
+    bool machine_restarted = false;
+    int signal = 0;        // that killed it, 0 for none or unknown
+    int exit_status = -1;  // -1 for unknown: its parent has asked for it already
+    static ProcessEnd of(const ProcessIdentity& process);
 };
 
 class Spool {
@@ -157,6 +228,12 @@ class Spool {
     // reserved before it is touched: a store into a full tmpfs would be SIGBUS.
     UnitHeader* acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1);
     void release(UnitHeader* unit);
+    // The unit was not released since it got this number.
+    bool holds(const UnitHeader* unit, std::uint64_t sequence);
+    // So many units in a row would fit if all others were released.
+    bool could_give(std::uint32_t units) const noexcept {
+        return (std::size_t{units} + 1) * unit_bytes <= limit_bytes_;
+    }
     void unlink() noexcept;
     // In a forked child: forget the parent's mapping without touching its file.
     void abandon() noexcept;

@@ -15,6 +15,10 @@ namespace dftrace {
 
 class BlobTables {
   public:
+    // Of a spool that another process wrote nothing is believed: a text that is not the JSON it should
+    // be, or bears a number out of order, is left out and counted.
+    explicit BlobTables(bool doubting = false) : doubting_(doubting) {}
+
     // Reads what `unit` has committed beyond what was read of it before.
     void read(UnitHeader* unit);
 
@@ -28,6 +32,8 @@ class BlobTables {
         if (page >= pages_.size() || !pages_[page]) return {};
         return pages_[page]->entries[id % page_entries].text;
     }
+
+    std::uint64_t refused() const noexcept { return refused_; }
 
     // Ids released since the last call. They may be forgotten once no record can name them.
     std::vector<std::uint32_t> take_releases() { return std::exchange(releases_, {}); }
@@ -50,7 +56,12 @@ class BlobTables {
     struct Progress {
         std::uint32_t read = 0;
         std::uint32_t live = 0;
+        std::uint32_t last_argument = 0;
     };
+    bool believable(const BlobHeader& blob, std::string_view text, const Progress& progress) const noexcept;
+
+    bool doubting_;
+    std::uint64_t refused_ = 0;
     std::vector<std::string_view> names_;
     std::vector<std::unique_ptr<Page>> pages_;
     std::vector<std::uint32_t> releases_;

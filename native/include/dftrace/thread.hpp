@@ -12,6 +12,7 @@
 namespace dftrace {
 
 class Session;
+struct Source;
 
 // Everything one thread needs to record. Reached through one thread-local pointer: large
 // thread-local objects keep a shared library from loading ("static TLS block").
@@ -27,6 +28,7 @@ struct Thread {
     std::uint64_t next_id = 0;
     std::uint64_t end_id = 0;
     Session* session = nullptr;
+    Source* source = nullptr;  // the drain thread's view of this thread
     UnitHeader* unit = nullptr;
     std::uint32_t number = 0;
     std::uint64_t refused_at = 0;      // the session's count of freed units when a unit was last refused
@@ -55,12 +57,15 @@ struct Thread {
         return static_cast<std::uint16_t>(level < 65535 ? level : 65535);
     }
 
-    // Opens a span inside the innermost open one. The returned entry is valid until the next call.
+    // Opens a span inside the innermost open one. The returned entry is valid until the next call; it
+    // is nullptr, and the span counted as dropped, when there is no memory for it.
     OpenSpan* push(std::uint32_t node, std::uint32_t args) noexcept {
         const OpenSpan* parent = top();
         const std::uint64_t parent_id = parent ? parent->id : 0;
         const std::uint16_t level = next_level(parent);
         OpenSpan* span = depth < max_open_spans ? &block->open[depth] : push_deep();
+        if (!span) [[unlikely]]
+            return nullptr;
         span->id = new_id();
         span->parent = parent_id;
         span->node = node;

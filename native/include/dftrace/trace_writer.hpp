@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -17,7 +18,7 @@
 #include "dftrace/line_formatter.hpp"
 #include "dftrace/spool.hpp"
 #include "dftrace/tables.hpp"
-#include "dftrace/trace_file.hpp"
+#include "dftrace/trace_parts.hpp"
 
 namespace dftrace {
 
@@ -25,6 +26,9 @@ namespace dftrace {
 constexpr std::uint32_t first_task_lane = 0x40000000;
 constexpr std::uint32_t first_overlap_lane = 0x50000000;
 constexpr std::uint32_t first_logged_lane = 0x60000000;
+
+// Wall clocks are set now and then: nearer than this to the present is not the future.
+constexpr std::uint64_t clock_margin_ns = 3'600'000'000'000;
 
 // A thread as the writer knows it: whose records, on which tracks.
 struct Track {
@@ -46,49 +50,72 @@ class TraceWriter {
     // false, when a full block cannot be written.
     bool records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t limit, Track& track,
                  const BlobTables& tables, const ClockMap& clock);
+    // Records that ended before this tick are left out.
+    void leave_out_before(std::uint64_t tick) noexcept { first_tick_ = tick; }
+    // How many were since the last call.
+    std::uint64_t take_left_out() noexcept { return std::exchange(left_out_, 0); }
     // Writes what is gathered: from here on there are only unfinished spans. 0 or an errno.
     int end_records();
     // A span that never ended.
     void unfinished(const OpenSpan& span, Track& track, const BlobTables& tables, const ClockMap& clock);
+    // An instant of the recorder's own; `args` are JSON members, each with a comma in front. 0, or the
+    // errno for which an earlier block has to go first.
+    int note(std::string_view name_json, std::string_view args, Track& track, std::uint64_t id,
+             std::uint64_t ns);
     void name_track(Track& track);
+    // The thread is over, and its last record was formatted.
+    void forget_track(const Track& track);
     // Writes what is gathered. 0, or the errno of the failure: the block is kept for the next try.
     int flush();
-    int finish(std::string_view ended, const Losses& losses);
+    int finish(const Ending& ending);
+    std::uint64_t lines_waiting() const noexcept;
 
-    // Continues a file as the spool's marks say it stands; false if it cannot be.
-    bool resume(const std::string& path);
+    // Continues a trace as the spool's marks say it stands; 0 or an errno.
+    int resume();
 
     TraceStage stage() const noexcept { return stage_; }
     bool anything_to_write() const noexcept { return text_.size() != 0; }
     int last_error() const noexcept { return last_error_; }
-    const TraceFile& file() const noexcept { return file_; }
-    std::uint64_t lines_waiting() const noexcept;
+    const std::string& path() const noexcept { return parts_.path(); }
+    // From here on no record is believed that is later than `now_ns`, or older than the clock's
+    // beginning, by a margin; it is counted instead.
+    void doubt_after(std::uint64_t now_ns) noexcept { latest_ns_ = now_ns + clock_margin_ns; }
+    std::uint64_t unreadable() const noexcept { return unreadable_; }
+    void belongs_to(FileOwner owner) noexcept { parts_.belongs_to(owner); }
     // Called with each unit whose records are in the file, after every successful write.
     std::function<void(UnitHeader*, std::uint32_t)> on_durable;
 
   private:
-    void announce(const std::string& path);
+    bool plausible(const Record& record, const ClockMap& clock) const;
     void one(const Record& record, Track& track, const BlobTables& tables, const ClockMap& clock);
+    void begin(ByteBuffer& out, std::uint32_t part) const;
+    void name(std::uint32_t tid, const std::string& name);
     std::string_view lane_track(const Record& record, Track& track, std::uint64_t start_ns,
                                 std::uint64_t end_ns);
+    bool part_is_full() const noexcept;
+    int next_part();
     void count(Kind kind) noexcept { ++lines_[static_cast<std::size_t>(kind)]; }
 
     const TraceSettings& settings_;
     SpoolHeader& header_;
     LineFormatter formatter_;
     std::unique_ptr<BlockCodec> codec_;
-    TraceFile file_;
+    TraceParts parts_;
     std::uint32_t parent_pid_;
+    std::uint64_t first_tick_ = 0;
+    std::uint64_t left_out_ = 0;
+    std::uint64_t latest_ns_ = 0;
+    std::uint64_t unreadable_ = 0;
     ByteBuffer text_;
-    std::string block_;              // compressed, kept until it is written
-    std::uint64_t lines_[8] = {};    // formatted lines by Kind
-    std::uint64_t plain_bytes_ = 0;  // of everything written
-    std::uint64_t written_lines_ = 0;
+    std::string block_;           // compressed, kept until it is written
+    std::size_t block_head_ = 0;  // plain bytes in front of it that begin a new part
+    LineCounts lines_{};          // formatted lines of this part by Kind
     bool opened_ = false;
     TraceStage stage_ = TraceStage::records;
     int last_error_ = 0;
     std::uint32_t lanes_made_ = 0;
     std::unordered_map<std::uint32_t, std::string> lane_texts_;
+    std::map<std::uint32_t, std::string> names_for_next_part_;  // empty where there is never another
     std::vector<std::pair<UnitHeader*, std::uint32_t>> touched_;
 };
 

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from .figures import Bench, Series
 from .lineup import WORKERS
+from .looking import looking_into
 from .processes import Homes, environment
 
 FEW, MANY = 2_000, 22_000
@@ -21,17 +23,19 @@ FEW, MANY = 2_000, 22_000
 
 @dataclass(frozen=True)
 class Counted:
-    """A subject to count: its label, its worker, its name, and what it is compared with."""
+    """A subject to count: its label, its worker, its name, and whether a reader looks at it."""
 
     label: str
     worker: str
     subject: str
+    looked_at: bool = False
 
 
 WITH = [
     Counted("empty class", "plain", "empty_class"),
     Counted("nullcontext", "plain", "nullcontext"),
     Counted("dftrace_ai", "ours", "with"),
+    Counted("dftrace_ai, looked at without a pause", "ours", "with", looked_at=True),
     Counted("dftrace_ai, ai.disable()", "ours-off", "with"),
     Counted("dftrace_ai, not initialised", "ours-inert", "with"),
     Counted("pydftracer", "pydftracer", "with"),
@@ -68,25 +72,29 @@ def instructions(homes: Homes, counted: Counted, part: str, n: int) -> int:
         command = [python, "-m", "bench.counted", kind.module, kind.mode, counted.subject, part]
         # Once without valgrind: compiling modules to bytecode must not be counted.
         subprocess.run([*command, "16", scratch], capture_output=True, env=env, check=False)
-        done = subprocess.run(
-            [
-                "valgrind",
-                "--tool=callgrind",
-                "--separate-threads=yes",
-                f"--callgrind-out-file={scratch}/out",
-                *command,
-                str(n),
-                scratch,
-            ],
-            capture_output=True,
-            text=True,
-            cwd=scratch,
-            env=env,
-            check=False,
-        )
+        watched = counted.looked_at and part == "loop"
+        with looking_into(Path(scratch)) if watched else nullcontext([]) as seen:
+            done = subprocess.run(
+                [
+                    "valgrind",
+                    "--tool=callgrind",
+                    "--separate-threads=yes",
+                    f"--callgrind-out-file={scratch}/out",
+                    *command,
+                    str(n),
+                    scratch,
+                ],
+                capture_output=True,
+                text=True,
+                cwd=scratch,
+                env=env,
+                check=False,
+            )
         if done.returncode != 0:
             lines = [line for line in done.stderr.splitlines() if not line.startswith("==")]
             raise RuntimeError(lines[-1] if lines else f"ended with {done.returncode}")
+        if watched and n == MANY and not any(seen):
+            raise RuntimeError("nothing was seen of it")
         totals = {
             path.name: int(found[1])
             for path in Path(scratch).glob("out*")

@@ -1,0 +1,75 @@
+"""`dftrace recover`: the traces of processes that died, completed from what they left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import Annotated
+
+import typer
+
+__all__ = ["command"]
+
+NOT_ALL_RECOVERED = 1
+
+
+def command(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Directories to search for traces, to any depth."),
+    ],
+    spool_dir: Annotated[
+        Path | None,
+        typer.Option("--spool-dir", help="Where to look for spools besides the usual places."),
+    ] = None,
+    orphans: Annotated[
+        bool,
+        typer.Option(
+            "--orphans",
+            help="Also complete, in the first DIR, traces whose own directory is gone.",
+        ),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+) -> None:
+    """Complete the traces of processes that were killed, crashed or left without a word.
+
+    Every event that had ended is written, once; spans that were open become unfinished
+    ones. Processes that still run are left alone, and the command may be given again and
+    at any time. Exit status 1 when something could not be recovered, or only in part.
+    """
+    from dftrace_ai.analysis.wording import counted
+    from dftrace_ai.cli.dead_traces import complete_directories
+    from dftrace_ai.cli.terminal import shown
+    from dftrace_ai.errors import TraceError, quoted
+    from dftrace_ai.recovery import adopt_orphans
+
+    for directory in directories:
+        if not directory.exists():
+            raise TraceError(f"{quoted(str(directory))}: no such directory")
+        if not directory.is_dir():
+            raise TraceError(f"{quoted(str(directory))}: not a directory")
+        if not os.access(directory, os.R_OK | os.X_OK):
+            raise TraceError(f"{quoted(str(directory))}: cannot be listed: permission denied")
+    found = complete_directories(directories, spool_dir)
+    if orphans:
+        for all_of_them, some in zip(found, adopt_orphans(directories[0]), strict=True):
+            all_of_them.extend(some)
+    if json:
+        import orjson
+
+        typer.echo(orjson.dumps(found._asdict(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        for path in found.finished:
+            typer.echo(f"recovered {shown(path)}")
+        for path in found.alive:
+            typer.echo(f"runs, left alone: {shown(path)}")
+        for line in found.damaged:
+            typer.echo(f"damaged, left out: {shown(line)}", err=True)
+        for line in found.failed:
+            typer.echo(f"not recovered: {shown(line)}", err=True)
+        if not any(found):
+            typer.echo("nothing to recover")
+        elif found.finished:
+            typer.echo(f"{counted(len(found.finished), 'trace')} recovered")
+    if found.failed or found.damaged:
+        raise typer.Exit(NOT_ALL_RECOVERED)

@@ -1,0 +1,73 @@
+"""`dftrace top`: what every rank is doing, while it does it."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dftrace_ai.live import Observer
+
+__all__ = ["command"]
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="Directories in which processes write traces; also saved snapshots.",
+        ),
+    ],
+    interval: Annotated[
+        float, typer.Option(min=0.05, metavar="SECONDS", help="Time between two looks.")
+    ] = 1.0,
+    window: Annotated[
+        float,
+        typer.Option(
+            min=0.1, max=3600.0, metavar="SECONDS", help="What shares of time look back on."
+        ),
+    ] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one snapshot as JSON and end; `dftrace stuck` reads it."
+        ),
+    ] = False,
+) -> None:
+    """Show what every traced process is doing: its open spans, since when, and how its time goes.
+
+    Looks at running processes without their noticing, and at dead ones as they were at
+    the last. Ranks that differ from the others are marked. `q` or Ctrl+C leaves.
+    Where the output is no terminal, one table is printed.
+    """
+    from dftrace_ai.cli.terminal import console
+    from dftrace_ai.live import Observer
+
+    observer = Observer(paths, window)
+    if json:
+        from dftrace_ai.cli.output import write_out
+        from dftrace_ai.live import snapshot_json
+
+        write_out(snapshot_json(observer.look()).decode())
+        return
+    out = console()
+    if once or not out.is_terminal:
+        _print_once(out, observer)
+    else:
+        from dftrace_ai.cli.live_screen import LiveScreen
+
+        LiveScreen(out, observer, interval).run()
+
+
+def _print_once(out: Console, observer: Observer) -> None:
+    from dftrace_ai.cli.live_page import page
+    from dftrace_ai.cli.output import print_all
+
+    coloured = out.color_system is not None
+    print_all(out, page(observer.look(), out.width, None, coloured=coloured))

@@ -1,0 +1,46 @@
+"""What traced processes are doing now, read from their spools.
+
+Looking costs them nothing: no lock is taken and nothing is written. Processes that have
+died are shown as they were at the last::
+
+    from dftrace_ai.live import find_stuck, snapshot
+
+    for process in snapshot(["out"]).processes:
+        print(process.label, process.state, [span.label for span in process.place])
+"""
+
+from __future__ import annotations
+
+from dftrace_ai.live.findings import Finding, JobVerdict, Verdict
+from dftrace_ai.live.jobs import Job, jobs_of
+from dftrace_ai.live.judging import Mark, judge
+from dftrace_ai.live.model import (
+    HiddenProcess,
+    OpenSpanStatus,
+    RankStatus,
+    Snapshot,
+    ThreadStatus,
+)
+from dftrace_ai.live.observing import Observer, snapshot
+from dftrace_ai.live.saved import read_snapshot, snapshot_json
+from dftrace_ai.live.stuck import find_stuck
+
+__all__ = [
+    "Finding",
+    "HiddenProcess",
+    "Job",
+    "JobVerdict",
+    "Mark",
+    "Observer",
+    "OpenSpanStatus",
+    "RankStatus",
+    "Snapshot",
+    "ThreadStatus",
+    "Verdict",
+    "find_stuck",
+    "jobs_of",
+    "judge",
+    "read_snapshot",
+    "snapshot",
+    "snapshot_json",
+]

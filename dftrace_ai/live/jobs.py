@@ -1,0 +1,94 @@
+"""Which processes belong to one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.live.model import RankStatus, Snapshot
+
+__all__ = ["Job", "jobs_of"]
+
+
+@dataclass
+class Job:
+    """The ranks of a job, and their workers.
+
+    Attributes:
+        processes: ranks in their order, each with its workers behind it.
+    """
+
+    processes: list[RankStatus]
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs they belong to: one, or one of each rank."""
+        return sorted({process.run for process in self.processes})
+
+    @property
+    def name(self) -> str:
+        """Stem of the traces, and the run where there is one: ``training, run 3f2a9c01``."""
+        stem = self.processes[0].prefix.rpartition("/")[2]
+        return f"{stem}, run {self.runs[0][:8]}" if len(self.runs) == 1 else stem
+
+    def takes(self, other: Job) -> bool:
+        """Whether the ranks of another run are other ranks of this job.
+
+        Ranks that no launcher has given a name for their run begin one each. They
+        write traces of the same stem, know of the same number of ranks, are not twice
+        the same rank, and have lived at the same time.
+        """
+        mine, others = self.processes[0], other.processes[0]
+        if mine.world_size is None or mine.world_size != others.world_size:
+            return False
+        if mine.prefix != others.prefix or self._ranks() & other._ranks():
+            return False
+        return self._last_ns() >= other._first_ns() and other._last_ns() >= self._first_ns()
+
+    def _ranks(self) -> set[int | None]:
+        return {process.rank for process in self.processes}
+
+    def _first_ns(self) -> int:
+        return min(process.started_ns or process.seen_ns for process in self.processes)
+
+    def _last_ns(self) -> int:
+        return max(process.seen_ns for process in self.processes)
+
+
+def jobs_of(snapshot: Snapshot) -> list[Job]:
+    """Sort the processes of a snapshot by job.
+
+    Returns:
+        The jobs, by the time at which they began.
+
+    Example::
+
+        for job in jobs_of(snapshot(["out"])):
+            print(job.name, len(job.processes))
+    """
+    runs: dict[str, list[RankStatus]] = {}
+    for process in snapshot.processes:
+        runs.setdefault(process.run, []).append(process)
+    jobs: list[Job] = []
+    for job in sorted(map(Job, runs.values()), key=Job._first_ns):
+        for known in jobs:
+            if known.takes(job):
+                known.processes.extend(job.processes)
+                break
+        else:
+            jobs.append(job)
+    for job in jobs:
+        job.processes.sort(key=_order)
+    return jobs
+
+
+def _order(process: RankStatus) -> tuple[bool, int, str, bool, int]:
+    return (process.rank is None, process.rank or 0, process.host, process.worker, process.pid)
+
+
+def ranks_alive(processes: Sequence[RankStatus]) -> list[RankStatus]:
+    """Return those that are no workers and live."""
+    return [one for one in processes if one.state == "alive" and not one.worker]

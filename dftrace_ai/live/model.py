@@ -1,0 +1,245 @@
+"""What is known of traced processes at one moment, by process, thread and open span."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+__all__ = ["HiddenProcess", "OpenSpanStatus", "RankStatus", "Snapshot", "ThreadStatus"]
+
+SNAPSHOT_FORMAT: Final = 1
+
+Count = Annotated[int, Field(ge=0, lt=2**64)]
+Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class OpenSpanStatus:
+    """A span that has begun and not ended.
+
+    Attributes:
+        id: number of the event in its process.
+        parent: number of the enclosing span, 0 for none.
+        name: as in the trace, such as ``fetch.iter``; ``?`` when it is not known.
+        cat: its category, such as ``dataloader``.
+        start_ns: when it began, nanoseconds since 1970.
+        level: depth, 1 for an outermost span.
+        args: its arguments at the beginning.
+    """
+
+    id: Count
+    parent: Count
+    name: str
+    cat: str
+    start_ns: Count
+    level: Count
+    args: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Category and name without saying one of them twice: ``comm.all_reduce``."""
+        if self.name == self.cat or self.name.startswith(f"{self.cat}."):
+            return self.name
+        return f"{self.cat}.{self.name}"
+
+
+@dataclass(frozen=True)
+class ThreadStatus:
+    """A thread that has recorded something.
+
+    Attributes:
+        tid: its id, as the kernel knows it.
+        name: its name.
+        ended: it is over, and its last records are being written.
+        records: events it has recorded so far.
+        depth: open spans, of which the outermost 240 are in `open`.
+        open: open spans, outermost first.
+        tasks: open spans of asyncio tasks, in the order in which they began.
+        last_ns: when it recorded last, nanoseconds since 1970; None when that is not
+            known.
+        events: events it recorded in the last `covered_s` seconds.
+        covered_s: seconds before this moment of which all records are still there,
+            the window at most.
+        self_s: how many of these seconds were spent in spans of each category, a
+            child's time not being its parent's.
+    """
+
+    tid: Count
+    name: str
+    ended: bool
+    records: Count
+    depth: Count
+    open: list[OpenSpanStatus]
+    tasks: list[OpenSpanStatus]
+    last_ns: Count | None
+    events: Count
+    covered_s: Seconds
+    self_s: dict[str, Seconds]
+
+    @property
+    def place(self) -> list[OpenSpanStatus]:
+        """The span that began last and those it lies in, outermost first; empty for none."""
+        spans = {span.id: span for span in (*self.open, *self.tasks)}
+        if not spans:
+            return []
+        path = [max(spans.values(), key=lambda span: (span.start_ns, span.level))]
+        # Numbers of parents may be made up: none is followed twice.
+        while (parent := spans.pop(path[-1].id) and spans.get(path[-1].parent)) is not None:
+            path.append(parent)
+        return path[::-1]
+
+    @property
+    def moved_ns(self) -> int | None:
+        """When it last recorded something or opened a span; None when that is not known."""
+        moments = [span.start_ns for span in (*self.open, *self.tasks)]
+        if self.last_ns is not None:
+            moments.append(self.last_ns)
+        return max(moments, default=None)
+
+
+@dataclass(frozen=True)
+class RankStatus:
+    """A process that records: a rank of a job, one of its workers, or any other.
+
+    Attributes:
+        pid: its id on its host.
+        parent_pid: that of the process that started it.
+        host: name of its host.
+        run: the run it belongs to, hexadecimal digits.
+        rank: its rank; None where unknown. Workers have that of their parent.
+        world_size: number of ranks; None where unknown.
+        worker: it was started by another process of the same rank, as loader
+            workers are.
+        state: ``alive`` or ``dead``.
+        seen_ns: the moment that the rest tells about, nanoseconds since 1970: of a
+            dead process its last sign of life.
+        present_ns: when this was read.
+        started_ns: when it began; None when that is not known any more.
+        prefix: directory and stem of its traces.
+        trace: path of its trace file, empty before the first write.
+        spool: path of its spool.
+        spool_bytes: size of the spool.
+        dropped: events that were lost because the spool was full.
+        waits: times a thread waited for room in the spool.
+        overwritten: events that a flight recorder has let go.
+        write_error: why the last write to the trace failed, empty if it did not.
+        drain_cpu_us: microseconds of processor time for formatting and writing.
+        flight_recorder: it records in a ring and writes when asked.
+        epoch: newest value of the argument ``epoch``; None where none is known.
+        step: newest value of the argument ``step``.
+        events_per_s: events a second of all threads; None when too little is known.
+        threads: its threads, the main thread first.
+    """
+
+    pid: Count
+    parent_pid: Count
+    host: str
+    run: str
+    rank: Number | None
+    world_size: Number | None
+    worker: bool
+    state: Literal["alive", "dead"]
+    seen_ns: Count
+    present_ns: Count
+    started_ns: Count | None
+    prefix: str
+    trace: str
+    spool: str
+    spool_bytes: Count
+    dropped: Count
+    waits: Count
+    overwritten: Count
+    write_error: str
+    drain_cpu_us: Count
+    flight_recorder: bool
+    epoch: Number | None
+    step: Number | None
+    events_per_s: Seconds | None
+    threads: list[ThreadStatus]
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Host and name of the spool, which no other process has."""
+        return self.host, self.spool.rpartition("/")[2]
+
+    @property
+    def label(self) -> str:
+        """What people call it: ``rank 3``, ``worker 4712 of rank 3``, ``process 4711``."""
+        if self.rank is None:
+            return f"process {self.pid}"
+        return f"worker {self.pid} of rank {self.rank}" if self.worker else f"rank {self.rank}"
+
+    @property
+    def main(self) -> ThreadStatus | None:
+        """The thread that tells what the process does: the main one, or that which moved last."""
+        active = [
+            thread for thread in self.threads if thread.open or thread.tasks or thread.records
+        ]
+        if not active:
+            return None
+        return max(active, key=lambda thread: (thread.tid == self.pid, thread.moved_ns or 0))
+
+    @property
+    def place(self) -> list[OpenSpanStatus]:
+        """The open spans of that thread, outermost first."""
+        return self.main.place if self.main else []
+
+    def quiet_s(self, thread: ThreadStatus) -> float:
+        """Seconds in which a thread has neither recorded anything nor opened a span."""
+        moved = thread.moved_ns
+        since = self.started_ns or self.seen_ns if moved is None else moved
+        return max(self.seen_ns - since, 0) / NS
+
+    def dead_s(self) -> float:
+        """Seconds since the last sign of life of a dead process."""
+        return max(self.present_ns - self.seen_ns, 0) / NS
+
+
+@dataclass(frozen=True)
+class HiddenProcess:
+    """A process whose spool is on another host: only that it is there is known.
+
+    Attributes:
+        host: name of the host, or the beginning of the marker's name where it cannot
+            be told apart from the stem.
+        marker: path of the marker.
+        spool: path of the spool on that host.
+        rank: its rank; None where unknown.
+        run: beginning of the run's hexadecimal digits.
+    """
+
+    host: str
+    marker: str
+    spool: str
+    rank: Number | None
+    run: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What all processes of some directories were doing at one moment.
+
+    Attributes:
+        taken_on: name of the host that it was taken on.
+        taken_ns: when, nanoseconds since 1970.
+        window_s: seconds that shares of time and rates look back on.
+        processes: those whose spools can be read.
+        hidden: those whose spools cannot, being on other hosts.
+        problems: spools that could not be read: path and reason.
+        kind: ``dftrace snapshot``, by which a file of it is known.
+        format: version of that file.
+    """
+
+    taken_on: str
+    taken_ns: Count
+    window_s: Seconds
+    processes: list[RankStatus]
+    hidden: list[HiddenProcess]
+    problems: list[str]
+    kind: Literal["dftrace snapshot"] = "dftrace snapshot"
+    format: Literal[1] = SNAPSHOT_FORMAT

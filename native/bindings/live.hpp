@@ -1,0 +1,10 @@
+// Looking into the spool of another process.
+#pragma once
+
+#include "python.hpp"
+
+namespace dftrace::py {
+
+PyObject* look_into_spool(PyObject*, PyObject* arguments);
+
+}  // namespace dftrace::py

@@ -1,0 +1,241 @@
+"""The flight recorder: the last events, written when they are asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import RunScript, Traced, trace_files
+from perfetto.trace_file import read
+
+import dftrace_ai
+from dftrace_ai import ai
+
+MIB = 1 << 20
+
+
+def span(step: int) -> None:
+    with ai.compute.forward(step=step):
+        pass
+
+
+def test_nothing_is_written_unasked(tmp_path: Path) -> None:
+    with dftrace_ai.tracing(log_file=tmp_path / "t", flight_recorder=True) as run:
+        span(0)
+        assert run.stats()["written_bytes"] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dumps_add_up_to_every_event_once(traced: Traced) -> None:
+    with traced(flight_recorder=True) as rec:
+        for step in range(3):
+            for _ in range(1000):
+                span(step)
+            with ai.pipeline.train:
+                assert dftrace_ai.dump(f"after {step}") == rec.run.path
+        span(99)
+    steps = [event.user["step"] for event in rec.trace.named("forward")]
+    assert sorted(steps) == sorted([0, 1, 2] * 1000)
+    assert [e.user["reason"] for e in rec.trace.named("dump")] == ["after 0", "after 1", "after 2"]
+    # Open at the dump, ended before the next: there once it has ended.
+    assert len(rec.trace.named("train")) == 2
+
+
+def test_only_the_last_bytes_are_kept(traced: Traced) -> None:
+    made = 200_000
+    with traced(flight_recorder=True, spool_bytes=MIB) as rec:
+        for _ in range(made):
+            with ai.compute.forward:
+                pass
+        before = rec.run.stats()
+        dftrace_ai.dump()
+    assert before["spool_bytes"] <= MIB
+    assert (before["dropped"], before["written_bytes"]) == (0, 0)
+    forward = rec.trace.named("forward")
+    assert before["overwritten"] + len(forward) == made
+    assert len(forward) > 5000
+    ids = sorted(event.id for event in forward)
+    assert ids == list(range(ids[0], ids[0] + len(ids))), "a hole"
+    assert rec.trace.footer["overwritten"] == before["overwritten"]
+
+
+def test_the_units_of_threads_that_ended_are_used_again(traced: Traced) -> None:
+    def work() -> None:
+        for _ in range(300):
+            with ai.compute.forward:
+                pass
+
+    with traced(flight_recorder=True, spool_bytes=MIB) as rec:
+        for wave in range(40):
+            ai.compute.update(wave=wave)
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        stats = rec.run.stats()
+        dftrace_ai.dump()
+    assert stats["spool_bytes"] <= MIB
+    ai.reset()
+    waves = [event.user["wave"] for event in rec.trace.named("forward")]
+    assert stats["dropped"] == 0
+    assert len(waves) + stats["overwritten"] == 40 * 4 * 300
+    assert waves.count(39) == 4 * 300
+
+
+def test_arguments_are_right_as_long_as_a_span_is_kept(traced: Traced) -> None:
+    with traced(flight_recorder=True, spool_bytes=MIB) as rec:
+        for step in range(100_000):
+            ai.compute.update(step=step)
+            with ai.compute.forward:
+                pass
+        dftrace_ai.dump()
+    ai.reset()
+    steps = [event.user["step"] for event in rec.trace.named("forward")]
+    assert steps == list(range(steps[0], 100_000))
+    assert len(steps) > 1000
+    assert rec.run.stats()["args_sanitised"] == 0
+
+
+def test_the_seconds_bound_leaves_out_what_is_older(run_script: RunScript) -> None:
+    """Held by the clock that the trace itself shows, not by the test's."""
+    done = run_script(
+        """
+        import time
+        import dftrace_ai
+        from dftrace_ai import ai
+        dftrace_ai.initialize(flight_recorder=True, flight_seconds=0.5)
+        begun = time.monotonic()
+        while time.monotonic() < begun + 1.5:
+            with ai.compute.forward:
+                time.sleep(0.001)
+        dftrace_ai.dump()
+        """
+    )
+    trace = done.trace()
+    dump = trace.one("dump")
+    ends = [event.ts_ns + event.dur_ns for event in trace.named("forward")]
+    assert min(ends) >= dump.ts_ns - 600_000_000
+    assert 0.4 < dump.user["seconds"] <= 0.51
+    assert len(ends) > 50
+
+
+@pytest.mark.parametrize("ending", ["raise RuntimeError('lost')", "with_tracing", "worker"])
+def test_an_exception_nobody_caught_is_a_reason_to_dump(run_script: RunScript, ending: str) -> None:
+    source = """
+        import multiprocessing, sys
+        import dftrace_ai
+        from dftrace_ai import ai
+        def work():
+            for _ in range(100):
+                with ai.compute.forward:
+                    pass
+            raise RuntimeError("lost")
+        if ENDING == "worker":
+            dftrace_ai.initialize(flight_recorder=True)
+            child = multiprocessing.get_context("fork").Process(target=work)
+            child.start(); child.join()
+            sys.exit(1)
+        if ENDING == "with_tracing":
+            with dftrace_ai.tracing(flight_recorder=True):
+                work()
+        dftrace_ai.initialize(flight_recorder=True)
+        work()
+        """
+    done = run_script(source.replace("ENDING", repr(ending)), status=1)
+    trace = done.trace()
+    assert len(trace.named("forward")) == 100
+    assert trace.footer["ended"] == "exception"
+    assert trace.footer["error"] == "RuntimeError"
+    assert trace.one("dump").user["reason"] == "exception RuntimeError"
+
+
+def test_a_killed_recorder_leaves_its_last_events(run_script: RunScript) -> None:
+    done = run_script(
+        """
+        import os, signal
+        import dftrace_ai
+        from dftrace_ai import ai
+        dftrace_ai.initialize(flight_recorder=True, spool_bytes=1 << 20)
+        for _ in range(100_000):
+            with ai.compute.forward:
+                pass
+        ai.comm.all_reduce.start()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        status=-9,
+    )
+    assert done.files == []
+    from dftrace_ai.recovery import adopt_dead
+
+    (path,) = adopt_dead(done.folder).finished
+    trace = read(Path(path))
+    ids = sorted(event.id for event in trace.named("forward"))
+    assert 5000 < len(ids) < 100_000
+    assert ids == list(range(ids[0], ids[0] + len(ids)))
+    assert len(ids) + trace.footer["overwritten"] == 100_000
+    assert trace.one("all_reduce").args["unfinished"] is True
+
+
+def test_a_signal_dumps_while_the_main_thread_is_stuck(run_script: RunScript) -> None:
+    """The main thread sits in C without ever running a handler of Python's."""
+    seen: list[Path] = []
+
+    def ask(process: object) -> None:
+        os.kill(process.pid, signal.SIGUSR2)  # type: ignore[attr-defined]
+        folder = Path(f"/proc/{process.pid}/cwd").resolve() / "out"  # type: ignore[attr-defined]
+        while not any(p.stat().st_size for p in trace_files(folder)):
+            pass
+        seen.extend(trace_files(folder))
+        process.stdin = None  # type: ignore[attr-defined]
+        os.kill(process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+
+    done = run_script(
+        """
+        import ctypes, os
+        import dftrace_ai
+        from dftrace_ai import ai
+        dftrace_ai.initialize(flight_recorder=True, dump_signal="SIGUSR2")
+        for _ in range(100):
+            with ai.compute.forward:
+                pass
+        ai.comm.barrier.start()
+        print("ready", flush=True)
+        ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
+        """,
+        status=None,
+        stop=ask,
+    )
+    assert seen
+    from dftrace_ai.recovery import adopt_dead
+
+    assert adopt_dead(done.folder).finished == [str(path) for path in seen]
+    trace = done.trace()
+    assert len(trace.named("forward")) == 100
+    assert trace.one("dump").user["reason"] == f"signal {int(signal.SIGUSR2)}"
+    assert trace.one("barrier").args["unfinished"] is True
+
+
+def test_a_signal_that_has_a_handler_is_not_taken(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGUSR2, lambda *_: None)
+    try:
+        with pytest.raises(dftrace_ai.ConfigError, match="SIGUSR2.*has a handler already"):
+            dftrace_ai.initialize(log_file=tmp_path / "t", dump_signal="usr2")
+        assert dftrace_ai.finalize() is None
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    with dftrace_ai.tracing(log_file=tmp_path / "t", dump_signal="usr2"):
+        span(1)
+    assert signal.getsignal(signal.SIGUSR2) == before
+
+
+def test_without_the_recorder_a_dump_is_a_flush(traced: Traced) -> None:
+    assert dftrace_ai.dump() is None
+    with traced() as rec:
+        assert dftrace_ai.dump() is None
+        span(1)
+        assert dftrace_ai.dump() == rec.run.path
+        assert rec.run.stats()["written_spans"] == 1

@@ -1,0 +1,164 @@
+"""`dftrace recover`, and what it says of what it cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import RunScript, clean_environment
+from perfetto.trace_file import read
+
+UNIT = 64 * 1024
+
+KILLED = """
+    import os, signal
+    import dftrace_ai
+    from dftrace_ai import ai
+    dftrace_ai.initialize(flush_interval_ms=60_000, spool_dir=os.environ.get("SPOOLS") or None)
+    for step in range(5000):
+        with ai.compute.forward(step=step):
+            pass
+    ai.comm.all_reduce.start()
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+
+
+def recover(*arguments: object, env: dict[str, str] | None = None) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "dftrace_ai.cli", "recover", *map(str, arguments)],
+        env={**clean_environment(), **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def dead(run_script: RunScript, tmp_path: Path) -> tuple[Path, Path]:
+    """The folder and the spool of a killed process, which is not in shared memory."""
+    spools = tmp_path / "spools"
+    spools.mkdir()
+    done = run_script(KILLED, status=-9, env={"SPOOLS": str(spools)})
+    (spool,) = spools.iterdir()
+    return done.folder, spool
+
+
+def test_a_killed_run_is_recovered_once(dead: tuple[Path, Path]) -> None:
+    folder, spool = dead
+    status, said, _ = recover("--json", folder)
+    assert status == 0
+    (path,) = json.loads(said)["finished"]
+    trace = read(Path(path))
+    assert [event.user["step"] for event in trace.named("forward")] == list(range(5000))
+    assert trace.one("all_reduce").args["unfinished"] is True
+    assert trace.footer["ended"] == "died"
+    assert not spool.exists()
+    before = Path(path).read_bytes()
+    assert recover(folder) == (0, "nothing to recover\n", "")
+    assert Path(path).read_bytes() == before
+
+
+def test_a_cut_spool_gives_what_is_left_of_it(dead: tuple[Path, Path]) -> None:
+    folder, spool = dead
+    os.truncate(spool, 4 * UNIT + 100)
+    status, said, complaint = recover(folder)
+    assert status == 1
+    assert "recovered" in said
+    assert "cut off at the end" in complaint
+    (path,) = [p for p in folder.iterdir() if p.suffix == ".gz"]
+    trace = read(path)
+    steps = [event.user["step"] for event in trace.named("forward") if event.user]
+    assert steps == list(range(len(steps)))
+    assert len(steps) > 500
+    assert trace.footer["damaged"] >= 1
+    assert recover(folder)[0] == 0
+
+
+def test_a_newer_spool_is_left_for_a_newer_dftrace(dead: tuple[Path, Path]) -> None:
+    folder, spool = dead
+    with spool.open("r+b") as file:
+        file.seek(8)
+        file.write((99).to_bytes(4, "little"))
+    status, _, complaint = recover(folder)
+    assert status == 1
+    assert "spool version 99 is not known to this dftrace" in complaint
+    assert spool.exists()
+
+
+def test_a_moved_directory_is_completed_where_it_is_now(dead: tuple[Path, Path]) -> None:
+    folder, _ = dead
+    moved = folder.with_name("moved")
+    folder.rename(moved)
+    assert recover(moved)[0] == 0
+    (path,) = [p for p in moved.iterdir() if p.suffix == ".gz"]
+    assert len(read(path).named("forward")) == 5000
+    assert not folder.exists()
+
+
+def test_an_orphan_is_recovered_on_request(dead: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, spool = dead
+    shutil.rmtree(folder)
+    found = tmp_path / "found"
+    found.mkdir()
+    env = {"DFTRACE_SPOOL_DIR": str(spool.parent)}
+    assert recover(found, env=env)[1] == "nothing to recover\n"
+    status, said, _ = recover(found, "--orphans", "--json", env=env)
+    assert status in (0, 1)  # other orphans of this machine may be damaged
+    mine = [path for path in json.loads(said)["finished"] if Path(path).parent == found]
+    assert any(len(read(Path(path)).named("all_reduce")) == 1 for path in mine)
+    assert not spool.exists()
+
+
+@pytest.mark.parametrize("kind", ["missing", "file"])
+def test_what_is_no_directory_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x"
+    if kind == "file":
+        path.write_text("x", encoding="utf-8")
+    status, said, complaint = recover(path)
+    assert (status, said) == (2, "")
+    assert complaint.count("\n") == 1
+    assert str(path) in complaint
+
+
+def test_an_empty_directory_has_nothing_to_recover(tmp_path: Path) -> None:
+    assert recover(tmp_path) == (0, "nothing to recover\n", "")
+
+
+def test_a_foreign_marker_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "t-host-1.spool-at").write_text("/etc/passwd\n", encoding="utf-8")
+    status, _, complaint = recover(tmp_path)
+    assert status == 1
+    assert "names no spool" in complaint
+
+
+def test_a_process_that_runs_is_left_alone(run_script: RunScript) -> None:
+    answers: list[tuple[int, str, str]] = []
+
+    def look(process: subprocess.Popen[str]) -> None:
+        folder = Path(f"/proc/{process.pid}/cwd").resolve() / "out"
+        answers.append(recover(folder))
+        process.kill()
+
+    run_script(
+        """
+        import time
+        import dftrace_ai
+        from dftrace_ai import ai
+        dftrace_ai.initialize()
+        with ai.compute.forward:
+            print("ready", flush=True)
+            time.sleep(60)
+        """,
+        status=None,
+        stop=look,
+    )
+    ((status, said, _),) = answers
+    assert status == 0
+    assert said.startswith("runs, left alone: ")

@@ -1,0 +1,204 @@
+"""What is no running job: one clear line, and the status that the help names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dftrace_ai import _native
+from dftrace_ai.cli import app
+from live.programs import LIMIT_S, dftrace, program
+
+# Where the version stands in a spool: behind the magic.
+VERSION = struct.Struct("=I")
+VERSION_AT = 8
+
+KILLED = """
+    dftrace_ai.initialize(rank=0)
+    ai.pipeline.train.start()
+    ai.compute.forward.start()
+    done()
+"""
+
+
+@pytest.fixture(scope="module")
+def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The spool of a process that was killed in compute.forward; not to be changed."""
+    folder = tmp_path_factory.mktemp("killed")
+    with program(KILLED, folder, DFTRACE_SPOOL_DIR=str(folder)) as running:
+        running.kill()
+    (path,) = folder.glob("*.spool")
+    return path
+
+
+@pytest.fixture
+def left(spool: Path, tmp_path: Path) -> Path:
+    """A directory with a copy of that spool, and its marker."""
+    shutil.copy(spool, tmp_path / spool.name)
+    marker = tmp_path / f"t-{_native.host_name()}-1.spool-at"
+    marker.write_text(f"{tmp_path / spool.name}\n")
+    return tmp_path
+
+
+def refused(path: Path, reason: str) -> None:
+    """Both commands say it in one line, and end as their help says."""
+    for words, status in ((["top", "--once"], 2), (["top", "--json"], 2), (["stuck"], 1)):
+        told = CliRunner().invoke(app, [*words, str(path)])
+        assert told.exit_code == status, told.stderr
+        assert told.stdout == ""
+        (line,) = told.stderr.splitlines()
+        assert line.startswith("dftrace: ")
+        assert reason in line
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    refused(tmp_path / "missing", "missing: cannot be read: No such file or directory")
+
+
+def test_an_empty_directory(tmp_path: Path) -> None:
+    refused(tmp_path, "nothing was recorded here")
+
+
+def test_a_directory_with_finished_traces(tmp_path: Path) -> None:
+    source = """
+        with dftrace_ai.tracing():
+            with ai.compute.forward:
+                pass
+        done()
+    """
+    with program(source, tmp_path):
+        refused(tmp_path, "nothing runs here: 1 trace")
+
+
+def test_a_foreign_file(tmp_path: Path) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n")
+    refused(path, "neither a directory nor a spool nor a snapshot")
+
+
+def test_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    refused(tmp_path / "pipe", "not a regular file")
+    os.mkfifo(tmp_path / f"t-{_native.host_name()}-1.spool-at")
+    refused(tmp_path, "names no spool")
+
+
+def test_a_spool_that_cannot_be_read(left: Path) -> None:
+    (path,) = left.glob("*.spool")
+    path.unlink()
+    path.mkdir()
+    refused(left, f"{path}: not a spool")
+
+
+def test_a_marker_that_cannot_be_read(left: Path) -> None:
+    (marker,) = left.glob("*.spool-at")
+    marker.unlink()
+    marker.symlink_to(marker.name)
+    refused(left, "cannot be read")
+
+
+def test_a_marker_that_names_something_else(left: Path) -> None:
+    (marker,) = left.glob("*.spool-at")
+    for text in ("/etc/passwd\n", "\0", "", "dftrace-\0.spool\n"):
+        marker.write_text(text)
+        refused(left, "names no spool")
+
+
+def test_a_spool_of_a_newer_version(left: Path) -> None:
+    (path,) = left.glob("*.spool")
+    reads = _native.build_info()["spool_version"]
+    with path.open("r+b") as file:
+        file.seek(VERSION_AT)
+        file.write(VERSION.pack(reads + 1))
+    refused(
+        left, f"spool version {reads + 1} is not known to this dftrace (it reads version {reads})"
+    )
+
+
+def test_a_spool_that_is_gone(left: Path) -> None:
+    (path,) = left.glob("*.spool")
+    path.unlink()
+    refused(left, "is gone")
+
+
+def test_markers_of_another_host(left: Path) -> None:
+    for number in range(3):
+        (left / f"t-node7-{number}.spool-at").write_text(f"/dev/shm/dftrace-0-{number}-1-0.spool\n")
+    for path in left.glob(f"t-{_native.host_name()}-*"):
+        path.unlink()
+    refused(left, "nothing is visible from here: 3 processes: run on host t-node7")
+
+
+def test_what_can_be_seen_is_shown_beside_what_cannot(left: Path) -> None:
+    (left / "t-node7-1.spool-at").write_text("/dev/shm/dftrace-0-1-1-0.spool\n")
+    (left / f"t-{_native.host_name()}-9.spool-at").write_text("/etc/passwd\n")
+    told = dftrace("top", "--once", left)
+    assert told.returncode == 0, told.stderr
+    assert "compute.forward" in told.stdout
+    assert "not visible from here: 1 process: run on host node7" in told.stdout
+    assert "names no spool" in told.stdout
+    told = dftrace("stuck", left)
+    assert told.returncode == 0, told.stderr
+    assert "nothing lives: 1 process died" in told.stdout
+    assert "run on host node7" in told.stdout
+
+
+def test_a_spool_that_was_cut_shows_what_is_left(left: Path) -> None:
+    (path,) = left.glob("*.spool")
+    os.truncate(path, 2 * 64 * 1024)
+    for words in (["top", "--once"], ["stuck"]):
+        assert dftrace(*words, left).returncode == 0
+    os.truncate(path, 1000)
+    refused(left, "not a spool")
+
+
+def test_a_dead_run_is_shown_and_left_as_it_is(left: Path) -> None:
+    before = {path.name: path.read_bytes() for path in left.iterdir()}
+    for words in (["top", "--once"], ["top", "--json"], ["stuck"]):
+        assert dftrace(*words, left).returncode == 0
+    assert {path.name: path.read_bytes() for path in left.iterdir()} == before
+
+
+def test_a_spool_may_be_named_itself(spool: Path) -> None:
+    told = dftrace("top", "--once", spool)
+    assert told.returncode == 0, told.stderr
+    assert "train > compute.forward" in told.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--no-such", "x"], ["--limit", "x", "y"], ["--limit", "-1", "x"]],
+    ids=" ".join,
+)
+def test_wrong_calls_of_stuck_do_not_look_like_something_stuck(words: list[str]) -> None:
+    assert dftrace("stuck", *words).returncode == 1
+
+
+def test_the_statuses_of_stuck_are_in_its_help() -> None:
+    told = dftrace("stuck", "--help")
+    assert told.returncode == 0
+    assert "0 nothing is stuck, 1 the call or its input is wrong, 2 something is" in " ".join(
+        told.stdout.split()
+    )
+
+
+def test_the_status_of_stuck_survives_a_reader_that_has_seen_enough(left: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    for words, status in ((["stuck"], 0), (["stuck", "--json"], 0), (["top", "--once"], 0)):
+        told = subprocess.run(
+            [sys.executable, "-m", "dftrace_ai.cli", *words, str(left)],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        assert (told.returncode, told.stderr) == (status, "")
+    os.close(writing)

@@ -1,0 +1,300 @@
+"""What is seen of running processes, and of dead ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dftrace_ai.live import Observer, RankStatus, snapshot
+from live.programs import program, until
+
+
+def labels(process: RankStatus) -> list[str]:
+    return [span.label for span in process.place]
+
+
+def only(folder: Path) -> RankStatus:
+    (process,) = snapshot([folder]).processes
+    return process
+
+
+def test_a_process_shows_where_it_is_and_what_it_has_done(tmp_path: Path) -> None:
+    source = """
+        with dftrace_ai.tracing(rank=3, world_size=8):
+            with ai.pipeline.train:
+                for epoch in ai.pipeline.epoch.iter(range(2)):
+                    ai.update(epoch=epoch, step=41)
+                    with ai.compute.forward:
+                        pass
+                    with ai.compute.backward(step=42, tensor="x"):
+                        done()
+    """
+    with program(source, tmp_path) as running:
+        seen = only(tmp_path)
+        assert (seen.pid, seen.state, seen.rank, seen.world_size) == (running.pid, "alive", 3, 8)
+        assert labels(seen) == ["pipeline.train", "pipeline.epoch.block", "compute.backward"]
+        assert seen.place[-1].args == {"epoch": 0, "step": 42, "tensor": "x"}
+        assert (seen.epoch, seen.step) == (0, 42)
+        (main,) = seen.threads
+        assert (main.tid, main.name, main.depth) == (running.pid, "MainThread", 3)
+        assert main.records == 2
+        assert main.events == 2
+        assert set(main.self_s) == {"pipeline", "compute"}
+        assert sum(main.self_s.values()) <= main.covered_s
+        assert seen.started_ns is not None
+        assert seen.started_ns < main.place[0].start_ns < main.place[-1].start_ns < seen.seen_ns
+        assert main.last_ns is not None
+        assert seen.quiet_s(main) == (seen.seen_ns - main.place[-1].start_ns) / 1e9
+        running.go_on()
+        running.wait_until_ready()
+        again = only(tmp_path)
+        assert (again.epoch, again.step, again.run) == (1, 42, seen.run)
+        assert again.threads[0].records > main.records
+
+
+def test_the_newest_step_counts_wherever_it_stands(tmp_path: Path) -> None:
+    source = """
+        dftrace_ai.initialize()
+        with ai.pipeline.train(step=1):
+            done()
+            with ai.compute.forward(step=2):
+                pass
+            done()
+            with ai.comm.all_reduce(step=3):
+                done()
+    """
+    with program(source, tmp_path) as running:
+        steps = [only(tmp_path).step]
+        for _ in range(2):
+            running.go_on()
+            running.wait_until_ready()
+            steps.append(only(tmp_path).step)
+    assert steps == [1, 2, 3]
+
+
+def test_every_thread_shows_its_own_spans(tmp_path: Path) -> None:
+    source = """
+        dftrace_ai.initialize()
+        inside = threading.Barrier(3)
+
+        def work(node):
+            with ai.data.item, node:
+                inside.wait()
+                threading.Event().wait()
+
+        for node in (ai.data.preprocess, ai.checkpoint.capture):
+            threading.Thread(target=work, args=(node,), name=node.name, daemon=True).start()
+        with ai.pipeline.train:
+            inside.wait()
+            done()
+    """
+    with program(source, tmp_path) as running:
+        seen = only(tmp_path)
+        assert seen.main is seen.threads[0]
+        assert labels(seen) == ["pipeline.train"]
+        assert {thread.name: [span.label for span in thread.place] for thread in seen.threads} == {
+            "MainThread": ["pipeline.train"],
+            "preprocess": ["data.item", "data.preprocess"],
+            "capture": ["data.item", "checkpoint.capture"],
+        }
+        assert seen.threads[0].tid == running.pid
+
+
+def test_tasks_of_an_event_loop_show_their_spans(tmp_path: Path) -> None:
+    source = """
+        import asyncio
+        dftrace_ai.initialize()
+
+        async def item(n, inside):
+            with ai.data.item(step=n):
+                inside.set()
+                await asyncio.Event().wait()
+
+        async def main():
+            with ai.pipeline.train:
+                for n in range(3):
+                    inside = asyncio.Event()
+                    task = asyncio.create_task(item(n, inside))
+                    await inside.wait()
+                    keep.append(task)
+                done()
+
+        keep = []
+        with ai.pipeline.test:
+            asyncio.run(main())
+    """
+    with program(source, tmp_path):
+        seen = only(tmp_path)
+        (thread,) = seen.threads
+        assert [span.label for span in thread.open] == ["pipeline.test"]
+        assert [span.label for span in thread.tasks] == ["pipeline.train"] + ["data.item"] * 3
+        # The task that began last, and the span in which it was made.
+        assert labels(seen) == ["pipeline.test", "pipeline.train", "data.item"]
+        assert seen.step == 2
+
+
+def test_deep_recursion_is_counted(tmp_path: Path) -> None:
+    source = """
+        from contextlib import ExitStack
+        dftrace_ai.initialize()
+        with ExitStack() as stack:
+            for _ in range(300):
+                stack.enter_context(ai.compute.forward)
+            done()
+    """
+    with program(source, tmp_path):
+        (thread,) = only(tmp_path).threads
+        assert (thread.depth, len(thread.open), len(thread.place)) == (300, 240, 240)
+
+
+def test_loader_workers_are_known_as_such(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = """
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+
+        class Numbers(Dataset):
+            def __len__(self):
+                return 4
+            @ai.data.item
+            def __getitem__(self, index):
+                if index == 3:
+                    threading.Event().wait()
+                return index
+
+        dftrace_ai.initialize(rank=0, world_size=1)
+        with ai.pipeline.train:
+            print("ready", flush=True)
+            for batch in ai.dataloader.fetch.iter(DataLoader(Numbers(), num_workers=2)):
+                pass
+    """
+    with program(source, tmp_path) as running:
+
+        def all_wait(processes: list[RankStatus]) -> bool:
+            return {(p.worker, p.place[-1].label) for p in processes if p.place} == {
+                (False, "dataloader.fetch.iter"),
+                (True, "data.item"),
+            }
+
+        seen = until(lambda: snapshot([tmp_path]).processes, all_wait)
+        (worker,) = [process for process in seen if process.worker and process.place]
+        assert worker.label == f"worker {worker.pid} of rank 0"
+        assert worker.parent_pid == running.pid
+
+
+def test_a_killed_process_shows_its_last_moment(tmp_path: Path) -> None:
+    source = """
+        dftrace_ai.initialize(rank=1)
+        ai.pipeline.train.start()
+        with ai.compute.forward(step=5):
+            pass
+        ai.comm.all_reduce.start()
+        done()
+    """
+    with program(source, tmp_path) as running:
+        alive = only(tmp_path)
+        running.kill()
+        dead = only(tmp_path)
+    assert (alive.state, dead.state) == ("alive", "dead")
+    assert labels(dead) == labels(alive) == ["pipeline.train", "comm.all_reduce"]
+    assert dead.step == 5
+    assert dead.place[-1].start_ns <= dead.seen_ns < dead.present_ns
+    assert dead.dead_s() > 0
+    # It was only looked at: the next command that reads the directory completes its trace.
+    assert [path.name for path in tmp_path.glob("*.spool-at")]
+
+
+def test_two_looks_give_an_exact_rate(tmp_path: Path) -> None:
+    source = """
+        dftrace_ai.initialize()
+        for _ in range(3):
+            for _ in range(10_000):
+                with ai.compute.forward:
+                    pass
+            done()
+    """
+    with program(source, tmp_path) as running:
+        observer = Observer([tmp_path])
+        first = observer.look().processes[0]
+        running.go_on()
+        running.wait_until_ready()
+        second = observer.look().processes[0]
+        seconds = (second.seen_ns - first.seen_ns) / 1e9
+        assert second.threads[0].records - first.threads[0].records == 10_000
+        assert second.events_per_s == pytest.approx(10_000 / seconds)
+
+
+def test_losses_and_failing_writes_are_seen(tmp_path: Path) -> None:
+    source = f"""
+        import shutil
+        dftrace_ai.initialize(spool_bytes=2**20, flush_interval_ms=10)
+        ai.pipeline.train.start()
+        shutil.rmtree({str(tmp_path / "gone")!r})
+        while True:
+            for _ in range(100_000):
+                with ai.compute.forward:
+                    pass
+            if dftrace_ai.initialize().stats()["dropped"]:
+                break
+        done()
+    """
+    spools = tmp_path / "spools"
+    spools.mkdir()
+    env = {"DFTRACE_LOG_FILE": str(tmp_path / "gone" / "t"), "DFTRACE_SPOOL_DIR": str(spools)}
+    with program(source, tmp_path / "gone", **env):
+        (spool,) = spools.glob("*.spool")
+        seen = until(lambda: only(spool), lambda process: bool(process.write_error))
+        assert seen.write_error == os.strerror(2)
+        assert seen.dropped > 0
+        assert labels(seen) == ["pipeline.train"]
+
+
+def test_a_flight_recorder_shows_what_it_does(tmp_path: Path) -> None:
+    source = """
+        dftrace_ai.initialize(flight_recorder=True, spool_bytes=2**20)
+        with ai.pipeline.train:
+            for _ in range(50_000):
+                with ai.compute.forward:
+                    pass
+            done()
+    """
+    with program(source, tmp_path):
+        seen = only(tmp_path)
+        assert seen.flight_recorder
+        assert seen.overwritten > 0
+        assert seen.threads[0].records == 50_000
+        assert labels(seen) == ["pipeline.train"]
+
+
+def test_processes_of_other_hosts_are_known_by_their_traces(tmp_path: Path) -> None:
+    lines = [
+        "[",
+        '{"name":"process_name","cat":"dftrace","pid":7,"tid":7,"ph":"M","args":{"name":"x"}}',
+        '{"name":"dftrace","cat":"dftrace","pid":7,"tid":7,"ph":"M","args":{"host":"node-7","rank":5}}',
+    ]
+    (tmp_path / "t-node-7-7.pfw").write_text("\n".join(lines) + "\n")
+    spool = "/dev/shm/dftrace-0123456789abcdef-7-1-0.spool"
+    (tmp_path / "t-node-7-7.spool-at").write_text(f"{spool}\n")
+    (tmp_path / "t-node-8-9.spool-at").write_text(spool.replace("-7-1", "-9-1"))
+    with program("dftrace_ai.initialize()\nai.pipeline.train.start()\ndone()", tmp_path):
+        seen = snapshot([tmp_path])
+        assert len(seen.processes) == 1
+        assert [(p.host, p.rank, p.run) for p in seen.hidden] == [
+            ("node-7", 5, "0123456789abcdef"),
+            # Told apart from the stem, which the process here has, too.
+            ("node-8", None, "0123456789abcdef"),
+        ]
+
+
+def test_a_process_that_begins_later_is_seen(tmp_path: Path) -> None:
+    source = "dftrace_ai.initialize()\nai.pipeline.train.start()\ndone()"
+    with program(source, tmp_path) as first:
+        observer = Observer([tmp_path])
+        assert [process.pid for process in observer.look().processes] == [first.pid]
+        with program(source, tmp_path) as second:
+            pids = {first.pid, second.pid}
+            until(observer.look, lambda seen: {p.pid for p in seen.processes} == pids)
+            second.process.communicate("\n", timeout=90)
+            until(observer.look, lambda seen: {p.pid for p in seen.processes} == {first.pid})

@@ -1,0 +1,96 @@
+"""`dftrace top` on a terminal: what is drawn, and how it is left."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from live.programs import Program, dftrace, program
+from live.terminal import ALTERNATE_SCREEN, Terminal
+
+SOURCE = """
+    with dftrace_ai.tracing(rank=0, world_size=1), ai.pipeline.train:
+        for step, node in enumerate((ai.compute.forward, ai.comm.all_reduce)):
+            with node(step=step):
+                done()
+"""
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Program]:
+    with program(SOURCE, tmp_path) as started:
+        yield started
+
+
+def shows(*parts: str):
+    return lambda frame: all(any(part in line for line in frame) for part in parts)
+
+
+def test_it_follows_a_job_and_leaves_by_q(tmp_path: Path, running: Program) -> None:
+    with Terminal("top", tmp_path, "--interval", "0.05") as terminal:
+        frame = terminal.until(shows("train > compute.forward"))
+        assert frame[0].startswith("t, run ")
+        assert "1 process" in frame[0]
+        assert frame[1].split()[:3] == ["rank", "open", "spans"]
+        assert frame[3].split()[0] == "0"
+        assert "q leaves" in frame
+        running.go_on()
+        frame = terminal.until(shows("train > comm.all_reduce"))
+        step = frame[1].index("step")
+        assert frame[3][step : step + 4].strip() == "1"
+        terminal.type("q")
+        assert terminal.wait() == 0
+        assert terminal.is_as_before()
+
+
+def test_what_was_seen_last_stays_when_the_job_ends(tmp_path: Path, running: Program) -> None:
+    with Terminal("top", tmp_path, "--interval", "0.05", columns=300) as terminal:
+        terminal.until(shows("train > compute.forward"))
+        for _ in range(2):
+            running.go_on()
+        ended = f"{tmp_path}: nothing runs here: 1 trace, which `dftrace summary` reads; q leaves"
+        frame = terminal.until(shows(ended), last_line=ended)
+        assert shows("train > ")(frame)
+        terminal.type("Q")
+        assert terminal.wait() == 0
+
+
+def test_it_is_drawn_anew_when_the_size_changes(tmp_path: Path, running: Program) -> None:
+    with Terminal("top", tmp_path, "--interval", "3600", columns=160) as terminal:
+        wide = terminal.until(shows("train > compute.forward"))
+        terminal.resize(60, 10)
+        small = terminal.until(lambda frame: frame[1].startswith("rank") and "pid" not in frame[1])
+        assert "pid" in wide[1]
+        assert max(map(len, small)) <= 60
+        assert len(small) <= 10
+        terminal.type("q")
+        assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize("leave", ["\x03", "\x04", signal.SIGINT, signal.SIGTERM], ids=repr)
+def test_other_ways_to_leave(tmp_path: Path, running: Program, leave: str | signal.Signals) -> None:
+    with Terminal("top", tmp_path) as terminal:
+        terminal.until(shows("train > compute.forward"))
+        if isinstance(leave, str):
+            terminal.type(leave)
+        else:
+            terminal.process.send_signal(leave)
+        assert terminal.wait() == 0
+        assert terminal.is_as_before()
+
+
+def test_where_there_is_nothing_to_see_the_screen_stays_as_it_is(tmp_path: Path) -> None:
+    with Terminal("top", tmp_path) as terminal:
+        assert terminal.wait() == 2
+        assert "nothing was recorded here" in terminal.output
+        assert ALTERNATE_SCREEN not in terminal.output
+
+
+def test_without_a_terminal_one_table_is_printed(tmp_path: Path, running: Program) -> None:
+    told = dftrace("top", tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == told.stdout.replace("\x1b", "")
+    assert "train > compute.forward" in told.stdout

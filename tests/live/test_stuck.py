@@ -1,0 +1,244 @@
+"""Who is said to be stuck, and who to be the cause."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from dftrace_ai.cli.stuck import verdict_lines
+from dftrace_ai.live import RankStatus, Verdict, find_stuck, jobs_of, snapshot_json
+from live.made import NOW, NS, dead, hidden, process, snapshot_of, thread
+from live.programs import dftrace
+
+TRAIN = ("pipeline.train", "pipeline.epoch.block")
+
+
+def told(verdict: Verdict) -> list[str]:
+    return [line for line, _ in verdict_lines(verdict)]
+
+
+def lines(*processes: RankStatus, limit_s: float = 30.0, **other: object) -> list[str]:
+    return told(find_stuck(snapshot_of(*processes, **other), limit_s))
+
+
+def waiting(rank: int, for_s: float = 61.0, **other: object) -> RankStatus:
+    return process(rank, *TRAIN, "comm.all_reduce", for_s=for_s, **other)
+
+
+def test_nothing_is_stuck_below_the_limit() -> None:
+    ranks = [waiting(rank, for_s=29.0) for rank in range(3)]
+    verdict = find_stuck(snapshot_of(*ranks), 30.0)
+    assert not verdict.stuck
+    assert told(verdict) == ["nothing is stuck: 3 processes, no span quiet for longer than 29 s"]
+    assert find_stuck(snapshot_of(*ranks), 28.0).stuck
+
+
+def test_what_was_recorded_meanwhile_counts_as_life() -> None:
+    busy = process(0, threads=[thread(*TRAIN, for_s=500, tid=1000, last_ns=NOW - NS // 10)])
+    assert not find_stuck(snapshot_of(busy), 1.0).stuck
+    assert find_stuck(snapshot_of(busy), 0.05).stuck
+
+
+def test_a_thread_without_an_open_span_is_not_stuck() -> None:
+    idle = process(0, threads=[thread(tid=1000, last_ns=NOW - 900 * NS)])
+    assert not find_stuck(snapshot_of(idle), 1.0).stuck
+
+
+def test_the_odd_one_out_is_named() -> None:
+    ranks = [waiting(rank, for_s=61 + rank / 85) for rank in range(256) if rank != 17]
+    odd = process(17, *TRAIN, "dataloader.fetch", for_s=63.0)
+    assert lines(*ranks, odd) == [
+        "255 ranks in comm.all_reduce for 61 s .. 64 s: 0-16, 18-255",
+        (
+            "rank 17 in dataloader.fetch for 63 s (train > epoch > fetch) step 12"
+            "  <- likely cause: the others wait for it in comm.all_reduce"
+        ),
+    ]
+
+
+def test_a_dead_rank_is_named() -> None:
+    ranks = [waiting(rank, for_s=33.0) for rank in (0, 2, 3)]
+    assert lines(*ranks, dead(1, *TRAIN, "comm.all_reduce", for_s=35.0)) == [
+        "3 ranks in comm.all_reduce for 33 s: 0, 2-3",
+        (
+            "rank 1 died in comm.all_reduce, last sign of life 35 s ago "
+            "(train > epoch > all_reduce) step 12  <- likely cause: it died"
+        ),
+    ]
+
+
+def test_a_dead_rank_is_a_finding_before_anyone_is_stuck() -> None:
+    verdict = find_stuck(snapshot_of(waiting(0, for_s=2.0), dead(1, "data.item", for_s=2.0)), 60.0)
+    assert verdict.stuck
+    assert told(verdict) == ["rank 1 died in data.item, last sign of life 2.0 s ago step 12"]
+
+
+def test_a_worker_that_was_ended_is_told_and_nothing_is_stuck() -> None:
+    # Loaders end their workers with every epoch, and not all of them in order.
+    worker = dead(0, "data.item", for_s=9.0, pid=55, worker=True)
+    verdict = find_stuck(snapshot_of(process(0, "compute.forward", for_s=0.1), worker), 60.0)
+    assert not verdict.stuck
+    assert told(verdict) == [
+        "worker 55 of rank 0 died in data.item, last sign of life 9.0 s ago step 12",
+        "nothing is stuck: 1 process, no span quiet for longer than 0.1 s",
+    ]
+
+
+def test_a_job_that_is_dead_as_a_whole_is_not_stuck() -> None:
+    verdict = find_stuck(snapshot_of(*(dead(rank, "data.item", for_s=9.0) for rank in (0, 1))), 1.0)
+    assert not verdict.stuck
+    assert told(verdict) == [
+        (
+            "nothing is stuck, since nothing lives: 2 processes died; "
+            "`dftrace recover` finishes the traces"
+        )
+    ]
+
+
+def test_a_rank_that_is_missing_is_named() -> None:
+    ranks = [waiting(rank, world_size=6) for rank in (0, 1, 3)]
+    assert lines(*ranks)[-1] == (
+        "no process of ranks 2, 4-5  <- likely cause: no process of it is there"
+    )
+    # On another host they may be well.
+    others = [hidden(rank) for rank in (2, 4, 5)]
+    assert lines(*ranks, hidden=others) == [
+        "3 ranks in comm.all_reduce for 61 s: 0-1, 3",
+        "not visible from here: 3 processes of ranks 2, 4-5: run on host node2",
+    ]
+    assert "cause" not in "".join(lines(*ranks, hidden=[hidden(None)]))
+
+
+def test_a_rank_that_goes_on_while_others_wait() -> None:
+    ranks = [waiting(0), waiting(1), process(2, *TRAIN, "compute.forward", for_s=0.5)]
+    assert lines(*ranks)[-1] == (
+        "rank 2 goes on in compute.forward, quiet for 0.5 s (train > epoch > forward) step 12"
+        "  <- likely cause: the others wait for it in comm.all_reduce"
+    )
+    outside = process(2, threads=[thread(tid=1002, last_ns=NOW - 80 * NS)], step=None)
+    assert lines(*ranks[:2], outside)[-1].startswith("rank 2 goes on in no span, quiet for 80 s")
+    # One that has come to the collective but now is waiting, too.
+    assert "cause" not in "".join(lines(*ranks[:2], waiting(2, for_s=0.5)))
+
+
+def test_of_ranks_in_the_same_collective_the_one_at_an_earlier_step() -> None:
+    ranks = [waiting(0), waiting(1, step=11), waiting(2)]
+    assert lines(*ranks)[-1].endswith(
+        "step 11  <- likely cause: it is at step 11, the others at 12"
+    )
+
+
+def test_of_ranks_in_two_collectives_the_one_that_is_alone() -> None:
+    ranks = [waiting(0), process(1, *TRAIN, "comm.barrier", for_s=61.0), waiting(2)]
+    assert lines(*ranks)[-1].endswith("<- likely cause: the others are in comm.all_reduce")
+
+
+def test_of_ranks_in_the_same_collective_the_one_that_came_last() -> None:
+    ranks = [waiting(0), waiting(1, for_s=58.0), waiting(2)]
+    assert lines(*ranks)[-1].endswith("<- likely cause: it came last, 3.0 s after the others")
+    assert lines(waiting(0), waiting(1, for_s=60.5), waiting(2)) == [
+        "3 ranks in comm.all_reduce for 60 s .. 61 s: 0-2"
+    ]
+
+
+def test_gradients_may_be_reduced_on_a_thread_of_their_own() -> None:
+    def rank(number: int, *behind: str) -> RankStatus:
+        pid = 1000 + number
+        threads = [
+            thread(*TRAIN, "compute.backward", tid=pid),
+            thread(*behind, tid=1, name="autograd"),
+        ]
+        return process(number, threads=threads)
+
+    found = lines(rank(0, "comm.all_reduce"), rank(1, "comm.all_reduce"))
+    assert found == [
+        "2 ranks in compute.backward for 60 s: 0-1",
+        "2 ranks in comm.all_reduce on thread autograd for 60 s: 0-1",
+    ]
+    found = lines(rank(0, "comm.all_reduce"), rank(1))
+    assert [line for line in found if "cause" in line] == [
+        (
+            "rank 1 in compute.backward for 60 s (train > epoch > backward) step 12"
+            "  <- likely cause: the others wait for it in comm.all_reduce"
+        )
+    ]
+
+
+def test_a_worker_that_its_rank_waits_for_is_named_with_it() -> None:
+    ranks = [waiting(0), process(1, *TRAIN, "dataloader.fetch.iter", for_s=61.0)]
+    workers = [process(r, "data.item", pid=50 + r, worker=True, for_s=62.0) for r in (0, 1)]
+    causes = [line for line in lines(*ranks, *workers) if "cause" in line]
+    assert causes == [
+        (
+            "rank 1 in dataloader.fetch.iter for 61 s (train > epoch > fetch.iter) step 12"
+            "  <- likely cause: the others wait for it in comm.all_reduce"
+        ),
+        (
+            "worker 51 of rank 1 in data.item for 62 s step 12"
+            "  <- likely cause: rank 1 waits for it in dataloader.fetch.iter"
+        ),
+    ]
+
+
+def test_without_a_collective_nobody_is_the_cause() -> None:
+    ranks = [process(rank, "checkpoint.capture", for_s=70.0) for rank in range(4)]
+    assert lines(*ranks) == ["4 ranks in checkpoint.capture for 70 s: 0-3"]
+
+
+def test_processes_without_a_rank() -> None:
+    found = lines(process(None, "data.item", pid=7), process(None, "data.item", pid=8))
+    assert found == ["2 processes in data.item for 60 s: 7, 8"]
+
+
+def test_ranks_that_began_a_run_each_are_one_job() -> None:
+    ranks = [
+        replace(waiting(rank, world_size=3), run=f"{rank:032x}", spool=f"/s/{rank}")
+        for rank in range(3)
+    ]
+    (job,) = jobs_of(snapshot_of(*ranks))
+    assert job.name == "training"
+    assert [process.rank for process in job.processes] == [0, 1, 2]
+    assert lines(*ranks) == ["3 ranks in comm.all_reduce for 61 s: 0-2"]
+
+
+def test_ranks_of_an_earlier_job_are_not_taken_for_those_of_this_one() -> None:
+    def rank(number: int, run: int, began_s: int, **other: object) -> RankStatus:
+        made = waiting(number, world_size=2, started_ns=NOW - began_s * NS, **other)
+        return replace(made, run=f"{run:032x}", spool=f"/s/{run}-{number}")
+
+    early = [rank(r, r, 900, state="dead", seen_ns=NOW - 500 * NS, pid=70 + r) for r in range(2)]
+    now = [rank(r, 10 + r, 400) for r in range(2)]
+    jobs = jobs_of(snapshot_of(*early, *now))
+    assert [[one.pid for one in job.processes] for job in jobs] == [[70, 71], [1000, 1001]]
+    verdict = find_stuck(snapshot_of(*early, *now), 30.0)
+    assert [job.stuck for job in verdict.jobs] == [False, True]
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    evil = process(0, "data.\x1b[2J\x07", "data.\u202eabc", for_s=99.0, host="a\nb")
+    found = lines(evil, problems=["/x\x1b]0;t\x07: bad"], hidden=[hidden(1, host="n\x1b[1m")])
+    assert all(line.isprintable() for line in found)
+    assert "data.\\u202eabc" in found[0]
+
+
+def test_the_verdict_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "seen.json"
+    ranks = [waiting(0), process(1, *TRAIN, "data.item", for_s=63.0)]
+    file.write_bytes(snapshot_json(snapshot_of(*ranks, hidden=[hidden(2)])))
+    told = dftrace("stuck", "--json", "--limit", "30", file)
+    assert told.returncode == 2, told.stderr
+    verdict = json.loads(told.stdout)
+    assert (verdict["kind"], verdict["stuck"], verdict["limit_s"]) == (
+        "dftrace verdict",
+        True,
+        30.0,
+    )
+    (job,) = verdict["jobs"]
+    assert [(one["rank"], one["path"][-1], bool(one["cause"])) for one in job["findings"]] == [
+        (0, "comm.all_reduce", False),
+        (1, "data.item", True),
+    ]
+    assert verdict["hidden"][0]["host"] == "node2"
+    calm = dftrace("stuck", "--json", "--limit", "300", file)
+    assert (calm.returncode, json.loads(calm.stdout)["stuck"]) == (0, False)

@@ -1,0 +1,108 @@
+"""The table of `dftrace top`, at any width and with any number of ranks."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dftrace_ai.cli.live_page import page
+from dftrace_ai.live import RankStatus, Snapshot
+from live.made import NOW, NS, dead, hidden, process, snapshot_of, thread
+
+TRAIN = ("pipeline.train", "pipeline.epoch.block", "dataloader.fetch.block")
+
+
+def drawn(
+    snapshot: Snapshot, width: int = 120, rows: int | None = None, *, coloured: bool = False
+) -> list[str]:
+    console = Console(record=True, width=width, file=io.StringIO(), highlight=False)
+    for part in page(snapshot, width, rows, coloured=coloured):
+        console.print(part)
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def training(rank: int, **other: object) -> RankStatus:
+    shares = {"compute": 3.0, "comm": 1.0, "dataloader": 0.5, "pipeline": 0.01}
+    inside = thread(*TRAIN, "compute.forward", for_s=0.0123, tid=1000 + rank, self_s=shares)
+    return process(rank, threads=[inside], **other)
+
+
+def cells(line: str) -> list[str]:
+    return [cell for cell in line.split("  ") if cell.strip()]
+
+
+def test_a_row_says_where_a_rank_is_and_how_its_time_goes() -> None:
+    head, columns, _, row = drawn(snapshot_of(training(3, step=412, epoch=7)), 140)
+    assert head.startswith("training, run 3f2a9c01  1 process  node1  for 10 min  ")
+    assert columns.split() == ("rank open spans for last 5 s step events/s epoch pid".split())
+    assert " ".join(row.split()) == (
+        "3 train > epoch > fetch > compute.forward 12.3 ms "
+        "60% compute 20% comm 10% dataloader 412 100 7 1003"
+    )
+
+
+def test_a_wide_screen_has_bars() -> None:
+    snapshot = snapshot_of(training(3))
+    assert "█" * 9 + "·" in drawn(snapshot, 160, coloured=True)[-1]
+    assert "█" not in drawn(snapshot, 160)[-1]
+
+
+@pytest.mark.parametrize("width", [200, 160, 120, 100, 80, 60, 40])
+def test_no_line_is_wider_than_the_screen(width: int) -> None:
+    ranks = [training(rank, host=f"node{rank % 2}") for rank in range(6)]
+    odd = process(6, *TRAIN, "data.a_name_of_considerable_length_that_no_screen_has_room_for")
+    lines = drawn(
+        snapshot_of(*ranks, odd, dead(7, "data.item", for_s=99.0), hidden=[hidden(8)]), width
+    )
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) == 3 + 8 + 1
+    inner = "compute.forward" if width > 40 else "compute.f"
+    assert all(inner in line for line in lines[3:9])
+
+
+def test_those_that_differ_come_first_where_not_all_have_room() -> None:
+    ranks = [process(rank, *TRAIN, "comm.all_reduce", for_s=30.0) for rank in range(100)]
+    ranks[70] = process(70, *TRAIN, "dataloader.fetch.iter", for_s=30.0)
+    ranks[80] = dead(80, "comm.all_reduce", for_s=9.0)
+    lines = drawn(snapshot_of(*ranks), 120, rows=20)
+    assert len(lines) == 20
+    assert [line.split()[0] for line in lines[3:7]] == ["70", "80", "0", "1"]
+    assert "elsewhere" in lines[3]
+    assert "9.0 s ago" in lines[4]
+    assert "dead" in lines[4]
+    assert lines[-1] == "84 more, for which there is no room; those that differ come first"
+    assert [line.split()[0] for line in drawn(snapshot_of(*ranks))[3:]] == list(
+        map(str, range(100))
+    )
+
+
+def test_a_screen_of_a_few_lines_still_shows_a_rank() -> None:
+    ranks = [process(rank, "comm.all_reduce", for_s=30.0) for rank in range(9)]
+    lines = drawn(snapshot_of(*ranks), 80, rows=3)
+    assert any(line.split()[:2] == ["0", "comm.all_reduce"] for line in lines)
+
+
+def test_ranks_without_spans_and_without_records() -> None:
+    idle = process(0, threads=[thread(tid=1000, last_ns=NOW - NS, self_s={})])
+    blank = process(1, threads=[], step=None, epoch=None, events_per_s=None)
+    lines = drawn(snapshot_of(idle, blank))
+    assert [" ".join(line.split())[:12] for line in lines[3:]] == ["0 in no span", "1 in no span"]
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    evil = process(
+        0,
+        "data.\x1b[2J\r\n\x9b31m",
+        host="a\x1bb",
+        prefix="/o/\x1b]0;x\x07",
+        write_error="\x1b[1m",
+    )
+    snapshot = snapshot_of(
+        evil, process(1, host="b"), hidden=[hidden(2, "\x1b")], problems=["\x1b"]
+    )
+    for width in (60, 200):
+        lines = drawn(snapshot, width)
+        assert len(lines) == 3 + 2 + 2
+        assert all(line.isprintable() for line in lines)

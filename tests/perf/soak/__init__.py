@@ -1,0 +1,1 @@
+"""Long runs: memory, files and threads stay what they were."""

@@ -1,0 +1,58 @@
+"""Runs the soak, each part in a process of its own; `make soak`.
+
+Ends with status 1 when something grew or was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.machine import describe
+
+MIB = 1 << 20
+
+PARTS = {
+    "flight": ("events in flight-recorder mode", 10**9),
+    "written": ("events written", 10**8),
+    "cycles": ("initialize, event, finalize", 10**5),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--share", type=float, default=1.0, help="of the full numbers")
+    parser.add_argument("--part", choices=PARTS, action="append")
+    arguments = parser.parse_args()
+    print(json.dumps(describe()))
+    faults = 0
+    for part in arguments.part or PARTS:
+        what, full = PARTS[part]
+        number = max(1000, int(full * arguments.share))
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="dftrace-soak-") as folder:
+            done = subprocess.run(
+                [sys.executable, "-m", f"soak.{part}", str(number), folder],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+                cwd=Path(__file__).parent.parent,
+            )
+        found = json.loads(done.stdout)
+        seconds = time.monotonic() - begun
+        print(f"{number:,} {what}: {seconds:.0f} s")
+        for name, values in found["series"].items():
+            print(f"  {name}: {', '.join(f'{value:,}' for value in values)}")
+        for fault in found["faults"]:
+            print(f"  FAULT: {fault}")
+        faults += len(found["faults"])
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a hostile trace, marker, setting, neighbour or name can do: nothing."""

@@ -1,0 +1,93 @@
+"""Runs the command as a user does: in a process with bounded memory, and at a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from conftest import clean_environment
+from typer.testing import CliRunner
+
+from dftrace_ai.cli import app
+
+# A machine for tests must survive a reader that takes what it is offered.
+MOST_ADDRESS_SPACE = 6 << 30
+LIMIT_S = 100
+
+COMMAND = [sys.executable, "-m", "dftrace_ai.cli"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+def bounded() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESS_SPACE, MOST_ADDRESS_SPACE))
+
+
+def dftrace(*words: object, env: Mapping[str, str] | None = None) -> Done:
+    """Runs the command with its output in pipes."""
+    done = subprocess.run(
+        [*COMMAND, *map(os.fspath, map(str, words))],
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        env={**clean_environment(), **(env or {})},
+        timeout=LIMIT_S,
+        preexec_fn=bounded,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def invoke(*words: object) -> Done:
+    """Runs the command in this process, which ends with it should it hang."""
+    signal.alarm(LIMIT_S)
+    try:
+        result = CliRunner().invoke(app, [str(word) for word in words])
+    finally:
+        signal.alarm(0)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def at_terminal(*words: object, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Runs the command at a terminal of one colour; returns its status and all that it wrote."""
+    main, far = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, words)],
+        stdin=far,
+        stdout=far,
+        stderr=far,
+        env={**clean_environment(), "TERM": "dumb", "COLUMNS": "240", **(env or {})},
+    )
+    os.close(far)
+    written = bytearray()
+    try:
+        while piece := os.read(main, 65536):
+            written += piece
+    except OSError:
+        pass  # how Linux tells that nobody has the other side open any more
+    finally:
+        os.close(main)
+    return process.wait(LIMIT_S), written.decode("utf-8", "surrogateescape")
+
+
+def acting(text: str) -> set[str]:
+    """The characters of a text that do something to a terminal, line ends excepted."""
+    return {
+        letter
+        for letter in text.replace("\r\n", "\n")
+        if letter != "\n" and unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    }

@@ -1,0 +1,188 @@
+"""One bad file in a directory: it is named, the others are read, and the status tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.request
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import parse_qs
+
+import pytest
+from conftest import clean_environment
+from unit.trace_lines import small_trace
+
+from dftrace_ai.analysis import summary, validate
+from dftrace_ai.analysis.files import TraceSearch, find_traces, search_traces
+from dftrace_ai.analysis.summary import summarise
+from dftrace_ai.analysis.validate import validate_traces
+from dftrace_ai.errors import TraceError
+from safety.commands import COMMAND, invoke
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    small_trace(100).write(tmp_path / "out" / "a.pfw.gz")
+    small_trace(200).write(tmp_path / "out" / "deep" / "z.pfw.zst")
+    (tmp_path / "out" / "m.pfw.gz").write_bytes(b"\x1f\x8b\x08garbage")
+    (tmp_path / "out" / "n.pfw").write_text("hello")
+    return tmp_path / "out"
+
+
+def test_summary_skips_them_with_a_line_each(directory: Path) -> None:
+    done = invoke("summary", directory)
+    assert done.status == 1
+    assert "20 events in 2 files" in done.out
+    first, second = done.err.splitlines()
+    assert first.startswith(
+        f"dftrace: skipped: {directory}/m.pfw.gz: not a trace file: broken gzip"
+    )
+    assert second.startswith(f"dftrace: skipped: {directory}/n.pfw: not a trace file: ")
+    as_json = json.loads(invoke("summary", "--json", directory).out)
+    assert [Path(file["path"]).name for file in as_json["skipped"]] == ["m.pfw.gz", "n.pfw"]
+    assert as_json["events"] == 20
+
+
+def test_validate_reports_them_as_faults(directory: Path) -> None:
+    done = invoke("validate", directory)
+    assert done.status == 1
+    assert [line.split(": ")[0] for line in done.out.splitlines()] == [
+        f"{directory}/m.pfw.gz:1",
+        f"{directory}/n.pfw:1",
+    ]
+    assert "2 faults in 4 files, 32 lines, 20 events" in done.err
+
+
+def test_view_shows_the_others(directory: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "view", "--no-browser", "--once", "--online", str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    ) as process:
+        assert process.stdout
+        address = process.stdout.readline().strip()
+        if "#!/?" in address:
+            (address,) = parse_qs(address.partition("#!/?")[2])["url"]
+        else:
+            address = address.removesuffix("open") + "2-traces.pfw"
+        with urllib.request.urlopen(address) as response:
+            text = response.read()
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert text.count(b'"name":"process_name"') == 2
+    assert err.count("skipped: ") == 2
+    assert "serving 2 files as one trace" in err
+
+
+@pytest.mark.parametrize("command", ["summary", "validate", "view"])
+def test_what_was_asked_for_by_name_must_be_readable(directory: Path, command: str) -> None:
+    bad = directory / "n.pfw"
+    for paths in ([bad], [directory, bad], [bad, directory / "a.pfw.gz"]):
+        done = invoke(command, *paths)
+        assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
+        assert f"{bad}: not a trace file" in done.err
+
+
+@pytest.mark.parametrize("command", ["summary", "validate", "view"])
+def test_a_directory_of_nothing_readable_is_wrong_input(directory: Path, command: str) -> None:
+    (directory / "a.pfw.gz").unlink()
+    (directory / "deep" / "z.pfw.zst").unlink()
+    done = invoke(command, directory)
+    assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert "m.pfw.gz: not a trace file" in done.err
+    assert "1 more cannot be read either" in done.err
+
+
+def test_every_file_has_to_be_readable_where_all_are_wanted(directory: Path) -> None:
+    with pytest.raises(TraceError, match=r"m\.pfw\.gz"):
+        find_traces([directory])
+    assert [file.path.name for file in search_traces([directory]).files] == [
+        "a.pfw.gz",
+        "z.pfw.zst",
+    ]
+
+
+@pytest.mark.parametrize("module", [summary, validate], ids=lambda module: module.__name__)
+def test_a_file_that_goes_while_the_others_are_read(
+    directory: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def and_one_goes(paths: list[Path]) -> TraceSearch:
+        found = search_traces(paths)
+        os.replace(directory / "a.pfw.gz", directory.parent / "elsewhere")
+        return found
+
+    monkeypatch.setattr(module, "search_traces", and_one_goes)
+    read = {summary: summarise, validate: validate_traces}[module]
+    found = str(read([directory]))
+    assert "a.pfw.gz" in found
+    assert "cannot be read: No such file or directory" in found
+    small_trace(100).write(directory / "a.pfw.gz")
+    with pytest.raises(TraceError, match=r"a\.pfw\.gz: cannot be read"):
+        read([directory, directory / "a.pfw.gz"])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to this user")
+def test_a_directory_that_cannot_be_listed(directory: Path) -> None:
+    (directory / "deep").chmod(0)
+    try:
+        done = invoke("summary", directory)
+        assert done.status == 1
+        assert f"{directory}/deep: cannot be listed" in done.err
+    finally:
+        (directory / "deep").chmod(0o700)
+
+
+def test_the_names_of_a_path_mean_nothing_to_duckdb(tmp_path: Path) -> None:
+    odd = tmp_path / "ph=X" / "cat=evil" / "name=' OR 1" / "[a]*?"
+    small_trace().write(odd / "s3:" / "t[1]{a,b}*?%'.pfw.gz")
+    small_trace(200).write(odd / "t1.pfw")
+    (odd / "tt.pfw").symlink_to("t1.pfw")
+    found = summarise([odd])
+    assert (found.events, found.warnings()) == (20, [])
+    assert {row.cat for row in found.spans} == {"compute", "data", "dataloader", "pipeline"}
+
+
+def test_a_temporary_directory_of_an_odd_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / "ph=Z" / "name=evil" / "a[b]*?'c"
+    odd.mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", str(odd))
+    path = small_trace().write(tmp_path / "t.pfw.gz")
+    path.write_bytes(path.read_bytes()[:-9])
+    found = summarise([path])
+    assert found.events == 10
+    assert "torn" in found.warnings()[0]
+    assert list(odd.iterdir()) == []
+
+
+def test_duckdb_reads_the_files_it_is_given_and_nothing_else(tmp_path: Path) -> None:
+    import duckdb
+
+    from dftrace_ai.analysis.duckdb_scan import Scan
+
+    path = small_trace().write(tmp_path / "t.pfw")
+    small_trace().write(tmp_path / "other.pfw")
+    (tmp_path / "spare").mkdir()
+    scan = Scan(find_traces([path]), tmp_path / "spare")
+    with scan._connect() as connection:
+        (place,) = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0]
+        assert place == f"{tmp_path}/spare/duckdb"
+        for query in (
+            "SELECT * FROM read_text('/etc/hostname')",
+            f"SELECT * FROM read_text('{tmp_path}/other.pfw')",
+            f"SELECT * FROM read_text('{tmp_path}/*')",
+            "SELECT * FROM read_text('https://example.invalid/x')",
+            f"COPY (SELECT 1) TO '{tmp_path}/written'",
+            "INSTALL httpfs",
+            "LOAD httpfs",
+            "SET enable_external_access = true",
+        ):
+            with pytest.raises(duckdb.Error):
+                connection.execute(query)
+    assert not (tmp_path / "written").exists()
+    assert sum(row[3] for row in scan.rows()) == 16

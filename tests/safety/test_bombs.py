@@ -1,0 +1,168 @@
+"""Files that are made to cost memory: every reader tells what they are, and stays small."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from conftest import clean_environment
+from unit.trace_lines import TraceLines, small_trace
+
+from safety.commands import invoke
+
+MIB = 1 << 20
+
+# Where a reader of honest traces stands: modules, a window of the file, lines of 16 MiB.
+MOST_MIB = {"validate": 160, "merge": 130, "summary": 400}
+
+SPACES = gzip.compress(b" " * MIB)
+LONG_SPAN = (
+    b'{"id":99,"name":"forward","cat":"compute","pid":100,"tid":100,"ts":1.000,"dur":1.000,'
+    b'"ph":"X","args":{"hhash":"2a702c695247d487","x":[%s1]}}\n'
+)
+
+
+def zstd_of_spaces(text: bytes, mib: int) -> bytes:
+    """One frame: a trace, and then spaces, which take four bytes for 128 KiB."""
+    packer = zstandard.ZstdCompressor().compressobj()
+    parts = [packer.compress(text), *(packer.compress(b" " * MIB) for _ in range(mib))]
+    return b"".join([*parts, packer.flush()])
+
+
+def many_threads() -> bytes:
+    trace = TraceLines()
+    lines = (
+        b'{"id":%d,"name":"n%d","cat":"c","pid":%d,"tid":%d,"ts":%d.000,"dur":1.000,"ph":"X",'
+        b'"args":{"hhash":"2a702c695247d487"}}\n' % (n, n, n, n, n)
+        for n in range(1, 60_001)
+    )
+    return trace.text + b"".join(lines)
+
+
+@pytest.fixture(scope="module")
+def bombs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bombs")
+    text = small_trace().text
+    open_text = b"\n".join(text.splitlines()[:-1]) + b"\n"
+    files = {
+        "spaces.pfw.gz": gzip.compress(text) + SPACES * 130,
+        "member.pfw.gz": gzip.compress(text + b" " * (130 * MIB), 6),
+        "frame.pfw.zst": zstd_of_spaces(text, 256),
+        "line.pfw": text + b'{"name":"' + b"x" * (100 * MIB) + b'"}\n',
+        "nulls.pfw": open_text + LONG_SPAN % (b"null," * (300 << 10)),
+        "lists.pfw": open_text + LONG_SPAN % (b"[]," * (300 << 10)),
+        "members.pfw": open_text + b'{"ph":"X",%s"name":"a"}\n' % (b'"y":1,' * 9000),
+        "deep.pfw": text + b"[" * 100_000 + b"\n" + b'{"a":' * 100_000 + b"\n",
+        "deeper.pfw": open_text + LONG_SPAN % (b"[" * 9000 + b"]" * 9000 + b","),
+        "digits.pfw": text + b'{"name":"a","cat":"b","ph":"X","dur":' + b"9" * 100_000 + b"}\n",
+        "zeros.pfw": b"[\n" + bytes(5 * MIB),
+        "bytes.pfw": text + b'{"name":"\xff\xfe\x80"}\n\xff\n',
+        "threads.pfw": many_threads(),
+        "magics.pfw.gz": gzip.compress(text) + b"\x1f\x8b\x08" * MIB,
+        "twice.pfw": open_text.replace(b'"cat":"compute"', b'"cat":"data","cat":"compute"'),
+        "footer.pfw": open_text + b'{"name":"end","cat":"dftrace","pid":1,"tid":1,"ph":"M","args":'
+        b'{"events":"7","dropped":[1],"waits":-1e300,"spans":true,"ended":{}}}\n',
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    with (folder / "sparse.pfw").open("wb") as file:
+        file.write(text)
+        file.truncate(1 << 40)
+    return folder
+
+
+def read_by(reader: str, folder: Path) -> tuple[dict[str, list[Any]], int]:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("reading.py"), reader, *sorted(folder.iterdir())],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    return told["found"], told["peak_mib"]
+
+
+def test_validate_names_each_fault(bombs: Path) -> None:
+    found, peak_mib = read_by("validate", bombs)
+    expected = {
+        "spaces.pfw.gz": "line 17 has no end",
+        "member.pfw.gz": "line 17 has no end",
+        "frame.pfw.zst": "line 17 has no end",
+        "sparse.pfw": "line 17 has no end",
+        "line.pfw": "the line has 104,857,611 bytes; readers pass over",
+        "nulls.pfw": "args.x: not a value that viewers keep",
+        "lists.pfw": "no closing line",
+        "members.pfw": "the name 'y' stands twice",
+        "deep.pfw": "nested too deeply",
+        "deeper.pfw": "nested too deeply",
+        "digits.pfw": "a number of thousands of digits",
+        "zeros.pfw": "line 2 is cut",
+        "bytes.pfw": "invalid unicode",
+        "threads.pfw": "no closing line",
+        "magics.pfw.gz": "ends inside the gzip block",
+        "twice.pfw": "the name 'cat' stands twice",
+        "footer.pfw": "args.",
+    }
+    assert found.keys() == expected.keys()
+    for name, part in expected.items():
+        assert any(part in message for message in found[name]), (name, found[name])
+        assert max(map(len, found[name])) < 500
+    assert len(found["lists.pfw"]) == len(found["threads.pfw"]) == 1
+    assert peak_mib < MOST_MIB["validate"]
+
+
+def test_view_sends_what_can_be_read(bombs: Path) -> None:
+    found, peak_mib = read_by("merge", bombs)
+    lines = small_trace().text.count(b"\n")
+    for name in ("spaces.pfw.gz", "line.pfw", "deep.pfw", "digits.pfw", "bytes.pfw", "sparse.pfw"):
+        count, *notes = found[name]
+        assert (name, count, len(notes)) == (name, lines, 1)
+    assert found["threads.pfw"] == [60_004]
+    assert peak_mib < MOST_MIB["merge"]
+
+
+def test_summary_adds_up_what_can_be_read(bombs: Path) -> None:
+    found, peak_mib = read_by("summary", bombs)
+    for name in ("spaces.pfw.gz", "line.pfw", "deep.pfw", "bytes.pfw", "sparse.pfw", "zeros.pfw"):
+        assert found[name][0] == (0 if name == "zeros.pfw" else 10), name
+        assert len(found[name]) > 1, name
+    assert found["threads.pfw"][0] == 60_000
+    assert found["footer.pfw"] == [10]
+    assert peak_mib < MOST_MIB["summary"]
+
+
+@pytest.mark.parametrize("command", ["summary", "validate"])
+def test_names_that_lead_to_no_file(tmp_path: Path, command: str) -> None:
+    folder = tmp_path / "out"
+    small_trace().write(folder / "good.pfw.gz")
+    small_trace().write(tmp_path / "elsewhere.pfw.gz")
+    os.mkfifo(folder / "pipe.pfw")
+    (folder / "device.pfw").symlink_to("/dev/zero")
+    (folder / "ring.pfw").symlink_to("ring.pfw")
+    (folder / "outside.pfw.gz").symlink_to(tmp_path / "elsewhere.pfw.gz")
+    (folder / "within.pfw.gz").symlink_to("good.pfw.gz")
+    (folder / "directory.pfw").mkdir()
+    (folder / "directory.pfw" / "up").symlink_to("..")
+    done = invoke(command, folder)
+    assert done.status == 1
+    told = [line for line in (done.out + done.err).splitlines() if ".pfw:" in line or "gz:" in line]
+    reasons = {line.partition("out/")[2].partition(":")[0]: line for line in told}
+    assert len(told) == len(reasons) == 4
+    assert "a link that leads out of the directory" in reasons["outside.pfw.gz"]
+    assert "a link that leads out of the directory" in reasons["device.pfw"]
+    assert "not a regular file" in reasons["pipe.pfw"]
+    assert "Too many levels of symbolic links" in reasons["ring.pfw"]
+    # Named by hand, each of them is what was asked for.
+    for name in ("pipe.pfw", "device.pfw", "ring.pfw", "directory.pfw"):
+        done = invoke(command, folder / name)
+        assert (name, done.status, done.out, len(done.err.splitlines())) == (name, 2, "", 1)
+    assert invoke(command, folder / "outside.pfw.gz").status == 0

@@ -1,0 +1,196 @@
+"""Every file that is made is new, its owner's alone, and made in the place that was meant."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+from conftest import RunScript
+from docs.pages import DOCS, ROOT, plain, section, table
+from perfetto.trace_file import read
+from unit.trace_lines import small_trace
+
+from dftrace_ai.analysis import summary
+
+CREATED = table(section(DOCS / "safety.md", "Files that are made"))
+
+MODES = """
+import json, os, pathlib, sys
+import dftrace_ai
+from dftrace_ai import ai
+
+os.umask(0)
+out, spools = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+run = dftrace_ai.initialize(log_file=out / "t", spool_dir=spools)
+with ai.compute.forward:
+    pass
+run.flush()
+files = [*out.iterdir(), *spools.iterdir()]
+print(json.dumps({path.suffix: [oct(path.stat().st_mode & 0o7777), path.stat().st_nlink] for path in files}))
+dftrace_ai.finalize()
+print(json.dumps({path.suffix: [oct(path.stat().st_mode & 0o7777), path.stat().st_nlink] for path in out.iterdir()}))
+"""
+
+PLANTED = """
+import hashlib, os, pathlib, platform, sys
+from dftrace_ai import ai
+import dftrace_ai
+
+out, spools, precious = map(pathlib.Path, sys.argv[1:4])
+stem = f"t-{platform.node()}-{os.getpid()}"
+run = hashlib.sha256(f"SLURM_JOB_ID={os.environ['SLURM_JOB_ID']}/".encode()).hexdigest()[:16]
+start = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+planted = [out / f"{stem}.pfw.gz", out / f"{stem}-1.pfw.gz", out / f"{stem}.spool-at"]
+if sys.argv[4] == "spool":
+    planted = [spools / f"dftrace-{run}-{os.getpid()}-{start}-{n}.spool" for n in range(100)]
+for path in planted:
+    path.symlink_to(precious)
+dftrace_ai.initialize(log_file=out / "t", spool_dir=spools)
+with ai.compute.forward:
+    print("trained")
+dftrace_ai.finalize()
+assert all(path.is_symlink() for path in planted)
+"""
+
+
+def test_nobody_else_may_read_them_even_without_a_umask(
+    run_script: RunScript, tmp_path: Path
+) -> None:
+    (tmp_path / "spools").mkdir()
+    (tmp_path / "out").mkdir()
+    while_it_runs, afterwards = run_script(
+        MODES, args=[str(tmp_path / "out"), str(tmp_path / "spools")]
+    ).said
+    assert while_it_runs == {suffix: ["0o600", 1] for suffix in (".gz", ".spool-at", ".spool")}
+    assert afterwards == {".gz": ["0o600", 1]}
+
+
+@pytest.mark.parametrize("what", ["trace", "spool"])
+def test_a_link_under_a_name_that_is_known_beforehand_is_not_followed(
+    run_script: RunScript, tmp_path: Path, what: str
+) -> None:
+    out, spools, precious = tmp_path / "shared", tmp_path / "spools", tmp_path / "precious"
+    for directory in (out, spools):
+        directory.mkdir()
+        directory.chmod(0o1777)
+    precious.write_text("mine")
+    done = run_script(
+        PLANTED,
+        args=[str(out), str(spools), str(precious), what],
+        env={"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
+    )
+    assert done.stdout == "trained\n"
+    assert precious.read_text() == "mine"
+    traces = [path for path in out.glob("*.pfw.gz") if not path.is_symlink()]
+    if what == "trace":
+        (trace,) = traces
+        assert trace.name.endswith("-2.pfw.gz")
+        assert read(trace).names == {"forward": 1}
+    else:
+        # Without a spool nothing is recorded, and the program is told.
+        assert (traces, "spool" in done.stderr) == ([], True)
+
+
+def test_a_link_to_nowhere_makes_no_file(run_script: RunScript, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "spools").mkdir()
+    run_script(
+        PLANTED,
+        args=[str(tmp_path / "out"), str(tmp_path / "spools"), str(nowhere), "trace"],
+        env={"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
+    )
+    assert not nowhere.exists()
+
+
+def test_the_weights_of_the_demo_take_the_place_of_a_link(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    from dftrace_ai.demo.training import Checkpoint, DigitsNet
+
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out" / "digits.pt"
+    path.symlink_to(precious)
+    before = os.umask(0)
+    try:
+        Checkpoint(tmp_path / "out").capture(DigitsNet())
+    finally:
+        os.umask(before)
+    assert precious.read_text() == "mine"
+    assert stat.filemode(path.lstat().st_mode) == "-rw-------"
+    assert list((tmp_path / "out").iterdir()) == [path]
+    assert len(torch.load(path, weights_only=True)) == 8
+
+
+def test_the_copies_of_a_summary_are_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[str] = []
+
+    class Watched(summary.Scan):
+        def rows(self):
+            rows = list(super().rows())
+            modes.append(stat.filemode(self.spare.stat().st_mode))
+            return rows
+
+    monkeypatch.setattr(summary, "Scan", Watched)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = os.umask(0)
+    try:
+        summary.summarise([small_trace().write(tmp_path / "t.pfw")])
+    finally:
+        os.umask(before)
+    assert modes == ["drwx------"]
+    assert [path.name for path in tmp_path.iterdir()] == ["t.pfw"]
+
+
+def test_the_core_makes_files_in_one_way_only() -> None:
+    places = set()
+    for path in sorted((ROOT / "native" / "src").glob("*.cpp")):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\bofstream\b|\bfopen\b|\bcreat\(|\bmkstemp", text), path
+        for call in re.findall(r"open\([^;]*O_CREAT[^;]*;", text):
+            assert re.search(r"O_EXCL", call), call
+            assert re.search(r"O_NOFOLLOW", call), call
+            assert re.search(r", 0600\);$", call), call
+            places.add(f"native/src/{path.name}")
+    assert places == {place for place in made_by() if place.startswith("native/")}
+
+
+def made_by() -> set[str]:
+    """The sources in the table of the page."""
+    return {place for row in CREATED for place in re.findall(r"`([\w/]+\.(?:py|cpp))`", row[2])}
+
+
+WRITING = {"mkdir", "makedirs", "mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory"}
+WRITING |= {"write_text", "write_bytes", "touch", "symlink_to", "save"}
+
+
+def writes(call: ast.Call) -> bool:
+    """Whether a call makes a file or a directory."""
+    function = call.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if name == "open":
+        given = [word.value for word in ast.walk(call) if isinstance(word, ast.Constant)]
+        return any(re.fullmatch(r"[wxa]b?\+?|rb?\+", str(word)) for word in given)
+    return name in WRITING
+
+
+def test_the_page_lists_all_that_python_makes() -> None:
+    package = ROOT / "dftrace_ai"
+    found = {
+        str(path.relative_to(ROOT))
+        for path in package.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and writes(call)
+    }
+    # These write the project's own sources, when a developer says so.
+    found -= {"dftrace_ai/schema_export.py", "dftrace_ai/categories_export.py"}
+    assert found == {place for place in made_by() if place.startswith("dftrace_ai/")}
+    assert plain(CREATED[0][1]) == "0600"

@@ -1,0 +1,1 @@
+"""What happens under pressure, and when something is killed or broken at the worst moment."""
