@@ -16,6 +16,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 APT_BUILD := g++ libdeflate-dev libzstd-dev
 APT_TEST := chromium nodejs valgrind
 APT_LINT := clang-format nodejs
+APT_FUZZ := cmake clang
+
+# The fuzz programs, and how many inputs `make fuzz` gives each of them: seconds.
+FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 recovery:1500
+FUZZ_MINUTES ?= 10
+SOAK_SHARE ?= 1
+STRESS ?= test_pressure_threads.py test_pressure_amounts.py
 
 # Installs the packages named in $(1) that are missing, or says how.
 define need_packages
@@ -40,7 +47,8 @@ endef
 
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
 
-.PHONY: help demo test lint format build bench asan tsan docs clean native-test generated
+.PHONY: help demo test lint format build bench asan asan-stress tsan docs clean native-test generated \
+        fault-table fuzz fuzz-long fuzz-programs soak
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,7 +85,7 @@ native-test: ## build and run the native unit tests
 	cmake --build build/native -j 2 >/dev/null
 	ctest --test-dir build/native --output-on-failure
 
-test: $(VENV)/test-tools native-test ## run every test
+test: $(VENV)/test-tools native-test fuzz ## run every test
 	$(call need_packages,$(APT_TEST))
 	$(BIN)/python -m pytest tests
 
@@ -100,10 +108,52 @@ generated: $(VENV)/test-tools ## write again what is made from other files (cate
 	$(BIN)/ruff format --quiet dftrace_ai/categories.py
 	$(BIN)/python -m dftrace_ai.schema_export
 
+fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (three minutes)
+	$(call need_packages,$(APT_TEST))
+	FAULT_TABLE=docs/guide/what-happens-when.md $(BIN)/python -m pytest $$(grep -l fault_row tests/stress/test_*.py)
+
 bench: $(VENV)/test-tools ## measure against the peers from PyPI, in one run, as ratios (about six minutes)
 	cd tests/perf
 	$(abspath $(BIN))/python -m bench.peers $(abspath .venv-peers)
 	$(abspath $(BIN))/python -m bench --peers $(abspath .venv-peers)/bin/python --out $(abspath bench-results)
+
+soak: $(VENV)/test-tools ## events by the billion and a hundred thousand runs: nothing grows, nothing is lost (an hour; SOAK_SHARE=0.01 for less)
+	cd tests/perf
+	$(abspath $(BIN))/python -m soak --share $(SOAK_SHARE)
+
+fuzz-programs:
+	$(call need_packages,$(APT_BUILD) $(APT_FUZZ))
+	if ! ls "$$(clang++ -print-runtime-dir)"/libclang_rt.fuzzer*.a >/dev/null 2>&1; then
+	  $(call need_packages,libclang-rt-dev)
+	fi
+	cmake -S native -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DDFTRACE_BINDINGS=OFF -DDFTRACE_FUZZ=ON >/dev/null
+	cmake --build build/fuzz -j 2 >/dev/null
+
+# The same inputs each time. One that fails is kept beside those that are kept already.
+fuzz: fuzz-programs ## the readers and the formatter with inputs of libFuzzer's: the kept ones, and as many new ones each time
+	for entry in $(FUZZ); do
+	  target=$${entry%:*}
+	  corpus=native/fuzz/corpus/$$target
+	  rm -rf build/fuzz/new/$$target
+	  mkdir -p build/fuzz/new/$$target
+	  if ! build/fuzz/fuzz/fuzz_$$target -seed=1 -runs=$${entry#*:} -max_len=600 -len_control=0 -reload=0 \
+	    -rss_limit_mb=4096 -artifact_prefix=$$corpus/ build/fuzz/new/$$target $$corpus \
+	    >build/fuzz/$$target.log 2>&1; then
+	    tail -n 60 build/fuzz/$$target.log
+	    exit 1
+	  fi
+	  echo "fuzz_$$target: $$(grep '^Done' build/fuzz/$$target.log)"
+	done
+
+fuzz-long: fuzz-programs ## the same with new inputs for FUZZ_MINUTES (10) each; those that reach new code are kept
+	for entry in $(FUZZ); do
+	  target=$${entry%:*}
+	  corpus=native/fuzz/corpus/$$target
+	  mkdir -p build/fuzz/found/$$target
+	  build/fuzz/fuzz/fuzz_$$target -max_total_time=$$((60 * $(FUZZ_MINUTES))) -max_len=600 -len_control=0 \
+	    -rss_limit_mb=4096 -artifact_prefix=$$corpus/ build/fuzz/found/$$target $$corpus
+	  build/fuzz/fuzz/fuzz_$$target -merge=1 -rss_limit_mb=4096 $$corpus build/fuzz/found/$$target
+	done
 
 asan: ## the native tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call need_packages,$(APT_BUILD) cmake)
@@ -111,6 +161,24 @@ asan: ## the native tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	  -DDFTRACE_SANITIZE=address,undefined >/dev/null
 	cmake --build build/asan -j 2 >/dev/null
 	ctest --test-dir build/asan --output-on-failure
+
+# The module is built with the sanitizers; what Python and torch do with memory is theirs.
+asan-stress: $(VENV)/test-tools ## the tests under pressure with the module under both sanitizers (STRESS=test_... chooses)
+	$(call need_packages,$(APT_BUILD) cmake)
+	cmake -S native -B build/asan-python -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DDFTRACE_SANITIZE=address,undefined >/dev/null
+	cmake --build build/asan-python -j 2 >/dev/null
+	rm -rf build/asan-python/package
+	mkdir build/asan-python/package
+	cp -r dftrace_ai build/asan-python/package
+	rm -f build/asan-python/package/dftrace_ai/_native*.so
+	cp build/asan-python/_native*.so build/asan-python/package/dftrace_ai
+	cd tests/stress
+	PYTHONPATH=$(CURDIR)/build/asan-python/package:$(CURDIR)/tests/stress/sanitized \
+	  LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1:malloc_context_size=3 \
+	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  $(abspath $(BIN))/python -m pytest $(STRESS)
 
 tsan: ## the native tests under ThreadSanitizer
 	$(call need_packages,$(APT_BUILD) cmake)

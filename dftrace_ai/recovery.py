@@ -59,17 +59,10 @@ def adopt_dead(
     """
     result = Recovery([], [], [], [])
     for spool in find_spools(directory, run, spool_dir=spool_dir):
-        shown = quoted(spool.path)
         if spool.fault:
             result.failed.append(f"{quoted(str(spool.marker))}: {spool.fault}")
         elif not os.path.lexists(spool.path):
-            # Its process takes the marker away before the spool: this one was lost (a reboot
-            # empties /dev/shm), unless it lies on another host or in another container.
-            if spool.marker and _is_of_this_host(spool.marker) and not spool.elsewhere:
-                result.failed.append(f"{shown}: is gone; what was not yet in the trace is lost")
-                _remove(spool.marker, result)
-            else:
-                result.alive.append(spool.path)
+            _tell_of_missing(spool, result)
         else:
             _adopt(spool, os.fspath(directory), result)
     return result
@@ -103,8 +96,22 @@ def _is_of_this_host(marker: Path) -> bool:
     return re.search(rf"-{host}-\d+(-\d+)?{re.escape(MARKER_SUFFIX)}$", marker.name) is not None
 
 
+def _tell_of_missing(spool: FoundSpool, result: Recovery) -> None:
+    # Its process, or who finished the trace, took the marker away before the spool. So one that has
+    # only its marker was lost (a reboot empties /dev/shm), unless it lies on another host or in
+    # another container.
+    if not spool.marker or not os.path.lexists(spool.marker):
+        return
+    if _is_of_this_host(spool.marker) and not spool.elsewhere:
+        shown = quoted(spool.path)
+        result.failed.append(f"{shown}: is gone; what was not yet in the trace is lost")
+        _remove(spool.marker, result)
+    else:
+        result.alive.append(spool.path)
+
+
 def _adopt(spool: FoundSpool, directory: str, result: Recovery, *, anew: bool = False) -> None:
-    outcome = _native.adopt(spool.path, directory, anew)
+    outcome = _native.adopt(spool.path, directory, anew, spool.marker or "")
     if outcome["state"] == "finished":
         if outcome["trace_path"]:
             result.finished.append(outcome["trace_path"])
@@ -113,6 +120,8 @@ def _adopt(spool: FoundSpool, directory: str, result: Recovery, *, anew: bool = 
             _remove(spool.marker, result)
     elif outcome["state"] == "alive":
         result.alive.append(spool.path)
+    elif outcome["state"] == "gone":
+        _tell_of_missing(spool, result)
     else:
         result.failed.append(f"{quoted(spool.path)}: {outcome['error']}")
 

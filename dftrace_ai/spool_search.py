@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -33,6 +34,7 @@ SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for fi
 # The longest path that Linux takes, a newline, and a line that says on which boot, and in
 # which container of the machine, the path holds.
 MARKER_BYTES = 4096 + 1 + 100
+MARKER = re.compile(rb"(?P<path>[^\n]*)\n(?:(?P<boot>[^ \n]*) (?P<container>\d+)\n)?")
 
 
 class FoundSpool(NamedTuple):
@@ -97,7 +99,7 @@ def find_spools(
     found: dict[str, FoundSpool] = {}
     faulty: list[FoundSpool] = []
     for entry in _entries(os.fspath(directory), MARKER_SUFFIX):
-        spool = _of_marker(Path(entry.path))
+        spool = spool_of_marker(Path(entry.path))
         if spool is None:
             continue
         if spool.fault:
@@ -113,6 +115,38 @@ def find_spools(
                     faulty = [spool for spool in faulty if spool.path != path]
                     found[path] = FoundSpool(path, named[0].marker if named else None)
     return sorted([*found.values(), *faulty], key=lambda spool: (spool.path, str(spool.marker)))
+
+
+def spool_of_marker(marker: Path) -> FoundSpool | None:
+    """Read which spool a marker names.
+
+    Args:
+        marker: its path; a link is not followed, and nothing is waited for.
+
+    Returns:
+        The spool, with the reason where it must be left alone; None when the marker is
+        gone, since its process took it away just now.
+
+    Example::
+
+        spool = spool_of_marker(Path("out/t-node1-4711.spool-at"))
+    """
+    try:
+        content = _content(marker)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        reason = "is a link" if error.errno == errno.ELOOP else str(error.strerror)
+        return FoundSpool("", marker, reason)
+    if content is None:
+        return FoundSpool("", marker, "is no regular file")
+    text, owner = content
+    said = MARKER.fullmatch(text)
+    path = os.fsdecode(said["path"]) if said else ""
+    if not said or len(text) > MARKER_BYTES or not _may_be_spool(path):
+        return FoundSpool("", marker, "names no spool")
+    elsewhere = said["boot"] is not None and _is_elsewhere(said["boot"], said["container"])
+    return FoundSpool(path, marker, _fault_of(path, owner), elsewhere)
 
 
 def find_orphans() -> list[FoundSpool]:
@@ -154,30 +188,8 @@ def _entries(directory: str, suffix: str) -> Iterator[os.DirEntry[str]]:
         return
 
 
-def _of_marker(marker: Path) -> FoundSpool | None:
-    """Return the spool that a marker names; None when its process took it away just now."""
-    try:
-        content = _content(marker)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        reason = "is a link" if error.errno == errno.ELOOP else str(error.strerror)
-        return FoundSpool("", marker, reason)
-    if content is None:
-        return FoundSpool("", marker, "is no regular file")
-    text, owner = content
-    line, _, place = text.partition(b"\n")
-    path = os.fsdecode(line)
-    if len(text) > MARKER_BYTES or not _may_be_spool(path):
-        return FoundSpool("", marker, "names no spool")
-    return FoundSpool(
-        path, marker, _fault_of(path, owner), _is_elsewhere(os.fsdecode(place).strip())
-    )
-
-
-def _is_elsewhere(place: str) -> bool:
-    boot, _, container = place.partition(" ")
-    own_boot, _, own_container = _native.marker_place().partition(" ")
+def _is_elsewhere(boot: bytes, container: bytes) -> bool:
+    own_boot, _, own_container = _native.marker_place().encode().partition(b" ")
     # After a restart of the machine there is no such container any more.
     return boot == own_boot and container != own_container
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dftrace_ai.spool_search import MARKER_SUFFIX
+from dftrace_ai import spool_search
+from dftrace_ai.spool_search import MARKER_SUFFIX, spool_of_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["MarkedSpool", "find_spools"]
-
-MARKER_BYTES = 8192
 
 
 @dataclass(frozen=True)
@@ -24,13 +22,15 @@ class MarkedSpool:
     """A marker and what it says.
 
     Attributes:
-        marker: its path.
+        marker: its path; that of the spool where it has no marker.
         spool: path of the spool that it names, on the host that the process runs on;
             empty when it names none.
+        fault: why the spool must be left alone; empty for one that may be read.
     """
 
     marker: Path
     spool: str
+    fault: str = ""
 
     @property
     def stem(self) -> str:
@@ -56,7 +56,7 @@ class MarkedSpool:
 
 
 def find_spools(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
-    """Find the markers of a directory, to any depth.
+    """Find the spools that markers in a directory name, to any depth, and those without one.
 
     Args:
         directory: where traces are written.
@@ -66,31 +66,21 @@ def find_spools(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
         out: its process has just finished.
 
     Raises:
-        OSError: the directory, or a marker in it, cannot be read.
+        OSError: the directory cannot be read.
     """
     found = []
     for folder, _, names in os.walk(directory, onerror=_raise):
         for name in names:
             if name.endswith(MARKER_SUFFIX):
-                marker = Path(folder, name)
-                try:
-                    found.append(MarkedSpool(marker, _spool_named_by(marker)))
-                except FileNotFoundError:
-                    continue
+                spool = spool_of_marker(Path(folder, name))
+                if spool:
+                    found.append(MarkedSpool(Path(folder, name), spool.path, spool.fault))
+    named = {spool.spool for spool in found}
+    # Where the disk was full, or a process was killed early, there is no marker.
+    unnamed = [one.path for one in spool_search.find_spools(directory) if one.path not in named]
+    found += [MarkedSpool(Path(path), path) for path in unnamed if path]
     return sorted(found, key=lambda spool: spool.marker)
 
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _spool_named_by(marker: Path) -> str:
-    # Not blocking: a pipe of that name would wait for its other end.
-    descriptor = os.open(marker, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return ""
-        spool = os.fsdecode(file.read(MARKER_BYTES).partition(b"\n")[0].strip())
-    name = Path(spool).name
-    named = name.startswith("dftrace-") and name.endswith(".spool") and "\0" not in spool
-    return spool if named else ""

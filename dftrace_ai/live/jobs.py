@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -87,6 +87,44 @@ def jobs_of(snapshot: Snapshot) -> list[Job]:
 
 def _order(process: RankStatus) -> tuple[bool, int, str, bool, int]:
     return (process.rank is None, process.rank or 0, process.host, process.worker, process.pid)
+
+
+def with_workers(processes: Sequence[RankStatus]) -> list[RankStatus]:
+    """Tell the workers: processes that another one of the same rank has started.
+
+    That is seen by their parent, or, where something between has started them, by
+    their being younger while the other one lives.
+    """
+    groups: dict[tuple[str, str, int | None], list[RankStatus]] = {}
+    for process in processes:
+        groups.setdefault((process.host, process.run, process.rank), []).append(process)
+    told = []
+    for group in groups.values():
+        pids = {process.pid for process in group}
+        parents = {process.parent_pid for process in group} & pids
+        roots = [process for process in group if process.parent_pid not in pids]
+        for process in group:
+            worker = process not in roots or (
+                process.rank is not None
+                and process.pid not in parents
+                and any(_began_before(other, process) for other in roots)
+            )
+            told.append(replace(process, worker=worker))
+    return told
+
+
+def _began_before(one: RankStatus, other: RankStatus) -> bool:
+    began = one.started_ns or 0, one.pid
+    return began < (other.started_ns or 0, other.pid) and one.seen_ns >= (other.started_ns or 0)
+
+
+def is_replaced(dead: RankStatus, alive: Sequence[RankStatus]) -> bool:
+    """Whether a rank that died has been started again."""
+    return any(
+        one.rank == dead.rank and not one.worker and (one.started_ns or 0) > dead.seen_ns
+        for one in alive
+        if dead.rank is not None and not dead.worker
+    )
 
 
 def ranks_alive(processes: Sequence[RankStatus]) -> list[RankStatus]:

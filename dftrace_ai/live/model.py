@@ -83,9 +83,12 @@ class ThreadStatus:
 
     @property
     def place(self) -> list[OpenSpanStatus]:
-        """The span that began last and those it lies in, outermost first; empty for none."""
+        """The span that began last and those it lies in, outermost first; empty for none.
+
+        A thread that has ended is in no span, though it may have left some open.
+        """
         spans = {span.id: span for span in (*self.open, *self.tasks)}
-        if not spans:
+        if not spans or self.ended:
             return []
         path = [max(spans.values(), key=lambda span: (span.start_ns, span.level))]
         # Numbers of parents may be made up: none is followed twice.
@@ -176,13 +179,16 @@ class RankStatus:
 
     @property
     def main(self) -> ThreadStatus | None:
-        """The thread that tells what the process does: the main one, or that which moved last."""
-        active = [
-            thread for thread in self.threads if thread.open or thread.tasks or thread.records
-        ]
-        if not active:
-            return None
-        return max(active, key=lambda thread: (thread.tid == self.pid, thread.moved_ns or 0))
+        """The thread that tells what the process does.
+
+        The main thread where that has an open span, or else the one that opened a span
+        or recorded something last.
+        """
+
+        def worth(thread: ThreadStatus) -> tuple[bool, bool, int]:
+            return bool(thread.place), thread.tid == self.pid, thread.moved_ns or 0
+
+        return max(self.threads, key=worth, default=None)
 
     @property
     def place(self) -> list[OpenSpanStatus]:

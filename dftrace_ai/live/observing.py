@@ -13,6 +13,7 @@ from dftrace_ai import _native
 from dftrace_ai.analysis.wording import counted
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live.finding import MarkedSpool, find_spools
+from dftrace_ai.live.jobs import with_workers
 from dftrace_ai.live.model import (
     NS,
     HiddenProcess,
@@ -138,8 +139,11 @@ class Observer:
         problems: list[str] = []
         stems: set[str] = set()
         for marked in spools:
+            if marked.fault:
+                problems.append(f"{marked.marker}: {marked.fault}")
+                continue
             try:
-                told = _native.look_into(marked.spool, self.window_s) if marked.spool else None
+                told = _native.look_into(marked.spool, self.window_s)
             except FileNotFoundError:
                 if f"-{here}-" not in marked.marker.name:
                     elsewhere.append(marked)
@@ -150,15 +154,13 @@ class Observer:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
                 problems.append(f"{marked.spool}: {reason}")
                 continue
-            if told is None:
-                problems.append(f"{marked.marker}: names no spool")
-            elif told["state"] == "other host":
+            if told["state"] == "other host":
                 elsewhere.append(marked)
             elif not told["finished"]:
                 processes.append(_rank_status(told, marked.spool))
                 stems.add(marked.stem.removesuffix(f"-{here}"))
         hidden = [self._hidden(marked, stems) for marked in elsewhere]
-        return Snapshot(here, taken_ns, self.window_s, _with_workers(processes), hidden, problems)
+        return Snapshot(here, taken_ns, self.window_s, with_workers(processes), hidden, problems)
 
     def _hidden(self, marked: MarkedSpool, stems: set[str]) -> HiddenProcess:
         header = self._header(marked)
@@ -337,12 +339,3 @@ def _newest(told: dict[str, Any], key: str) -> int | None:
         if found:
             return max(found)[1]
     return None
-
-
-def _with_workers(processes: list[RankStatus]) -> list[RankStatus]:
-    """Tell those that another process of the same rank has started."""
-    ranks = {(process.run, process.pid): process.rank for process in processes}
-    return [
-        replace(process, worker=ranks.get((process.run, process.parent_pid), ...) == process.rank)
-        for process in processes
-    ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.live.causes import with_causes
 from dftrace_ai.live.findings import JobVerdict, Verdict, finding
-from dftrace_ai.live.jobs import jobs_of
+from dftrace_ai.live.jobs import is_replaced, jobs_of
 
 if TYPE_CHECKING:
     from dftrace_ai.live.jobs import Job
@@ -49,6 +49,7 @@ def _judged(job: Job, hidden: list[HiddenProcess], limit_s: float) -> JobVerdict
     alive = [process for process in job.processes if process.state == "alive"]
     # In a job without anyone alive nobody waits.
     dead = [process for process in job.processes if process.state == "dead"] if alive else []
+    dead = [process for process in dead if not is_replaced(process, alive)]
     waiting = [(process, thread) for process in alive for thread in process.threads if thread.place]
     stuck = [
         finding("stuck", process, thread)

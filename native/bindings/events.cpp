@@ -37,10 +37,18 @@ struct Content {
     std::uint64_t value = 0;
     std::uint64_t start_ns = 0;  // with end_ns: given times; else now
     std::uint64_t end_ns = 0;
+    std::uint32_t track = 0;  // name of a track apart from that of the thread
 };
+
+// The lane of an event: a track of its own, the thread's, or that of the task around it.
+std::uint32_t lane_of(const Place& place, const Content& content) {
+    if (content.track) return place.thread->session->lane_named(*place.thread, content.track);
+    return content.kind == Kind::counter || content.end_ns ? 0 : place.around.lane;
+}
 
 void put_record(const Place& place, const Content& content, Kind kind, std::uint64_t start,
                 std::uint32_t args) {
+    const std::uint32_t lane = lane_of(place, content);
     Record* r = place.thread->reserve();
     if (!r) return;
     *r = Record{};
@@ -50,7 +58,7 @@ void put_record(const Place& place, const Content& content, Kind kind, std::uint
     r->id = place.thread->new_id();
     r->parent = place.around.id;
     r->level = static_cast<std::uint16_t>(place.around.level + 1);
-    r->lane = kind == Kind::counter || content.end_ns ? 0 : place.around.lane;
+    r->lane = lane;
     r->node = content.name;
     r->args = args;
     r->value = content.value;
@@ -93,10 +101,13 @@ std::uint32_t number_of(const char* category, PyObject* name) {
 }
 
 PyObject* instant(PyObject*, PyObject* arguments) {
-    PyObject *category = nullptr, *name = nullptr, *args = Py_None;
-    if (!PyArg_ParseTuple(arguments, "OO|O", &category, &name, &args)) return nullptr;
+    PyObject *category = nullptr, *name = nullptr, *args = Py_None, *track = nullptr;
+    unsigned long long time_ns = 0;
+    if (!PyArg_ParseTuple(arguments, "OO|OUK", &category, &name, &args, &track, &time_ns)) return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
     Content content{Kind::instant, number_of(category, name), {}};
+    content.start_ns = content.end_ns = time_ns;
+    if (track && PyUnicode_GetLength(track)) content.track = number_of("track", track);
     if (PyDict_Check(args)) content.sanitised = append_members(content.members, args);
     record(content);
     Py_RETURN_NONE;
@@ -110,9 +121,11 @@ bool fits_63_bits(PyObject* integer) {
 
 PyObject* counter(PyObject*, PyObject* arguments) {
     PyObject *name = nullptr, *values = nullptr;
-    if (!PyArg_ParseTuple(arguments, "OO!", &name, &PyDict_Type, &values)) return nullptr;
+    unsigned long long time_ns = 0;
+    if (!PyArg_ParseTuple(arguments, "OO!|K", &name, &PyDict_Type, &values, &time_ns)) return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
     Content content{Kind::counter, number_of("counter", name), {}};
+    content.start_ns = content.end_ns = time_ns;
     // Perfetto counts an error for every value that is not a number: such a one is left out.
     Ref numbers(PyDict_New());
     Ref items(PyDict_Items(values));
@@ -183,6 +196,7 @@ PyObject* dropped_without_memory(PyObject* module, PyObject* arguments) noexcept
     }
 }
 
+PyObject* time_ns(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_ns()); }
 PyObject* time_us(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_ns() / 1000); }
 
 PyObject* count_unmatched_stop(PyObject*, PyObject*) {
@@ -195,15 +209,17 @@ PyObject* count_unmatched_stop(PyObject*, PyObject*) {
 
 PyMethodDef event_functions[] = {
     {"instant", dropped_without_memory<instant>, METH_VARARGS,
-     "instant(cat, name, args=None): a moment inside the open span."},
+     "instant(cat, name, args=None, track='', time_ns=0): a moment, now and in the open span, or at "
+     "another time and on a track of that name."},
     {"counter", dropped_without_memory<counter>, METH_VARARGS,
-     "counter(name, values): numbers of this moment."},
+     "counter(name, values, time_ns=0): numbers of this moment, or of another."},
     {"flow", dropped_without_memory<flow>, METH_VARARGS,
      "flow(name, inward, id): one end of an arrow between spans."},
     {"metadata", dropped_without_memory<metadata>, METH_VARARGS,
      "metadata(key, value): a CM event, written at once."},
     {"log_event", dropped_without_memory<log_event>, METH_VARARGS,
      "log_event(cat, name, start_us, duration_us, args)."},
+    {"time_ns", time_ns, METH_NOARGS, "Nanoseconds since the epoch, by the trace's clock."},
     {"time_us", time_us, METH_NOARGS, "Microseconds since the epoch, by the trace's clock."},
     {"count_unmatched_stop", count_unmatched_stop, METH_NOARGS, "Count a stop() that had no start()."},
     {nullptr, nullptr, 0, nullptr}};

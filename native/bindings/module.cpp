@@ -202,20 +202,22 @@ PyObject* stats(PyObject*, PyObject*) {
 }
 
 PyObject* adopt(PyObject*, PyObject* arguments) {
-    PyObject* given[2] = {nullptr, nullptr};
+    PyObject* given[3] = {nullptr, nullptr, nullptr};
     int anew = 0;
-    if (!PyArg_ParseTuple(arguments, "O&|O&p", PyUnicode_FSConverter, &given[0], PyUnicode_FSConverter,
-                          &given[1], &anew))
-        return nullptr;
-    const Ref path(given[0]), folder(given[1]);
+    const bool well =
+        PyArg_ParseTuple(arguments, "O&|O&pO&", PyUnicode_FSConverter, &given[0], PyUnicode_FSConverter,
+                         &given[1], &anew, PyUnicode_FSConverter, &given[2]);
+    const Ref path(given[0]), folder(given[1]), marker(given[2]);
+    if (!well) return nullptr;
     const std::string spool_path = PyBytes_AS_STRING(path.get());
     const std::string directory = folder ? PyBytes_AS_STRING(folder.get()) : "";
+    const std::string marker_path = marker ? PyBytes_AS_STRING(marker.get()) : "";
     AdoptionResult result;
     {
         WithoutGil without;
-        result = adopt_spool(spool_path, directory, anew != 0);
+        result = adopt_spool(spool_path, directory, anew != 0, marker_path);
     }
-    static constexpr const char* states[] = {"finished", "alive", "failed"};
+    static constexpr const char* states[] = {"finished", "alive", "failed", "gone"};
     Ref dict(outcome_dict(result.outcome));
     Ref state(PyUnicode_FromString(states[static_cast<int>(result.state)]));
     Ref damage(PyList_New(0));
@@ -305,7 +307,7 @@ PyMethodDef functions[] = {
      "spool_trace_directory(spool): where the trace of a spool is."},
     {"stats", stats, METH_NOARGS, "Counts of the run so far; empty before the first record."},
     {"adopt", adopt, METH_VARARGS,
-     "adopt(spool, directory, anew=False): finish the trace of a process that died."},
+     "adopt(spool, directory, anew=False, marker=''): finish the trace of a process that died."},
     {"host_name", host, METH_NOARGS, "The host's name as it stands in file names."},
     {"look_into", look_into_spool, METH_VARARGS, "look_into(spool, window_s): what its process is doing."},
     {"build_info", build_info, METH_NOARGS, "What this module was built with."},

@@ -2,6 +2,7 @@
 #include "dftrace/adoption.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@ namespace {
 
 // Above every thread id that Linux gives, below the lanes: threads of which only records were found.
 constexpr std::uint32_t first_lost_thread = 0x30000000;
+constexpr std::uint32_t highest_thread_id = 1u << 22;  // that Linux gives
 
 std::string counted(std::uint64_t number, std::string_view what) {
     return std::to_string(number) + " " + std::string(what);
@@ -112,11 +114,15 @@ struct DeadRun {
 
 void sort_units(const std::vector<UnitHeader*>& units, DeadRun& run) {
     std::map<std::uint32_t, std::size_t> numbers;
+    std::uint32_t unknown = 0;  // threads whose kernel's number is lost
+    std::size_t misnumbered = 0;
     for (UnitHeader* unit : units) {
         if (unit->kind != UnitKind::thread) continue;
         const auto* block = reinterpret_cast<const ThreadBlock*>(unit);
         DeadThread thread{block, {unit}, {}};
-        thread.track.tid = block->tid;
+        const bool sound = block->tid > 0 && block->tid <= highest_thread_id;
+        misnumbered += !sound;
+        thread.track.tid = sound ? block->tid : first_lost_thread + ++unknown;
         thread.track.name.assign(block->name, strnlen(block->name, sizeof block->name));
         numbers[unit->owner] = run.threads.size();
         run.threads.push_back(std::move(thread));
@@ -128,7 +134,8 @@ void sort_units(const std::vector<UnitHeader*>& units, DeadRun& run) {
         const auto [it, fresh] = numbers.try_emplace(unit->owner, run.threads.size());
         if (fresh) {
             DeadThread thread{nullptr, {}, {}};
-            thread.track.tid = first_lost_thread + static_cast<std::uint32_t>(++lost);
+            ++lost;
+            thread.track.tid = first_lost_thread + ++unknown;
             thread.track.name = "thread " + std::to_string(unit->owner) + " (damaged)";
             run.threads.push_back(std::move(thread));
         }
@@ -140,6 +147,8 @@ void sort_units(const std::vector<UnitHeader*>& units, DeadRun& run) {
         if (count && records_of(last)[count - 1].kind == Kind::span)
             run.last_spans.insert(records_of(last)[count - 1].id);
     }
+    if (misnumbered)
+        run.damage.push_back(counted(misnumbered, misnumbered == 1 ? "thread's number" : "threads' numbers"));
     if (lost)
         run.damage.push_back(
             counted(lost, lost == 1 ? "thread's name and open spans" : "threads' names and open spans"));
@@ -191,6 +200,15 @@ std::uint64_t first_wanted_tick(SpoolView& spool, const TraceSettings& settings,
     return std::max(complete_from, clock.ticks_before(last, settings.flight_ns));
 }
 
+// Compressing takes three times as long as the rest. On a single processor threads would gain nothing.
+unsigned threads_ahead() noexcept {
+    constexpr int most = 4;
+    cpu_set_t ours;
+    if (sched_getaffinity(0, sizeof ours, &ours) != 0) return 0;
+    const int processors = std::min(CPU_COUNT(&ours), most);
+    return processors > 1 ? static_cast<unsigned>(processors) : 0;
+}
+
 Ending ending_of(const SpoolHeader& h) {
     const ProcessEnd end = ProcessEnd::of(ProcessIdentity::of(h));
     Ending ending{end.machine_restarted ? "reboot" : "died"};
@@ -210,6 +228,7 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, bool
     TraceWriter writer(settings, h, h.parent_pid);
     writer.belongs_to({spool.owner(), spool.group()});
     writer.doubt_after(clock_ns(CLOCK_REALTIME));
+    writer.compress_ahead(threads_ahead());
     writer.leave_out_before(first_wanted_tick(spool, settings, run, clock));
     if (const int error = writer.resume())
         throw std::runtime_error(writer.path() + ": cannot be continued: " + std::strerror(error));
@@ -231,7 +250,8 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, bool
 
 }  // namespace
 
-AdoptionResult adopt_spool(const std::string& spool_path, const std::string& directory, bool anew) {
+AdoptionResult adopt_spool(const std::string& spool_path, const std::string& directory, bool anew,
+                           const std::string& marker_path) {
     AdoptionResult result{Adopted::failed, {}, {}};
     result.outcome.spool_path = spool_path;
     try {
@@ -243,6 +263,10 @@ AdoptionResult adopt_spool(const std::string& spool_path, const std::string& dir
             result.state = Adopted::alive;
             return result;
         }
+        if (spool.removed()) {
+            result.state = Adopted::gone;
+            return result;
+        }
         settings.max_files = 0;  // recovery deletes nothing
         if (!directory.empty())
             settings.prefix = directory + "/" + settings.prefix.substr(settings.prefix.rfind('/') + 1);
@@ -252,12 +276,16 @@ AdoptionResult adopt_spool(const std::string& spool_path, const std::string& dir
                 ? spool.header().trace_paths[spool.header().last_mark().part % 2].get()
                 : complete_trace(spool, settings, anew, run);
         spool.header().finalized.store(1);
+        if (!marker_path.empty()) unlink(marker_path.c_str());
         unlink(spool_path.c_str());
         result.damage = std::move(run.damage);
         result.outcome.spool_path.clear();
         result.state = Adopted::finished;
     } catch (const std::exception& error) {
-        result.outcome.error = error.what();
+        struct stat info;
+        const bool gone = lstat(spool_path.c_str(), &info) != 0 && errno == ENOENT;
+        result.state = gone ? Adopted::gone : Adopted::failed;
+        if (!gone) result.outcome.error = error.what();
     }
     return result;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "dftrace/dump_signal.hpp"
@@ -189,10 +190,17 @@ void Session::apply_releases() {
     const std::uint64_t over = settings_.flight_recorder
                                    ? std::max(header().complete_from.load(), dumped_before_)
                                    : passes_ - std::min<std::uint64_t>(passes_, 1);
-    std::size_t done = 0;
-    while (done < releases_.size() && releases_[done].first < over) tables_.forget(releases_[done++].second);
-    releases_.erase(releases_.begin(), releases_.begin() + static_cast<std::ptrdiff_t>(done));
-    if (!done) return;
+    if (releases_.empty() || releases_.front().first >= over) return;
+    // A span may stay open for long after its node has got other arguments: it is still told with these.
+    std::set<std::uint32_t> named;
+    if (!snapshots_of_open_spans(named)) return;
+    const auto forgotten = std::remove_if(releases_.begin(), releases_.end(), [&](const auto& release) {
+        if (release.first >= over || named.count(release.second)) return false;
+        tables_.forget(release.second);
+        return true;
+    });
+    if (forgotten == releases_.end()) return;
+    releases_.erase(forgotten, releases_.end());
     std::lock_guard lock(blob_mutex_);
     if (argument_units_.empty()) return;
     // The last unit is still being filled.
@@ -204,6 +212,22 @@ void Session::apply_releases() {
         free_unit(*it);
     }
     argument_units_.erase(kept, tail);
+}
+
+// A snapshot was released after the last span that names it had been opened, so that span is seen here
+// if it is still open. From the top down: a span that moves meanwhile, as one below it is taken out,
+// moves ahead of the look.
+bool Session::snapshots_of_open_spans(std::set<std::uint32_t>& named) {
+    take_in_new_sources();
+    for (const auto& source : sources_) {
+        if (source->overwritten.load(std::memory_order_acquire)) continue;
+        const ThreadBlock& block = *source->block;
+        std::uint32_t depth = block.depth.load(std::memory_order_acquire);
+        if (depth > max_open_spans) return false;  // only its own thread sees those
+        while (depth > 0) named.insert(block.open[--depth].args);
+        for (const OpenSpan& span : block.tasks) named.insert(span.args);
+    }
+    return true;
 }
 
 void Session::drop_ended_sources() {

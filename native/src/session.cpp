@@ -1,4 +1,4 @@
-// Life of a session: threads come and go, blobs are stored, everything ends.
+// Life of a session: threads come and go, everything ends.
 #include "dftrace/session.hpp"
 
 #include <fcntl.h>
@@ -15,7 +15,6 @@
 #include <system_error>
 
 #include "dftrace/file_size_signal.hpp"
-#include "dftrace/names.hpp"
 #include "dftrace/spool_marker.hpp"
 
 namespace dftrace {
@@ -141,7 +140,7 @@ Thread* Session::attach(std::uint32_t tid, std::string_view name) {
     block->ended.store(0, std::memory_order_relaxed);
     block->depth.store(0, std::memory_order_relaxed);
     block->task_slots = 0;
-    std::memset(block->tasks, 0, sizeof block->tasks);
+    std::fill(std::begin(block->tasks), std::end(block->tasks), OpenSpan{});
     std::memset(block->name, 0, sizeof block->name);
     std::memcpy(block->name, name.data(), std::min(name.size(), sizeof block->name - 1));
 
@@ -250,78 +249,6 @@ void Session::wake(bool write_out) {
     write_out_ |= write_out;
     woken_ = true;
     wake_.notify_one();
-}
-
-bool Session::append_blob(std::vector<UnitHeader*>& chain, UnitKind unit_kind, BlobKind kind,
-                          std::uint32_t id, std::string_view text) {
-    const std::size_t needed = (sizeof(BlobHeader) + text.size() + 7) & ~std::size_t{7};
-    UnitHeader* unit = chain.empty() ? nullptr : chain.back();
-    std::uint32_t at = unit ? unit->committed.load(std::memory_order_relaxed) : 0;
-    if (!unit || at + needed > unit->capacity) {
-        const std::size_t units = (needed + sizeof(UnitHeader) + unit_bytes - 1) / unit_bytes;
-        chain.reserve(chain.size() + 1);
-        unit = take_unit(unit_kind, 0, static_cast<std::uint32_t>(units));
-        if (!unit) return false;
-        chain.push_back(unit);
-        at = 0;
-    }
-    auto* blob = reinterpret_cast<BlobHeader*>(blobs_of(unit) + at);
-    blob->id = id;
-    blob->bytes = static_cast<std::uint32_t>(text.size());
-    blob->kind = kind;
-    blob->reserved = 0;
-    text.copy(reinterpret_cast<char*>(blob + 1), text.size());
-    unit->committed.store(at + static_cast<std::uint32_t>(needed), std::memory_order_release);
-    return true;
-}
-
-// Where there is no memory a name or a snapshot is as one for which the spool has no room.
-template <typename Work>
-bool Session::with_blobs(Work work) noexcept {
-    std::lock_guard lock(blob_mutex_);
-    try {
-        return work();
-    } catch (const std::bad_alloc&) {
-        return false;
-    }
-}
-
-void Session::define_names(std::uint32_t upto) noexcept {
-    with_blobs([&] {
-        define_names_locked(upto);
-        return true;
-    });
-}
-
-void Session::define_names_locked(std::uint32_t upto) {
-    names_wanted_ = std::max(names_wanted_, upto);
-    for (; names_defined_ <= names_wanted_; ++names_defined_) {
-        if (names_defined_ == 0) continue;
-        if (!append_blob(name_units_, UnitKind::names, BlobKind::name, names_defined_,
-                         interned_json(names_defined_)))
-            return;  // tried again by the next definition, and by the drain thread
-    }
-}
-
-std::uint32_t Session::put_arguments(std::string_view json_members) noexcept {
-    if (json_members.empty()) return 0;
-    std::uint32_t id = 0;
-    const bool stored = with_blobs([&] {
-        id = next_argument_;
-        if (!append_blob(argument_units_, UnitKind::arguments, BlobKind::arguments, id, json_members))
-            return false;
-        ++next_argument_;
-        return true;
-    });
-    if (stored) return id;
-    header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
-    return 0;
-}
-
-void Session::release_arguments(std::uint32_t id) noexcept {
-    if (!id) return;
-    // Without room for the release the snapshot just stays until the end.
-    with_blobs([&] { return append_blob(argument_units_, UnitKind::arguments, BlobKind::release, id, {}); });
 }
 
 int Session::flush(bool (*interruption)()) { return dump("flush", interruption); }

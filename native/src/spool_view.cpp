@@ -63,6 +63,11 @@ SpoolView::~SpoolView() {
 
 bool SpoolView::lock() noexcept { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
 
+bool SpoolView::removed() const noexcept {
+    struct stat info;
+    return fstat(fd_, &info) == 0 && info.st_nlink == 0;
+}
+
 std::vector<UnitHeader*> SpoolView::units(std::vector<std::string>& damage) {
     std::vector<UnitHeader*> found;
     const std::uint32_t claimed = header().units.load();

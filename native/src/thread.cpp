@@ -47,6 +47,16 @@ bool Thread::next_unit() noexcept {
     return true;
 }
 
+void Thread::announce_lane(std::uint32_t lane, std::uint32_t name) noexcept {
+    Record* r = reserve();
+    if (!r) return;
+    *r = Record{};
+    r->kind = Kind::lane_name;
+    r->lane = lane;
+    r->node = name;
+    commit();
+}
+
 std::uint32_t Thread::take_lane() noexcept {
     // Free lanes are kept sorted so that a loop of short tasks stays on few tracks.
     if (!lanes.empty()) {
@@ -56,12 +66,7 @@ std::uint32_t Thread::take_lane() noexcept {
         return lane;
     }
     const std::uint32_t lane = first_task_lane + session->new_lane();
-    if (Record* r = reserve()) {
-        *r = Record{};
-        r->kind = Kind::lane_name;
-        r->lane = lane;
-        commit();
-    }
+    announce_lane(lane, 0);
     return lane;
 }
 
@@ -84,7 +89,9 @@ int Thread::take_task_slot(const OpenSpan& span) noexcept {
 }
 
 void Thread::give_task_slot(int slot) noexcept {
-    if (slot >= 0) block->tasks[slot].live = 0;
+    if (slot < 0) return;
+    block->tasks[slot].live = 0;
+    block->tasks[slot].args = 0;
 }
 
 }  // namespace dftrace

@@ -8,7 +8,15 @@ namespace dftrace {
 
 namespace {
 constexpr std::string_view name_begins = R"("name":)";
+
+// The name in the JSON of a name and a category, as it stands there.
+std::string_view name_in(std::string_view json) {
+    const std::size_t from = name_begins.size() + 1;
+    const std::size_t to = json.find(R"(","cat":)");
+    return json.starts_with(name_begins) && to != json.npos && to >= from ? json.substr(from, to - from)
+                                                                          : "unknown";
 }
+}  // namespace
 
 std::uint32_t shown_pid(const TraceSettings& settings, std::uint32_t pid) {
     return settings.shown_pid ? settings.shown_pid : pid;
@@ -100,8 +108,9 @@ std::string_view TraceWriter::lane_track(const Record& record, Track& track, std
 // Nobody's record lies in the future; times that the user gave are his own business.
 bool TraceWriter::plausible(const Record& r, const ClockMap& clock) const {
     if (!latest_ns_) return true;
+    if (r.lane && (r.lane < first_task_lane || r.lane >= first_overlap_lane)) return false;
     if (r.flags & RecordFlag::absolute_time) return r.start < INT64_MAX && r.end < INT64_MAX;
-    if (r.kind == Kind::lane_name) return true;
+    if (r.kind == Kind::lane_name) return r.lane != 0;
     const std::uint64_t earliest = clock.segments().front().ns - clock_margin_ns;
     const auto within = [&](std::uint64_t tick) {
         const std::uint64_t ns = clock.to_ns(tick);
@@ -129,7 +138,8 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
     // Times before the base cannot be written.
     const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
     if (r.kind == Kind::lane_name) {
-        name(r.lane, track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
+        name(r.lane, r.node ? std::string(name_in(tables.name(r.node)))
+                            : track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
         return;
     }
     const std::uint64_t end =
@@ -169,7 +179,7 @@ bool TraceWriter::records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t l
         ++scan;
         if (text_.size() >= settings_.block_bytes) {
             touch();
-            if (flush() != 0) return false;
+            if (block_done() != 0) return false;
             written = scan;
         }
     }
@@ -215,24 +225,77 @@ int TraceWriter::note(std::string_view name_json, std::string_view args, Track& 
     return 0;
 }
 
-int TraceWriter::flush() {
-    if (text_.size() == 0) return 0;
-    if (block_.empty()) codec_->append(block_, text_.view());
-    if (part_is_full() && (last_error_ = next_part()) != 0) return last_error_;
+void TraceWriter::compress_ahead(unsigned threads) noexcept {
+    // The beginning of a part depends on what is written when the part before it is full.
+    constexpr std::size_t largest_block = 4u << 20;  // several of them are held
+    if (settings_.compression != Compression::none && !settings_.max_file_bytes &&
+        settings_.block_bytes <= largest_block)
+        threads_ahead_ = threads;
+}
+
+// The gathered lines are a block. 0, or the errno for which this block or one before it is not written.
+int TraceWriter::block_done() {
+    if (threads_ahead_ && !ahead_) {
+        ahead_ =
+            std::make_unique<BlocksAhead>(settings_.compression, settings_.compression_level, threads_ahead_);
+        threads_ahead_ = 0;
+        if (!ahead_->threads()) ahead_.reset();
+    }
+    if (!ahead_) return flush();
+    if (ahead_->full())
+        if (const int error = write_oldest()) return error;
+    GatheredBlock block = std::exchange(spare_, {});
+    std::swap(block.text, text_);
+    block.lines = lines_;
+    block.lanes = lanes_made_;
+    block.stage = stage_;
+    block.touched = std::exchange(touched_, {});
+    ahead_->put(std::move(block));
+    return 0;
+}
+
+int TraceWriter::write_oldest() {
+    GatheredBlock block = ahead_->take();
+    if (const int error =
+            append(block.compressed, block.text.size(), block.lines, block.lanes, block.stage, block.touched))
+        return error;
+    tell_durable(block.touched);
+    block.text.clear();
+    block.compressed.clear();
+    spare_ = std::move(block);
+    return 0;
+}
+
+int TraceWriter::append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines,
+                        std::uint32_t lanes, TraceStage stage, const TouchedUnits& touched) {
     const std::uint64_t number = parts_.next_write();
-    for (const auto& [unit, scan] : touched_) {
+    for (const auto& [unit, scan] : touched) {
         unit->pending = scan;
         unit->pending_write = number;
     }
-    last_error_ = parts_.append(block_, block_head_ + text_.size(), lines_, lanes_made_, stage_);
+    last_error_ = parts_.append(block, plain_bytes, lines, lanes, stage);
     if (last_error_) return last_error_;
+    for (const auto& [unit, scan] : touched) unit->consumed = scan;
+    return 0;
+}
+
+void TraceWriter::tell_durable(const TouchedUnits& touched) const {
+    if (on_durable)
+        for (const auto& [unit, scan] : touched) on_durable(unit, scan);
+}
+
+int TraceWriter::flush() {
+    while (ahead_ && !ahead_->empty())
+        if (const int error = write_oldest()) return error;
+    if (text_.size() == 0) return 0;
+    if (block_.empty()) codec_->append(block_, text_.view());
+    if (part_is_full() && (last_error_ = next_part()) != 0) return last_error_;
+    if (const int error = append(block_, block_head_ + text_.size(), lines_, lanes_made_, stage_, touched_))
+        return error;
     block_head_ = 0;
     text_.clear();
     block_.clear();
-    for (const auto& [unit, scan] : touched_) unit->consumed = scan;
-    auto done = std::exchange(touched_, {});
-    if (on_durable)
-        for (const auto& [unit, scan] : done) on_durable(unit, scan);
+    tell_durable(std::exchange(touched_, {}));
     return 0;
 }
 
@@ -282,7 +345,8 @@ int TraceWriter::resume() {
     const WriteMark& mark = header_.last_mark();
     lines_ = parts_.lines();
     if (parts_.next_write() == 1) return 0;
-    opened_ = !mark.closed;
+    // Nothing is written without the opening before it: a mark that says so is damaged.
+    opened_ = !mark.closed && mark.file_bytes > 0;
     lanes_made_ = mark.lanes;  // those tracks hold slices that are not known here
     stage_ = mark.stage;
     return 0;

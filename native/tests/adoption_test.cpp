@@ -1,5 +1,6 @@
 // Whose spool may be adopted, whose may not, and what an adopted trace holds.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -47,7 +49,7 @@ TEST("a spool is adopted once; then it is gone") {
     const Trace trace = adopted(spool);
     CHECK_EQ(check_complete(trace, "died").number("spans"), 100);
     const std::string bytes = file_bytes(trace.path);
-    check_refused(spool, Adopted::failed);
+    check_refused(spool, Adopted::gone);
     CHECK(file_bytes(trace.path) == bytes);
 }
 
@@ -105,8 +107,9 @@ TEST("what is no spool is refused, stays as it is, and costs nothing") {
     mkdir(dir.file("directory.spool").c_str(), 0700);
     REQUIRE(symlink(dir.file("text.spool").c_str(), dir.file("link.spool").c_str()) == 0);
     for (int i = 0; i < 20; ++i)
-        for (const char* name : {"empty", "text", "directory", "link", "missing"})
+        for (const char* name : {"empty", "text", "directory", "link"})
             check_refused(dir.file(std::string(name) + ".spool"), Adopted::failed);
+    check_refused(dir.file("missing.spool"), Adopted::gone);
     CHECK_EQ(file_bytes(dir.file("text.spool")), std::string(200'000, 'x'));
     CHECK_EQ(open_descriptors(), before);
 }
@@ -212,6 +215,36 @@ TEST("an empty file that the dead process had just made becomes its trace") {
     CHECK_EQ(dir.files(".pfw.gz").size(), 1);
 }
 
+TEST("a marker goes before its spool does") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, dir.settings(), [] { record(10); });
+    const std::string marker = dir.file("trace.spool-at");
+    std::ofstream(marker) << spool;
+    CHECK(adopt_spool(spool, dir.path(), false, marker).state == Adopted::finished);
+    CHECK(!fs::exists(marker) && !fs::exists(spool));
+}
+
+TEST("a thread whose number is damaged has a track of its own, and no record gets on a strange one") {
+    for (const std::uint32_t number : {0u, 0x7FFF'FFFFu, 0x8000'1234u}) {
+        const ScratchDir dir;
+        const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] { record(10); });
+        {
+            const OpenedSpool opened(spool);
+            REQUIRE(opened.unit(1).kind == UnitKind::thread);
+            auto* thread = reinterpret_cast<ThreadBlock*>(&opened.unit(1));
+            thread->tid = number;
+            records_of(&opened.unit(1))[3].lane = number | 1;
+        }
+        const AdoptionResult result = adopt_spool(spool);
+        CHECK(result.state == Adopted::finished);
+        CHECK_EQ(result.damage.size(), 2);
+        const Trace trace = read_trace(result.outcome.trace_path);
+        const auto spans = trace.of("X");
+        CHECK_EQ(spans.size(), 9);
+        for (const TraceEvent& e : spans) CHECK(e.tid > 1u << 22 && e.tid < first_task_lane);
+    }
+}
+
 TEST("damage of any kind does not bring down who reads the spool") {
     const ScratchDir dir;
     const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] {
@@ -255,5 +288,32 @@ TEST("pages that a crash of the machine lost are survived") {
         const Trace trace = read_trace(result.outcome.trace_path);
         CHECK(check_complete(trace, "died").number("spans") <= 6000);
         fs::remove(result.outcome.trace_path);
+    }
+}
+
+TEST("several processors write the same trace as one") {
+    cpu_set_t all, one;
+    REQUIRE_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+    if (CPU_COUNT(&all) < 2) SKIP("there is one processor");
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+        if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    for (const Compression compression : {Compression::gzip, Compression::zstd, Compression::none}) {
+        const ScratchDir dir;
+        TraceSettings settings = unwritten(dir.settings());
+        settings.compression = compression;
+        settings.block_bytes = 10'000;
+        const std::string spool = leave_spool(dir, settings, [] { record(20'000); });
+        std::map<std::string, std::string> left;
+        for (const std::string& path : dir.files()) left[path] = file_bytes(path);
+        const std::string several = adopted(spool).path;
+        const std::string by_several = file_bytes(several);
+        fs::remove(several);
+        for (const auto& [path, bytes] : left) std::ofstream(path, std::ios::binary) << bytes;
+        REQUIRE_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+        const Trace trace = adopted(spool);
+        REQUIRE_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+        CHECK_EQ(check_complete(trace, "died").number("spans"), 20'000);
+        CHECK(file_bytes(trace.path) == by_several);
     }
 }

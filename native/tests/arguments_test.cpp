@@ -1,6 +1,8 @@
 // Snapshots of arguments: the right ones on every line, and room for new ones for ever.
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "check.hpp"
 #include "scratch.hpp"
@@ -72,6 +74,31 @@ TEST("a long run of large snapshots fits in a small spool") {
         for (int pass = 0; pass < 3; ++pass) CHECK_EQ(current_session()->flush(), 0);
     }
     CHECK_EQ(finished(3 * steps).number("args_sanitised"), 0);
+}
+
+TEST("a span that stays open keeps the arguments of its start, whatever its node gets meanwhile") {
+    for (const bool deep : {false, true}) {
+        const ScratchDir dir;
+        start_run(dir.settings());
+        EventName name("arguments", "long");
+        std::vector<std::unique_ptr<SpanScope>> around;
+        while (deep && around.size() < max_open_spans) around.push_back(std::make_unique<SpanScope>(name));
+        REQUIRE(recording_thread() != nullptr);
+        Session* session = current_session();
+        const std::uint32_t first = session->put_arguments(",\"first\":1");
+        const SpanScope open(name, first);
+        session->release_arguments(first);
+        Loop loop;
+        for (std::uint64_t i = 1; i <= 20; ++i) {
+            loop.step(i, unit_bytes);
+            for (int pass = 0; pass < 3; ++pass) CHECK_EQ(session->flush(), 0);
+        }
+        const Outcome outcome = finish_run({"finalize"});
+        const Trace trace = read_trace(outcome.trace_path);
+        const auto left = trace.of("B");
+        REQUIRE_EQ(left.size(), around.size() + 1);
+        CHECK_EQ(left.back().arg("first"), "1");
+    }
 }
 
 TEST("a snapshot for which there is no room is counted, and the span is recorded without it") {

@@ -108,7 +108,8 @@ TEST("an exception has all of it written, with the spans that were open") {
     start_run(recorder(dir, 100));
     EventName name("flight", "failing");
     record(name, 0, 2000);
-    (new SpanScope(name))->leak();
+    SpanScope left(name);
+    left.leak();
     const Outcome outcome = finish_run({"exception", "ValueError"});
     const Trace trace = read_trace(outcome.trace_path);
     const Footer footer = check_complete(trace, "exception");

@@ -54,7 +54,8 @@ TEST("each part is a trace of its own, and together they are the run") {
             });
         for (auto& thread : threads) thread.join();
         EventName open("rotation", "open");
-        (new SpanScope(open))->leak();
+        SpanScope left(open);
+        left.leak();
         const Outcome outcome = finish_run({"finalize"});
         set_thread_namer(nullptr);
         CHECK_EQ(outcome.error, "");

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dftrace_ai.errors import TraceError
 from dftrace_ai.live import Observer, RankStatus, snapshot
 from live.programs import program, until
 
@@ -206,24 +207,55 @@ def test_a_killed_process_shows_its_last_moment(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*.spool-at")]
 
 
+def marker_in(folder: Path) -> Path:
+    """The marker of the process that traces there, once it is written."""
+    return until(lambda: list(folder.glob("*.spool-at")), bool)[0]
+
+
+def test_a_process_without_a_marker_is_seen(tmp_path: Path) -> None:
+    source = """
+        dftrace_ai.initialize()
+        ai.comm.all_reduce.start()
+        done()
+    """
+    with program(source, tmp_path):
+        marker_in(tmp_path).unlink()
+        assert labels(only(tmp_path)) == ["comm.all_reduce"]
+
+
+def test_a_marker_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    source = """
+        dftrace_ai.initialize()
+        ai.comm.all_reduce.start()
+        done()
+    """
+    with program(source, tmp_path / "out"):
+        marker = marker_in(tmp_path / "out")
+        (tmp_path / "links").mkdir()
+        (tmp_path / "links" / marker.name).symlink_to(marker)
+        with pytest.raises(TraceError, match="is a link"):
+            snapshot([tmp_path / "links"])
+
+
 def test_two_looks_give_an_exact_rate(tmp_path: Path) -> None:
     source = """
         dftrace_ai.initialize()
         for _ in range(3):
-            for _ in range(10_000):
+            spans, end = 0, time.monotonic() + 0.05
+            while time.monotonic() < end:
                 with ai.compute.forward:
-                    pass
-            done()
+                    spans += 1
+            done(spans)
     """
     with program(source, tmp_path) as running:
         observer = Observer([tmp_path])
         first = observer.look().processes[0]
         running.go_on()
-        running.wait_until_ready()
+        spans = int(running.wait_until_ready())
         second = observer.look().processes[0]
         seconds = (second.seen_ns - first.seen_ns) / 1e9
-        assert second.threads[0].records - first.threads[0].records == 10_000
-        assert second.events_per_s == pytest.approx(10_000 / seconds)
+        assert second.threads[0].records - first.threads[0].records == spans
+        assert second.events_per_s == pytest.approx(spans / seconds)
 
 
 def test_losses_and_failing_writes_are_seen(tmp_path: Path) -> None:
@@ -277,7 +309,7 @@ def test_processes_of_other_hosts_are_known_by_their_traces(tmp_path: Path) -> N
     (tmp_path / "t-node-7-7.pfw").write_text("\n".join(lines) + "\n")
     spool = "/dev/shm/dftrace-0123456789abcdef-7-1-0.spool"
     (tmp_path / "t-node-7-7.spool-at").write_text(f"{spool}\n")
-    (tmp_path / "t-node-8-9.spool-at").write_text(spool.replace("-7-1", "-9-1"))
+    (tmp_path / "t-node-8-9.spool-at").write_text(spool.replace("-7-1", "-9-1") + "\n")
     with program("dftrace_ai.initialize()\nai.pipeline.train.start()\ndone()", tmp_path):
         seen = snapshot([tmp_path])
         assert len(seen.processes) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dftrace_ai.cli.stuck import verdict_lines
 from dftrace_ai.live import RankStatus, Verdict, find_stuck, jobs_of, snapshot_json
+from dftrace_ai.live.jobs import with_workers
 from live.made import NOW, NS, dead, hidden, process, snapshot_of, thread
 from live.programs import dftrace
 
@@ -72,6 +73,51 @@ def test_a_dead_rank_is_a_finding_before_anyone_is_stuck() -> None:
     verdict = find_stuck(snapshot_of(waiting(0, for_s=2.0), dead(1, "data.item", for_s=2.0)), 60.0)
     assert verdict.stuck
     assert told(verdict) == ["rank 1 died in data.item, last sign of life 2.0 s ago step 12"]
+
+
+def test_a_rank_that_was_started_again_is_not_dead() -> None:
+    again = process(1, "compute.forward", for_s=0.1, pid=77, started_ns=NOW - 5 * NS)
+    died = dead(1, "data.item", for_s=0.0, seen_ns=NOW - 9 * NS)
+    other = process(0, "compute.forward", for_s=0.1)
+    assert lines(other, died, again) == [
+        "nothing is stuck: 2 processes, no span quiet for longer than 0.1 s"
+    ]
+    before = replace(again, started_ns=NOW - 20 * NS)
+    assert "rank 1 died" in lines(other, died, before)[0]
+
+
+def test_a_thread_that_has_ended_is_not_stuck() -> None:
+    # It left a span open, which stands there to the end of the run.
+    left = thread("data.item", for_s=900.0, tid=9, name="gone", ended=True)
+    busy = process(0, threads=[thread("compute.forward", for_s=0.1, tid=1000), left])
+    assert not find_stuck(snapshot_of(busy), 60.0).stuck
+    assert busy.place[-1].label == "compute.forward"
+
+
+def test_the_thread_that_is_in_a_span_tells_where_the_process_is() -> None:
+    idle = thread(tid=1000, last_ns=NOW - NS)
+    work = thread("compute.forward", for_s=3.0, tid=7, name="work")
+    assert process(0, threads=[idle, work]).place[-1].label == "compute.forward"
+    main = thread("pipeline.train", for_s=30.0, tid=1000)
+    assert process(0, threads=[main, work]).place[-1].label == "pipeline.train"
+
+
+def test_workers_that_somebody_else_has_started() -> None:
+    rank = process(0, "dataloader.fetch.iter")
+    served = [
+        process(0, "data.item", pid=50 + n, parent_pid=7, started_ns=NOW - 100 * NS)
+        for n in range(2)
+    ]
+    own = process(0, "data.item", pid=60, parent_pid=rank.pid, started_ns=NOW - 700 * NS)
+    other = process(1, "comm.all_reduce", parent_pid=7)
+    told = with_workers([served[0], own, rank, served[1], other])
+    assert sorted((one.pid, one.worker) for one in told) == [
+        (50, True),
+        (51, True),
+        (60, True),
+        (1000, False),
+        (1001, False),
+    ]
 
 
 def test_a_worker_that_was_ended_is_told_and_nothing_is_stuck() -> None:

@@ -92,8 +92,9 @@ def spools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pressed_environment(shim: Shim, shim_library: Path, traces: Path) -> dict[str, str]:
     """What makes a program one that the test controls."""
     beside = os.environ.get("PYTHONPATH")
+    before = os.environ.get("LD_PRELOAD")  # of a sanitizer, which has to come first
     return {
-        "LD_PRELOAD": str(shim_library),
+        "LD_PRELOAD": " ".join([before] * bool(before) + [str(shim_library)]),
         "PRESSURE_SHIM": str(shim.path),
         "PRESSURE_SHIM_FOLDER": str(traces),
         "PYTHONPATH": os.pathsep.join([str(HERE.parent)] + ([beside] if beside else [])),

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 pytest_plugins = ["stress.pressure_program"]
 
 
+# The pages of the spool are not among them: of these the spool's own size tells.
+PRIVATE = """
+def private_bytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) << 10
+"""
+
+
 def lines_of(done: Outcome) -> list[dict[str, Any]]:
     """The lines of a trace that is too long or too deep for the strict reader."""
     from dftrace_ai.analysis.validate import validate_traces
@@ -29,22 +37,28 @@ def lines_of(done: Outcome) -> list[dict[str, Any]]:
 
 
 def test_a_million_argument_sets(pressed: Pressed) -> None:
-    """Each is forgotten when it is written: the spool and the process stay as they are."""
+    """Each is forgotten when it is written: the spool and the process stay as they are.
+
+    What is not written yet takes room, and on a busy machine that may be much: the program waits for
+    the writer now and then.
+    """
     done = pressed(
-        RSS
+        PRIVATE
         + """
 with dftrace_ai.tracing(compression="none", overflow="wait") as run:
     for step in range(1_000_000):
         ai.compute.forward.update(step=step)
         with ai.compute.forward:
             pass
+        if step % 10_000 == 9_999:
+            run.flush()
         if step % 100_000 == 99_999:
-            say(rss=resident_bytes(), spool=run.stats()["spool_bytes"])
+            say(private=private_bytes(), spool=run.stats()["spool_bytes"])
 """
     )
     marks = done.said
-    assert max(mark["spool"] for mark in marks) <= 64 * MIB
-    assert marks[-1]["rss"] - marks[2]["rss"] < 16 * MIB
+    assert max(mark["spool"] for mark in marks) <= 16 * MIB
+    assert marks[-1]["private"] - marks[2]["private"] < 4 * MIB
     # A million lines are too many for the strict reader: it has its say over the other traces.
     (path,) = done.files
     steps, footer = 0, {}

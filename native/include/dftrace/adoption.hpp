@@ -12,6 +12,7 @@ enum class Adopted {
     finished,  // the trace is complete now
     alive,     // its process still runs, or another adopts it right now
     failed,    // `outcome.error` says why
+    gone,      // there is no such spool any more: another has finished the trace
 };
 
 struct AdoptionResult {
@@ -23,9 +24,10 @@ struct AdoptionResult {
 // Writes what the spool at `spool_path` holds and the trace lacks, and the footer, then removes the
 // spool. Killed in the middle, it can be run again. Files are written in `directory` and nowhere else,
 // whatever the spool says; empty means the directory that the spool names. With `anew` a trace that is
-// gone is begun again with what the spool still holds; else that is a failure.
+// gone is begun again with what the spool still holds; else that is a failure. The marker, if one is
+// named, is removed before the spool is: where a spool is missing and its marker is not, it was lost.
 AdoptionResult adopt_spool(const std::string& spool_path, const std::string& directory = {},
-                           bool anew = false);
+                           bool anew = false, const std::string& marker_path = {});
 
 // The directory in which the trace of a spool is, as its process knew it. Throws std::runtime_error if
 // the file is no spool of this version.

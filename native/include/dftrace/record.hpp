@@ -1,6 +1,7 @@
 // The fixed-size record that the traced thread writes, and what its fields mean.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace dftrace {
@@ -12,7 +13,7 @@ enum class Kind : std::uint8_t {
     flow_out = 4,
     flow_in = 5,
     metadata = 6,
-    lane_name = 7,  // `args` is the name of track `lane`
+    lane_name = 7,  // `node` is the name of track `lane`; 0 for one that tasks take turns on
 };
 
 enum RecordFlag : std::uint8_t {
@@ -41,12 +42,29 @@ struct Record {
 static_assert(sizeof(Record) == 64);
 
 // One entry of a thread's stack of open spans, readable from another process.
+// The snapshot of an open span. Its thread stores it and moves it along with the span; the drain thread
+// looks at it meanwhile.
+class SharedNumber {
+  public:
+    SharedNumber(std::uint32_t number = 0) noexcept : number_(number) {}
+    SharedNumber(const SharedNumber& other) noexcept : number_(other.get()) {}
+    SharedNumber& operator=(const SharedNumber& other) noexcept {
+        number_.store(other.get(), std::memory_order_release);
+        return *this;
+    }
+    operator std::uint32_t() const noexcept { return get(); }
+
+  private:
+    std::uint32_t get() const noexcept { return number_.load(std::memory_order_acquire); }
+    std::atomic<std::uint32_t> number_;
+};
+
 struct OpenSpan {
     std::uint64_t id;
     std::uint64_t start;
     std::uint64_t parent;
     std::uint32_t node;
-    std::uint32_t args;
+    SharedNumber args;
     std::uint32_t lane;
     std::uint16_t level;
     std::uint16_t live;  // 0 once it has ended (task slots are reused, not popped)

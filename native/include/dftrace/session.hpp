@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -80,6 +81,8 @@ class Session {
         return next_id_.fetch_add(count, std::memory_order_relaxed);
     }
     std::uint32_t new_lane() noexcept { return next_lane_.fetch_add(1, std::memory_order_relaxed); }
+    // The lane of a track that bears a name of its own, made when it is first asked for.
+    std::uint32_t lane_named(Thread& thread, std::uint32_t name) noexcept;
     const std::string& spool_path() const noexcept { return spool_.path(); }
     std::uint64_t spool_bytes_used() noexcept { return spool_.used_bytes(); }
 
@@ -104,6 +107,8 @@ class Session {
     bool drain(Source& source);
     void read_blobs();
     void apply_releases();
+    // The snapshots that open spans name; false if not all of them can be seen.
+    bool snapshots_of_open_spans(std::set<std::uint32_t>& named);
     void unit_durable(UnitHeader* unit, std::uint32_t scan);
     void forget_releases(std::size_t count);
     void drop_ended_sources();
@@ -131,6 +136,9 @@ class Session {
     std::uint32_t names_defined_ = 0;
     std::uint32_t names_wanted_ = 0;  // more than are defined when there was no room
     std::uint32_t next_argument_ = 1;
+
+    std::mutex named_lanes_mutex_;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> named_lanes_;  // name, lane: a handful
 
     std::mutex threads_mutex_;
     std::vector<std::unique_ptr<Thread>> threads_;

@@ -221,7 +221,8 @@ class Spool {
         return reinterpret_cast<UnitHeader*>(base_ + std::size_t{index} * unit_bytes);
     }
     std::uint32_t index_of(const UnitHeader* unit) const noexcept {
-        return static_cast<std::uint32_t>((reinterpret_cast<const char*>(unit) - base_) / unit_bytes);
+        return static_cast<std::uint32_t>(
+            static_cast<std::size_t>(reinterpret_cast<const char*>(unit) - base_) / unit_bytes);
     }
 
     // A fresh run of units, or nullptr when the limit or the file system says no. The space is

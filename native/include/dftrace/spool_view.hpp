@@ -24,6 +24,8 @@ class SpoolView {
     // False while the spool's process lives, or another completes its trace. The lock goes with this
     // object.
     bool lock() noexcept;
+    // Whoever held the lock before has finished the trace and removed the file.
+    bool removed() const noexcept;
     SpoolHeader& header() noexcept { return *reinterpret_cast<SpoolHeader*>(base_); }
     std::uint32_t owner() const noexcept { return owner_; }
     std::uint32_t group() const noexcept { return group_; }

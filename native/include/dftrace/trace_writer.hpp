@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "dftrace/blocks_ahead.hpp"
 #include "dftrace/byte_buffer.hpp"
 #include "dftrace/clock.hpp"
 #include "dftrace/codec.hpp"
@@ -82,6 +83,9 @@ class TraceWriter {
     void doubt_after(std::uint64_t now_ns) noexcept { latest_ns_ = now_ns + clock_margin_ns; }
     std::uint64_t unreadable() const noexcept { return unreadable_; }
     void belongs_to(FileOwner owner) noexcept { parts_.belongs_to(owner); }
+    // Lets other threads, so many at most, compress blocks of records while this one formats the next.
+    // What is written is the same. After an error nothing more can be written.
+    void compress_ahead(unsigned threads) noexcept;
     // Called with each unit whose records are in the file, after every successful write.
     std::function<void(UnitHeader*, std::uint32_t)> on_durable;
 
@@ -92,6 +96,11 @@ class TraceWriter {
     void name(std::uint32_t tid, const std::string& name);
     std::string_view lane_track(const Record& record, Track& track, std::uint64_t start_ns,
                                 std::uint64_t end_ns);
+    int block_done();
+    int write_oldest();
+    int append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines, std::uint32_t lanes,
+               TraceStage stage, const TouchedUnits& touched);
+    void tell_durable(const TouchedUnits& touched) const;
     bool part_is_full() const noexcept;
     int next_part();
     void count(Kind kind) noexcept { ++lines_[static_cast<std::size_t>(kind)]; }
@@ -116,7 +125,10 @@ class TraceWriter {
     std::uint32_t lanes_made_ = 0;
     std::unordered_map<std::uint32_t, std::string> lane_texts_;
     std::map<std::uint32_t, std::string> names_for_next_part_;  // empty where there is never another
-    std::vector<std::pair<UnitHeader*, std::uint32_t>> touched_;
+    TouchedUnits touched_;
+    unsigned threads_ahead_ = 0;
+    std::unique_ptr<BlocksAhead> ahead_;  // from the first full block on
+    GatheredBlock spare_;                 // one that is written: its memory is used again
 };
 
 // The process id that the trace shows.

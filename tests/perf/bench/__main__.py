@@ -10,12 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import callgrind, drain, imports, machine, report, rounds, sizes, thread_check, training
+from . import (
+    callgrind,
+    drain,
+    imports,
+    machine,
+    recovery,
+    report,
+    rounds,
+    sizes,
+    thread_check,
+    training,
+)
 from .figures import Bench
 from .lineup import span_benches
 from .processes import Homes
 
-OTHERS = ("threads_check", "drain", "size", "training", "import")
+OTHERS = ("threads_check", "drain", "recovery", "size", "training", "import")
 
 
 @dataclass(frozen=True)
@@ -27,14 +38,16 @@ class Effort:
     check_spans: int
     drain_events: int
     drain_rounds: int
+    recovery_events: int
+    recovery_rounds: int
     size_rounds: int
     training_epochs: int
     training_rounds: int
     import_rounds: int
 
 
-FULL = Effort(3, 12, 20_000, 2_000_000, 5, 2, 20, 15, 15)
-QUICK = Effort(1, 7, 5_000, 500_000, 2, 1, 3, 6, 5)
+FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 2, 20, 15, 15)
+QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 1, 3, 6, 5)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,6 +73,8 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
         benches += thread_check.measure(homes, effort.check_spans, 1)
     if "drain" in wanted:
         benches += drain.measure(homes, effort.drain_events, effort.drain_rounds)
+    if "recovery" in wanted:
+        benches += recovery.measure(homes, effort.recovery_events, effort.recovery_rounds)
     if "size" in wanted:
         benches += sizes.measure(homes, effort.size_rounds)
     if "training" in wanted:

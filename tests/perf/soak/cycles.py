@@ -28,7 +28,7 @@ def main() -> None:
         gauges.look()
     # The C library keeps every value that DFTRACE_RUN ever had.
     environment = number * 160 // 1024
-    faults += gauges.growth(private=512 + environment, resident=2048 + environment)
+    faults += gauges.growth(heap=512 + environment, resident=2048 + environment)
     print(json.dumps({"series": gauges.series, "faults": faults[:10]}))
 
 

@@ -31,7 +31,7 @@ def main() -> None:
     dftrace_ai.dump("soak")
     written = run.stats()["written_spans"]
     dftrace_ai.finalize()
-    faults = gauges.growth(private=512, resident=2048)
+    faults = gauges.growth(heap=512, resident=2048)
     if before["overwritten"] + written != made or before["dropped"]:
         faults.append(f"made {made:,}, kept {written:,}, told {before}")
     print(json.dumps({"series": gauges.series, "faults": faults}))

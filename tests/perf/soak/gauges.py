@@ -20,10 +20,9 @@ class Gauges:
 
     def look(self, **others: int) -> None:
         """Take a reading; the first ones are warm-up."""
-        memory = self._process.memory_full_info()
         now = {
-            "private KiB": memory.uss // 1024,
-            "resident KiB": memory.rss // 1024,
+            "heap KiB": _heap_kib(),
+            "resident KiB": self._process.memory_info().rss // 1024,
             "open files": self._process.num_fds(),
             "threads": self._process.num_threads(),
             "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
@@ -43,3 +42,12 @@ class Gauges:
             if values[-1] > values[2] + slack:
                 faults.append(f"{name} grew from {values[2]:,} to {values[-1]:,}")
         return faults
+
+
+def _heap_kib() -> int:
+    """Memory that is no file's: a spool's pages are, and others may map them as well."""
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        name, value, *_ = line.split()
+        if name == "Anonymous:":
+            return int(value)
+    raise RuntimeError("the kernel does not tell the anonymous memory of a process")

@@ -37,7 +37,7 @@ def main() -> None:
         gauges.look(spool_bytes=stats["spool_bytes"])
     dftrace_ai.finalize()
     stats = run.stats()
-    faults = gauges.growth(private=512, resident=2048)
+    faults = gauges.growth(heap=512, resident=2048)
     if stats["events"] != made or stats["dropped"] or stats["lost_lines"]:
         faults.append(f"made {made:,}, told {stats}")
     print(json.dumps({"series": gauges.series, "faults": faults}))

@@ -1,0 +1,50 @@
+// Looking into any file that may be a spool: units, their records, names, arguments, settings, clock.
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "checked_line.hpp"
+#include "dftrace/json_check.hpp"
+#include "dftrace/spool_view.hpp"
+#include "dftrace/tables.hpp"
+#include "spool_program.hpp"
+
+using namespace dftrace;
+
+namespace {
+
+void look(const std::string& path) {
+    SpoolView spool(path);
+    std::vector<std::string> damage;
+    BlobTables tables(true);
+    std::uint64_t sum = 0;
+    for (UnitHeader* unit : spool.units(damage)) {
+        if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments) {
+            tables.read(unit);
+            continue;
+        }
+        const std::uint32_t count = std::min(unit->committed.load(), unit->capacity);
+        for (std::uint32_t i = 0; i < count; ++i) sum += records_of(unit)[i].id;
+    }
+    for (std::uint32_t id = 0; id < 70'000; id += id < 300 ? 1 : 997) {
+        const std::string_view name = tables.name(id), args = tables.arguments(id);
+        if (!name.empty() && !is_json_name(name) && !is_json_string(name)) fail("no name", name);
+        if (!is_json_members(args)) fail("no arguments", args);
+    }
+    static_cast<void>(spool.settings());
+    static_cast<void>(spool.clock().to_ns(sum));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
+    const MadeSpool made = make_spool(data, bytes);
+    try {
+        look(made.path);
+    } catch (const std::exception&) {
+        // Refused in words, which is what a reader shows.
+    }
+    return 0;
+}
