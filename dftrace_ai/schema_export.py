@@ -1,7 +1,8 @@
-"""Writes the JSON Schemas of events, settings, snapshots: ``python -m dftrace_ai.schema_export``.
+"""Writes the JSON Schemas of files: ``python -m dftrace_ai.schema_export``.
 
-The schemas are made from the models in `dftrace_ai.events`, `dftrace_ai.config` and
-`dftrace_ai.live`, with sorted keys, so that the same models always give the same bytes.
+The schemas are made from the models in `dftrace_ai.events`, `dftrace_ai.config`,
+`dftrace_ai.live` and `dftrace_ai.inspect.config`, with sorted keys, so that the same models always
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -52,12 +53,25 @@ def _snapshot_schema() -> dict[str, Any]:
     return schema
 
 
+def _inspect_schema() -> dict[str, Any]:
+    from dftrace_ai.inspect.config.json_schema import config_schema
+
+    schema = config_schema()
+    schema["title"] = "Config of tensor inspection"
+    schema["description"] = (
+        "Sections by name, each with a selection of layers and the features for them. Custom "
+        "features and contradictions are checked by `dftrace inspect check` only."
+    )
+    return schema
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
     schemas = {
         "event.schema.json": _event_schema(),
         "config.schema.json": _config_schema(),
         "snapshot.schema.json": _snapshot_schema(),
+        "inspect.schema.json": _inspect_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

@@ -18,6 +18,10 @@ from perfetto.agreement import agree
 from perfetto.engine import View
 from perfetto.trace_file import Trace, read
 
+if not Path("/dev/nvidiactl").exists():
+    # Triton decides when it is imported, by whichever test comes first.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 SCRIPT_LIMIT_S = 120
 FOREIGN = ("DFTRACE_", "DFTRACER_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI", "MV2_", "PALS_")
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
@@ -209,3 +213,12 @@ def run_script(tmp_path: Path) -> RunScript:
         return Outcome(process.returncode, stdout, stderr, folder / "out", process.pid)
 
     return run
+
+
+@pytest.fixture(params=["best", "portable"])
+def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What the kernels over tensors use: the processor's best, or what any processor has."""
+    from dftrace_ai import _native
+
+    yield _native.tensor_instructions(request.param)
+    _native.tensor_instructions("best")

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dftrace_ai.cli import demo, info, recover, stuck, summary, top, validate, view
+from dftrace_ai.cli import demo, info, inspect, recover, stuck, summary, top, validate, view
 from dftrace_ai.errors import ConfigError, DftraceError
 
 __all__ = ["app", "main"]
@@ -54,6 +54,7 @@ app = typer.Typer(
 )
 for _module in (demo, info, recover, summary, top, validate, view):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
+app.add_typer(inspect.app, name="inspect")
 app.command(name="stuck", cls=stuck.Command)(stuck.command)
 
 

@@ -17,6 +17,7 @@
 #include "node.hpp"
 #include "python.hpp"
 #include "span.hpp"
+#include "tensor.hpp"
 #include "traced_function.hpp"
 #include "traced_iterator.hpp"
 
@@ -336,8 +337,9 @@ PyMODINIT_FUNC PyInit__native() {
     dftrace::set_thread_namer(thread_name);
     Ref module(PyModule_Create(&definition));
     if (!module || PyModule_AddFunctions(module.get(), event_functions) < 0 ||
-        add_span_types(module.get()) < 0 || add_node_type(module.get()) < 0 ||
-        add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0)
+        PyModule_AddFunctions(module.get(), tensor_functions) < 0 || add_span_types(module.get()) < 0 ||
+        add_node_type(module.get()) < 0 || add_function_type(module.get()) < 0 ||
+        add_iterator_type(module.get()) < 0)
         return nullptr;
     return module.release();
 }

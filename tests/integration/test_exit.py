@@ -137,7 +137,7 @@ def test_a_trace_opens_while_the_job_runs_and_after_kill_9(run_script: RunScript
             for i in range(5000):
                 with ai.compute.forward:
                     pass
-            while run.path is None or not pathlib.Path(run.path).exists():
+            while not (run.path and pathlib.Path(run.path).exists() and os.stat(run.path).st_size):
                 os.sched_yield()
             with ai.compute.step:
                 pass

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from dftrace_ai.cli import app
 from dftrace_ai.cli import info as info_command
 
-COMMANDS = ("demo", "info", "stuck", "summary", "top", "validate", "view")
+COMMANDS = ("demo", "info", "inspect", "stuck", "summary", "top", "validate", "view")
 
 
 def run(*arguments: object) -> tuple[int, str, str]:

@@ -87,6 +87,14 @@ def test_analysis_needs_neither_torch_nor_the_native_module() -> None:
                 assert name.split(".")[1] in {"analysis", "errors", "events"}, (path, name)
 
 
+def test_a_config_of_inspection_is_read_without_torch_and_without_a_run() -> None:
+    files = [*(PACKAGE / "inspect" / "config").glob("*.py"), PACKAGE / "inspect" / "features.py"]
+    assert len(files) > 5
+    for path in files:
+        assert own(path) <= {"inspect", "config_sources", "errors"}, path
+        assert not [name for name in imports(path) if name.split(".")[0] == "torch"], path
+
+
 def test_nothing_below_imports_the_command_line() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.parent.name not in {"cli", "demo"}:

@@ -14,7 +14,8 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 
 @pytest.mark.parametrize(
-    "name", ["event.schema.json", "config.schema.json", "snapshot.schema.json"]
+    "name",
+    ["event.schema.json", "config.schema.json", "snapshot.schema.json", "inspect.schema.json"],
 )
 def test_the_file_is_what_the_models_make(name: str) -> None:
     made = schema_export.schema_texts()[name]

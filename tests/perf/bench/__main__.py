@@ -14,11 +14,13 @@ from . import (
     callgrind,
     drain,
     imports,
+    inspection,
     machine,
     recovery,
     report,
     rounds,
     sizes,
+    tensors,
     thread_check,
     training,
 )
@@ -26,7 +28,16 @@ from .figures import Bench
 from .lineup import span_benches
 from .processes import Homes
 
-OTHERS = ("threads_check", "drain", "recovery", "size", "training", "import")
+OTHERS = (
+    "threads_check",
+    "drain",
+    "recovery",
+    "size",
+    "training",
+    "import",
+    "tensors",
+    "inspection",
+)
 
 
 @dataclass(frozen=True)
@@ -44,10 +55,11 @@ class Effort:
     training_epochs: int
     training_rounds: int
     import_rounds: int
+    tensor_rounds: int
 
 
-FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 2, 20, 15, 15)
-QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 1, 3, 6, 5)
+FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 2, 20, 15, 15, 15)
+QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 1, 3, 6, 5, 5)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,6 +93,10 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
         benches += training.measure(homes, effort.training_epochs, effort.training_rounds)
     if "import" in wanted:
         benches += imports.measure(homes, effort.import_rounds)
+    if "tensors" in wanted:
+        benches += tensors.measure(homes, effort.tensor_rounds)
+    if "inspection" in wanted:
+        benches += inspection.measure(homes, effort.tensor_rounds)
     return benches
 
 

@@ -13,6 +13,8 @@ PEERS = {
     "viztracer": (["viztracer==1.1.1"],),
     "nvtx": (["nvtx==0.2.17"],),
     "opentelemetry": (["opentelemetry-sdk==1.45.2"],),
+    # It runs with the torch of the interpreter that has dftrace_ai.
+    "nvdlfw-inspect": (["--no-deps", "nvdlfw-inspect==0.2.2"], ["pyyaml"]),
     "pydftracer": (
         ["typing_extensions", "pyyaml", "numpy", "psutil"],
         ["--no-deps", "pydftracer==2.0.6", "dftracer==2.2.0"],

@@ -1,0 +1,96 @@
+"""`dftrace inspect`: configs of tensor inspection checked and explained, without training."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import Annotated, Any
+
+import typer
+
+from dftrace_ai.errors import quoted
+
+__all__ = ["app"]
+
+PROBLEMS_FOUND = 1
+
+app = typer.Typer(
+    help="Check and explain configs of tensor inspection.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def check(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The YAML file that a training is to use.")
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FACTORY",
+            help="A function without arguments that makes the model, such as "
+            "`train:make_model`; imported from the current directory, too, and called.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Iterations of the training; tells how many of them are due."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Tell what a config does: layers, tensors, GEMMs, iterations, and all that is wrong with it.
+
+    Without a model, the layers are told as the rule that selects them. Exit status: 0 the
+    config can be used, 1 it has errors, 2 the call is wrong.
+    """
+    from dftrace_ai.cli.inspect_report import report_lines, report_of
+    from dftrace_ai.cli.output import write_out
+    from dftrace_ai.inspect.config.loading import examine
+    from dftrace_ai.inspect.errors import InspectValueError
+
+    if not config.exists() or config.is_dir():
+        fault = "is a directory" if config.is_dir() else "there is no such file"
+        raise InspectValueError(f"{quoted(str(config))}: {fault}")
+    layers = None
+    if model is not None:
+        # Before the config is read: the module may register features of its own.
+        from dftrace_ai.cli.inspect_model import layers_made_by
+
+        layers = layers_made_by(model)
+    found, problems = examine(config)
+    report = report_of(str(config), found, problems, layers, steps)
+    write_out(_as_json(report) if json else "\n".join(report_lines(report)) + "\n")
+    if any(problem["severity"] == "error" for problem in report["problems"]):
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
+@app.command()
+def features(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAMES]...", help="Features to explain, such as FakeQuant, or `all`."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """List the features that a config can name, or explain some of them with their keys."""
+    from dftrace_ai.cli.output import write_out
+    from dftrace_ai.inspect.features import explanations, summaries
+
+    found = explanations(names) if names else summaries()
+    if json:
+        write_out(_as_json(found))
+    elif names:
+        write_out("\n".join(f"{name}\n{text}\n" for name, text in found.items()))
+    else:
+        width = max(map(len, found))
+        write_out("".join(f"{name:{width}}  {text}\n" for name, text in found.items()))
+
+
+def _as_json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, indent=2) + "\n"

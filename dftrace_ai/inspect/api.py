@@ -1,0 +1,368 @@
+"""The calls of tensor inspection; one session at a time is open in a process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.inspect import features, nonfinite
+from dftrace_ai.inspect.errors import (
+    InspectAssertionError,
+    InspectRuntimeError,
+    InspectTypeError,
+    InspectValueError,
+)
+from dftrace_ai.inspect.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from torch import Tensor
+
+__all__ = [
+    "current_session",
+    "end_debug",
+    "explain_features",
+    "get_tensor_reduction_group",
+    "initialize",
+    "initialize_training_step",
+    "list_features",
+    "log_message",
+    "log_tensor_stats",
+    "set_tensor_reduction_group",
+    "set_weight_tensor_tp_group_reduce",
+    "step",
+    "weights_are_reduced",
+]
+
+BUILT_IN_DIRECTORY = ("transformer_engine", "debug", "features")
+IGNORED_KEYWORDS = {"extensions"}
+
+_session: Session | None = None
+_weights_reduced = True
+
+
+def current_session() -> Session | None:
+    """Return the open session, None where there is none."""
+    return _session
+
+
+def _open_session() -> Session:
+    if _session is None:
+        raise InspectRuntimeError(
+            "tensor inspection is not initialized: call dftrace_ai.inspect.initialize first"
+        )
+    return _session
+
+
+def initialize(
+    config_file: str | os.PathLike[str] | dict[str, Any] = "",
+    feature_dirs: str | os.PathLike[str] | list[str] | None = None,
+    statistics_logger: Any = None,
+    log_dir: str | os.PathLike[str] = ".",
+    init_training_step: int = 0,
+    *,
+    tb_writer: Any = None,
+    default_logging_enabled: bool = False,
+    logger: Any = None,
+    **others: Any,
+) -> None:
+    """Open a session; call it once on every rank, before or after the process group is up.
+
+    Args:
+        config_file: path of a YAML file, or what such a file holds as a dict. An empty path or
+            one that does not exist gives a session without a config.
+        feature_dirs: directories with Python files that register custom features; all files
+            are executed. That of Transformer Engine is accepted and not needed.
+        statistics_logger: an object with ``log_scalar(name, value, iteration)``.
+        log_dir: where the directories of the logs are made.
+        init_training_step: number of the first iteration.
+        tb_writer: an object with ``add_scalar(name, value, iteration)``.
+        default_logging_enabled: write the statistics file though a logger or writer is given.
+        logger: another name of `statistics_logger`.
+        others: `extensions` is ignored; any other is told in a warning.
+
+    Raises:
+        InspectValueError: a session is open, or a value of the config is not accepted.
+        InspectAssertionError: a directory does not exist, a logger has no `log_scalar`, or the
+            config lacks something or names something unknown.
+        InspectTypeError: `config_file` is of another type.
+
+    Example::
+
+        import dftrace_ai.inspect as debug_api
+
+        debug_api.initialize("config.yaml", log_dir="log")
+        debug_api.attach(model)
+        for batch in loader:
+            train(batch)
+            debug_api.step()
+        debug_api.end_debug()
+    """
+    global _session
+    if _session is not None:
+        raise InspectValueError("Already initialized: call end_debug before another initialize")
+    if not isinstance(config_file, (str, os.PathLike, dict)):
+        raise InspectTypeError(
+            f"config_file: a path or a dict is accepted, not {type(config_file).__name__}"
+        )
+    built_in = _load_features(feature_dirs)
+    session = Session(
+        config_file,
+        log_dir,
+        init_training_step,
+        statistics_logger=logger if statistics_logger is None else statistics_logger,
+        tb_writer=tb_writer,
+        default_logging=default_logging_enabled,
+    )
+    for directory in built_in:
+        session.log.write(f"{directory}: these features are built in.")
+    for keyword in sorted(set(others) - IGNORED_KEYWORDS):
+        session.log.write(
+            f"initialize: the argument {keyword} is not known and ignored.", logging.WARNING
+        )
+    nonfinite.begin(session.iteration, session.warn)
+    _session = session
+
+
+def _load_features(feature_dirs: Any) -> list[str]:
+    """Execute the files of custom features; return the directories that are not needed."""
+    if feature_dirs is None:
+        return []
+    directories = [feature_dirs] if isinstance(feature_dirs, (str, os.PathLike)) else feature_dirs
+    if not isinstance(directories, list):
+        raise InspectValueError(
+            f"feature_dirs: a path or a list of paths is accepted, not "
+            f"{type(feature_dirs).__name__}"
+        )
+    built_in = []
+    for directory in map(Path, directories):
+        if directory.parts[-3:] == BUILT_IN_DIRECTORY:
+            built_in.append(str(directory))
+            continue
+        if not directory.is_dir():
+            raise InspectAssertionError(f"feature_dirs: {directory} is no directory")
+        for file in sorted(directory.rglob("*.py")):
+            runpy.run_path(str(file))
+    return built_in
+
+
+def step() -> None:
+    """Log what the iteration has shown and count it; call it after each training step.
+
+    Without a session only the iterations of `watch_nonfinite` are counted.
+
+    Example::
+
+        optimizer.step()
+        debug_api.step()
+    """
+    if _session is not None:
+        _session.step()
+    nonfinite.stepped(_session.iteration if _session is not None else None)
+
+
+def initialize_training_step(train_step: int) -> None:
+    """Set the number of the present iteration, as when a training is resumed.
+
+    Args:
+        train_step: the iteration, 0 or more.
+
+    Example::
+
+        debug_api.initialize_training_step(checkpoint["step"])
+    """
+    if _session is not None:
+        _session.go_to(train_step)
+        nonfinite.stepped(train_step)
+
+
+def log_tensor_stats(
+    layer_name: str,
+    tensor: Tensor | None = None,
+    tensor_name: str | None = None,
+    skip_reduction: bool = False,
+    reduction_group: Any = None,
+    iteration: int | None = None,
+) -> dict[str, Tensor]:
+    """Log the statistics of a tensor, if the config asks for them in this iteration.
+
+    The section of the config that selects the layer must have LogTensorStats at its top.
+    Where ranks exchange what they saw, every member of the group must make the call.
+
+    A tensor on a GPU is looked at there, and nothing waits for the GPU: the values stay on it, and
+    are logged at a later step or call, or by `end_debug`, under the iteration of this call. In a
+    CUDA graph that is being captured nothing is done, which a warning tells.
+
+    Args:
+        layer_name: name of the layer, as the config selects it.
+        tensor: any shape, any dtype but complex ones.
+        tensor_name: name of the tensor, as the config lists it.
+        skip_reduction: log what this rank has; nothing is exchanged.
+        reduction_group: the ranks whose records are merged, instead of the group that is set.
+            All members log. Without any group, all ranks are merged and the last one logs.
+        iteration: the iteration, instead of that which `step` counts.
+
+    Returns:
+        The statistics by name, 0-dimensional fp32 tensors on the device of the tensor; empty
+        where nothing is due, or another rank logs. Where ranks merge tensors of a GPU and none
+        has an element, they are NaN, and not logged.
+
+    Raises:
+        InspectRuntimeError: no session is open.
+        InspectAssertionError: tensor or tensor_name is missing.
+        InspectTypeError: the tensor is complex.
+
+    Example::
+
+        debug_api.log_tensor_stats("decoder.1", tensor=hidden, tensor_name="hidden")
+    """
+    try:
+        # The way of nearly every call: one lookup, and nothing is due.
+        if (
+            iteration is None
+            and tensor is not None
+            and _session.iteration < _session.due[layer_name, tensor_name]  # type: ignore[union-attr,index]
+        ):
+            return {}
+    except (AttributeError, KeyError):
+        pass  # no session is open, or the tensor is new to it: what follows tells
+    session = _open_session()
+    if tensor is None or tensor_name is None:
+        missing = "tensor" if tensor is None else "tensor_name"
+        raise InspectAssertionError(f"log_tensor_stats: the argument {missing} is missing")
+    return session.log_tensor(
+        layer_name,
+        tensor,
+        tensor_name,
+        skip_reduction=skip_reduction,
+        group=reduction_group,
+        iteration=iteration,
+    )
+
+
+def log_message(
+    msg: str,
+    layer_name: str | None = None,
+    level: int = logging.INFO,
+    extra_cachable_args: Hashable = None,
+) -> None:
+    """Write a line to the main log; the same one from the same place only once.
+
+    Args:
+        msg: the text.
+        layer_name: stands before it.
+        level: as in `logging`.
+        extra_cachable_args: lines that differ in this are different ones.
+
+    Raises:
+        InspectRuntimeError: no session is open.
+
+    Example::
+
+        debug_api.log_message("gradients are clipped", layer_name="decoder.1")
+    """
+    session = _open_session()
+    caller = sys._getframe(1)
+    key = (caller.f_code.co_filename, caller.f_lineno, layer_name, repr(extra_cachable_args), msg)
+    session.say_once(key, f"{layer_name}: {msg}" if layer_name else msg, level)
+
+
+def set_tensor_reduction_group(group: Any) -> None:
+    """Set the process group over which statistics are merged before they are logged.
+
+    Args:
+        group: a group of torch.distributed; None is all processes.
+
+    Raises:
+        InspectValueError: no session is open.
+
+    Example::
+
+        debug_api.set_tensor_reduction_group(data_parallel_group)
+    """
+    if _session is None:
+        raise InspectValueError("set_tensor_reduction_group: call initialize first")
+    _session.log.write(
+        "The tensor reduction group is set: all of its ranks must log alike.", logging.WARNING
+    )
+    _session.set_group(group)
+
+
+def get_tensor_reduction_group() -> Any:
+    """Return the group that `set_tensor_reduction_group` has set, or None.
+
+    Raises:
+        InspectValueError: no session is open.
+    """
+    if _session is None:
+        raise InspectValueError("get_tensor_reduction_group: call initialize first")
+    return _session.group
+
+
+def set_weight_tensor_tp_group_reduce(enabled: bool) -> None:
+    """Choose whether statistics of weights are merged over the tensor-parallel group.
+
+    Args:
+        enabled: True, as without a call, merges them where `attach` was given a `tp_group`.
+
+    Example::
+
+        debug_api.set_weight_tensor_tp_group_reduce(False)
+    """
+    global _weights_reduced
+    _weights_reduced = bool(enabled)
+
+
+def weights_are_reduced() -> bool:
+    """Return what `set_weight_tensor_tp_group_reduce` has chosen."""
+    return _weights_reduced
+
+
+def end_debug() -> None:
+    """End the session: log what is left, detach the models, close the files, forget the state.
+
+    What GPUs have not delivered yet is waited for. Without a session nothing happens.
+
+    Example::
+
+        debug_api.end_debug()
+    """
+    global _session, _weights_reduced
+    session, _session = _session, None
+    _weights_reduced = True
+    if session is not None:
+        session.end()
+        nonfinite.end()
+
+
+def list_features() -> None:
+    """Print the features and what each does in a line, on rank 0.
+
+    Raises:
+        InspectRuntimeError: no session is open.
+    """
+    if _open_session().rank == 0:
+        for name, summary in features.summaries().items():
+            sys.stdout.write(f"{name}: {summary}\n")
+
+
+def explain_features(names: str | Iterable[str] | None = None) -> None:
+    """Print what features do and which keys they have, on rank 0.
+
+    Args:
+        names: ``transformer_engine.FakeQuant`` or a list of such; ``"all"`` or None is all.
+
+    Raises:
+        InspectRuntimeError: no session is open.
+        InspectValueError: a name is not known.
+    """
+    session = _open_session()
+    texts = features.explanations(names)
+    if session.rank == 0:
+        for name, text in texts.items():
+            sys.stdout.write(f"{name}\n{text}\n\n")

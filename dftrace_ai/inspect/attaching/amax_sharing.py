@@ -1,0 +1,75 @@
+"""The amax of delayed scaling becomes that of all ranks, where the recipe says so."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.inspect.collector import amax_of
+from dftrace_ai.inspect.config import Schedule
+from dftrace_ai.inspect.numerics.record import NEUTRAL, Record
+from dftrace_ai.inspect.reduction import GroupMerger, Slot, distributed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dftrace_ai.inspect.attaching.fp8 import AmaxHistory, Recipe
+
+__all__ = ["AmaxSharing"]
+
+_ALWAYS = (Schedule(),)
+
+
+class AmaxSharing:
+    """Makes the amax of a step that of a group of ranks.
+
+    Ranks may have different layers, and a layer may have run on some of them only.
+    """
+
+    def __init__(self) -> None:
+        self._group: Any = None
+        self._merger: GroupMerger | None = None
+
+    def share(
+        self,
+        histories: Mapping[tuple[str, str, Recipe], AmaxHistory],
+        group: Any,
+        *,
+        anyway: bool,
+    ) -> None:
+        """Replace the amax of this step by the largest of the group.
+
+        All members must call this alike. Without a recipe that shares nothing is exchanged.
+
+        Args:
+            histories: by layer, tensor and recipe.
+            group: a process group, or None for all processes.
+            anyway: exchange although this rank may have nothing.
+        """
+        shared = {
+            Slot(layer, tensor, str(recipe)): history
+            for (layer, tensor, recipe), history in histories.items()
+            if recipe.reduce_amax
+        }
+        if not (shared or anyway) or distributed() is None:
+            return
+        if self._merger is None or group is not self._group:
+            self._merger, self._group = GroupMerger(group), group
+        records = {
+            slot: _as_record(float(history.present))
+            for slot, history in shared.items()
+            if history.present is not None
+        }
+        merged = self._merger.merge(dict.fromkeys(shared, _ALWAYS), records, 0)
+        for slot, history in shared.items():
+            if merged[slot][13]:
+                history.present = amax_of(merged[slot])
+
+
+def _as_record(amax: float) -> Record:
+    """Return a record of one element, as far as its magnitude goes."""
+    values = list(NEUTRAL)
+    values[7] = 0.0 if math.isnan(amax) else amax
+    values[8] = float(math.isnan(amax))
+    values[13] = 1.0
+    return tuple(values)

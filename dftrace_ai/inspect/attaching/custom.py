@@ -1,0 +1,204 @@
+"""Custom features in attached layers: when they are asked, and what they may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dftrace_ai.inspect.config.names import GEMMS, OPERANDS, RESULTS, TENSORS
+from dftrace_ai.inspect.errors import InspectAssertionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dftrace_ai.inspect.config import CustomUse
+
+__all__ = ["CustomCalls", "Implementation"]
+
+_QUERIES = tuple((gemm, tensor) for gemm in GEMMS for tensor in (*OPERANDS[gemm], RESULTS[gemm]))
+
+
+@dataclass(frozen=True, eq=False)
+class Implementation:
+    """A custom feature of a section, ready to be asked.
+
+    Attributes:
+        name: what the config calls it.
+        config: the keys that the file gives.
+        feature: an object of the registered class.
+    """
+
+    name: str
+    config: dict[str, Any]
+    feature: Any
+
+    @classmethod
+    def of(cls, use: CustomUse) -> Implementation:
+        """Make the object of a feature that a section uses."""
+        return cls(use.feature.name, use.config, use.feature.implementation())
+
+
+@dataclass
+class _Answer:
+    yes: bool = False
+    ask_at: int | None = 0
+    asked_at: int = -1
+
+
+class CustomCalls:
+    """The custom features of one layer.
+
+    A method ending in ``_enabled`` is asked once for an iteration. With a pair it says when to ask
+    next: until then nothing is modified or inspected, and a GEMM stays as the last answer was.
+
+    Args:
+        layer: name of the layer.
+        implementations: the features, in the order of the config.
+        taken: the (gemm, tensor) that a built-in feature modifies.
+        failed: is told of errors; the training goes on without the feature.
+        has_gemms: whether anything can be modified.
+    """
+
+    def __init__(
+        self,
+        layer: str,
+        implementations: Iterable[Implementation],
+        taken: Iterable[tuple[str, str]],
+        failed: Callable[[str, str, Exception], None],
+        *,
+        has_gemms: bool,
+    ) -> None:
+        self.layer = layer
+        self.iteration = 0
+        self.modifiers: dict[tuple[str, str], Implementation] = {}
+        """Who modifies a tensor in this iteration, by (gemm, tensor)."""
+        self.inspectors: dict[str, list[Implementation]] = {}
+        """Who inspects a tensor in this iteration."""
+        self.high_precision: frozenset[str] = frozenset()
+        """The GEMMs for which FP8 is off in this iteration."""
+        self._implementations = tuple(implementations)
+        self._taken = frozenset(taken)
+        self._failed = failed
+        self._has_gemms = has_gemms
+        self._answers: dict[tuple[Any, ...], _Answer] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._implementations)
+
+    def arm(self, iteration: int, *, strict: bool = False) -> bool:
+        """Ask what is to be done in an iteration; say whether it is anything.
+
+        Args:
+            iteration: the one that begins.
+            strict: raise where two features modify the same tensor; else the first one does.
+
+        Raises:
+            InspectAssertionError: two features modify the same tensor.
+        """
+        if iteration < self.iteration:
+            self._answers.clear()
+        self.iteration = iteration
+        self.modifiers = {}
+        self.inspectors = {}
+        off: set[str] = set()
+        for one in self._implementations:
+            if self._has_gemms:
+                for query in _QUERIES:
+                    if self._asked(one, "modify_tensor", query):
+                        self._modifies(one, query, strict=strict)
+                off.update(gemm for gemm in GEMMS if self._turns_off(one, gemm))
+            for tensor in TENSORS:
+                if self._asked(one, "inspect_tensor", (tensor,)):
+                    self.inspectors.setdefault(tensor, []).append(one)
+        self.high_precision = frozenset(off)
+        return bool(self.modifiers or self.inspectors or self.high_precision)
+
+    def next_ask(self) -> int | None:
+        """Return the iteration at which a feature wants to be asked again, None for never."""
+        found = (answer.ask_at for answer in self._answers.values())
+        return min((one for one in found if one is not None), default=None)
+
+    def _modifies(self, one: Implementation, query: tuple[str, str], *, strict: bool) -> None:
+        other = self.modifiers.get(query)
+        if other is None and query not in self._taken:
+            self.modifiers[query] = one
+            return
+        gemm, tensor = query
+        clash = InspectAssertionError(
+            f"{self.layer}: {one.name} and {other.name if other else 'a built-in feature'} both "
+            f"modify {tensor} in {gemm}; one feature at most may"
+        )
+        if strict:
+            raise clash
+        self._failed(self.layer, f"feature {one.name}", clash)
+
+    def _asked(self, one: Implementation, method: str, about: tuple[str, ...]) -> bool:
+        answer = self._answer(one, method, f"{method}_enabled", about)
+        return answer is not None and answer.yes
+
+    def _turns_off(self, one: Implementation, gemm: str) -> bool:
+        answer = self._answer(one, "fp8_gemm_enabled", "fp8_gemm_enabled", (gemm,))
+        return answer is not None and not answer.yes
+
+    def _answer(
+        self, one: Implementation, method: str, question: str, about: tuple[str, ...]
+    ) -> _Answer | None:
+        ask = getattr(one.feature, question, None)
+        if not callable(ask) or not callable(getattr(one.feature, method, None)):
+            return None
+        answer = self._answers.setdefault((id(one), question, about), _Answer())
+        if answer.asked_at == self.iteration:
+            return answer
+        if answer.ask_at is None or self.iteration < answer.ask_at:
+            # Not asked in this iteration.
+            return answer if question == "fp8_gemm_enabled" else None
+        answer.asked_at = self.iteration
+        try:
+            said = ask(one.config, self.layer, *about, self.iteration)
+            if isinstance(said, tuple):
+                yes, ask_at = said
+                answer.yes, answer.ask_at = bool(yes), None if ask_at is None else int(ask_at)
+            else:
+                answer.yes, answer.ask_at = bool(said), self.iteration + 1
+        except Exception as error:  # noqa: BLE001 - a feature must not end the training
+            self._failed(self.layer, f"feature {one.name}", error)
+            # On for a GEMM is what holds without the feature.
+            answer.yes, answer.ask_at = question == "fp8_gemm_enabled", self.iteration + 1
+        if answer.ask_at is not None and answer.ask_at <= self.iteration:
+            answer.ask_at = self.iteration + 1
+        return answer
+
+    def modified(self, gemm: str, tensor_name: str, tensor: Tensor) -> Tensor:
+        """Return what a feature makes of a tensor; the tensor itself where it fails."""
+        one = self.modifiers[gemm, tensor_name]
+        try:
+            with torch.no_grad():
+                found = one.feature.modify_tensor(
+                    one.config, self.layer, gemm, tensor_name, tensor.detach(), self.iteration
+                )
+            if not isinstance(found, Tensor) or found.shape != tensor.shape:
+                made = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+                raise TypeError(  # noqa: TRY301 - told as any other failure of it
+                    f"modify_tensor returned {made}, not a tensor of shape {tuple(tensor.shape)}"
+                )
+        except Exception as error:  # noqa: BLE001 - a feature must not end the training
+            self._failed(self.layer, f"feature {one.name}", error)
+            return tensor
+        return found.to(tensor.dtype)
+
+    def inspect(self, tensor_name: str, tensor: Tensor) -> None:
+        """Show a tensor to those who inspect it."""
+        for one in self.inspectors.get(tensor_name, ()):
+            self._show(one, tensor_name, tensor)
+
+    def _show(self, one: Implementation, tensor_name: str, tensor: Tensor) -> None:
+        try:
+            with torch.no_grad():
+                one.feature.inspect_tensor(
+                    one.config, self.layer, tensor_name, tensor.detach(), self.iteration
+                )
+        except Exception as error:  # noqa: BLE001 - a feature must not end the training
+            self._failed(self.layer, f"feature {one.name}", error)

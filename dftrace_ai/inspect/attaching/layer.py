@@ -1,0 +1,276 @@
+"""One attached layer while it runs: how its operands go into GEMMs, and who looks at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dftrace_ai.inspect.attaching.custom import CustomCalls
+from dftrace_ai.inspect.attaching.fp8 import AmaxHistory, Recipe, hybrid_format, recipe_in_force
+from dftrace_ai.inspect.attaching.passes import Pass
+from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
+from dftrace_ai.inspect.nonfinite_marks import MARKS
+from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.fp8 import Format, scale_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dftrace_ai.inspect.collector import TensorObserver
+    from dftrace_ai.inspect.nonfinite import LayerWatch
+
+__all__ = ["LiveLayer", "Table", "Treatment"]
+
+# Torch has no other way to ask whether the engine of autograd runs, as when a checkpoint is
+# computed again.
+_graph_task = torch._C._current_graph_task_id
+
+
+class Treatment(NamedTuple):
+    """How a tensor is changed in a GEMM.
+
+    Attributes:
+        format: of the cast; None where a custom feature changes the tensor.
+        margin: of a scale made of the tensor itself.
+        history: of delayed scaling, else None.
+        feature: who asked for it; None is the recipe.
+    """
+
+    format: Format | None
+    margin: int = 0
+    history: AmaxHistory | None = None
+    feature: str | None = None
+
+
+Table = dict[tuple[str, str], Treatment]
+
+
+class LiveLayer:
+    """A layer of an attached or watched model.
+
+    Args:
+        name: of the layer.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.watch: LayerWatch | None = None
+        self._own_recipe: Recipe | None = None
+        self._inspected = False
+        self._step = -1
+        self._forwards = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.plan = LayerPlan()
+        self.observers: Mapping[str, TensorObserver] = {}
+        self.armed: dict[str, TensorObserver] = {}
+        """Who looks in this iteration, by tensor."""
+        self.custom = CustomCalls(self.name, (), (), _nobody_told, has_gemms=False)
+        self.observe_eval = False
+        self.has_gemms = False
+        self.acts = False
+        """Whether the config gives it something to do in this iteration."""
+        self.recipe: Recipe | None = None
+        """What the last forward was run with: a checkpoint is computed again with the same."""
+        self._say: Callable[[str], None] = _nothing_said
+        self._told: set[tuple[str, ...]] = set()
+        self._tables: dict[Recipe | None, Table] = {}
+        self._histories: dict[tuple[Recipe, str], AmaxHistory] = {}
+
+    def inspect(
+        self,
+        plan: LayerPlan,
+        observers: Mapping[str, TensorObserver],
+        custom: CustomCalls,
+        *,
+        recipe: Recipe | None,
+        has_gemms: bool,
+        observe_eval: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        """Take in what the config asks of the layer.
+
+        Args:
+            plan: how its operands go into the GEMMs.
+            observers: who looks at its tensors.
+            custom: its custom features.
+            recipe: that of `attach`.
+            has_gemms: whether its GEMMs are reached.
+            observe_eval: look also where the module does not train.
+            say: writes a line to the main log.
+        """
+        self.plan, self.observers, self.custom = plan, observers, custom
+        self._own_recipe, self.observe_eval, self._say = recipe, observe_eval, say
+        self._inspected = True
+        self.has_gemms = has_gemms
+        if recipe is not None:
+            # Ranks that share an amax tell each other of all layers, run or not.
+            self.recipe = recipe
+            self.table()
+
+    def uninspect(self) -> None:
+        """Forget what the config asks."""
+        self._own_recipe = None
+        self._inspected = False
+        self._reset()
+
+    @property
+    def inspected(self) -> bool:
+        """Whether the layer belongs to an attached model."""
+        return self._inspected
+
+    @property
+    def changes_always(self) -> bool:
+        """Whether operands may be changed in every iteration."""
+        return bool(self.plan.modify) or (self.has_gemms and self._own_recipe is not None)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether what it does depends on the iteration."""
+        return bool(self.observers) or bool(self.custom)
+
+    def arm(self, iteration: int) -> bool:
+        """Prepare for an iteration; say whether there is anything to do in it."""
+        self.armed = {
+            tensor: observer
+            for tensor, observer in self.observers.items()
+            if observer.arm(iteration)
+        }
+        acts = bool(self.armed)
+        if self.custom:
+            acts |= self.custom.arm(iteration)
+            self._tables.clear()
+        return acts
+
+    def next_due(self, iteration: int) -> int | None:
+        """Return the next iteration after this one in which there may be something to do."""
+        found = [observer.next_due(iteration) for observer in self.observers.values()]
+        if self.custom:
+            found.append(self.custom.next_ask())
+        return min((max(one, iteration + 1) for one in found if one is not None), default=None)
+
+    def histories(self) -> Mapping[tuple[Recipe, str], AmaxHistory]:
+        """Return what delayed scaling knows, by recipe and tensor."""
+        return self._histories
+
+    def history(self, recipe: Recipe, tensor: str) -> AmaxHistory:
+        """Return what delayed scaling knows of a tensor."""
+        key = recipe, tensor
+        if key not in self._histories:
+            self._histories[key] = AmaxHistory(recipe, recipe.format_of(tensor))
+        return self._histories[key]
+
+    def table(self) -> Table:
+        """Return how tensors are changed under the recipe of the last forward.
+
+        Raises:
+            InspectAssertionError: PerTensorScaling without FP8.
+            InspectValueError: statistics of delayed scaling without delayed scaling.
+        """
+        recipe = self.recipe
+        found = self._tables.get(recipe)
+        if found is None:
+            self.plan.check_recipe(recipe.name if recipe else None)
+            found = self._tables[recipe] = self._table(recipe)
+        return found
+
+    def _table(self, recipe: Recipe | None) -> Table:
+        table: Table = {}
+        if recipe is not None and self.has_gemms:
+            off = self.plan.high_precision | self.custom.high_precision
+            for tensor, gemm in PLAN_LINES:
+                if gemm not in off:
+                    history = self.history(recipe, tensor) if recipe.name == "delayed" else None
+                    table[gemm, tensor] = Treatment(
+                        recipe.format_of(tensor), recipe.margin, history
+                    )
+        for (gemm, tensor), modify in self.plan.modify.items():
+            if modify.format is not None:
+                format_ = Format(modify.format)
+            else:
+                format_ = recipe.format_of(tensor) if recipe else hybrid_format(tensor)
+            table[gemm, tensor] = Treatment(format_, modify.margin, feature=modify.feature)
+        for query, one in self.custom.modifiers.items():
+            table[query] = Treatment(None, feature=one.name)
+        return table
+
+    def scale(
+        self, tensor: str, source: str, amax: float | Tensor
+    ) -> tuple[Format, float | Tensor]:
+        """Return under which scale a tensor is quantised, or would be; see `ScaleSource`."""
+        recipe = self.recipe
+        if source == "delayed" and recipe is not None:
+            history = self.history(recipe, tensor)
+            return history.format, history.scale
+        if source == "used":
+            for (_, name), treatment in self.table().items():
+                if name != tensor or treatment.format is None:
+                    continue
+                if treatment.history is not None:
+                    return treatment.format, treatment.history.scale
+                return treatment.format, _scale_of(amax, treatment.format, treatment.margin)
+        format_ = recipe.format_of(tensor) if recipe else hybrid_format(tensor)
+        return format_, _scale_of(amax, format_)
+
+    def tell(self, *about: str) -> None:
+        """Write once which feature does something: its name, the API and what it is about."""
+        if about not in self._told:
+            self._told.add(about)
+            feature, api, what = about
+            self._say(f"{self.name}: Feature={feature}, API={api}: {what}")
+
+    def begin(self, *, training: bool, anyway: bool = False) -> Pass | None:
+        """Return what goes with a forward and its backward, None where nothing is to be done.
+
+        Args:
+            training: whether the module trains.
+            anyway: return it in any case.
+        """
+        again = _graph_task() != -1
+        if not again:
+            self.recipe = recipe_in_force(self._own_recipe)
+        looks = training or self.observe_eval
+        custom = self.custom
+        custom_looks = looks and bool(custom.inspectors)
+        table = self.table()
+        if not (table or (looks and self.armed) or custom_looks or self.watch or anyway):
+            return None
+        micro_batch = self._counted(again=again)
+        return Pass(self, table, looks=looks, again=again, micro_batch=micro_batch)
+
+    def only_watched(self) -> LayerWatch | None:
+        """Return the watch where there is nothing else to do with the layer now."""
+        return None if self.acts else self.watch
+
+    def watched_pass(self) -> int | None:
+        """Count a forward of a layer that is only watched; see `LayerWatch.follow`."""
+        again = _graph_task() != -1
+        micro_batch = self._counted(again=again)
+        return None if again else micro_batch
+
+    def _counted(self, *, again: bool) -> int:
+        """Count a forward; return which one of the step it is, from 0."""
+        if self._step != MARKS.step:
+            self._step = MARKS.step
+            self._forwards = 0
+        if not again:
+            self._forwards += 1
+        return max(0, self._forwards - 1)
+
+
+def _scale_of(amax: float | Tensor, format_: Format, margin: int = 0) -> float | Tensor:
+    """Return a scale, which stays on the device where the amax is."""
+    if isinstance(amax, Tensor):
+        return plain.scale_of(amax, format_, margin)
+    return scale_of(amax, format_, margin)
+
+
+def _nobody_told(layer: str, tensor: str, error: Exception) -> None:
+    """Stand in for a session."""
+
+
+def _nothing_said(message: str) -> None:
+    """Stand in for a session."""

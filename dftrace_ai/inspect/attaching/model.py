@@ -1,0 +1,383 @@
+"""A model under inspection: its layers get plans, and in each step those that are due act."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
+
+from dftrace_ai.inspect import trace_events
+from dftrace_ai.inspect.api import current_session, weights_are_reduced
+from dftrace_ai.inspect.attaching.amax_sharing import AmaxSharing
+from dftrace_ai.inspect.attaching.attention import FAST_PATH
+from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
+from dftrace_ai.inspect.attaching.fp8 import LISTENERS, Recipe, recipe_in_force
+from dftrace_ai.inspect.attaching.observed import observable_tensors
+from dftrace_ai.inspect.attaching.swap import Station, station_at
+from dftrace_ai.inspect.collector import TensorObserver
+from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan, Observe, layer_plan
+from dftrace_ai.inspect.config.names import TENSORS, listed
+from dftrace_ai.inspect.errors import (
+    InspectRuntimeError,
+    InspectTypeError,
+    InspectValueError,
+)
+from dftrace_ai.inspect.naming import NamedLayer, layers_of
+from dftrace_ai.inspect.session import DEFAULT_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dftrace_ai.inspect.attaching.layer import LiveLayer
+    from dftrace_ai.inspect.session import Session
+
+__all__ = ["AttachedModel", "attach"]
+
+NAMED_MOST = 8
+"""A warning names so many layers."""
+
+_group_numbers = itertools.count()
+
+
+class _Planned(NamedTuple):
+    layer: NamedLayer
+    plan: LayerPlan
+    observers: dict[str, TensorObserver]
+    custom: CustomCalls
+
+
+class _Attached(NamedTuple):
+    station: Station
+    live: LiveLayer
+
+
+class AttachedModel:
+    """A model under inspection, as `attach` returns it; `detach` ends it."""
+
+    def __init__(
+        self,
+        session: Session,
+        model: nn.Module,
+        *,
+        name: str | None,
+        recipe: Recipe | None,
+        tp_group: Any,
+        observe_eval: bool,
+    ) -> None:
+        self._session = session
+        self._recipe = recipe
+        self._observe_eval = observe_eval
+        self._weight_group = None if tp_group is None else f"tp:{next(_group_numbers):06d}"
+        self._weights_merged_over: str | None = None
+        self._attached: list[_Attached] = []
+        self._acting: set[int] = set()
+        self._unreached: dict[str, list[NamedLayer]] = {}
+        self._calendar: list[tuple[int, int]] = []
+        self._noted: dict[int, int] = {}
+        self._iteration = session.iteration
+        self._sharing = AmaxSharing()
+        self._fp8_seen = recipe is not None or recipe_in_force(None) is not None
+        self._holds_fast_path = False
+        self._open = True
+        planned = self._planned(layers_of(model, name))
+        if self._weight_group is not None:
+            session.collector.set_group(self._weight_group, tp_group)
+        try:
+            for one in planned:
+                if one.plan.ignored:
+                    ignored = f"{listed(one.plan.ignored)} cannot act"
+                    self._unreached.setdefault(ignored, []).append(one.layer)
+                if one.layer.kind != "other" or one.observers or one.custom:
+                    self._take_in(one)
+        except BaseException:
+            self._let_go()
+            raise
+        self._tell_of_unreached()
+        session.attached.append(self)
+        LISTENERS.add(self)
+        self._arm_all(session.iteration)
+
+    # What is to be done
+
+    def _planned(self, layers: list[NamedLayer]) -> list[_Planned]:
+        """Work everything out; nothing is changed yet, so that an error leaves nothing behind."""
+        session = self._session
+        infos = [layer.info for layer in layers]
+        selector = session.config.selector(infos)
+        made: dict[int, Implementation] = {}
+        weights: dict[int, Any] = {}
+        planned = []
+        for layer, info in zip(layers, infos, strict=True):
+            if _is_unready(layer.module):
+                raise InspectRuntimeError(
+                    f"{layer.name}: a {info.class_name} changes its class when it first runs; run "
+                    "the model once before `attach`"
+                )
+            present = vars(layer.module).get("_inspect_station")
+            live = present.layers.get(layer.part) if isinstance(present, Station) else None
+            if live is not None and live.inspected:
+                raise InspectValueError(f"{layer.name}: the module is attached already")
+            plan = layer_plan(selector.section_of(info), info)
+            if self._recipe is not None:
+                plan.check_recipe(self._recipe.name)
+            observers = self._observers(layer, plan.observe, weights)
+            uses = [made.setdefault(id(use), Implementation.of(use)) for use in plan.custom]
+            custom = CustomCalls(
+                layer.name, uses, plan.modify, session.failed, has_gemms=info.has_gemms
+            )
+            custom.arm(session.iteration, strict=True)
+            planned.append(_Planned(layer, plan, observers, custom))
+        for section, missing in selector.unmatched_names():
+            place = f"{section.name}.layers.exact_layer_names"
+            session.log.write(f"{place}: no layer is called {missing}.", logging.WARNING)
+        return planned
+
+    def _observers(
+        self, layer: NamedLayer, wanted: Iterable[Observe], weights: dict[int, Any]
+    ) -> dict[str, TensorObserver]:
+        by_tensor: dict[str, list[Observe]] = {}
+        for observe in wanted:
+            by_tensor.setdefault(observe.tensor, []).append(observe)
+        known = TENSORS if layer.kind != "other" else observable_tensors(layer.module)
+        unseen = tuple(tensor for tensor in by_tensor if tensor not in known)
+        if unseen:
+            self._unreached.setdefault(f"{listed(unseen)} cannot be seen", []).append(layer)
+        observers = {}
+        for tensor, observes in by_tensor.items():
+            if tensor in unseen:
+                continue
+            group: str | None = DEFAULT_GROUP
+            if tensor == "weight":
+                weight = _weight_of(layer)
+                if id(weight) in weights:
+                    # Tied: it appears under the name of the first layer that has it.
+                    continue
+                weights[id(weight)] = weight
+                group = None
+            observers[tensor] = TensorObserver(
+                layer.name, tensor, observes, group, self._session.failed
+            )
+        return observers
+
+    def _take_in(self, one: _Planned) -> None:
+        session = self._session
+        station = station_at(one.layer.module, one.layer.kind)
+        live = station.layer(one.layer.part, one.layer.name)
+        live.name = one.layer.name
+        live.inspect(
+            one.plan,
+            one.observers,
+            one.custom,
+            recipe=self._recipe,
+            has_gemms=one.layer.kind != "other",
+            observe_eval=self._observe_eval,
+            say=session.log.write,
+        )
+        self._attached.append(_Attached(station, live))
+        for observer in one.observers.values():
+            session.collector.observe(observer)
+        if one.layer.kind == "other":
+            return
+        fp8_on = recipe_in_force(self._recipe) is not None
+        told = {}
+        for tensor, gemm in PLAN_LINES:
+            plan = one.plan.describe(gemm, tensor, fp8_on=fp8_on)
+            told[f"{tensor}/{gemm}"] = plan
+            session.log.write(f"{live.name}: Tensor: {tensor}, gemm {gemm} - {plan}")
+        trace_events.plan(live.name, {"section": one.plan.section, **told})
+
+    def _tell_of_unreached(self) -> None:
+        for what, layers in self._unreached.items():
+            names = [f"{layer.name} ({layer.info.class_name})" for layer in layers]
+            if len(names) > NAMED_MOST:
+                names = [*names[:NAMED_MOST], f"{len(names) - NAMED_MOST} more"]
+            self._session.log.write(
+                f"{what} on these layers, whose GEMMs are not reached: {listed(names)}.",
+                logging.WARNING,
+            )
+
+    # Steps
+
+    def _arm_all(self, iteration: int) -> None:
+        self._calendar = []
+        self._noted = {}
+        for index in range(len(self._attached)):
+            self._arm(index, iteration)
+        self._hold_fast_path()
+
+    def _arm(self, index: int, iteration: int) -> None:
+        """Let a layer act in an iteration, or not; note when it has to be asked next."""
+        station, live = self._attached[index]
+        acts = live.arm(iteration) or live.changes_always or (self._fp8_seen and live.has_gemms)
+        live.acts = acts
+        station.set_busy(live, busy=acts or live.watch is not None)
+        if acts:
+            self._acting.add(index)
+        else:
+            self._acting.discard(index)
+        due = live.next_due(iteration)
+        if due is not None and self._noted.get(index) != due:
+            self._noted[index] = due
+            heapq.heappush(self._calendar, (due, index))
+
+    def _hold_fast_path(self) -> None:
+        wanted = bool(self._acting)
+        if wanted != self._holds_fast_path:
+            self._holds_fast_path = wanted
+            if wanted:
+                FAST_PATH.hold()
+            else:
+                FAST_PATH.release()
+
+    def settle(self, iteration: int) -> None:
+        """Be told that what was seen in an iteration is going to be logged."""
+        group = self._weight_group if weights_are_reduced() else None
+        if group == self._weights_merged_over:
+            return
+        self._weights_merged_over = group
+        for _, live in self._attached:
+            observer = live.observers.get("weight")
+            if observer is not None:
+                observer.group = group
+
+    def rolled(self, iteration: int) -> None:
+        """Prepare for an iteration, after another one has ended."""
+        if self._fp8_seen:
+            self._roll_amax()
+        if iteration != self._iteration + 1:
+            self._iteration = iteration
+            self._arm_all(iteration)
+            return
+        self._iteration = iteration
+        calendar = self._calendar
+        turning = {index for index in self._acting if self._attached[index].live.scheduled}
+        while calendar and calendar[0][0] <= iteration:
+            turning.add(heapq.heappop(calendar)[1])
+        for index in sorted(turning):
+            self._arm(index, iteration)
+        self._hold_fast_path()
+
+    def fp8_entered(self) -> None:
+        """Be told that FP8 is switched on somewhere: from now on every layer looks for itself."""
+        if not self._fp8_seen:
+            self._fp8_seen = True
+            for index, (station, live) in enumerate(self._attached):
+                if live.has_gemms:
+                    live.acts = True
+                    station.set_busy(live, busy=True)
+                    self._acting.add(index)
+            self._hold_fast_path()
+
+    def _roll_amax(self) -> None:
+        histories = {
+            (live.name, tensor, recipe): history
+            for _, live in self._attached
+            for (recipe, tensor), history in live.histories().items()
+        }
+        shares = self._recipe is not None and self._recipe.reduce_amax
+        self._sharing.share(histories, self._session.group, anyway=shares)
+        for history in histories.values():
+            history.roll()
+
+    def detach(self) -> None:
+        """End the inspection: the modules get their classes back, and run as before.
+
+        What was seen and not logged is lost; call `step` before. A second call does nothing.
+
+        Example::
+
+            handle = debug_api.attach(model)
+            ...
+            handle.detach()
+        """
+        if not self._open:
+            return
+        self._open = False
+        self._session.attached.remove(self)
+        LISTENERS.discard(self)
+        self._acting.clear()
+        self._hold_fast_path()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for station, live in self._attached:
+            self._session.collector.forget(live.observers.values())
+            live.uninspect()
+            station.set_busy(live, busy=live.watch is not None)
+            station.leave()
+        self._attached = []
+
+
+def _is_unready(module: nn.Module) -> bool:
+    lazy = isinstance(module, LazyModuleMixin)
+    return lazy and any(is_lazy(one) for one in module.parameters(recurse=False))
+
+
+def _weight_of(layer: NamedLayer) -> Any:
+    if layer.kind == "attention":
+        holder = layer.module.out_proj if layer.part == "out_proj" else layer.module
+        part = "weight" if layer.part == "out_proj" else f"{layer.part}_weight"
+        return getattr(holder, part)
+    return layer.module.weight
+
+
+def attach(
+    model: nn.Module,
+    *,
+    name: str | None = None,
+    fp8: Any = None,
+    tp_group: Any = None,
+    observe_eval: bool = False,
+) -> AttachedModel:
+    """Put a model under inspection, as the config of the open session says.
+
+    Linear layers (also those inside of MultiheadAttention and the Conv1D of Hugging Face) are
+    emulated and observed in all three GEMMs. Of other layers with parameters, what goes in, the
+    weight, what comes out and its gradient are observed. A layer that has nothing to do in an
+    iteration runs as it did before. Copies and pickles of the model are not attached.
+
+    Every rank has to attach before the first `step`, if only an empty module.
+
+    Args:
+        model: the model, before or after it is wrapped for data parallelism.
+        name: the beginning of the names of its layers; ``model`` where it is not given. A module
+            with an attribute `name` that is a text is called so.
+        fp8: run all GEMMs in emulated FP8: a recipe as for `fp8_autocast`, or True.
+        tp_group: process group whose ranks have shards of the weights; statistics of weights are
+            merged over it. Without it each rank logs those of its own weights.
+        observe_eval: collect statistics also in modules that do not train.
+
+    Returns:
+        The attached model; its `detach()` ends the inspection.
+
+    Raises:
+        InspectRuntimeError: no session is open, or a module has a class that cannot be changed or
+            will change by itself.
+        InspectValueError: two sections select the same layer, a module is attached already, or the
+            recipe is not accepted.
+        InspectAssertionError: two features modify the same tensor.
+        InspectTypeError: the model is no module.
+
+    Example::
+
+        debug_api.initialize("config.yaml", log_dir="log")
+        handle = debug_api.attach(model)
+    """
+    session = current_session()
+    if session is None:
+        raise InspectRuntimeError("attach: call dftrace_ai.inspect.initialize first")
+    if not isinstance(model, nn.Module):
+        raise InspectTypeError(f"attach: a torch.nn.Module is needed, not {type(model).__name__}")
+    return AttachedModel(
+        session,
+        model,
+        name=name,
+        recipe=Recipe.of(fp8),
+        tp_group=tp_group,
+        observe_eval=observe_eval,
+    )

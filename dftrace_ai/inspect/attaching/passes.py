@@ -1,0 +1,188 @@
+"""One forward of a layer and its backward: what is seen and what is changed on the way."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dftrace_ai.inspect.collector import amax_of
+from dftrace_ai.inspect.nonfinite_marks import MARKS
+from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.collect import collect
+from dftrace_ai.inspect.numerics.fp8 import Format, fake_quantise, scale_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.inspect.attaching.layer import LiveLayer, Table
+    from dftrace_ai.inspect.numerics.record import Record
+
+__all__ = ["BACKWARD", "Pass"]
+
+BACKWARD = frozenset({"gradient", "dgrad", "wgrad"})
+"""The tensors that come with the backward pass."""
+
+_GEMM_RESULTS = ("dgrad", "wgrad")
+
+
+class Pass:
+    """One forward of a layer and the backward that belongs to it. It holds no tensors.
+
+    Args:
+        layer: the layer.
+        table: how its tensors are changed.
+        looks: whether the tensors are looked at.
+        again: whether this is a checkpoint that is computed again.
+        micro_batch: which forward of the layer this is in the step.
+    """
+
+    def __init__(
+        self, layer: LiveLayer, table: Table, *, looks: bool, again: bool, micro_batch: int
+    ) -> None:
+        self._layer = layer
+        self._table = table
+        self._recipe = layer.recipe
+        self._looks = looks
+        self._again = again
+        self._micro_batch = micro_batch
+        self._amax: dict[str, float | Tensor] = {}
+
+    def needs_gemms(self) -> bool:
+        """Tell whether the GEMMs have to be run one by one."""
+        return bool(self._table) or any(map(self.wants, _GEMM_RESULTS))
+
+    def inspects(self, tensor_name: str) -> bool:
+        """Tell whether the config asks to look at a tensor now."""
+        layer = self._layer
+        return (
+            self._looks
+            and (tensor_name in layer.armed or tensor_name in layer.custom.inspectors)
+            and (tensor_name in BACKWARD or not self._again)
+        )
+
+    def wants(self, tensor_name: str) -> bool:
+        """Tell whether anyone looks at a tensor now."""
+        watch = self._layer.watch
+        if watch is None:
+            return self.inspects(tensor_name)
+        watched = watch.wants(tensor_name) and (tensor_name in BACKWARD or not self._again)
+        return watched or self.inspects(tensor_name)
+
+    def see(self, tensor_name: str, tensor: Tensor, *, is_operand: bool = True) -> None:
+        """Show a tensor, as it is before anything is changed, to those who look at it.
+
+        Args:
+            tensor_name: which one.
+            tensor: the tensor.
+            is_operand: False where the GEMM gets it in another format.
+        """
+        if not self.wants(tensor_name):
+            return
+        layer = self._layer
+        record: Record | None = None
+        if self.inspects(tensor_name):
+            record = self._inspected(tensor_name, tensor, is_operand=is_operand)
+        if layer.watch is not None:
+            layer.watch.look(tensor_name, tensor, record, self._micro_batch)
+        elif record is not None:
+            MARKS.seen(layer.name, tensor_name, record, self._micro_batch)
+
+    def _inspected(self, tensor_name: str, tensor: Tensor, *, is_operand: bool) -> Record | None:
+        layer = self._layer
+        record: Record | None = None
+        observer = layer.armed.get(tensor_name)
+        amax: float | Tensor | None = None
+        if observer is not None:
+            micro_batch = self._micro_batch if layer.watch is None else None
+            found = observer.see(tensor, partial(layer.scale, tensor_name), micro_batch)
+            if isinstance(found, Tensor):
+                amax = found
+            elif found is not None:
+                record, amax = found, amax_of(found)
+            for feature in observer.features:
+                layer.tell(feature, "look_at_tensor_before_process", tensor_name)
+        layer.custom.inspect(tensor_name, tensor)
+        changed = any(name == tensor_name for _, name in self._table)
+        if amax is not None and (is_operand or not changed):
+            self._keep(tensor_name, amax)
+        return record
+
+    def look_back(self, gradient: Tensor) -> None:
+        """Show the gradient of the output; a hook for a tensor."""
+        self.see("gradient", gradient)
+
+    def _keep(self, tensor_name: str, amax: float | Tensor) -> None:
+        self._amax[tensor_name] = amax
+        if self._recipe is not None and not self._again:
+            history = self._layer.histories().get((self._recipe, tensor_name))
+            if history is not None:
+                history.note(amax)
+
+    def _amax_of(self, tensor_name: str, tensor: Tensor) -> float | Tensor | None:
+        if tensor_name not in self._amax:
+            if not tensor.numel():
+                return None
+            self._keep(tensor_name, _amax(tensor))
+        return self._amax[tensor_name]
+
+    def changed(
+        self, gemm: str, tensor_name: str, tensor: Tensor, whole: Tensor | None = None
+    ) -> Tensor:
+        """Return a tensor as it goes into a GEMM, or comes out of it.
+
+        Args:
+            gemm: fprop, dgrad or wgrad.
+            tensor_name: one of its operands, or its result.
+            tensor: as it is; it stays so.
+            whole: what the tensor is a part of, where the scale is to be that of the whole.
+        """
+        treatment = self._table.get((gemm, tensor_name))
+        if treatment is None:
+            return tensor
+        layer = self._layer
+        if treatment.feature is not None:
+            layer.tell(treatment.feature, "process_tensor", f"{gemm}, {tensor_name}")
+        if treatment.format is None:
+            return layer.custom.modified(gemm, tensor_name, tensor)
+        amax = self._amax_of(tensor_name, tensor if whole is None else whole)
+        if amax is None:
+            return tensor
+        scale: float | Tensor
+        if treatment.history is not None:
+            scale = treatment.history.scale
+        elif isinstance(amax, Tensor):
+            scale = plain.scale_of(amax, treatment.format, treatment.margin)
+        else:
+            scale = scale_of(amax, treatment.format, treatment.margin)
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            apply: Callable[..., Tensor] = _PassedThrough.apply
+            return apply(tensor, treatment.format, scale)
+        return fake_quantise(tensor, treatment.format, scale)
+
+
+class _PassedThrough(torch.autograd.Function):
+    """Fake quantisation that a gradient passes as if nothing were done: for double backward."""
+
+    @staticmethod
+    def forward(
+        _ctx: object,
+        tensor: Tensor,
+        format: Format,  # noqa: A002 - of numbers
+        scale: float | Tensor,
+    ) -> Tensor:
+        return fake_quantise(tensor, format, scale)
+
+    @staticmethod
+    def backward(_ctx: object, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0], None, None
+
+
+def _amax(tensor: Tensor) -> float | Tensor:
+    if not tensor.is_cpu:
+        return tensor.detach().abs().amax()
+    record = collect(tensor, zeros=False)
+    return math.nan if record is None else amax_of(record)

@@ -1,0 +1,264 @@
+"""Modules get a class that looks at one attribute before it does what the original does."""
+
+from __future__ import annotations
+
+import copyreg
+import weakref
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from dftrace_ai.inspect.attaching.attention import run_attention
+from dftrace_ai.inspect.attaching.gemms import Operands, run_linear
+from dftrace_ai.inspect.attaching.layer import LiveLayer
+from dftrace_ai.inspect.attaching.observed import run_other
+from dftrace_ai.inspect.attaching.opaque import STATIONS, run_opaque
+from dftrace_ai.inspect.errors import InspectRuntimeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.inspect.naming import Kind
+
+__all__ = ["Station", "station_at"]
+
+# What objects are copied by, without an import of ours in their pickles.
+_NEWOBJ = vars(copyreg)["__newobj__"]
+_RECONSTRUCTOR = vars(copyreg)["_reconstructor"]
+
+_OWN = ("_inspect_plan", "_inspect_station")
+
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+def _not_compiled(function: Function) -> Function:
+    """Let the compiler leave a function out."""
+    disable: Callable[[Function], Function] = torch.compiler.disable
+    return disable(function)
+
+
+class Station:
+    """What is attached to a module: its layers, of which an attention has several.
+
+    Args:
+        module: the module; it gets a class of ours.
+        kind: how its GEMMs are reached.
+
+    Raises:
+        InspectRuntimeError: the class of the module cannot be changed.
+    """
+
+    def __init__(self, module: nn.Module, kind: Kind) -> None:
+        self.kind = kind
+        self.layers: dict[str, LiveLayer] = {}
+        """By part; a module that is one layer has the part ''."""
+        self.busy: set[LiveLayer] = set()
+        """The layers with something to do now."""
+        self._module = weakref.ref(module)
+        self.number = id(self)
+        original = type(module)
+        # No class can replace the forward of the module itself: it is followed one call earlier.
+        way = "called" if "forward" in vars(module) else kind
+        try:
+            object.__setattr__(module, "__class__", _swapped_class(original, way))
+        except (TypeError, RuntimeError) as error:
+            raise InspectRuntimeError(
+                f"a module of class {original.__name__} cannot be attached to: {error}"
+            ) from error
+        vars(module)["_inspect_station"] = self
+        vars(module)["_inspect_plan"] = None
+        STATIONS[self.number] = self
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Be nothing in a copy of a module that copies its attributes by itself."""
+        return type(None), ()
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The module, as long as it lives."""
+        return self._module()
+
+    def layer(self, part: str, name: str) -> LiveLayer:
+        """Return the layer of a part, made where there is none."""
+        if part not in self.layers:
+            self.layers[part] = LiveLayer(name)
+        return self.layers[part]
+
+    def set_busy(self, layer: LiveLayer, *, busy: bool) -> None:
+        """Say whether a layer has something to do from now on."""
+        if busy:
+            self.busy.add(layer)
+        else:
+            self.busy.discard(layer)
+        module = self._module()
+        if module is None:
+            return
+        vars(module)["_inspect_plan"] = self if self.busy else None
+
+    def leave(self) -> None:
+        """Make the module what it was, once none of its layers is needed."""
+        if any(layer.inspected or layer.watch for layer in self.layers.values()):
+            return
+        self.busy.clear()
+        STATIONS.pop(self.number, None)
+        module = self._module()
+        if module is None:
+            return
+        original = getattr(type(module), "_inspect_original", None)
+        for own in _OWN:
+            vars(module).pop(own, None)
+        # A wrapper such as FSDP may have made a class of its own out of ours: it stays, idle.
+        if original is not None and "_inspect_original" in vars(type(module)):
+            object.__setattr__(module, "__class__", original)
+
+    # What the classes do while something is to be done
+
+    def run_linear(self, module: nn.Linear, given: Tensor) -> Tensor:
+        """Run a Linear."""
+        if torch.compiler.is_compiling():
+            return run_opaque(self.number, given, module.weight, module.bias, transposed=False)
+        weight, bias = module.weight, module.bias
+        return run_linear(
+            self.layers[""],
+            Operands(given, weight, bias),
+            lambda: nn.functional.linear(given, weight, bias),
+            training=module.training,
+        )
+
+    def run_conv1d(
+        self, module: nn.Module, original: Callable[[], Tensor], given: Tensor
+    ) -> Tensor:
+        """Run a linear layer with a transposed weight."""
+        weight, bias = cast("Tensor", module.weight), cast("Tensor | None", module.bias)
+        if torch.compiler.is_compiling():
+            return run_opaque(self.number, given, weight, bias, transposed=True)
+        operands = Operands(given, weight, bias, transposed=True)
+        return run_linear(self.layers[""], operands, original, training=module.training)
+
+    @_not_compiled
+    def run_attention(
+        self, module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run an attention with its projections as layers."""
+        return run_attention(self.layers, module, args, kwargs)
+
+    @_not_compiled
+    def run_other(
+        self,
+        module: nn.Module,
+        original: Callable[[], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run a module of which only what goes in and comes out is seen."""
+        return run_other(self.layers[""], module, original, (*args, *kwargs.values()))
+
+
+def station_at(module: nn.Module, kind: Kind) -> Station:
+    """Return what is attached to a module, made where there is nothing."""
+    present = vars(module).get("_inspect_station")
+    # A replica that was copied attribute by attribute still has that of the original.
+    if isinstance(present, Station) and present.module is module:
+        return present
+    return Station(module, kind)
+
+
+# What stands in the namespace of each class of ours, beside what it has from the original.
+
+
+def _reduce(self: Any, protocol: Any) -> Any:
+    """Copy and pickle an object as one of the original class."""
+    present = type(self)
+    original = present._inspect_original
+    reduced = original.__reduce_ex__(self, protocol)
+    if not isinstance(reduced, tuple) or len(reduced) < 2:
+        return reduced
+    function, arguments, *rest = reduced
+    arguments = tuple(original if one is present else one for one in arguments)
+    if function is _NEWOBJ:
+        # Pickle accepts it for the class of the object alone.
+        function = original.__new__
+        if function is object.__new__ and len(arguments) == 1:
+            function, arguments = _RECONSTRUCTOR, (original, object, None)
+    if rest and isinstance(rest[0], dict):
+        rest[0] = {key: value for key, value in rest[0].items() if key not in _OWN}
+    return (function, arguments, *rest)
+
+
+def _get_name(self: Any) -> str:
+    """Return what a printed model shows."""
+    original: type = self._inspect_original
+    return original.__name__
+
+
+def _forward_linear(self: Any, input: Tensor) -> Tensor:  # noqa: A002 - as torch names it
+    plan: Station | None = self._inspect_plan
+    if plan is None:
+        return nn.functional.linear(input, self.weight, self.bias)
+    return plan.run_linear(self, input)
+
+
+def _forward_conv1d(self: Any, x: Tensor) -> Tensor:
+    plan: Station | None = self._inspect_plan
+    original: Callable[..., Tensor] = self._inspect_original.forward
+    if plan is None:
+        return original(self, x)
+    return plan.run_conv1d(self, lambda: original(self, x), x)
+
+
+def _forward_attention(self: Any, *args: Any, **kwargs: Any) -> Any:
+    plan: Station | None = self._inspect_plan
+    if plan is None:
+        return self._inspect_original.forward(self, *args, **kwargs)
+    return plan.run_attention(self, args, kwargs)
+
+
+def _forward_other(self: Any, *args: Any, **kwargs: Any) -> Any:
+    plan: Station | None = self._inspect_plan
+    original: Callable[..., Any] = self._inspect_original.forward
+    if plan is None:
+        return original(self, *args, **kwargs)
+    return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    plan: Station | None = self._inspect_plan
+    original: Callable[..., Any] = self._inspect_original.__call__
+    if plan is None:
+        return original(self, *args, **kwargs)
+    return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
+
+
+_WAYS: dict[str, dict[str, Any]] = {
+    "linear": {"forward": _forward_linear},
+    "conv1d": {"forward": _forward_conv1d},
+    "attention": {"forward": _forward_attention},
+    "other": {"forward": _forward_other},
+    "called": {"__call__": _call},
+}
+
+_classes: weakref.WeakValueDictionary[tuple[type, str], type] = weakref.WeakValueDictionary()
+
+
+def _swapped_class(original: type[nn.Module], way: str) -> type[nn.Module]:
+    found = _classes.get((original, way))
+    if found is None:
+        # A second base would change the layout, and no object could change to the class.
+        metaclass: Any = type(original)
+        found = metaclass(
+            f"Inspect{original.__name__}",
+            (original,),
+            {
+                **_WAYS[way],
+                "__reduce_ex__": _reduce,
+                "_get_name": _get_name,
+                "__module__": original.__module__,
+                "__doc__": original.__doc__,
+                "_inspect_original": original,
+                "_inspect_plan": None,
+            },
+        )
+        _classes[original, way] = found
+    return cast("type[nn.Module]", found)

@@ -1,0 +1,163 @@
+"""Which section a layer belongs to: names, patterns, types and numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dftrace_ai.inspect.config.names import listed
+from dftrace_ai.inspect.config.problems import told
+from dftrace_ai.inspect.errors import InspectValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dftrace_ai.inspect.config.models import Layers
+    from dftrace_ai.inspect.config.sections import Section
+
+__all__ = ["LayerInfo", "Selector", "describe_layers", "layer_number"]
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """A layer, as far as the selection of layers needs to know it.
+
+    Attributes:
+        name: the full name, such as ``model.decoder.1.mlp.fc1``.
+        class_name: the class of the module, such as ``Linear``; empty where none is known.
+        has_gemms: whether its GEMMs can be run otherwise; of the other layers, only
+            statistics can be had.
+    """
+
+    name: str
+    class_name: str = ""
+    has_gemms: bool = True
+
+
+def layer_number(name: str) -> int | None:
+    """Return the first part of a dotted name that is a number: 1 for ``decoder.1.mlp.fc1``."""
+    for part in name.split("."):
+        if part.isascii() and part.isdigit():
+            return int(part)
+    return None
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+class Selector:
+    """Finds the section of each layer of a model.
+
+    Args:
+        sections: the enabled sections by name.
+        layers: all layers that there are; whether an entry of `layer_types` is held
+            against names or classes depends on them.
+
+    Example::
+
+        selector = Selector(config.sections, [LayerInfo("model.fc1", "Linear")])
+        section = selector.section_of(LayerInfo("model.fc1", "Linear"))
+    """
+
+    def __init__(self, sections: Mapping[str, Section], layers: Iterable[LayerInfo]) -> None:
+        self._sections = sections
+        self._layers = tuple(layers)
+        self._found: dict[LayerInfo, Section | None] = {}
+        self._classes = {
+            name: {
+                _bare(entry)
+                for entry in section.layers.layer_types
+                if not any(entry in layer.name for layer in self._layers)
+            }
+            for name, section in sections.items()
+        }
+
+    def section_of(self, layer: LayerInfo) -> Section | None:
+        """Return the section that selects a layer, or None.
+
+        Raises:
+            InspectValueError: more than one does.
+        """
+        if layer not in self._found:
+            self._found[layer] = self._search(layer)
+        return self._found[layer]
+
+    def _search(self, layer: LayerInfo) -> Section | None:
+        found = [
+            section
+            for name, section in self._sections.items()
+            if _selects(section.layers, layer, self._classes[name])
+        ]
+        if len(found) > 1:
+            names = listed([told(section.name) for section in found])
+            raise InspectValueError(
+                f"layer {told(layer.name)} is selected by the sections {names}; "
+                "a layer can be in one section only"
+            )
+        return found[0] if found else None
+
+    def unmatched_names(self) -> list[tuple[Section, str]]:
+        """Return the entries of `exact_layer_names` that are the name of no layer."""
+        names = {layer.name for layer in self._layers}
+        return [
+            (section, name)
+            for section in self._sections.values()
+            for name in section.layers.exact_layer_names
+            if name not in names
+        ]
+
+
+def _selects(layers: Layers, layer: LayerInfo, classes: set[str]) -> bool:
+    given = layers.model_fields_set
+    if "exact_layer_names" in given:
+        return layer.name in layers.exact_layer_names
+    if "layer_name_regex_pattern" in given:
+        return re.search(layers.layer_name_regex_pattern, layer.name) is not None
+    return ("layer_types" not in given or _of_type(layers, layer, classes)) and (
+        "layer_numbers" not in given or _of_number(layers, layer)
+    )
+
+
+def _of_type(layers: Layers, layer: LayerInfo, classes: set[str]) -> bool:
+    if any(entry.lower() == "all" or entry in layer.name for entry in layers.layer_types):
+        return True
+    return bool(layer.class_name) and _bare(layer.class_name) in classes
+
+
+def _of_number(layers: Layers, layer: LayerInfo) -> bool:
+    if layers.layer_numbers == "all":
+        return True
+    number = layer_number(layer.name)
+    return number is not None and any(
+        first <= number <= last for first, last in layers.layer_numbers
+    )
+
+
+def describe_layers(layers: Layers) -> str:
+    """Say in words which layers a selection is about."""
+    given = layers.model_fields_set
+    if "exact_layer_names" in given:
+        return f"named {listed(map(told, layers.exact_layer_names), 'or') or 'nothing'}"
+    if "layer_name_regex_pattern" in given:
+        return f"whose name has a match of {told(layers.layer_name_regex_pattern)}"
+    parts = []
+    if "layer_types" in given:
+        if any(entry.lower() == "all" for entry in layers.layer_types):
+            parts.append("of every name")
+        else:
+            entries = listed(map(told, layers.layer_types), "or")
+            parts.append(f"with {entries or 'nothing'} in the name, else as the class")
+    if "layer_numbers" in given:
+        parts.append(f"of number {_numbers_in_words(layers)}")
+    return " and ".join(parts)
+
+
+def _numbers_in_words(layers: Layers) -> str:
+    if layers.layer_numbers == "all":
+        return "all"
+    ranges = [
+        str(first) if first == last else f"{first}-{last}" for first, last in layers.layer_numbers
+    ]
+    return listed(ranges, "or") or "none"

@@ -1,0 +1,121 @@
+"""The names of the grammar: features, namespaces, GEMMs, tensors, statistics, and other spellings.
+
+All of them are found in any case. What two sources spell differently is one name here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "BASE_FEATURES",
+    "BASE_NAMESPACE",
+    "FEATURES",
+    "FEATURE_ALIASES",
+    "FORMATS",
+    "FP8_STATS",
+    "GEMMS",
+    "GEMM_FEATURES",
+    "LOG_FEATURES",
+    "NAMESPACE",
+    "NAMESPACE_ALIASES",
+    "OPERANDS",
+    "RESULTS",
+    "STAT_ALIASES",
+    "TENSORS",
+    "TENSOR_STATS",
+    "any_case",
+    "canonical",
+    "known_stats",
+    "listed",
+]
+
+NAMESPACE = "transformer_engine"
+NAMESPACE_ALIASES = {"torch": NAMESPACE, "dftrace_ai": NAMESPACE}
+# The features that stand directly in a section.
+BASE_NAMESPACE = "base"
+BASE_FEATURES = ("LogTensorStats",)
+
+GEMM_FEATURES = ("DisableFp8Gemm", "DisableFp8Layer", "PerTensorScaling", "FakeQuant")
+LOG_FEATURES = ("LogTensorStats", "LogFp8TensorStats")
+FEATURES = (*LOG_FEATURES, *GEMM_FEATURES)
+# Beside these, DisableFP8GEMM and the like are the same name in another case.
+FEATURE_ALIASES = {
+    "DisableQuantizationGEMM": "DisableFp8Gemm",
+    "DisableQuantizationLayer": "DisableFp8Layer",
+    "FakeQuantFp8": "FakeQuant",
+}
+
+GEMMS = ("fprop", "dgrad", "wgrad")
+OPERANDS = {
+    "fprop": ("activation", "weight"),
+    "dgrad": ("gradient", "weight"),
+    "wgrad": ("gradient", "activation"),
+}
+RESULTS = {"fprop": "output", "dgrad": "dgrad", "wgrad": "wgrad"}
+TENSORS = ("activation", "weight", "gradient", "output", "dgrad", "wgrad")
+
+TENSOR_STATS = ("min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range")
+_PLAIN_FP8_STATS = ("underflows%", "overflows%", "mse", "scale_inv_min", "scale_inv_max")
+FP8_PREFIXES = ("fp8_current_scaling_", "fp8_delayed_scaling_")
+FP8_STATS = (
+    *_PLAIN_FP8_STATS,
+    *(prefix + stat for prefix in FP8_PREFIXES for stat in _PLAIN_FP8_STATS),
+)
+_WITHOUT_SIGN = {stat.rstrip("%"): stat for stat in FP8_STATS if stat.endswith("%")}
+STAT_ALIASES = {
+    "LogTensorStats": {"amax": "cur_amax"},
+    "LogFp8TensorStats": _WITHOUT_SIGN,
+}
+
+# What quant_format may say, and the format it means.
+FORMATS = {"FP8E4M3": "E4M3", "FP8E5M2": "E5M2", "E4M3": "E4M3", "E5M2": "E5M2"}
+
+
+def canonical(
+    name: Any, known: Iterable[str], aliases: Mapping[str, str] | None = None
+) -> str | None:
+    """Return the one spelling of a name, or None where it is not known.
+
+    Args:
+        name: what somebody wrote; no text is no name.
+        known: the names, as they are spelt.
+        aliases: further spellings, each with the name that it stands for.
+
+    Example::
+
+        assert canonical("FPROP", GEMMS) == "fprop"
+    """
+    if not isinstance(name, str):
+        return None
+    wanted = name.lower()
+    for one in known:
+        if one.lower() == wanted:
+            return one
+    for spelling, one in (aliases or {}).items():
+        if spelling.lower() == wanted:
+            return one
+    return None
+
+
+def known_stats(feature: str) -> tuple[str, ...]:
+    """Return the statistics that a logging feature computes."""
+    return FP8_STATS if feature == "LogFp8TensorStats" else TENSOR_STATS
+
+
+def any_case(names: Iterable[str]) -> str:
+    """Return a regular expression without flags that finds names in any case, whole."""
+    return f"^(?:{'|'.join(''.join(map(_either_case, name)) for name in names)})$"
+
+
+def _either_case(letter: str) -> str:
+    return f"[{letter.lower()}{letter.upper()}]" if letter.isalpha() else letter
+
+
+def listed(names: Iterable[str], last: str = "and") -> str:
+    """Return names in a row: ``listed("abc") == "a, b and c"``."""
+    *most, final = list(names) or [""]
+    return f"{', '.join(most)} {last} {final}" if most else final

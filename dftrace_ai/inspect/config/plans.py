@@ -1,0 +1,166 @@
+"""What is to be done in one layer: which operands are changed, which tensors are observed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from dftrace_ai.inspect.config import names
+from dftrace_ai.inspect.config.resolving import for_gemm, for_query, listed_names
+from dftrace_ai.inspect.config.sections import CustomUse, Observe, Section, observed
+from dftrace_ai.inspect.errors import InspectAssertionError, InspectValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dftrace_ai.inspect.config.layers import LayerInfo
+
+__all__ = ["PLAN_LINES", "LayerPlan", "Modify", "fp8_off_gemms", "layer_plan", "modified"]
+
+# Operands in the order in which their plan is told.
+PLAN_LINES = (
+    ("activation", "fprop"),
+    ("activation", "wgrad"),
+    ("weight", "fprop"),
+    ("weight", "dgrad"),
+    ("gradient", "dgrad"),
+    ("gradient", "wgrad"),
+)
+
+Description = Literal["FP8 quantization", "High precision", "modify_tensor()"]
+
+
+@dataclass(frozen=True)
+class Modify:
+    """How a tensor is changed on its way into a GEMM, or out of it.
+
+    Attributes:
+        feature: FakeQuant or PerTensorScaling.
+        format: E4M3 or E5M2; None is the format of the FP8 recipe.
+        margin: the scale is that of amax * 2**margin.
+    """
+
+    feature: str
+    format: str | None = None
+    margin: int = 0
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """What is to be done in one layer.
+
+    Attributes:
+        section: the name of the section, None where no section selects the layer.
+        modify: the changed tensors, by (gemm, tensor).
+        high_precision: the GEMMs for which FP8 is off.
+        observe: the statistics to log, in the order of the config.
+        custom: the custom features.
+        ignored: the features that the layer has no GEMMs for.
+    """
+
+    section: str | None = None
+    modify: Mapping[tuple[str, str], Modify] = field(default_factory=dict)
+    high_precision: frozenset[str] = frozenset()
+    observe: tuple[Observe, ...] = ()
+    custom: tuple[CustomUse, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def describe(self, gemm: str, tensor: str, *, fp8_on: bool) -> Description:
+        """Say how an operand goes into a GEMM.
+
+        Args:
+            gemm: fprop, dgrad or wgrad.
+            tensor: one of the operands of the GEMM.
+            fp8_on: whether FP8 is on for the layer.
+        """
+        if (gemm, tensor) in self.modify:
+            return "modify_tensor()"
+        if fp8_on and gemm not in self.high_precision:
+            return "FP8 quantization"
+        return "High precision"
+
+    def check_recipe(self, recipe: str | None) -> None:
+        """Check that the plan can be carried out under an FP8 recipe.
+
+        Args:
+            recipe: ``delayed``, ``current``, or None where FP8 is off.
+
+        Raises:
+            InspectAssertionError: PerTensorScaling without FP8.
+            InspectValueError: statistics of delayed scaling without delayed scaling.
+        """
+        scaled = any(one.feature == "PerTensorScaling" for one in self.modify.values())
+        if scaled and recipe is None:
+            raise InspectAssertionError(
+                f"{self.section}.{names.NAMESPACE}.PerTensorScaling: FP8 is off; "
+                "it needs `attach(fp8=...)` or `fp8_autocast`"
+            )
+        if recipe == "delayed":
+            return
+        for one in self.observe:
+            delayed = [stat for stat in one.stats if stat.startswith("fp8_delayed_scaling_")]
+            if delayed:
+                raise InspectValueError(
+                    f"{self.section}.{names.NAMESPACE}.{one.feature}: "
+                    f"{names.listed(delayed)} of {one.tensor} need the recipe 'delayed', "
+                    f"not {recipe or 'FP8 off'}"
+                )
+
+
+def layer_plan(section: Section | None, layer: LayerInfo) -> LayerPlan:
+    """Work out what is to be done in a layer.
+
+    Args:
+        section: the section that selects it, None for none.
+        layer: the layer; without GEMMs of its own it is only observed.
+
+    Returns:
+        The plan. It is the same for every iteration; what is observed has its schedule.
+
+    Example::
+
+        plan = layer_plan(selector.section_of(layer), layer)
+        plan.describe("fprop", "activation", fp8_on=True)
+    """
+    if section is None:
+        return LayerPlan()
+    observe = tuple(
+        found
+        for feature in section.features
+        if feature in names.LOG_FEATURES
+        for tensor in listed_names(section.features[feature], "tensor")
+        if (found := observed(feature, section.features[feature], tensor)) is not None
+    )
+    if not layer.has_gemms:
+        ignored = tuple(one for one in section.features if one in names.GEMM_FEATURES)
+        return LayerPlan(section.name, observe=observe, custom=section.custom, ignored=ignored)
+    modify: dict[tuple[str, str], Modify] = {}
+    high_precision: set[str] = set()
+    for feature, keys in section.features.items():
+        high_precision |= fp8_off_gemms(feature, keys)
+        modify |= modified(feature, keys)
+    return LayerPlan(section.name, modify, frozenset(high_precision), observe, section.custom)
+
+
+def fp8_off_gemms(feature: str, keys: Mapping[str, Any]) -> frozenset[str]:
+    """Return the GEMMs that a feature takes out of FP8."""
+    if feature == "DisableFp8Layer":
+        return frozenset(names.GEMMS)
+    if feature in {"DisableFp8Gemm", "FakeQuant"}:
+        return frozenset(gemm for gemm in names.GEMMS if for_gemm(keys, gemm) is not None)
+    return frozenset()
+
+
+def modified(feature: str, keys: Mapping[str, Any]) -> dict[tuple[str, str], Modify]:
+    """Return the tensors that a feature changes, by (gemm, tensor)."""
+    if feature not in {"FakeQuant", "PerTensorScaling"}:
+        return {}
+    found: dict[tuple[str, str], Modify] = {}
+    for gemm, operands in names.OPERANDS.items():
+        results = (names.RESULTS[gemm],) if feature == "FakeQuant" else ()
+        for tensor in (*operands, *results):
+            inner = for_query(keys, gemm, tensor)
+            if inner is not None:
+                format_ = inner.get("quant_format")
+                found[gemm, tensor] = Modify(feature, format_, inner.get("margin", 0))
+    return found

@@ -1,0 +1,129 @@
+"""A config that has been read: its sections, each with a selection of layers and its features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.inspect.config.layers import LayerInfo, Selector
+from dftrace_ai.inspect.config.resolving import for_tensor, listed_names
+from dftrace_ai.inspect.config.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dftrace_ai.inspect.config.models import Layers
+    from dftrace_ai.inspect.config.problems import Problem
+    from dftrace_ai.inspect.features import CustomFeature
+
+__all__ = ["CustomUse", "InspectConfig", "Observe", "Section", "observed"]
+
+
+@dataclass(frozen=True)
+class Observe:
+    """Statistics of a tensor that are to be logged.
+
+    Attributes:
+        feature: LogTensorStats or LogFp8TensorStats.
+        tensor: the name of the tensor.
+        stats: the statistics in the order of the config, each in its one spelling.
+        schedule: when they are due.
+    """
+
+    feature: str
+    tensor: str
+    stats: tuple[str, ...]
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class CustomUse:
+    """A custom feature as a section uses it.
+
+    Attributes:
+        feature: what was registered.
+        config: the keys that the file gives, without `enabled`.
+    """
+
+    feature: CustomFeature
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """An enabled section.
+
+    Attributes:
+        name: its key in the file.
+        layers: the selection of layers.
+        features: the keys of each enabled built-in feature of the namespace
+            `transformer_engine`, by name; names are in their one spelling.
+        base: the keys of LogTensorStats where it stands in the section itself, else None.
+        custom: the custom features.
+    """
+
+    name: str
+    layers: Layers
+    features: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    base: Mapping[str, Any] | None = None
+    custom: tuple[CustomUse, ...] = ()
+
+    def base_observe(self, tensor: str) -> Observe | None:
+        """Return what an explicit `log_tensor_stats` of a tensor has to log, None for nothing.
+
+        Args:
+            tensor: any name, as `log_tensor_stats` was given it.
+        """
+        return None if self.base is None else observed("LogTensorStats", self.base, tensor)
+
+    def base_observes(self) -> tuple[Observe, ...]:
+        """Return what explicit calls have to log, for each tensor that the config names."""
+        listed = listed_names(self.base or {}, "tensor")
+        return tuple(one for one in map(self.base_observe, listed) if one is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class InspectConfig:
+    """What a config file asks for.
+
+    Attributes:
+        sections: the enabled sections by name, in the order of the file.
+        disabled: the names of the sections that are not enabled.
+        warnings: what was odd.
+        path: the file as it was named; None where a dict was given, or nothing.
+        given: whether there was a config at all.
+    """
+
+    sections: Mapping[str, Section] = field(default_factory=dict)
+    disabled: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    path: str | None = None
+    given: bool = True
+
+    def selector(self, layers: Iterable[LayerInfo]) -> Selector:
+        """Return what finds the section of each of these layers.
+
+        Args:
+            layers: all layers that there are.
+        """
+        return Selector(self.sections, layers)
+
+    def section_of(self, layer: LayerInfo, layers: Iterable[LayerInfo]) -> Section | None:
+        """Return the section of one layer, None where none selects it.
+
+        Args:
+            layer: the layer.
+            layers: all layers that there are. For more than one question use `selector`.
+
+        Raises:
+            InspectValueError: more than one section selects the layer.
+        """
+        return self.selector(layers).section_of(layer)
+
+
+def observed(feature: str, keys: Mapping[str, Any], tensor: str) -> Observe | None:
+    """Return what the keys of a logging feature ask for a tensor, None for nothing."""
+    found = for_tensor(keys, tensor)
+    if found is None:
+        return None
+    return Observe(feature, tensor, found["stats"], Schedule.of(found))

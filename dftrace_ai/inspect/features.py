@@ -1,0 +1,275 @@
+"""The features: what the built-in ones do, and a register of those that users add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dftrace_ai.inspect.config import names
+from dftrace_ai.inspect.config.problems import told
+from dftrace_ai.inspect.errors import InspectValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = [
+    "FEATURE_METHODS",
+    "CustomFeature",
+    "custom_feature",
+    "custom_features",
+    "explanations",
+    "feature_names",
+    "forget_custom_features",
+    "known_names",
+    "namespace_of",
+    "register_feature",
+    "summaries",
+]
+
+Class = TypeVar("Class", bound=type)
+
+FEATURE_METHODS = (
+    "modify_tensor_enabled",
+    "modify_tensor",
+    "inspect_tensor_enabled",
+    "inspect_tensor",
+    "fp8_gemm_enabled",
+)
+
+_SCHEDULE = """\
+  freq: due are the iterations that it divides; 1 where it is not given
+  start_step, end_step: the first and the last iteration; null or -1 is open
+  start_end_list: [[start, end], ...] in place of these, each without its end; -1 is open"""
+
+_GEMMS = """\
+  gemms: a list of fprop, dgrad, wgrad
+  gemms_struct: a list of {gemm: NAME, ...} with further keys for this GEMM"""
+
+_OPERANDS = f"""\
+{_GEMMS}
+  tensors: a list of activation, weight, gradient
+  tensors_struct: a list of {{tensor: NAME, ...}} with further keys for this tensor
+  margin: the amax is taken as amax * 2**margin; 0 where it is not given"""
+
+_TENSORS = """\
+  tensors: a list of activation, weight, gradient, output, dgrad, wgrad
+  tensors_struct: a list of {tensor: NAME, ...} with further keys for this tensor"""
+
+_TEXTS = {
+    "base.LogTensorStats": f"""\
+Logs statistics of the tensors that are handed to `log_tensor_stats`.
+  stats: a list of {names.listed(names.TENSOR_STATS)}
+  tensors: a list of the names used in these calls
+  tensors_struct: a list of {{tensor: NAME, ...}} with further keys for this tensor
+{_SCHEDULE}""",
+    "transformer_engine.LogTensorStats": f"""\
+Logs statistics of operands and results of GEMMs, taken before any quantisation.
+  stats: a list of {names.listed(names.TENSOR_STATS)}
+{_TENSORS}
+{_SCHEDULE}""",
+    "transformer_engine.LogFp8TensorStats": f"""\
+Logs what FP8 does to operands and results of GEMMs.
+  stats: a list of underflows%, overflows%, mse, scale_inv_min and scale_inv_max, each also
+    with fp8_current_scaling_ or fp8_delayed_scaling_ in front
+{_TENSORS}
+{_SCHEDULE}""",
+    "transformer_engine.DisableFp8Gemm": f"""\
+Runs GEMMs in high precision although FP8 is on.
+{_GEMMS}""",
+    "transformer_engine.DisableFp8Layer": """\
+Runs all GEMMs of the layer in high precision although FP8 is on.
+  no keys""",
+    "transformer_engine.PerTensorScaling": f"""\
+Scales operands by their own amax of this moment; the GEMM stays in FP8.
+{_OPERANDS}""",
+    "transformer_engine.FakeQuant": f"""\
+Runs GEMMs in high precision with operands or results rounded to FP8.
+{_OPERANDS}
+  quant_format: FP8E4M3 or FP8E5M2
+  as tensors, also output, dgrad and wgrad: the result of the GEMM is rounded""",
+}
+
+
+@dataclass(frozen=True)
+class CustomFeature:
+    """A feature that a user has registered.
+
+    Attributes:
+        name: what a config calls it.
+        namespace: under which namespace of a section; `base` is the section itself.
+        implementation: the class; it has at least one of `FEATURE_METHODS`.
+    """
+
+    name: str
+    namespace: str
+    implementation: type
+
+    @property
+    def full_name(self) -> str:
+        """Namespace and name: ``transformer_engine.Clip``."""
+        return f"{self.namespace}.{self.name}"
+
+
+_custom: dict[tuple[str, str], CustomFeature] = {}
+
+
+def namespace_of(name: Any) -> str | None:
+    """Return the namespace that a key of a section means, or None where it means none."""
+    known = [names.NAMESPACE, *(feature.namespace for feature in _custom.values())]
+    return names.canonical(name, known, names.NAMESPACE_ALIASES)
+
+
+def register_feature(name: str, namespace: str = names.NAMESPACE) -> Callable[[Class], Class]:
+    """Make a class known as a feature that a config can name.
+
+    The class has at least one of these methods; `config` is what the config file gives for
+    the feature, without `enabled`::
+
+        modify_tensor_enabled(config, layer_name, gemm, tensor_name, iteration)
+        modify_tensor(config, layer_name, gemm, tensor_name, tensor, iteration, **kw)
+        inspect_tensor_enabled(config, layer_name, tensor_name, iteration)
+        inspect_tensor(config, layer_name, tensor_name, tensor, iteration, **kw)
+        fp8_gemm_enabled(config, layer_name, gemm, iteration)
+
+    The ones ending in ``_enabled`` return a truth value, or a pair of it and the next iteration
+    at which to ask again (None for never).
+
+    Args:
+        name: what a config calls the feature.
+        namespace: under which key of a section it stands; ``base`` is the section itself.
+
+    Returns:
+        A decorator that returns the class as it is.
+
+    Raises:
+        InspectValueError: the name is empty or taken, or the class has none of the methods.
+
+    Example::
+
+        @register_feature("Clip")
+        class Clip:
+            def modify_tensor_enabled(self, config, layer_name, gemm, tensor_name, iteration):
+                return tensor_name == "gradient", iteration + 1
+
+            def modify_tensor(
+                self, config, layer_name, gemm, tensor_name, tensor, iteration, **kw
+            ):
+                return tensor.clamp(-config["limit"], config["limit"])
+    """
+    for text in (name, namespace):
+        if not isinstance(text, str) or not text or text.lower() in {"enabled", "layers"}:
+            raise InspectValueError(f"{told(text)} is no name for a feature or namespace")
+    known = names.NAMESPACE_ALIASES.get(namespace.lower(), namespace)
+    known = names.canonical(known, [names.NAMESPACE, names.BASE_NAMESPACE]) or known
+
+    def register(implementation: Class) -> Class:
+        if not any(callable(getattr(implementation, one, None)) for one in FEATURE_METHODS):
+            raise InspectValueError(
+                f"feature {name}: {implementation.__name__} has none of the methods "
+                f"{names.listed(FEATURE_METHODS)}"
+            )
+        if _built_in(name, known) is not None:
+            raise InspectValueError(f"{known}.{name} is a built-in feature; choose another name")
+        key = known.lower(), name.lower()
+        present = _custom.get(key)
+        # The file that defines it may be executed again, by the next session.
+        if present and present.implementation.__qualname__ != implementation.__qualname__:
+            raise InspectValueError(
+                f"{known}.{name} is already registered, by {present.implementation.__qualname__}"
+            )
+        _custom[key] = CustomFeature(name, known, implementation)
+        return implementation
+
+    return register
+
+
+def _built_in(name: Any, namespace: str) -> str | None:
+    known = names.BASE_FEATURES if namespace == names.BASE_NAMESPACE else names.FEATURES
+    if namespace not in {names.BASE_NAMESPACE, names.NAMESPACE}:
+        return None
+    return names.canonical(name, known, names.FEATURE_ALIASES)
+
+
+def custom_feature(name: Any, namespace: str) -> CustomFeature | None:
+    """Return the registered feature of a name, in any case, or None."""
+    return _custom.get((namespace.lower(), name.lower())) if isinstance(name, str) else None
+
+
+def custom_features() -> list[CustomFeature]:
+    """Return all registered features."""
+    return list(_custom.values())
+
+
+def forget_custom_features() -> None:
+    """Make all registered features unknown."""
+    _custom.clear()
+
+
+def known_names(namespace: str) -> list[str]:
+    """Return the features that stand in a namespace, for messages."""
+    built_in: Iterable[str] = ()
+    if namespace == names.NAMESPACE:
+        built_in = names.FEATURES
+    elif namespace == names.BASE_NAMESPACE:
+        built_in = names.BASE_FEATURES
+    own = [one.name for one in _custom.values() if one.namespace.lower() == namespace.lower()]
+    return [*built_in, *own]
+
+
+def feature_names() -> list[str]:
+    """Return the full names of all features: ``transformer_engine.FakeQuant``."""
+    return [*_TEXTS, *(feature.full_name for feature in _custom.values())]
+
+
+def _text(full_name: str) -> str:
+    if full_name in _TEXTS:
+        return _TEXTS[full_name]
+    namespace, _, name = full_name.partition(".")
+    feature = custom_feature(name, namespace)
+    described = (feature.implementation.__doc__ if feature else None) or "A custom feature."
+    return "\n".join(line.rstrip() for line in described.strip().splitlines())
+
+
+def summaries() -> dict[str, str]:
+    """Return what each feature does in one line, by full name."""
+    return {name: _text(name).splitlines()[0] for name in feature_names()}
+
+
+def explanations(wanted: str | Iterable[str] | None = None) -> dict[str, str]:
+    """Return what features do and which keys they have.
+
+    Args:
+        wanted: names with or without the namespace, in any case; ``"all"`` or none is all.
+
+    Returns:
+        The texts by full name.
+
+    Raises:
+        InspectValueError: a name is not known.
+
+    Example::
+
+        print(explanations("FakeQuant")["transformer_engine.FakeQuant"])
+    """
+    every = feature_names()
+    if wanted is None:
+        return {name: _text(name) for name in every}
+    found: list[str] = []
+    for one in [wanted] if isinstance(wanted, str) else wanted:
+        matching = every if str(one).lower() == "all" else _matching(str(one), every)
+        if not matching:
+            raise InspectValueError(f"{told(one)} is no feature; known: {names.listed(every)}")
+        found += matching
+    return {name: _text(name) for name in found}
+
+
+def _matching(wanted: str, every: list[str]) -> list[str]:
+    front, _, last = wanted.rpartition(".")
+    name = (names.canonical(last, names.FEATURES, names.FEATURE_ALIASES) or last).lower()
+    namespace = names.NAMESPACE_ALIASES.get(front.lower(), front.lower())
+    return [
+        one
+        for one in every
+        if one.lower().rpartition(".")[2] == name
+        and (not namespace or one.lower().rpartition(".")[0] == namespace)
+    ]

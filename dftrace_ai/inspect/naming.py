@@ -1,0 +1,205 @@
+"""The layers of a model: their names, and which of them have GEMMs that can be run otherwise."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from dftrace_ai.inspect.config.layers import LayerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TypeGuard
+
+    from torch import nn
+
+__all__ = ["NamedLayer", "infer_and_assign_layer_names", "layers_of"]
+
+Module = TypeVar("Module", bound="nn.Module")
+
+Kind = Literal["linear", "conv1d", "attention", "other"]
+
+ROOT = "model"
+
+# Children through which wrappers reach the module they wrap; no part of a name.
+WRAPPED = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+
+
+@dataclass(frozen=True, eq=False)
+class NamedLayer:
+    """A layer of a model.
+
+    Attributes:
+        name: its name, which no other layer of the model has.
+        module: the module. Several layers of kind attention have the same one.
+        kind: how its GEMMs can be reached: ``linear`` is a Linear whose forward is that of
+            `torch.nn.Linear`, ``conv1d`` the same with a transposed weight, ``attention`` a
+            projection inside of `torch.nn.MultiheadAttention`; of ``other``, only what goes in
+            and comes out can be seen.
+        part: which projection of an attention: ``in_proj``, ``q_proj``, ``k_proj``, ``v_proj``
+            or ``out_proj``; empty for other kinds.
+    """
+
+    name: str
+    module: nn.Module
+    kind: Kind
+    part: str = ""
+
+    @property
+    def info(self) -> LayerInfo:
+        """What the selection of layers needs to know."""
+        return LayerInfo(self.name, _class_of(self.module).__name__, self.kind != "other")
+
+
+def layers_of(model: nn.Module, name: str | None = None) -> list[NamedLayer]:
+    """Return the layers of a model: linear modules, and others with parameters of their own.
+
+    A layer is called as its attribute `name` says, where that is a text, and otherwise by
+    `name` and its path in the model, without the parts that DistributedDataParallel,
+    torch.compile and similar wrappers add. A module that is used twice is one layer. Where two
+    modules say the same name, the second one is called by its path.
+
+    Args:
+        model: the model.
+        name: the beginning of every path; ``model`` where it is not given.
+
+    Returns:
+        The layers in the order of `named_modules`; the projections of an attention in the
+        place of the attention.
+
+    Example::
+
+        layers = layers_of(torch.nn.Sequential(torch.nn.Linear(4, 2)))
+        assert [layer.name for layer in layers] == ["model.0"]
+    """
+    from torch import nn
+
+    found: list[NamedLayer] = []
+    taken: set[str] = set()
+    inside: set[int] = set()
+
+    def add(called: Iterable[str], module: nn.Module, kind: Kind, part: str = "") -> None:
+        free = next(one for one in called if one not in taken)
+        taken.add(free)
+        found.append(NamedLayer(free, module, kind, part))
+
+    for path, module in _walk(model):
+        own = isinstance(module, nn.Linear) or any(True for _ in module.parameters(recurse=False))
+        if id(module) in inside or not own:
+            continue
+        if _has_forward_of(module, nn.MultiheadAttention):
+            inside.add(id(module.out_proj))
+            for part in _projections(module):
+                add(_candidates(module, path, name, f".{part}"), module, "attention", part)
+        else:
+            add(_candidates(module, path, name), module, _kind(module))
+    return found
+
+
+def infer_and_assign_layer_names(model: nn.Module | Iterable[nn.Module]) -> None:
+    """Give every module of a model a name: ``model`` and its path, as its attribute `name`.
+
+    In a ModuleList, a child that has a `layer_number` is called by this number and not by its
+    index, so that the stages of a pipeline have names of their own.
+
+    Args:
+        model: a model, or several parts of one.
+
+    Example::
+
+        infer_and_assign_layer_names(model)
+        assert model.decoder.name == "model.decoder"
+    """
+    from torch import nn
+
+    models: Iterable[nn.Module] = [model] if isinstance(model, nn.Module) else model
+    for one in models:
+        for path, module in _walk(one, numbered=True):
+            present = inspect.getattr_static(type(module), "name", None)
+            if isinstance(present, property) and present.fset is None:
+                continue
+            module.name = ".".join([ROOT, *path])  # type: ignore[assignment]
+
+
+def _walk(model: nn.Module, *, numbered: bool = False) -> Iterator[tuple[list[str], nn.Module]]:
+    """Yield each module once, with the parts of its path."""
+    from torch import nn
+    from torch.nn.utils.parametrize import is_parametrized
+
+    seen: set[int] = set()
+    pending: list[tuple[list[str], nn.Module]] = [([], model)]
+    while pending:
+        path, module = pending.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield path, module
+        children = []
+        for key, child in module.named_children():
+            if key == "parametrizations" and is_parametrized(module):
+                continue
+            part = [key]
+            if key in WRAPPED or (not path and _wraps(module, key)):
+                part = []
+            elif numbered and isinstance(module, nn.ModuleList):
+                number = getattr(child, "layer_number", None)
+                if isinstance(number, int) and not isinstance(number, bool):
+                    part = [str(number)]
+            children.append(([*path, *part], child))
+        pending += reversed(children)
+
+
+def _wraps(module: nn.Module, key: str) -> bool:
+    """Tell whether a module only holds another one, as DistributedDataParallel does."""
+    return (
+        key == "module"
+        and len(list(module.children())) == 1
+        and next(module.parameters(recurse=False), None) is None
+    )
+
+
+def _candidates(
+    module: nn.Module, path: list[str], name: str | None, ending: str = ""
+) -> Iterator[str]:
+    """Yield what a layer may be called, the best first."""
+    said = getattr(module, "name", None)
+    if isinstance(said, str) and said:
+        yield said + ending
+    by_path = ".".join([name or ROOT, *path]) + ending
+    yield by_path
+    number = 2
+    while True:
+        yield f"{by_path}#{number}"
+        number += 1
+
+
+def _class_of(module: nn.Module) -> type[nn.Module]:
+    """Return the class of a module, that from before where it has one of ours."""
+    found: type[nn.Module] = getattr(type(module), "_inspect_original", type(module))
+    return found
+
+
+def _has_forward_of(module: nn.Module, owner: type[Module]) -> TypeGuard[Module]:
+    """Tell whether calling a module does what the class does, and nothing else."""
+    return (
+        isinstance(module, owner)
+        and "forward" not in vars(module)
+        and _class_of(module).forward is owner.forward
+    )
+
+
+def _kind(module: nn.Module) -> Kind:
+    from torch import nn
+
+    if _has_forward_of(module, nn.Linear):
+        return "linear"
+    for owner in type(module).__mro__:
+        if (owner.__module__, owner.__qualname__) == ("transformers.pytorch_utils", "Conv1D"):
+            return "conv1d" if _has_forward_of(module, owner) else "other"
+    return "other"
+
+
+def _projections(attention: nn.MultiheadAttention) -> tuple[str, ...]:
+    packed = attention._qkv_same_embed_dim
+    return (*(("in_proj",) if packed else ("q_proj", "k_proj", "v_proj")), "out_proj")

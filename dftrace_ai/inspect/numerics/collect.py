@@ -1,0 +1,130 @@
+"""The record of a tensor: one pass over its elements."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dftrace_ai import _native
+from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
+from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.fp8 import FP32_MAX, Format
+from dftrace_ai.inspect.numerics.memory import (
+    SHARED_ELEMENTS,
+    in_memory_order,
+    local_part,
+    threads_for,
+)
+from dftrace_ai.inspect.numerics.record import Record, merge_all
+
+__all__ = ["collect"]
+
+_ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
+_PLAIN_CLASSES = (Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
+CAST_ELEMENTS = 1 << 20
+"""Formats that no kernel reads are cast in parts of so many elements."""
+
+_record = _native.tensor_record
+
+
+def collect(
+    tensor: Tensor,
+    *,
+    scale: float | None = None,
+    format: Format | None = None,
+    threads: int | None = None,
+    zeros: bool = True,
+) -> Record | None:
+    """Return the record of a tensor's elements, or None where it has none.
+
+    The tensor may require a gradient and have any layout. Integers and bools are taken as fp32,
+    elements of 8-bit formats as the numbers they are. Of a sharded tensor the shard is taken. On a
+    device other than the CPU this waits for the device.
+
+    Args:
+        tensor: any but a complex one.
+        scale: counts the elements that `format` would clip or turn to zero under this scale.
+        format: E4M3 or E5M2; needed with a scale.
+        threads: how many share a large CPU tensor; `torch.get_num_threads()` by default. The result
+            has the same bits whatever it is.
+        zeros: False leaves out n_zero and amin_nonzero, which are NaN then; it saves up to a third
+            of the time.
+
+    Raises:
+        InspectTypeError: the tensor is complex, or of a format that torch does not cast to fp32.
+        InspectValueError: a scale without a format, or not a positive, finite number in fp32.
+
+    Example::
+
+        record = collect(layer.weight)
+        final_values(record, ["min", "max", "mean", "std"])
+    """
+    element = _ELEMENTS.get(tensor.dtype)
+    if (
+        element is None
+        or not tensor.is_cpu
+        or type(tensor) not in _PLAIN_CLASSES
+        or tensor.layout is not _STRIDED
+        or not tensor.is_contiguous()
+    ):
+        return _collect_other(tensor, scale, format, threads, zeros)
+    count = tensor.numel()
+    if count < 2:
+        if not count:
+            return None
+        tensor = tensor.resolve_neg()
+    shared = 1 if count < SHARED_ELEMENTS else threads_for(count, threads)
+    if scale is None:
+        return _record(tensor.data_ptr(), count, element, 1 if zeros else 0, shared, 1.0, 0)
+    code = _checked(scale, format).code
+    return _record(tensor.data_ptr(), count, element, 2, shared, scale, code)
+
+
+def _checked(scale: float, format: Format | None) -> Format:
+    if format is None:
+        raise InspectValueError("a scale needs a format: give format=Format.E4M3 or Format.E5M2")
+    if not 2.0**-149 <= scale <= FP32_MAX:
+        raise InspectValueError(f"a scale must be above zero and finite in fp32, not {scale}")
+    return format
+
+
+def _collect_other(
+    tensor: Tensor,
+    scale: float | None,
+    format: Format | None,
+    threads: int | None,
+    zeros: bool,
+) -> Record | None:
+    if tensor.is_complex():
+        raise InspectTypeError("a complex tensor has no statistics; take those of its parts")
+    local = local_part(tensor)
+    if not local.numel():
+        return None
+    if scale is not None:
+        _checked(scale, format)
+    if not local.is_cpu:
+        return tuple(plain.row_of(local, scale=scale, format=format).tolist())
+    local = in_memory_order(local)
+    flat = local.as_strided((local.numel(),), (1,))
+    if local.dtype in _ELEMENTS:
+        return collect(flat, scale=scale, format=format, threads=threads, zeros=zeros)
+    return merge_all(_cast_records(flat, scale, format, zeros))
+
+
+def _cast_records(
+    flat: Tensor,
+    scale: float | None,
+    format: Format | None,
+    zeros: bool,
+) -> list[Record]:
+    records: list[Record] = []
+    for part in torch.split(flat, CAST_ELEMENTS):
+        try:
+            numbers = part.to(torch.float32)
+        except RuntimeError as error:
+            raise InspectTypeError(f"{flat.dtype} is not cast to fp32: {error}") from error
+        record = collect(numbers, scale=scale, format=format, threads=1, zeros=zeros)
+        if record is not None:
+            records.append(record)
+    return records

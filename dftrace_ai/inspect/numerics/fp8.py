@@ -1,0 +1,259 @@
+"""8-bit floating-point formats: scales, what they lose, and tensors as they come back from them."""
+
+from __future__ import annotations
+
+import enum
+import math
+from ctypes import c_float
+from typing import TYPE_CHECKING, Literal, overload
+
+import torch
+from torch import Tensor
+
+from dftrace_ai import _native
+from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
+from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.memory import in_memory_order, is_plain_cpu, threads_for
+
+if TYPE_CHECKING:
+    from dftrace_ai.inspect.numerics.record import Record
+
+__all__ = [
+    "Format",
+    "fake_quantise",
+    "quantisation_record",
+    "quantisation_row",
+    "scale_of",
+    "thresholds",
+]
+
+FP32_MAX = 3.4028234663852886e38
+SMALLEST_SCALE = 2.0**-126
+"""A smaller one is no normal number in fp32, and could not be undone."""
+
+
+class Format(enum.Enum):
+    """An 8-bit format; `Format("E4M3")` finds one by name.
+
+    Attributes:
+        code: its number in the native module.
+        fmax: its largest number. E4M3 has no infinities (Micikevicius et al., FP8 Formats for Deep
+            Learning, 2022, table 1).
+        mantissa_bits: without the leading one.
+        smallest_exponent: of a normal number.
+    """
+
+    E4M3 = "E4M3"
+    E5M2 = "E5M2"
+
+    code: int
+    fmax: float
+    mantissa_bits: int
+    smallest_exponent: int
+
+    def __init__(self, name: str) -> None:
+        first = name == "E4M3"
+        self.code = 0 if first else 1
+        self.fmax = 448.0 if first else 57344.0
+        self.mantissa_bits = 3 if first else 2
+        self.smallest_exponent = -6 if first else -14
+
+
+def scale_of(amax: float, format: Format, margin: int = 0, previous: float = 1.0) -> float:
+    """Return what elements are multiplied by before the cast, an fp32 number.
+
+    Args:
+        amax: largest magnitude; an fp32 number.
+        format: of the cast.
+        margin: leaves room for amax times 2 to this power.
+        previous: returned where amax is 0, infinite or NaN.
+
+    Returns:
+        fmax / amax / 2**margin, each step rounded to fp32, at most the largest fp32 number.
+
+    Example::
+
+        scale_of(2.0, Format.E4M3)  # 224.0
+    """
+    if not 0 < amax < math.inf:
+        return previous
+    scale = c_float(format.fmax / amax).value
+    # More than this power brings any number to a bound.
+    power = max(-1000, min(1000, margin))
+    scale = c_float(min(scale, FP32_MAX * 2) * 2.0**-power).value if scale < math.inf else scale
+    return max(SMALLEST_SCALE, min(scale, FP32_MAX))
+
+
+def thresholds(scale: float, format: Format) -> tuple[float, float]:
+    """Return the magnitude up to which elements become zero, and above which they are clipped.
+
+    The second leaves a rounding's room: under a scale made of amax, amax itself is not clipped.
+
+    Args:
+        scale: what elements are multiplied by.
+        format: of the cast.
+
+    Raises:
+        ValueError: the scale is not a positive, finite number in fp32.
+
+    Example::
+
+        under, over = thresholds(1.0, Format.E4M3)  # 2**-10, and 448 and a little
+    """
+    return _native.fp8_thresholds(scale, format.code)
+
+
+_ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+@overload
+def fake_quantise(
+    tensor: Tensor,
+    format: Format,
+    scale: float | Tensor,
+    *,
+    with_counts: Literal[False] = ...,
+    threads: int | None = ...,
+) -> Tensor: ...
+@overload
+def fake_quantise(
+    tensor: Tensor,
+    format: Format,
+    scale: float | Tensor,
+    *,
+    with_counts: Literal[True],
+    threads: int | None = ...,
+) -> tuple[Tensor, Record]: ...
+def fake_quantise(
+    tensor: Tensor,
+    format: Format,
+    scale: float | Tensor,
+    *,
+    with_counts: bool = False,
+    threads: int | None = None,
+) -> Tensor | tuple[Tensor, Record]:
+    """Return a tensor as it comes back from an 8-bit format.
+
+    Each element is multiplied by the scale in fp32, clipped to the format's largest number, rounded
+    to nearest even (subnormals kept), multiplied by the reciprocal of the scale, and rounded to the
+    tensor's own format. NaN stays NaN; infinities are clipped. No gradient flows through it.
+
+    Args:
+        tensor: fp32, bf16, fp16 or fp64, on any device, of any layout.
+        format: E4M3 or E5M2.
+        scale: positive and finite. A tensor with one element stays on its device.
+        with_counts: also return what was lost. On a device other than the CPU this waits for it.
+        threads: how many share a large CPU tensor; `torch.get_num_threads()` by default.
+
+    Returns:
+        A new tensor; with counts also a record, neutral but for n_over, n_under, n_total,
+        square_error and the scales.
+
+    Raises:
+        InspectTypeError: the tensor is not of floating-point numbers of 16 bits or more.
+        InspectValueError: the scale is not a positive, finite number in fp32.
+
+    Example::
+
+        scale = scale_of(float(x.abs().max()), Format.E4M3)
+        emulated = fake_quantise(x, Format.E4M3, scale)
+    """
+    element = _ELEMENTS.get(tensor.dtype)
+    if element is None or not is_plain_cpu(tensor):
+        return _fake_quantise_elsewhere(tensor, format, scale, with_counts)
+    source = in_memory_order(tensor)
+    output = torch.empty_like(source, requires_grad=False)
+    count = source.numel()
+    record = _native.fake_quantise(
+        source.data_ptr(),
+        output.data_ptr(),
+        count,
+        element,
+        format.code,
+        _checked(float(scale)),
+        threads_for(count, threads),
+        with_counts,
+    )
+    return (output, record) if with_counts else output
+
+
+def _checked(scale: float) -> float:
+    if not 0 < c_float(scale).value <= FP32_MAX:
+        raise InspectValueError(f"a scale must be above zero and finite in fp32, not {scale}")
+    return scale
+
+
+def _fake_quantise_elsewhere(
+    tensor: Tensor,
+    format: Format,
+    scale: float | Tensor,
+    with_counts: bool,
+) -> Tensor | tuple[Tensor, Record]:
+    _check_numbers(tensor)
+    if not isinstance(scale, Tensor):
+        _checked(scale)
+    output, row = plain.fake_quantise(tensor.detach(), format, scale, with_counts=with_counts)
+    return output if row is None else (output, tuple(row.tolist()))
+
+
+def _check_numbers(tensor: Tensor) -> None:
+    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
+        raise InspectTypeError(f"{tensor.dtype} is not quantised; fp64, fp32, bf16 and fp16 are")
+
+
+def quantisation_row(tensor: Tensor, format: Format, scale: float | Tensor) -> Tensor:
+    """Return `quantisation_record` as 17 numbers on the device of the tensor; nothing waits for it.
+
+    Args:
+        tensor: as for `fake_quantise`.
+        format: E4M3 or E5M2.
+        scale: positive and finite; a tensor with one element stays on its device.
+
+    Raises:
+        InspectTypeError: the tensor is not of floating-point numbers of 16 bits or more.
+
+    Example::
+
+        row = quantisation_row(gradient, Format.E5M2, scale)
+    """
+    _check_numbers(tensor)
+    numbers = tensor.detach()
+    output, _ = plain.fake_quantise(numbers, format, scale)
+    return plain.lost_row(numbers, output, format, scale)
+
+
+def quantisation_record(
+    tensor: Tensor,
+    format: Format,
+    scale: float,
+    *,
+    threads: int | None = None,
+) -> Record:
+    """Return what quantising a tensor would lose, without making the quantised tensor.
+
+    Args:
+        tensor: as for `fake_quantise`.
+        format: E4M3 or E5M2.
+        scale: positive and finite.
+        threads: how many share a large CPU tensor.
+
+    Returns:
+        The same record as `fake_quantise(..., with_counts=True)`.
+
+    Raises:
+        InspectTypeError: the tensor is not of floating-point numbers of 16 bits or more.
+        InspectValueError: the scale is not a positive, finite number in fp32.
+
+    Example::
+
+        final_values(quantisation_record(x, Format.E4M3, 1.0), ["mse"])
+    """
+    element = _ELEMENTS.get(tensor.dtype)
+    if element is None or not is_plain_cpu(tensor):
+        return fake_quantise(tensor, format, scale, with_counts=True)[1]
+    source = in_memory_order(tensor)
+    count = source.numel()
+    shared = threads_for(count, threads)
+    return _native.fake_quantise(
+        source.data_ptr(), 0, count, element, format.code, _checked(scale), shared, True
+    )

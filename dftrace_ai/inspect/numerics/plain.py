@@ -1,0 +1,279 @@
+"""Records and 8-bit emulation in torch's own operations: any device, and nothing waits for it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from dftrace_ai.inspect.numerics.fp8 import Format
+
+__all__ = [
+    "fake_quantise",
+    "lost_row",
+    "merged_rows",
+    "neutral_row",
+    "row_of",
+    "row_with_quantisation",
+    "scale_of",
+    "thresholds_of",
+]
+
+PART_ELEMENTS = 1 << 24
+"""Larger tensors are taken in parts: a part needs several times its memory in fp64."""
+
+FP32_MAX = 3.4028234663852886e38
+SMALLEST_SCALE = 2.0**-126
+
+
+def row_of(
+    tensor: Tensor,
+    *,
+    scale: float | Tensor | None = None,
+    format: Format | None = None,
+) -> Tensor:
+    """Return a tensor's record as 17 fp64 numbers on its device; see `record.FIELDS`.
+
+    Args:
+        tensor: real, with at least one element.
+        scale: counts what `format` would clip or turn to zero under this scale; a tensor with one
+            element stays on its device.
+        format: E4M3 or E5M2; needed with a scale.
+
+    Example::
+
+        record = tuple(row_of(gradient).tolist())  # this waits for the device
+    """
+    flat = tensor.detach().reshape(-1)
+    factor = _factor(scale, flat.device) if scale is not None else None
+    limits = thresholds_of(factor, format) if factor is not None and format is not None else None
+    rows = [_part_row(part, limits) for part in torch.split(flat, PART_ELEMENTS)]
+    row = rows[0] if len(rows) == 1 else merged_rows(torch.stack(rows))
+    if factor is not None:
+        row[15:17] = factor
+    return row
+
+
+def _factor(scale: float | Tensor, device: torch.device) -> Tensor:
+    if isinstance(scale, Tensor):
+        return scale.detach().reshape(()).to(device=device, dtype=torch.float32)
+    return torch.full((), scale, device=device, dtype=torch.float32)
+
+
+def _part_row(part: Tensor, limits: tuple[Tensor, Tensor] | None) -> Tensor:
+    narrow = part if part.dtype is torch.float64 else part.to(torch.float32)
+    x = narrow.to(torch.float64)
+    magnitude = x.abs()
+    nan, zero, finite = x.isnan(), magnitude == 0, magnitude < math.inf
+    n = finite.sum().to(torch.float64)
+    at_least_one = n.clamp(min=1)
+    numbers = torch.where(finite, x, 0.0)
+    mean = numbers.sum() / at_least_one
+    distance = torch.where(finite, x - mean, 0.0)
+    rest = distance.sum()
+    m2 = (distance * distance).sum() - rest * rest / at_least_one
+    fields = [
+        n,
+        mean + rest / at_least_one,
+        m2.clamp(min=0),
+        numbers.abs().sum(),
+        torch.where(nan, math.inf, x).min(),
+        torch.where(nan, -math.inf, x).max(),
+        torch.where(nan | zero, math.inf, magnitude).min(),
+        torch.where(nan, 0.0, magnitude).max(),
+        nan.sum(),
+        magnitude.isinf().sum(),
+        zero.sum(),
+    ]
+    none = torch.zeros((), dtype=torch.float64, device=part.device)
+    over = under = none
+    if limits is not None:
+        over, under = _lost(narrow.to(torch.float32).abs(), zero, limits)
+    total = torch.full_like(none, part.numel())
+    unknown = torch.full_like(none, math.nan)
+    fields += [over, under, total, none, unknown, unknown]
+    return torch.stack([field.to(torch.float64) for field in fields])
+
+
+def _lost(magnitude: Tensor, zero: Tensor, limits: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    under, over = limits
+    return (magnitude > over).sum(), ((magnitude <= under) & ~zero).sum()
+
+
+def merged_rows(rows: Tensor) -> Tensor:
+    """Return the row of all elements of several rows.
+
+    Args:
+        rows: fp64, shape (number of rows, 17).
+
+    Example::
+
+        whole = merged_rows(torch.stack([row_of(a), row_of(b)]))
+    """
+    n = rows[:, 0]
+    at_least_one = n.sum().clamp(min=1)
+    mean = (n * rows[:, 1]).sum() / at_least_one
+    m2 = (rows[:, 2] + n * (rows[:, 1] - mean) ** 2).sum()
+    unknown = torch.isnan(rows[:, 15:])
+    scale_min = torch.where(unknown[:, 0], math.inf, rows[:, 15]).min()
+    scale_max = torch.where(unknown[:, 1], -math.inf, rows[:, 16]).max()
+    sums = rows.sum(dim=0)
+    merged = sums.clone()
+    merged[1] = mean
+    merged[2] = m2
+    merged[4] = rows[:, 4].min()
+    merged[5] = rows[:, 5].max()
+    merged[6] = rows[:, 6].min()
+    merged[7] = rows[:, 7].max()
+    merged[15] = torch.where(unknown[:, 0].all(), math.nan, scale_min)
+    merged[16] = torch.where(unknown[:, 1].all(), math.nan, scale_max)
+    return merged
+
+
+def row_with_quantisation(row: Tensor, quantised: Tensor) -> Tensor:
+    """Return `record.with_quantisation` for rows that stay on their device.
+
+    Args:
+        row: of a tensor.
+        quantised: from `fake_quantise(..., with_counts=True)` of the same tensor.
+
+    Example::
+
+        whole = row_with_quantisation(row_of(x), fake_quantise(x, format, 1.0, with_counts=True)[1])
+    """
+    return torch.cat((row[:11], quantised[11:13], row[13:14], quantised[14:]))
+
+
+def scale_of(
+    amax: Tensor,
+    format: Format,
+    margin: int = 0,
+    previous: float | Tensor = 1.0,
+) -> Tensor:
+    """Return `fp8.scale_of` for an amax that stays on its device.
+
+    Args:
+        amax: one element.
+        format: of the cast.
+        margin: leaves room for amax times 2 to this power.
+        previous: returned where amax is 0, infinite or NaN.
+
+    Example::
+
+        scale = scale_of(x.abs().amax(), Format.E4M3)
+    """
+    narrow = amax.detach().to(torch.float32).reshape(())
+    power = max(-1000, min(1000, margin))
+    # In fp64, where neither step leaves the range, and rounded to fp32 after each.
+    first = _quotient(format.fmax, narrow.to(torch.float64)).to(torch.float32)
+    second = (first.to(torch.float64) * 2.0**-power).to(torch.float32)
+    usable = (narrow > 0) & (narrow < math.inf)
+    return torch.where(usable, second.clamp(SMALLEST_SCALE, FP32_MAX), previous)
+
+
+def _quotient(number: float, divisor: Tensor) -> Tensor:
+    # A plain `number / divisor` would multiply by the reciprocal, which is rounded twice.
+    return torch.full_like(divisor, number) / divisor
+
+
+def thresholds_of(scale: Tensor, format: Format) -> tuple[Tensor, Tensor]:
+    """Return `fp8.thresholds` for a scale that stays on its device.
+
+    Args:
+        scale: fp32, no dimensions.
+        format: of the cast.
+
+    Example::
+
+        under, over = thresholds_of(scale, Format.E4M3)
+    """
+    half_smallest = 2.0 ** (format.smallest_exponent - format.mantissa_bits - 1)
+    # The quotient is within a rounding of the edge: its neighbours are tried.
+    nearest = _quotient(half_smallest, scale).clamp(max=FP32_MAX).view(torch.int32)
+    steps = torch.arange(-4, 5, dtype=torch.int32, device=scale.device)
+    tried = (nearest + steps).clamp(0, 0x7F7FFFFF).view(torch.float32)
+    under = torch.where(tried * scale <= half_smallest, tried, 0.0).amax()
+    over = (_quotient(format.fmax, scale) * (1 + 2.0**-22)).clamp(max=FP32_MAX)
+    return under, over
+
+
+def fake_quantise(
+    tensor: Tensor,
+    format: Format,
+    scale: float | Tensor,
+    *,
+    with_counts: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Return a tensor as it comes back from an 8-bit format, and its row where counts are wanted.
+
+    Args:
+        tensor: of floating-point numbers, without gradient.
+        format: E4M3 or E5M2.
+        scale: positive and finite; a tensor with one element stays on its device.
+        with_counts: also make the row that `fp8.fake_quantise` describes.
+
+    Example::
+
+        emulated, row = fake_quantise(x, Format.E5M2, 1.0, with_counts=True)
+    """
+    factor = _factor(scale, tensor.device)
+    narrow = tensor.to(torch.float32)
+    scaled = narrow * factor
+    clipped = scaled.abs().clamp(max=format.fmax)
+    dropped = 23 - format.mantissa_bits
+    bits = clipped.view(torch.int32)
+    rounded = bits + ((1 << (dropped - 1)) - 1) + ((bits >> dropped) & 1)
+    normal = (rounded & -(1 << dropped)).view(torch.float32)
+    # Added and taken off again, it rounds to multiples of the format's smallest number.
+    magic = 1.5 * 2.0 ** (23 + format.smallest_exponent - format.mantissa_bits)
+    subnormal = (clipped + magic) - magic
+    on_grid = torch.where(clipped < 2.0**format.smallest_exponent, subnormal, normal)
+    on_grid = torch.where(clipped.isnan(), clipped, on_grid)
+    reciprocal = (1.0 / factor).clamp(max=FP32_MAX)
+    output = torch.copysign(on_grid * reciprocal, scaled).to(tensor.dtype)
+    return output, lost_row(tensor, output, format, factor) if with_counts else None
+
+
+def neutral_row(device: torch.device) -> Tensor:
+    """Return `record.NEUTRAL`, the row of no elements, on a device; nothing waits for it.
+
+    Example::
+
+        whole = merged_rows(torch.stack([neutral_row(row.device), row]))  # that of `row`
+    """
+    row = torch.zeros(17, dtype=torch.float64, device=device)
+    # Filled where they are: a number that is assigned may be copied from the host.
+    row[4].fill_(math.inf)
+    row[5].fill_(-math.inf)
+    row[6].fill_(math.inf)
+    row[15:].fill_(math.nan)
+    return row
+
+
+def lost_row(tensor: Tensor, output: Tensor, format: Format, scale: float | Tensor) -> Tensor:
+    """Return the row that `fp8.fake_quantise` describes.
+
+    Args:
+        tensor: without gradient.
+        output: what `fake_quantise` has made of it.
+        format: of the cast.
+        scale: of the cast.
+
+    Example::
+
+        row = lost_row(x, fake_quantise(x, Format.E5M2, 1.0)[0], Format.E5M2, 1.0)
+    """
+    factor = _factor(scale, tensor.device)
+    narrow = tensor.to(torch.float32)
+    row = neutral_row(narrow.device)
+    over, under = _lost(narrow.abs(), narrow == 0, thresholds_of(factor, format))
+    row[11] = over
+    row[12] = under
+    row[13].fill_(narrow.numel())
+    error = narrow.to(torch.float64) - output.to(torch.float64)
+    row[14] = (error * error).sum()
+    row[15:17] = factor
+    return row

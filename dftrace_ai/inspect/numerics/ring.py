@@ -1,0 +1,337 @@
+"""Records of tensors on a GPU, brought to the host a step later, without waiting for the GPU."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.memory import local_part
+from dftrace_ai.inspect.numerics.triton_pass import ROW_FIELDS, TritonPass, has_triton
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from dftrace_ai.inspect.numerics.fp8 import Format
+    from dftrace_ai.inspect.numerics.record import Record
+
+__all__ = ["Landed", "Ring", "RowWriter"]
+
+Tag = TypeVar("Tag")
+
+GENERATIONS = 8
+SLOTS = 256
+
+
+class RowWriter(Protocol):
+    """Whatever writes a tensor's record to a row on its device; `TritonPass` does."""
+
+    def write_row(
+        self,
+        tensor: Tensor,
+        row: Tensor,
+        *,
+        scale: float | Tensor | None = None,
+        format: Format | None = None,
+    ) -> None:
+        """Have the tensor's record written to `row`."""
+
+
+class Arrival(Protocol):
+    """A copy to the host that is under way."""
+
+    def has_come(self) -> bool:
+        """Return whether all of it is there."""
+
+    def wait(self) -> None:
+        """Return when all of it is there."""
+
+
+class _TorchWriter:
+    """Torch's own operations, where there is no Triton."""
+
+    def write_row(
+        self,
+        tensor: Tensor,
+        row: Tensor,
+        *,
+        scale: float | Tensor | None = None,
+        format: Format | None = None,
+    ) -> None:
+        row.copy_(plain.row_of(local_part(tensor), scale=scale, format=format))
+
+
+class _Here:
+    """A copy that was made at once."""
+
+    def has_come(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        return
+
+
+class _SideStream:
+    """Copies of a CUDA device's rows on a stream of their own, after those that wrote them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def copy(self, rows: Tensor, to: Tensor, writers: set[Any]) -> _CudaArrival:
+        for writer in writers:
+            self._stream.wait_event(writer.record_event())
+        with torch.cuda.stream(self._stream):
+            to.copy_(rows, non_blocking=True)
+            return _CudaArrival(self._stream.record_event())
+
+
+class _CudaArrival:
+    def __init__(self, event: Any) -> None:
+        self._event = event
+
+    def has_come(self) -> bool:
+        return bool(self._event.query())
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+
+@dataclass(frozen=True)
+class Landed(Generic[Tag]):
+    """The records of one generation.
+
+    Attributes:
+        tag: what `end_generation` was given.
+        records: one for each `add`, in their order.
+    """
+
+    tag: Tag
+    records: list[Record]
+
+
+@dataclass
+class _Block:
+    rows: Tensor
+    on_host: Tensor
+
+
+@dataclass
+class _Generation(Generic[Tag]):
+    blocks: list[_Block]
+    used: int = 0
+    tag: Tag | None = None
+    arrivals: list[Arrival] = field(default_factory=list)
+    writers: set[Any] = field(default_factory=set)
+
+
+def _has_come(generation: _Generation[Any]) -> bool:
+    return all(arrival.has_come() for arrival in generation.arrivals)
+
+
+def _wait_for(generation: _Generation[Any]) -> None:
+    for arrival in generation.arrivals:
+        arrival.wait()
+
+
+class Ring(Generic[Tag]):
+    """Rows for several steps: while the GPU fills those of one, those of earlier ones travel.
+
+    Nothing waits for the device but `drain`, and `end_generation` when all generations are under
+    way. Nothing is written while the stream is being captured into a CUDA graph.
+
+    Args:
+        device: of the tensors.
+        slots: how many records a step is expected to have; more get more memory.
+        generations: how many steps may be under way.
+        on_stall: told how many nanoseconds were waited for a full ring.
+        stalled: entered while that is waited for.
+        on_capture: called once, when a tensor is left out during a capture.
+        writer: writes the rows; by default Triton where it is there and the device has CUDA.
+        copy: brings rows to the host; by default on a side stream of a CUDA device.
+
+    Example::
+
+        ring = Ring(torch.device("cuda"))
+        ring.add(gradient)
+        ring.end_generation(step)
+        for landed in ring.landed():
+            log(landed.tag, landed.records)
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        slots: int = SLOTS,
+        generations: int = GENERATIONS,
+        on_stall: Callable[[int], None] | None = None,
+        stalled: AbstractContextManager[object] | None = None,
+        on_capture: Callable[[], None] | None = None,
+        writer: RowWriter | None = None,
+        copy: Callable[[Tensor, Tensor], Arrival] | None = None,
+    ) -> None:
+        self._device = device
+        self._slots = slots
+        self._on_stall = on_stall
+        self._stalled = nullcontext() if stalled is None else stalled
+        self._on_capture = on_capture
+        self._told_of_capture = False
+        self._side = _SideStream(device) if device.type == "cuda" and copy is None else None
+        self._copy = copy
+        if writer is None:
+            triton = device.type == "cuda" and has_triton()
+            writer = TritonPass(device) if triton else _TorchWriter()
+        self._writer = writer
+        self._free: deque[_Generation[Tag]] = deque(
+            _Generation([self._new_block()]) for _ in range(generations)
+        )
+        self._filling = self._free.popleft()
+        self._travelling: deque[_Generation[Tag]] = deque()
+        self._waited_for: list[Landed[Tag]] = []
+
+    def _new_block(self) -> _Block:
+        shape = (self._slots, ROW_FIELDS)
+        pinned = self._device.type == "cuda"
+        return _Block(
+            torch.empty(shape, dtype=torch.float64, device=self._device),
+            torch.empty(shape, dtype=torch.float64, pin_memory=pinned),
+        )
+
+    def add(
+        self,
+        tensor: Tensor,
+        *,
+        scale: float | Tensor | None = None,
+        format: Format | None = None,
+    ) -> int | None:
+        """Have a tensor's record made on its device.
+
+        Args:
+            tensor: real, with at least one element.
+            scale: counts what `format` would clip or turn to zero under this scale; a tensor with
+                one element stays on the device.
+            format: E4M3 or E5M2; needed with a scale.
+
+        Returns:
+            The place of its record in `Landed.records`, or None while a CUDA graph is captured.
+        """
+        if not self._may_write():
+            return None
+        place = self._filling.used
+        self._writer.write_row(tensor, self.row(place), scale=scale, format=format)
+        self._filling.used += 1
+        return place
+
+    def add_row(self, row: Tensor) -> int | None:
+        """Take in a record that was made on the device in another way.
+
+        Args:
+            row: 17 numbers on the device; see `record.FIELDS`.
+
+        Returns:
+            As `add`.
+        """
+        if not self._may_write():
+            return None
+        place = self._filling.used
+        self.row(place).copy_(row)
+        self._filling.used += 1
+        return place
+
+    def row(self, place: int) -> Tensor:
+        """Return where a record lies on the device; it is written over some generations later.
+
+        Args:
+            place: as `add` has returned it since the last `end_generation`.
+        """
+        block, slot = divmod(place, self._slots)
+        if block == len(self._filling.blocks):
+            self._filling.blocks.append(self._new_block())
+        return self._filling.blocks[block].rows[slot]
+
+    def _may_write(self) -> bool:
+        """Note that the current stream writes, unless it is being captured."""
+        if self._device.type != "cuda":
+            return True
+        if torch.cuda.is_current_stream_capturing():
+            if not self._told_of_capture and self._on_capture is not None:
+                self._on_capture()
+            self._told_of_capture = True
+            return False
+        self._filling.writers.add(torch.cuda.current_stream(self._device))
+        return True
+
+    def end_generation(self, tag: Tag) -> None:
+        """Send the records added since the last call on their way to the host.
+
+        Waits where all generations are under way, and reports that.
+
+        Args:
+            tag: comes back with the records.
+        """
+        generation = self._filling
+        if not generation.used:
+            return
+        generation.tag = tag
+        left = generation.used
+        for block in generation.blocks:
+            part = min(left, self._slots)
+            if part <= 0:
+                break
+            rows, on_host = block.rows[:part], block.on_host[:part]
+            generation.arrivals.append(self._sent(rows, on_host, generation.writers))
+            left -= part
+        self._travelling.append(generation)
+        if not self._free:
+            oldest = self._travelling.popleft()
+            if not _has_come(oldest):
+                self._stall(oldest)
+            self._waited_for.append(self._taken(oldest))
+        self._filling = self._free.popleft()
+
+    def _stall(self, generation: _Generation[Tag]) -> None:
+        begun = time.perf_counter_ns()
+        with self._stalled:
+            _wait_for(generation)
+        if self._on_stall is not None:
+            self._on_stall(time.perf_counter_ns() - begun)
+
+    def _sent(self, rows: Tensor, on_host: Tensor, writers: set[Any]) -> Arrival:
+        if self._copy is not None:
+            return self._copy(rows, on_host)
+        if self._side is not None:
+            return self._side.copy(rows, on_host, writers)
+        on_host.copy_(rows)
+        return _Here()
+
+    def _taken(self, generation: _Generation[Tag]) -> Landed[Tag]:
+        """Read a generation that has come, and make it free again."""
+        records: list[Record] = []
+        for block in generation.blocks:
+            part = min(generation.used - len(records), self._slots)
+            records += [tuple(row) for row in block.on_host[:part].tolist()]
+        tag = generation.tag
+        self._free.append(_Generation(generation.blocks))
+        return Landed(tag, records)  # type: ignore[arg-type]  # the tag is set when it is sent
+
+    def landed(self) -> list[Landed[Tag]]:
+        """Return the generations whose records have come, the oldest first; each once."""
+        found, self._waited_for = self._waited_for, []
+        while self._travelling and _has_come(self._travelling[0]):
+            found.append(self._taken(self._travelling.popleft()))
+        return found
+
+    def drain(self) -> list[Landed[Tag]]:
+        """Wait for all generations that are under way and return them, the oldest first."""
+        found, self._waited_for = self._waited_for, []
+        while self._travelling:
+            _wait_for(self._travelling[0])
+            found.append(self._taken(self._travelling.popleft()))
+        return found

@@ -1,0 +1,110 @@
+"""The statistics of a record that stays on its device: what `final_values` is for the host."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dftrace_ai.inspect.errors import InspectValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["amax_of_row", "values_of_row"]
+
+
+class _Row(NamedTuple):
+    n: Tensor
+    mean: Tensor
+    m2: Tensor
+    absolute_sum: Tensor
+    smallest: Tensor
+    largest: Tensor
+    amin: Tensor
+    amax: Tensor
+    nans: Tensor
+    infinities: Tensor
+
+
+def _where_finite(row: _Row, value: Tensor, otherwise: float | Tensor) -> Tensor:
+    return torch.where(row.infinities > 0, otherwise, value)
+
+
+def _mean(row: _Row) -> Tensor:
+    negative_only = torch.where(row.largest == math.inf, math.nan, -math.inf)
+    infinite = torch.where(row.smallest > -math.inf, math.inf, negative_only)
+    return _where_finite(row, row.mean, infinite.to(row.mean.dtype))
+
+
+def _std(row: _Row) -> Tensor:
+    spread = torch.sqrt(row.m2 / (row.n - 1).clamp(min=1))
+    return _where_finite(row, torch.where(row.n > 1, spread, math.nan), math.nan)
+
+
+def _l2_norm(row: _Row) -> Tensor:
+    return _where_finite(row, torch.sqrt(row.m2 + row.n * row.mean * row.mean), math.inf)
+
+
+def _dynamic_range(row: _Row) -> Tensor:
+    decades = torch.log2(row.amax) - torch.log2(row.amin)
+    finite = torch.where(row.amax == 0, 0.0, decades)
+    only_infinities = row.amin == math.inf
+    infinite = torch.where(only_infinities, math.nan, math.inf).to(finite.dtype)
+    # Where zeros were not looked for there is no answer.
+    return torch.where(row.amin.isnan(), math.nan, _where_finite(row, finite, infinite))
+
+
+_FORMULAS: dict[str, Callable[[_Row], Tensor]] = {
+    "min": lambda row: row.smallest,
+    "max": lambda row: row.largest,
+    "mean": _mean,
+    "std": _std,
+    "l1_norm": lambda row: _where_finite(row, row.absolute_sum, math.inf),
+    "l2_norm": _l2_norm,
+    "cur_amax": lambda row: row.amax,
+    "dynamic_range": _dynamic_range,
+}
+
+
+def values_of_row(row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
+    """Return the statistics of a record on its device; nothing waits for the device.
+
+    Args:
+        row: 17 fp64 numbers, see `record.FIELDS`.
+        stats: names of statistics, but those of 8-bit formats.
+
+    Returns:
+        Value by name, fp32 tensors without dimensions; NaN where the record has no elements.
+
+    Raises:
+        InspectValueError: a statistic is not known here.
+
+    Example::
+
+        values_of_row(row_of(gradient), ["l2_norm"])["l2_norm"]
+    """
+    numbers = _Row(*row.unbind()[: len(_Row._fields)])
+    unknown = (numbers.nans > 0) | (row[13] == 0)
+    values = {}
+    for stat in stats:
+        formula = _FORMULAS.get(stat)
+        if formula is None:
+            raise InspectValueError(f"statistic {stat!r} is not made on a device")
+        values[stat] = torch.where(unknown, math.nan, formula(numbers)).to(torch.float32)
+    return values
+
+
+def amax_of_row(row: Tensor) -> Tensor:
+    """Return the largest magnitude as torch gives it: an fp32 number, NaN where there is a NaN.
+
+    Args:
+        row: as for `values_of_row`.
+
+    Example::
+
+        scale = scale_of(amax_of_row(row), Format.E4M3)
+    """
+    return values_of_row(row, ["cur_amax"])["cur_amax"]

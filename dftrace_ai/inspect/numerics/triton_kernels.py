@@ -1,0 +1,169 @@
+"""The record of a tensor on a GPU, in two kernels: rows of parts, and the row of the whole.
+
+A row is a `record.Record` of fp64 numbers. Nothing here is compiled before it is launched.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["finish_row", "partial_rows"]
+
+ROW = tl.constexpr(17)
+# Numbers outside of these bounds are scaled before they are squared in fp32.
+LARGE = tl.constexpr(1e15)
+SMALL = tl.constexpr(1e-15)
+
+
+@triton.jit
+def merged(n, mean, m2, other_n, other_mean, other_m2):
+    """Merge mean and sum of squares of two parts (Chan, Golub, LeVeque 1979)."""
+    total = n + other_n
+    share = other_n / tl.where(total > 0, total, 1.0)
+    distance = other_mean - mean
+    return total, mean + distance * share, m2 + other_m2 + distance * distance * (n * share)
+
+
+@triton.jit
+def power_of_two(amax):
+    """Return what brings a magnitude to between 1 and 2 where it is very large or very small."""
+    usual = ((amax <= LARGE) & (amax >= SMALL)) | (amax == 0)
+    exponent = tl.floor(tl.log2(tl.where(usual, 1.0, amax).to(tl.float32)))
+    bounded = tl.minimum(tl.maximum(exponent, -126.0), 126.0)
+    return tl.where(usual, 1.0, tl.exp2(-bounded))
+
+
+@triton.jit
+def partial_rows(
+    x_ptr,
+    rows_ptr,
+    limits_ptr,
+    under,
+    over,
+    n,
+    tiles,
+    BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+    LIMITS: tl.constexpr,
+):
+    """Write the row of every `num_programs`-th tile. LIMITS: 0 none, 1 given, 2 at limits_ptr."""
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    infinity = float("inf")
+    number = tl.float64 if WIDE else tl.float32
+    if LIMITS == 2:
+        lowest = tl.load(limits_ptr)
+        highest = tl.load(limits_ptr + 1)
+    else:
+        lowest = under
+        highest = over
+    nothing = (program * 0).to(tl.float64)
+    finite, mean, m2, absolute = nothing, nothing, nothing, nothing
+    smallest = tl.full((BLOCK,), infinity, number)
+    largest = tl.full((BLOCK,), -infinity, number)
+    amin = tl.full((BLOCK,), infinity, number)
+    nans = tl.zeros((BLOCK,), tl.int32)
+    zeros = tl.zeros((BLOCK,), tl.int32)
+    overs = tl.zeros((BLOCK,), tl.int32)
+    unders = tl.zeros((BLOCK,), tl.int32)
+    total = nothing
+    for tile in range(tiles):
+        start = (tile * programs + program).to(tl.int64) * BLOCK
+        offsets = start + tl.arange(0, BLOCK)
+        inside = offsets < n
+        x = tl.load(x_ptr + offsets, mask=inside, other=0.0).to(number)
+        size = tl.abs(x)
+        known = inside & (x == x)
+        is_finite = inside & (size < infinity)
+        is_zero = inside & (x == 0)
+        count = tl.sum(is_finite.to(tl.int32), axis=0).to(tl.float64)
+        total += tl.sum(inside.to(tl.int32), axis=0).to(tl.float64)
+        at_least_one = tl.where(count > 0, count, 1.0)
+        factor = power_of_two(tl.max(tl.where(is_finite, size, 0.0), axis=0))
+        scaled = tl.where(is_finite, x * factor, 0.0)
+        first_mean = tl.sum(scaled, axis=0).to(tl.float64) / at_least_one
+        middle = first_mean.to(number)
+        distance = tl.where(is_finite, scaled - middle, 0.0)
+        rest = tl.sum(distance, axis=0).to(tl.float64)
+        squares = tl.sum(distance * distance, axis=0).to(tl.float64) - rest * rest / at_least_one
+        # Of numbers that lie close together the distances tell the mean best. Otherwise their
+        # rounding, which is the same for many numbers of 16 bits, would show in it.
+        close = first_mean * first_mean * at_least_one > squares
+        best_mean = tl.where(close, middle.to(tl.float64) + rest / at_least_one, first_mean)
+        back = 1.0 / factor.to(tl.float64)
+        finite, mean, m2 = merged(finite, mean, m2, count, best_mean * back, squares * back * back)
+        absolute += tl.sum(tl.abs(scaled), axis=0).to(tl.float64) * back
+        smallest = tl.minimum(smallest, tl.where(known, x, infinity))
+        largest = tl.maximum(largest, tl.where(known, x, -infinity))
+        amin = tl.minimum(amin, tl.where(known & (size > 0), size, infinity))
+        nans += (inside & (x != x)).to(tl.int32)
+        zeros += is_zero.to(tl.int32)
+        if LIMITS > 0:
+            narrow = size.to(tl.float32)
+            overs += (known & (narrow > highest)).to(tl.int32)
+            unders += (known & (narrow <= lowest) & (size > 0)).to(tl.int32)
+    row = rows_ptr + program * ROW
+    low = tl.min(smallest, axis=0).to(tl.float64)
+    high = tl.max(largest, axis=0).to(tl.float64)
+    nan_count = tl.sum(nans, axis=0).to(tl.float64)
+    tl.store(row + 0, finite)
+    tl.store(row + 1, mean)
+    tl.store(row + 2, tl.where(m2 > 0, m2, 0.0))
+    tl.store(row + 3, absolute)
+    tl.store(row + 4, low)
+    tl.store(row + 5, high)
+    tl.store(row + 6, tl.min(amin, axis=0).to(tl.float64))
+    # Without any number, low and high are the neutral infinities, and the magnitude is none.
+    tl.store(row + 7, tl.where(low <= high, tl.maximum(tl.abs(low), tl.abs(high)), 0.0))
+    tl.store(row + 8, nan_count)
+    tl.store(row + 9, total - finite - nan_count)
+    tl.store(row + 10, tl.sum(zeros, axis=0).to(tl.float64))
+    tl.store(row + 11, tl.sum(overs, axis=0).to(tl.float64))
+    tl.store(row + 12, tl.sum(unders, axis=0).to(tl.float64))
+    tl.store(row + 13, total)
+
+
+@triton.jit
+def finish_row(
+    rows_ptr,
+    out_ptr,
+    limits_ptr,
+    scale,
+    programs,
+    PADDED: tl.constexpr,
+    LIMITS: tl.constexpr,
+):
+    """Write the row of the whole, from the rows of all programs in their order."""
+    index = tl.arange(0, PADDED)
+    there = index < programs
+    row = rows_ptr + index * ROW
+    infinity = float("inf")
+    n = tl.load(row, mask=there, other=0.0)
+    means = tl.load(row + 1, mask=there, other=0.0)
+    squares = tl.load(row + 2, mask=there, other=0.0)
+    finite = tl.sum(n, axis=0)
+    at_least_one = tl.where(finite > 0, finite, 1.0)
+    mean = tl.sum(n * means, axis=0) / at_least_one
+    distance = means - mean
+    m2 = tl.sum(tl.where(there, squares + n * distance * distance, 0.0), axis=0)
+    tl.store(out_ptr + 0, finite)
+    tl.store(out_ptr + 1, mean)
+    tl.store(out_ptr + 2, m2)
+    tl.store(out_ptr + 3, tl.sum(tl.load(row + 3, mask=there, other=0.0), axis=0))
+    tl.store(out_ptr + 4, tl.min(tl.load(row + 4, mask=there, other=infinity), axis=0))
+    tl.store(out_ptr + 5, tl.max(tl.load(row + 5, mask=there, other=-infinity), axis=0))
+    tl.store(out_ptr + 6, tl.min(tl.load(row + 6, mask=there, other=infinity), axis=0))
+    tl.store(out_ptr + 7, tl.max(tl.load(row + 7, mask=there, other=0.0), axis=0))
+    for field in tl.static_range(8, 14):
+        tl.store(out_ptr + field, tl.sum(tl.load(row + field, mask=there, other=0.0), axis=0))
+    nothing = finite * 0
+    tl.store(out_ptr + 14, nothing)
+    if LIMITS == 2:
+        used = tl.load(limits_ptr + 2).to(tl.float64)
+    elif LIMITS == 1:
+        used = nothing + scale
+    else:
+        used = nothing + float("nan")
+    tl.store(out_ptr + 15, used)
+    tl.store(out_ptr + 16, used)

@@ -1,0 +1,92 @@
+"""Statistics on their way to the sinks: in the order of the steps, when their records are there."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from dftrace_ai.inspect.numerics.record import final_values
+from dftrace_ai.inspect.sinks import Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dftrace_ai.inspect.rings import Awaited
+
+__all__ = ["ExplicitCall", "Outbox"]
+
+
+class Shown(Protocol):
+    """What is to be logged."""
+
+    def has_come(self) -> bool:
+        """Tell whether all records are on the host."""
+
+    def statistics(self) -> Iterable[Statistics]:
+        """Return what is logged, in its order."""
+
+
+class ExplicitCall(NamedTuple):
+    """An explicit call for a tensor whose record comes later.
+
+    Attributes:
+        layer: name of the layer.
+        tensor: name of the tensor.
+        feature: which feature asked for it.
+        stats: the statistics, in the order of the config.
+        iteration: of the call.
+        rank: of this process.
+        time_ns: of the call.
+        awaited: has the record.
+    """
+
+    layer: str
+    tensor: str
+    feature: str
+    stats: Sequence[str]
+    iteration: int
+    rank: int
+    time_ns: int
+    awaited: Awaited
+
+    def has_come(self) -> bool:
+        """Tell whether the record is on the host."""
+        return self.awaited.record is not None
+
+    def statistics(self) -> Iterator[Statistics]:
+        """Yield the statistics; nothing where no rank had an element."""
+        record = self.awaited.record
+        if record is not None and record[13]:
+            values = final_values(record, self.stats)
+            yield Statistics(
+                *(self.layer, self.tensor, self.feature, self.iteration),
+                *(values, record, self.time_ns, self.rank),
+            )
+
+
+class Outbox:
+    """A queue: what is logged first has to come first, though a later record may be there.
+
+    Args:
+        send: takes the statistics of a tensor.
+    """
+
+    def __init__(self, send: Callable[[Statistics], None]) -> None:
+        self._send = send
+        self._waiting: deque[Shown] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, shown: Shown) -> None:
+        """Log something now, or when its turn comes."""
+        self._waiting.append(shown)
+        self.deliver()
+
+    def deliver(self) -> bool:
+        """Log what can be logged; say whether it was anything."""
+        before = len(self._waiting)
+        while self._waiting and self._waiting[0].has_come():
+            for statistics in self._waiting.popleft().statistics():
+                self._send(statistics)
+        return len(self._waiting) < before

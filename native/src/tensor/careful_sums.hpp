@@ -1,0 +1,12 @@
+// A block of a tensor in double precision: any numbers, any processor.
+#pragma once
+
+#include <cstddef>
+
+#include "dftrace/tensor/statistics.hpp"
+
+namespace dftrace::tensor {
+
+Record careful_sums(const void* data, std::size_t count, const StatisticsOrder& order);
+
+}  // namespace dftrace::tensor

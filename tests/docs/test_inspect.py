@@ -1,0 +1,102 @@
+"""The examples of tensor inspection leave what their page says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from perfetto.engine import counters
+
+from docs.conftest import ExampleRun, RunExample
+from docs.pages import DOCS, EXAMPLES
+
+PAGE = DOCS / "guide" / "inspect.md"
+LINE = re.compile(r"INFO - (\S+)\s+iteration=(\d+)\s+value=(\S+)\n")
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def trained(run_example: RunExample) -> ExampleRun:
+    """What the example of training leaves."""
+    return run_example("inspect_training.py")
+
+
+def log(run: ExampleRun, directory: str) -> str:
+    return (run.folder / "out" / directory / "nvdlfw_inspect_globalrank-0.log").read_text()
+
+
+def test_the_page_shows_the_config() -> None:
+    config = (EXAMPLES / "inspect_training.yaml").read_text()
+    assert f"```yaml\n{config}```" in PAGE.read_text()
+
+
+def test_the_statistics_are_those_of_the_config(trained: ExampleRun) -> None:
+    found = LINE.findall(log(trained, "nvdlfw_inspect_statistics_logs"))
+    steps: dict[str, set[int]] = {}
+    for name, step, _ in found:
+        steps.setdefault(name, set()).add(int(step))
+    assert steps["model.blocks.0.fc1_gradient_std"] == {0, 10}
+    assert steps["model.blocks.1.attention.in_proj_activation_max"] == {2, 3, 4, 5}
+    assert steps["model.blocks.1.attention.out_proj_gradient_underflows%"] == {0, 10}
+    assert not [name for name in steps if "head" in name]
+    shown = next(line for line in PAGE.read_text().splitlines() if "in_proj_activation_max" in line)
+    assert len(shown) == len(
+        next(
+            x
+            for x in log(trained, "nvdlfw_inspect_statistics_logs").splitlines()
+            if "in_proj_activation_max" in x
+        )
+    )
+
+
+def test_the_main_log_tells_the_plan(trained: ExampleRun) -> None:
+    told = log(trained, "nvdlfw_inspect_logs").splitlines()
+    shown = [line for line in PAGE.read_text().splitlines() if " gemm " in line and "INFO" in line]
+    assert len(shown) == 2
+    assert set(shown) <= set(told)
+
+
+def test_tensorboard_has_the_same_numbers(trained: ExampleRun) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(trained.folder / "out" / "tensorboard"))
+    events.Reload()
+    written = {
+        (name, int(step)): value
+        for name, step, value in LINE.findall(log(trained, "nvdlfw_inspect_statistics_logs"))
+    }
+    curves = {
+        (tag, event.step): f"{event.value:.4f}"
+        for tag in events.Tags()["scalars"]
+        for event in events.Scalars(tag)
+    }
+    assert curves == written
+
+
+def test_the_numbers_lie_in_the_steps_of_the_trace(trained: ExampleRun) -> None:
+    trace = trained.trace
+    forwards, backwards = trace.named("forward"), trace.named("backward")
+    assert len(forwards) == len(backwards) == STEPS
+    for event in trace.named("model.blocks.0.fc1:gradient", "tensor_stats"):
+        span = backwards[event.user["iteration"]]
+        assert span.ts_ns <= event.ts_ns <= span.end_ns
+    activations = trace.named("model.blocks.0.attention.in_proj:activation", "tensor_stats")
+    assert {event.user["iteration"] for event in activations} == {0, 2, 3, 4, 5, 10}
+    for event in activations:
+        span = forwards[event.user["iteration"]]
+        assert span.ts_ns <= event.ts_ns <= span.end_ns
+        assert trace.thread_names[event.tid] == "tensor stats"
+    drawn = {sample.track for sample in counters(trace.path)}
+    assert "model.blocks.0.fc1:gradient std" in drawn
+    assert not trace.named("nonfinite")
+
+
+def test_would_fp8_hurt(run_example: RunExample) -> None:
+    found = run_example("fp8_per_gemm.py").stdout.splitlines()
+    shown = PAGE.read_text().split("It printed:\n\n```text\n")[1].split("```")[0].splitlines()
+    assert [line.split("loss")[0] for line in found] == [line.split("loss")[0] for line in shown]
+    losses = [float(line.split("loss")[1].split()[0]) for line in found]
+    assert losses[0] < 3.5
+    # FP8 does change the training, and by little.
+    assert 0 < max(abs(loss - losses[0]) for loss in losses[1:]) < 0.05

@@ -1,0 +1,150 @@
+"""Sessions with attached models for tests, and emulations to hold them against."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dftrace_ai.inspect as debug_api
+
+LINE = re.compile(r"INFO - (\S+)\s+iteration=(\d+)\s+value=(\S+)")
+FMAX = {"E4M3": 448.0, "E5M2": 57344.0}
+MANTISSA_BITS = {"E4M3": 3, "E5M2": 2}
+SMALLEST_EXPONENT = {"E4M3": -6, "E5M2": -14}
+
+
+def section(features: dict[str, Any] | None = None, **layers: Any) -> dict[str, Any]:
+    """A config with one section; without a selection it is for all layers."""
+    return {
+        "all": {
+            "enabled": True,
+            "layers": layers or {"layer_types": ["all"]},
+            "transformer_engine": {
+                name: {"enabled": True, **keys} for name, keys in (features or {}).items()
+            },
+        }
+    }
+
+
+def statistics_of(stats: list[str], tensors: list[str], **schedule: Any) -> dict[str, Any]:
+    """A config that logs statistics of all layers."""
+    return section({"LogTensorStats": {"stats": stats, "tensors": tensors, **schedule}})
+
+
+class Values:
+    """A logger that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, int], list[float]] = {}
+
+    def log_scalar(self, name: str, value: float, iteration: int, **kwargs: Any) -> None:
+        self.found.setdefault((name, iteration), []).append(value)
+
+    def __getitem__(self, key: tuple[str, int]) -> float:
+        (value,) = self.found[key]
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.found
+
+    @property
+    def names(self) -> set[str]:
+        return {name for name, _ in self.found}
+
+    def iterations(self, name: str) -> list[int]:
+        return sorted(iteration for one, iteration in self.found if one == name)
+
+
+@contextmanager
+def session(config: Any, folder: Path, **keywords: Any) -> Iterator[Values]:
+    """A session that logs into what is yielded; it is ended in any case."""
+    values = Values()
+    debug_api.initialize(config, log_dir=folder, statistics_logger=values, **keywords)
+    try:
+        yield values
+    finally:
+        debug_api.end_debug()
+
+
+def main_log(folder: Path) -> list[str]:
+    """The lines of the main log."""
+    (file,) = (folder / "nvdlfw_inspect_logs").glob("*.log")
+    return file.read_text().splitlines()
+
+
+def on_grid(scaled: torch.Tensor, format_: str) -> torch.Tensor:
+    """Clamp and round fp64 numbers to the nearest of the format, to even where two are."""
+    clipped = scaled.clamp(-FMAX[format_], FMAX[format_])
+    exponent = torch.frexp(clipped).exponent - 1
+    exponent = exponent.clamp(min=SMALLEST_EXPONENT[format_])
+    unit = torch.ldexp(torch.ones_like(clipped), exponent - MANTISSA_BITS[format_])
+    return torch.round(clipped / unit) * unit
+
+
+def scale(amax: torch.Tensor, format_: str, margin: int = 0) -> torch.Tensor:
+    """The scale of an amax, fp32."""
+    amax = amax.detach().float()
+    if not (torch.isfinite(amax) and amax > 0):
+        return torch.tensor(1.0)
+    found = torch.tensor(FMAX[format_]) / amax / 2.0**margin
+    return found.clamp(max=torch.finfo(torch.float32).max)
+
+
+def emulated(
+    tensor: torch.Tensor, format_: str, margin: int = 0, by: torch.Tensor | None = None
+) -> torch.Tensor:
+    """A tensor as it comes back from FP8, by a scale or by that of the tensor itself."""
+    tensor = tensor.detach()
+    by = scale(tensor.abs().max(), format_, margin) if by is None else by
+    # Products of fp32 are rounded to fp32, the grid is that of exact arithmetic.
+    scaled = (tensor.float() * by).double()
+    return (on_grid(scaled, format_).float() * (1.0 / by)).to(tensor.dtype)
+
+
+HYBRID = {"activation": "E4M3", "weight": "E4M3", "gradient": "E5M2"}
+
+
+class Delayed:
+    """Delayed scaling as the recipe describes it, kept by hand."""
+
+    def __init__(self, length=1024, algorithm="max", margin=0):
+        self.length, self.algorithm, self.margin = length, algorithm, margin
+        self.seen = {name: [] for name in HYBRID}
+        self.scales = {name: torch.tensor(1.0) for name in HYBRID}
+
+    def change(self, gemm, name, tensor):
+        return emulated(tensor, HYBRID[name], by=self.scales[name])
+
+    def step(self, **tensors):
+        for name, found in tensors.items():
+            history = self.seen[name]
+            history.append(max(float(one.detach().abs().max()) for one in found))
+            del history[: -self.length]
+            amax = max(history) if self.algorithm == "max" else history[-1]
+            if 0 < amax < math.inf:
+                self.scales[name] = scale(torch.tensor(amax), HYBRID[name], self.margin)
+
+
+def one_step(model, x, gradient):
+    x = x.clone().requires_grad_()
+    model.zero_grad(set_to_none=True)
+    y = model(x)
+    y.backward(gradient)
+    return y.detach(), x.grad, model.weight.grad
+
+
+def batches(count):
+    generator = torch.Generator().manual_seed(5)
+    return [
+        (
+            torch.randn(6, 5, generator=generator) * 2.0 ** (index % 3),
+            torch.randn(6, 4, generator=generator) * 2.0 ** -(index % 4),
+        )
+        for index in range(count)
+    ]

@@ -1,0 +1,278 @@
+"""What features mean for a layer: lists and structs of GEMMs and tensors, and other spellings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from inspect_configs import EXAMPLES, LOG, example, one_section, section_of
+
+from dftrace_ai.inspect.config import PLAN_LINES, LayerInfo, LayerPlan, Modify, layer_plan, load
+from dftrace_ai.inspect.config.names import FEATURES
+from dftrace_ai.inspect.errors import InspectError
+
+LAYER = LayerInfo("model.fc1", "Linear")
+E4M3 = {"quant_format": "FP8E4M3"}
+
+
+def plan_of(config: dict[str, Any]) -> LayerPlan:
+    return layer_plan(section_of(config), LAYER)
+
+
+def plan(**features: Any) -> LayerPlan:
+    return plan_of(one_section(**features))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_form_is_accepted(name: str) -> None:
+    config = load(example(name))
+    assert list(config.sections) == list(example(name))
+    # Of these, one selects a tensor that its GEMM does not have.
+    assert len(config.warnings) == (name == "PerTensorScaling")
+
+
+def test_fake_quant_by_gemm() -> None:
+    found = plan_of(example("FakeQuant"))
+    assert found.modify == {
+        ("fprop", "activation"): Modify("FakeQuant", "E5M2", 0),
+        ("fprop", "weight"): Modify("FakeQuant", "E5M2", 0),
+        ("dgrad", "gradient"): Modify("FakeQuant", "E5M2", 0),
+    }
+    assert found.high_precision == {"fprop", "dgrad"}
+    told = {
+        (tensor, gemm): found.describe(gemm, tensor, fp8_on=True) for tensor, gemm in PLAN_LINES
+    }
+    assert told == {
+        ("activation", "fprop"): "modify_tensor()",
+        ("activation", "wgrad"): "FP8 quantization",
+        ("weight", "fprop"): "modify_tensor()",
+        ("weight", "dgrad"): "High precision",
+        ("gradient", "dgrad"): "modify_tensor()",
+        ("gradient", "wgrad"): "FP8 quantization",
+    }
+    assert found.describe("wgrad", "gradient", fp8_on=False) == "High precision"
+
+
+def test_a_tensor_that_the_gemm_lacks_has_no_effect_and_is_told() -> None:
+    config = load(example("PerTensorScaling"))
+    found = layer_plan(config.sections["scaled_by_themselves"], LAYER)
+    assert found.modify == {("dgrad", "weight"): Modify("PerTensorScaling", None, 1)}
+    assert found.high_precision == set()
+    (warning,) = config.warnings
+    assert warning.where == "scaled_by_themselves.transformer_engine.PerTensorScaling"
+    assert "activation is no tensor of dgrad" in warning.text
+
+
+def test_all_gemms_with_all_tensors_is_no_reason_to_warn() -> None:
+    keys = {"gemms": ["fprop", "dgrad", "wgrad"], "tensors": ["activation", "weight", "gradient"]}
+    config = load(one_section(PerTensorScaling=keys))
+    assert config.warnings == ()
+    assert len(layer_plan(config.sections["one"], LAYER).modify) == 6
+
+
+def test_results_can_be_rounded_but_not_scaled() -> None:
+    keys = {"gemms": "wgrad", "tensors": ["wgrad", "output"]}
+    assert plan(FakeQuant={**keys, **E4M3}).modify == {
+        ("wgrad", "wgrad"): Modify("FakeQuant", "E4M3", 0)
+    }
+    assert plan(PerTensorScaling=keys).modify == {}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        # The struct wins over the list, the first item of a name over the next.
+        (
+            {"gemms": ["dgrad"], "gemms_struct": [{"gemm": "fprop", "tensors": "weight"}]},
+            {("fprop", "weight"): 0},
+        ),
+        (
+            {
+                "gemms_struct": [
+                    {"gemm": "fprop", "tensors": "weight", "margin": 1},
+                    {"gemm": "fprop", "tensors": "activation", "margin": 2},
+                ]
+            },
+            {("fprop", "weight"): 1},
+        ),
+        (
+            {
+                "gemms": ["fprop"],
+                "tensors": ["activation"],
+                "tensors_struct": [{"tensor": "weight", "margin": 3}],
+            },
+            {("fprop", "weight"): 3},
+        ),
+        # Inner keys win over outer ones.
+        (
+            {
+                "margin": 1,
+                "gemms_struct": [
+                    {
+                        "gemm": "fprop",
+                        "margin": 2,
+                        "tensors_struct": [
+                            {"tensor": "weight", "margin": 3},
+                            {"tensor": "activation"},
+                        ],
+                    },
+                    {"gemm": "dgrad", "tensors_struct": [{"tensor": "weight"}]},
+                ],
+            },
+            {("fprop", "weight"): 3, ("fprop", "activation"): 2, ("dgrad", "weight"): 1},
+        ),
+        # Tensors beside gemms_struct are those of the items that say none.
+        (
+            {
+                "tensors": ["weight"],
+                "gemms_struct": [{"gemm": "fprop"}, {"gemm": "dgrad", "tensors": ["gradient"]}],
+            },
+            {("fprop", "weight"): 0, ("dgrad", "gradient"): 0},
+        ),
+        (
+            {
+                "tensors_struct": [{"tensor": "weight", "margin": 4}],
+                "gemms_struct": [{"gemm": "fprop"}, {"gemm": "dgrad", "tensors": ["gradient"]}],
+            },
+            {("fprop", "weight"): 4, ("dgrad", "gradient"): 0},
+        ),
+        ({"gemms": ["FPROP"], "tensors": "Weight"}, {("fprop", "weight"): 0}),
+        ({"gemms": [], "tensors": "weight"}, {}),
+        ({"gemms": ["fprop"], "gemms_struct": [], "tensors": "weight"}, {}),
+    ],
+)
+def test_which_keys_are_in_force(keys: Any, expected: dict[tuple[str, str], int]) -> None:
+    for name, more in (("PerTensorScaling", {}), ("FakeQuant", E4M3)):
+        found = plan(**{name: {**keys, **more}}).modify
+        assert {key: how.margin for key, how in found.items()} == expected
+        assert {how.feature for how in found.values()} <= {name}
+
+
+def test_the_format_may_be_said_at_any_level() -> None:
+    struct = [
+        {"gemm": "fprop", "tensors": ["weight"], "quant_format": "e4m3"},
+        {"gemm": "dgrad", "tensors_struct": [{"tensor": "weight", "quant_format": "fp8e5m2"}]},
+    ]
+    found = plan(FakeQuant={"gemms_struct": struct}).modify
+    assert [how.format for how in found.values()] == ["E4M3", "E5M2"]
+
+
+def test_gemms_that_stay_out_of_fp8() -> None:
+    assert plan_of(example("DisableFp8Gemm")).high_precision == {"dgrad", "wgrad"}
+    assert plan_of(example("DisableFp8Layer")).high_precision == {"fprop", "dgrad", "wgrad"}
+    struct = {"gemms_struct": [{"gemm": "wgrad"}]}
+    assert plan(DisableFp8Gemm=struct).high_precision == {"wgrad"}
+    assert plan(DisableFp8Gemm={"enabled": False, "nonsense": 1}).high_precision == set()
+
+
+def test_statistics_keep_the_order_of_the_config() -> None:
+    keys = {"stats": ["std", "MIN", "amax", "cur_amax"], "tensors": ["output", "weight", "dgrad"]}
+    found = plan(LogTensorStats=keys).observe
+    assert [one.tensor for one in found] == ["output", "weight", "dgrad"]
+    assert {one.stats for one in found} == {("std", "min", "cur_amax")}
+    assert {one.feature for one in found} == {"LogTensorStats"}
+
+
+def test_fp8_statistics_are_known_under_several_names() -> None:
+    stats = ["underflows", "OVERFLOWS%", "fp8_delayed_scaling_overflows", "mse", "scale_inv_max"]
+    (found,) = plan(LogFp8TensorStats={"stats": stats, "tensors": "gradient"}).observe
+    assert found.stats == (
+        "underflows%",
+        "overflows%",
+        "fp8_delayed_scaling_overflows%",
+        "mse",
+        "scale_inv_max",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spelling", "feature"),
+    [
+        ("DisableFP8GEMM", "DisableFp8Gemm"),
+        ("DisableQuantizationGEMM", "DisableFp8Gemm"),
+        ("DisableFP8Layer", "DisableFp8Layer"),
+        ("disablequantizationlayer", "DisableFp8Layer"),
+        ("FakeQuantFp8", "FakeQuant"),
+        ("PERTENSORSCALING", "PerTensorScaling"),
+        ("logtensorstats", "LogTensorStats"),
+        ("LogFP8TensorStats", "LogFp8TensorStats"),
+    ],
+)
+@pytest.mark.parametrize("namespace", ["transformer_engine", "torch", "dftrace_ai", "Torch"])
+def test_other_spellings(spelling: str, feature: str, namespace: str) -> None:
+    keys: dict[str, Any] = {
+        "DisableFp8Gemm": {"gemms": "fprop"},
+        "FakeQuant": {"gemms": "fprop", "tensors": "weight", **E4M3},
+        "PerTensorScaling": {"gemms": "fprop", "tensors": "weight"},
+        "LogTensorStats": LOG,
+        "LogFp8TensorStats": {"tensors": "weight", "stats": "mse"},
+    }.get(feature, {})
+    config = one_section(**{spelling: keys})
+    config["one"][namespace] = config["one"].pop("transformer_engine")
+    assert list(section_of(config).features) == [feature]
+    assert feature in FEATURES
+
+
+def test_type_and_layer_type_are_taken_with_a_warning() -> None:
+    config = load(
+        one_section(
+            {"layer_type": "fc1"},
+            LogTensorStats={"tensors_struct": [{"tensor": "weight", "type": ["mean"]}]},
+        )
+    )
+    (found,) = layer_plan(config.sections["one"], LAYER).observe
+    assert found.stats == ("mean",)
+    assert [warning.where for warning in config.warnings] == [
+        "one.layers.layer_type",
+        "one.transformer_engine.LogTensorStats.tensors_struct[0].type",
+    ]
+
+
+def test_the_base_namespace_feeds_explicit_calls_only() -> None:
+    base = {"tensors": ["hidden state"], "stats": ["cur_amax"], "freq": 5}
+    section = section_of(one_section(base=base, LogTensorStats=LOG))
+    assert [one.tensor for one in layer_plan(section, LAYER).observe] == ["activation"]
+    found = section.base_observe("hidden state")
+    assert found
+    assert (found.feature, found.stats, found.schedule.freq) == ("LogTensorStats", ("cur_amax",), 5)
+    assert section.base_observe("activation") is None
+    assert section_of(one_section(LogTensorStats=LOG)).base_observe("activation") is None
+
+
+def test_a_base_namespace_without_freq_is_told() -> None:
+    config = load(one_section(base={"tensors": ["x"], "stats": ["mean"]}))
+    assert [(w.where, "freq" in w.text) for w in config.warnings] == [("one.LogTensorStats", True)]
+
+
+def test_a_layer_without_gemms_is_observed_and_says_what_it_ignores() -> None:
+    section = section_of(one_section(LogTensorStats=LOG, DisableFp8Layer={}))
+    found = layer_plan(section, LayerInfo("model.norm", "LayerNorm", has_gemms=False))
+    assert len(found.observe) == 1
+    assert found.ignored == ("DisableFp8Layer",)
+    assert not found.high_precision
+    assert layer_plan(None, LAYER) == LayerPlan()
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "current", None])
+def test_what_needs_a_recipe(recipe: str | None) -> None:
+    scaling = plan(PerTensorScaling={"gemms": "fprop", "tensors": "weight"})
+    delayed = plan(
+        LogFp8TensorStats={"tensors": "weight", "stats": "fp8_delayed_scaling_underflows%"}
+    )
+    anywhere = plan(
+        LogTensorStats=LOG,
+        FakeQuant={"gemms": "fprop", "tensors": "weight", **E4M3},
+        LogFp8TensorStats={"tensors": "weight", "stats": ["mse", "fp8_current_scaling_mse"]},
+    )
+    anywhere.check_recipe(recipe)
+    if recipe is None:
+        with pytest.raises(AssertionError, match=r"one\.transformer_engine\.PerTensorScaling"):
+            scaling.check_recipe(recipe)
+    else:
+        scaling.check_recipe(recipe)
+    if recipe == "delayed":
+        delayed.check_recipe(recipe)
+    else:
+        with pytest.raises(ValueError, match="fp8_delayed_scaling_underflows%") as raised:
+            delayed.check_recipe(recipe)
+        assert isinstance(raised.value, InspectError)
