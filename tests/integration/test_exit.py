@@ -149,7 +149,7 @@ def test_a_trace_opens_while_the_job_runs_and_after_kill_9(run_script: RunScript
     )
     assert seen["pid"] == done.pid
     (path,) = done.files
-    t = read_unfinished(path)
+    t = read_unfinished(path, in_a_write=True)
     answer = engine.query(path, "select count(*) as n from slice where name = 'forward'")
     assert answer.clean, (answer.load_error, answer.stats)
     assert answer.rows()[0]["n"] == len(t.named("forward")) > 0

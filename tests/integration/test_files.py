@@ -198,7 +198,7 @@ def test_system_counters(tmp_path: Path) -> None:
         while seen < 8 and time.monotonic() < until:
             run.flush()
             path = Path(str(run.path))
-            seen = len(read_unfinished(path).of("C")) if path.exists() else 0
+            seen = len(read_unfinished(path, in_a_write=True).of("C")) if path.exists() else 0
     (t,) = read_all(trace_files(tmp_path))
     assert len(t.of("C")) >= 8
     assert len(agree(t).counters) >= 8

@@ -7,7 +7,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -184,39 +184,55 @@ def require(good: bool, what: str) -> None:
         raise BadTrace(what)
 
 
-def plain(path: Path) -> bytes:
-    """The uncompressed bytes; each gzip member and each zstd frame must hold whole lines."""
+def plain(path: Path, *, in_a_write: bool = False) -> bytes:
+    """The uncompressed bytes; each gzip member and each zstd frame must hold whole lines.
+
+    `in_a_write` says that the last block, or line, may be there in part: then it is left out.
+    """
     data = path.read_bytes()
     if path.name.endswith(".pfw"):
-        return data
-    pieces = list(_members(data) if path.name.endswith(".pfw.gz") else _frames(data))
+        return data[: data.rfind(b"\n") + 1] if in_a_write else data
+    packed_by_gzip = path.name.endswith(".pfw.gz")
+    pieces, end = _blocks(data, _gunzip if packed_by_gzip else _unzstd)
+    require(in_a_write or end == len(data), f"{path.name}: the last block is cut")
     for i, piece in enumerate(pieces):
         require(piece.endswith(b"\n"), f"{path.name}: block {i} ends inside a line")
     text = b"".join(pieces)
-    if path.name.endswith(".pfw.gz"):
-        require(gzip.decompress(data) == text, f"{path.name}: gzip reads other bytes")
+    if packed_by_gzip:
+        require(gzip.decompress(data[:end]) == text, f"{path.name}: gzip reads other bytes")
     return text
 
 
-def _members(data: bytes) -> Iterable[bytes]:
-    while data:
-        member = zlib.decompressobj(wbits=31)
-        yield member.decompress(data)
-        require(member.eof, "a gzip member is cut")
-        data = member.unused_data
+def _gunzip() -> Any:
+    return zlib.decompressobj(wbits=31)
 
 
-def _frames(data: bytes) -> Iterable[bytes]:
-    while data:
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        yield frame.decompress(data)
-        require(frame.eof, "a zstd frame is cut")
-        data = frame.unused_data
+def _unzstd() -> Any:
+    return zstandard.ZstdDecompressor().decompressobj()
 
 
-def read_unfinished(path: Path) -> Trace:
-    """Reads what is there of a trace still being written: whole lines, no footer yet."""
-    text = plain(path).decode("utf-8")
+def _blocks(data: bytes, decompressor: Callable[[], Any]) -> tuple[list[bytes], int]:
+    """The texts of the whole blocks, and where the last of them ends."""
+    pieces: list[bytes] = []
+    end = 0
+    while end < len(data):
+        block = decompressor()
+        piece = block.decompress(data[end:])
+        if not block.eof:
+            break
+        pieces.append(piece)
+        end = len(data) - len(block.unused_data)
+    return pieces, end
+
+
+def read_unfinished(path: Path, *, in_a_write: bool = False) -> Trace:
+    """Reads what is there of a trace still being written: whole lines, no footer yet.
+
+    `in_a_write` says that its writer may be, or have died, in the middle of a write.
+    """
+    text = plain(path, in_a_write=in_a_write).decode("utf-8")
+    if in_a_write and not text:
+        return Trace(path, [])
     require(text.startswith("[\n") and text.endswith("\n"), f"{path.name}: framing")
     lines = text.split("\n")[1:-1]
     return Trace(path, [event(line, f"{path.name}:{i}") for i, line in enumerate(lines, 2)])

@@ -22,11 +22,18 @@ PAGE = os.environ.get("FAULT_TABLE")
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    """The process that starts the victims."""
+def one_nursery() -> Iterator[Nursery]:
+    """The process, which lives as long as the tests."""
     process = Nursery()
     yield process
     process.close()
+
+
+@pytest.fixture
+def nursery(one_nursery: Nursery) -> Iterator[Nursery]:
+    """The process that starts the victims, of whom none outlives its test, which may have failed."""
+    yield one_nursery
+    one_nursery.clear()
 
 
 @pytest.fixture(scope="session")

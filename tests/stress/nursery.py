@@ -77,6 +77,10 @@ class Nursery:
         assert status is not None, "somebody below the victim does not end"
         return int(status)
 
+    def clear(self) -> None:
+        """Kill whoever is left below the nursery."""
+        self._ask("clear")
+
     def close(self) -> None:
         """End it."""
         assert self._process.stdin is not None
@@ -202,6 +206,9 @@ def serve() -> dict[str, Any] | None:
                     __import__(order["module"])
                 case "fresh":
                     answer = _fresh(order)
+                case "clear":
+                    _kill_everybody()
+                    _statuses.clear()
                 case "bury":
                     answer = _bury(order["pid"])
                 case "fork":

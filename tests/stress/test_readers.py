@@ -23,7 +23,7 @@ def look(place: Place, row: Row, *, at_least: int) -> int:
     """Reads what there is of a trace; gives the number of its spans, none of them there twice."""
     count = 0
     for path in trace_files(place.out):
-        trace = read_unfinished(path)
+        trace = read_unfinished(path, in_a_write=True)
         keys = [(event.args["diary"], event.args["n"]) for event in trace.of("X", "B")]
         count += len(keys)
         if len(set(keys)) < len(keys):
