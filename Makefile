@@ -45,10 +45,15 @@ define need_packages
 	fi
 endef
 
+# About half of the time that the Python tests take.
+TESTS_OF_LIFE := tests/integration tests/stress
+
+run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
+
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
 
 .PHONY: help demo test lint format build bench asan asan-stress tsan docs clean native-test generated \
-        fault-table fuzz fuzz-long fuzz-programs soak
+        fault-table fuzz fuzz-long fuzz-programs soak test-life test-rest test-packages
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -87,11 +92,21 @@ native-test: ## build and run the native unit tests
 	$(call need_packages,$(APT_BUILD) cmake)
 	cmake -S native -B build/native -DDFTRACE_BINDINGS=OFF -DDFTRACE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null
 	cmake --build build/native -j 2 >/dev/null
-	ctest --test-dir build/native --output-on-failure
+	ctest --test-dir build/native --output-on-failure --parallel 2
 
-test: $(VENV)/test-tools native-test fuzz ## run every test
-	$(call need_packages,$(APT_TEST))
-	$(BIN)/python -m pytest tests
+# Side by side, two at a time; each tells all of it when it has ended.
+test: $(VENV)/test-tools test-packages ## run every test
+	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
+	  test-life test-rest native-test fuzz
+
+test-life: $(VENV)/test-tools test-packages ## the Python tests of processes and how they end
+	$(call run_pytest,$@,$(TESTS_OF_LIFE))
+
+test-rest: $(VENV)/test-tools test-packages ## all other Python tests
+	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+
+test-packages:
+	$(call need_packages,$(APT_BUILD) $(APT_FUZZ) $(APT_TEST))
 
 lint: $(VENV)/test-tools ## formatters, linters and type checkers
 	$(call need_packages,$(APT_LINT))
