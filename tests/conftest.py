@@ -21,6 +21,9 @@ from perfetto.trace_file import Trace, read
 if not Path("/dev/nvidiactl").exists():
     # Triton decides when it is imported, by whichever test comes first.
     os.environ.setdefault("TRITON_INTERPRET", "1")
+# Threads of torch that wait for each other lose a processor's turn, over and over, where processes
+# are more than processors. Torch reads this when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SCRIPT_LIMIT_S = 120
 FOREIGN = ("DFTRACE_", "DFTRACER_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI", "MV2_", "PALS_")

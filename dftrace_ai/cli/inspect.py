@@ -13,6 +13,16 @@ __all__ = ["app"]
 
 PROBLEMS_FOUND = 1
 
+FeatureDirs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--feature-dirs",
+        metavar="DIR",
+        help="A directory with Python files that register features, as for `initialize`; all of "
+        "them are executed. Give it again for further ones.",
+    ),
+]
+
 app = typer.Typer(
     help="Check and explain configs of tensor inspection.",
     no_args_is_help=True,
@@ -38,6 +48,7 @@ def check(
         int | None,
         typer.Option(min=1, help="Iterations of the training; tells how many of them are due."),
     ] = None,
+    feature_dirs: FeatureDirs = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Tell what a config does: layers, tensors, GEMMs, iterations, and all that is wrong with it.
@@ -54,8 +65,9 @@ def check(
         fault = "is a directory" if config.is_dir() else "there is no such file"
         raise InspectValueError(f"{quoted(str(config))}: {fault}")
     layers = None
+    # Before the config is read: what it names has to be registered.
+    _register(feature_dirs)
     if model is not None:
-        # Before the config is read: the module may register features of its own.
         from dftrace_ai.cli.inspect_model import layers_made_by
 
         layers = layers_made_by(model)
@@ -74,12 +86,14 @@ def features(
             metavar="[NAMES]...", help="Features to explain, such as FakeQuant, or `all`."
         ),
     ] = None,
+    feature_dirs: FeatureDirs = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """List the features that a config can name, or explain some of them with their keys."""
     from dftrace_ai.cli.output import write_out
     from dftrace_ai.inspect.features import explanations, summaries
 
+    _register(feature_dirs)
     found = explanations(names) if names else summaries()
     if json:
         write_out(_as_json(found))
@@ -88,6 +102,13 @@ def features(
     else:
         width = max(map(len, found))
         write_out("".join(f"{name:{width}}  {text}\n" for name, text in found.items()))
+
+
+def _register(feature_dirs: list[str] | None) -> None:
+    if feature_dirs:
+        from dftrace_ai.cli.inspect_model import register_features_in
+
+        register_features_in(feature_dirs)
 
 
 def _as_json(value: Any) -> str:

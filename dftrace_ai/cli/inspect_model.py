@@ -1,4 +1,4 @@
-"""The model that `dftrace inspect check` is told of: imported, made, and its layers named."""
+"""Code of the user that `dftrace inspect` is told of: models, and features of their own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.errors import InspectValueError
+from dftrace_ai.inspect.arguments import executed
+from dftrace_ai.inspect.errors import InspectError, InspectValueError, described
 
 if TYPE_CHECKING:
     from dftrace_ai.inspect.config.layers import LayerInfo
 
-__all__ = ["layers_made_by"]
+__all__ = ["layers_made_by", "register_features_in"]
 
 
 def layers_made_by(factory: str) -> list[LayerInfo]:
@@ -55,7 +56,25 @@ def layers_made_by(factory: str) -> list[LayerInfo]:
     return [layer.info for layer in layers_of(made)]
 
 
+def register_features_in(directories: list[str]) -> None:
+    """Execute the Python files of directories, as `initialize(feature_dirs=...)` does.
+
+    What they print goes to the standard error stream.
+
+    Raises:
+        InspectError: a directory does not exist, or a file fails.
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            executed(directories)
+        except InspectError:
+            raise
+        # It is the user's code: anything may come out of it.
+        except Exception as error:
+            raise InspectValueError(f"--feature-dirs: {_told(error)}") from error
+
+
 def _told(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text} ({last.filename}:{last.lineno})"
+    text = " ".join(described(error).split())
+    return f"{text} ({last.filename}:{last.lineno})"

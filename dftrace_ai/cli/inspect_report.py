@@ -72,15 +72,21 @@ def _selected(
     selector = config.selector(layers)
     selected: dict[str | None, list[str]] = {None: [], **{name: [] for name in config.sections}}
     without: dict[tuple[str, str], list[str]] = {}
+    clashes: list[str] = []
     for layer in layers:
         try:
             section = selector.section_of(layer)
         except InspectValueError as error:
-            problems.error("", str(error))
+            clashes.append(str(error))
             continue
         selected[section.name if section else None].append(layer.name)
         for feature in layer_plan(section, layer).ignored:
             without.setdefault((section.name if section else "", feature), []).append(layer.name)
+    for text in clashes[:LAYERS_SHOWN]:
+        problems.error("", text)
+    if len(clashes) > LAYERS_SHOWN:
+        others = len(clashes) - LAYERS_SHOWN
+        problems.error("", f"{others} more layers are selected by more than one section")
     for section, name in selector.unmatched_names():
         problems.warning(f"{section.name}.layers.exact_layer_names", f"no layer is called {name}")
     for name in config.sections:

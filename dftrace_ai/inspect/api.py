@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import runpy
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dftrace_ai.inspect import features, nonfinite
+from dftrace_ai.inspect.arguments import checked_text, executed, iteration_of
+from dftrace_ai.inspect.config.problems import told
 from dftrace_ai.inspect.errors import (
     InspectAssertionError,
     InspectRuntimeError,
@@ -39,7 +41,6 @@ __all__ = [
     "weights_are_reduced",
 ]
 
-BUILT_IN_DIRECTORY = ("transformer_engine", "debug", "features")
 IGNORED_KEYWORDS = {"extensions"}
 
 _session: Session | None = None
@@ -87,10 +88,12 @@ def initialize(
         others: `extensions` is ignored; any other is told in a warning.
 
     Raises:
-        InspectValueError: a session is open, or a value of the config is not accepted.
+        InspectValueError: a session is open, or a value of the config or an argument is not
+            accepted.
         InspectAssertionError: a directory does not exist, a logger has no `log_scalar`, or the
             config lacks something or names something unknown.
-        InspectTypeError: `config_file` is of another type.
+        InspectTypeError: `config_file` or `log_dir` is of another type.
+        OSError: a log cannot be opened.
 
     Example::
 
@@ -110,15 +113,21 @@ def initialize(
         raise InspectTypeError(
             f"config_file: a path or a dict is accepted, not {type(config_file).__name__}"
         )
-    built_in = _load_features(feature_dirs)
-    session = Session(
-        config_file,
-        log_dir,
-        init_training_step,
-        statistics_logger=logger if statistics_logger is None else statistics_logger,
-        tb_writer=tb_writer,
-        default_logging=default_logging_enabled,
-    )
+    if not isinstance(log_dir, (str, os.PathLike)):
+        raise InspectTypeError(f"log_dir: a path is accepted, not {type(log_dir).__name__}")
+    if logger is not None and statistics_logger is not None:
+        raise InspectValueError("logger is another name of statistics_logger; give one of them")
+    iteration = iteration_of(init_training_step, "init_training_step")
+    with features.kept_on_success():
+        built_in = executed(feature_dirs)
+        session = Session(
+            config_file,
+            log_dir,
+            iteration,
+            statistics_logger=logger if statistics_logger is None else statistics_logger,
+            tb_writer=tb_writer,
+            default_logging=default_logging_enabled,
+        )
     for directory in built_in:
         session.log.write(f"{directory}: these features are built in.")
     for keyword in sorted(set(others) - IGNORED_KEYWORDS):
@@ -127,28 +136,6 @@ def initialize(
         )
     nonfinite.begin(session.iteration, session.warn)
     _session = session
-
-
-def _load_features(feature_dirs: Any) -> list[str]:
-    """Execute the files of custom features; return the directories that are not needed."""
-    if feature_dirs is None:
-        return []
-    directories = [feature_dirs] if isinstance(feature_dirs, (str, os.PathLike)) else feature_dirs
-    if not isinstance(directories, list):
-        raise InspectValueError(
-            f"feature_dirs: a path or a list of paths is accepted, not "
-            f"{type(feature_dirs).__name__}"
-        )
-    built_in = []
-    for directory in map(Path, directories):
-        if directory.parts[-3:] == BUILT_IN_DIRECTORY:
-            built_in.append(str(directory))
-            continue
-        if not directory.is_dir():
-            raise InspectAssertionError(f"feature_dirs: {directory} is no directory")
-        for file in sorted(directory.rglob("*.py")):
-            runpy.run_path(str(file))
-    return built_in
 
 
 def step() -> None:
@@ -172,13 +159,17 @@ def initialize_training_step(train_step: int) -> None:
     Args:
         train_step: the iteration, 0 or more.
 
+    Raises:
+        InspectValueError: it is something else.
+
     Example::
 
         debug_api.initialize_training_step(checkpoint["step"])
     """
     if _session is not None:
-        _session.go_to(train_step)
-        nonfinite.stepped(train_step)
+        iteration = iteration_of(train_step, "initialize_training_step")
+        _session.go_to(iteration)
+        nonfinite.stepped(iteration)
 
 
 def log_tensor_stats(
@@ -215,7 +206,8 @@ def log_tensor_stats(
     Raises:
         InspectRuntimeError: no session is open.
         InspectAssertionError: tensor or tensor_name is missing.
-        InspectTypeError: the tensor is complex.
+        InspectTypeError: the tensor is complex, or an argument is of another type.
+        InspectValueError: the iteration is not accepted.
 
     Example::
 
@@ -229,13 +221,19 @@ def log_tensor_stats(
             and _session.iteration < _session.due[layer_name, tensor_name]  # type: ignore[union-attr,index]
         ):
             return {}
-    except (AttributeError, KeyError):
-        pass  # no session is open, or the tensor is new to it: what follows tells
+    except (AttributeError, KeyError, TypeError):
+        pass  # no session is open, the tensor is new to it, or no name is: what follows tells
     session = _open_session()
     if tensor is None or tensor_name is None:
         missing = "tensor" if tensor is None else "tensor_name"
         raise InspectAssertionError(f"log_tensor_stats: the argument {missing} is missing")
-    return session.log_tensor(
+    checked_text(layer_name, "layer_name")
+    checked_text(tensor_name, "tensor_name")
+    if not isinstance(tensor, torch.Tensor):
+        raise InspectTypeError(f"tensor: a torch.Tensor is needed, not {type(tensor).__name__}")
+    if iteration is not None:
+        iteration = iteration_of(iteration, "iteration")
+    return session.explicit.log(
         layer_name,
         tensor,
         tensor_name,
@@ -246,7 +244,7 @@ def log_tensor_stats(
 
 
 def log_message(
-    msg: str,
+    msg: object,
     layer_name: str | None = None,
     level: int = logging.INFO,
     extra_cachable_args: Hashable = None,
@@ -254,19 +252,23 @@ def log_message(
     """Write a line to the main log; the same one from the same place only once.
 
     Args:
-        msg: the text.
+        msg: the text, or something that has one.
         layer_name: stands before it.
         level: as in `logging`.
         extra_cachable_args: lines that differ in this are different ones.
 
     Raises:
         InspectRuntimeError: no session is open.
+        InspectTypeError: the level is no number.
 
     Example::
 
         debug_api.log_message("gradients are clipped", layer_name="decoder.1")
     """
     session = _open_session()
+    if not isinstance(level, int):
+        raise InspectTypeError(f"level: a number is accepted, not {told(level)}")
+    msg = str(msg)
     caller = sys._getframe(1)
     key = (caller.f_code.co_filename, caller.f_lineno, layer_name, repr(extra_cachable_args), msg)
     session.say_once(key, f"{layer_name}: {msg}" if layer_name else msg, level)
@@ -336,8 +338,10 @@ def end_debug() -> None:
     session, _session = _session, None
     _weights_reduced = True
     if session is not None:
-        session.end()
-        nonfinite.end()
+        try:
+            session.end()
+        finally:
+            nonfinite.end()
 
 
 def list_features() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import atexit
 import re
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.inspect import trace_events
-from dftrace_ai.inspect.errors import InspectRuntimeError
-from dftrace_ai.inspect.reduction import rank_of_process
+from dftrace_ai.inspect.errors import InspectAssertionError, InspectRuntimeError, described
+from dftrace_ai.inspect.exchange import rank_of_process
+from dftrace_ai.inspect.log_files import tell_on_stderr
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
     from typing_extensions import Self
 
@@ -25,11 +28,15 @@ _NAME = re.compile(
 )
 
 
+class _Value(NamedTuple):
+    name: str
+    value: Any
+
+
 class _Tensor(NamedTuple):
-    layer: str
-    tensor: str
+    title: str
     time_ns: int
-    values: dict[str, Any]
+    values: dict[str, _Value]
 
 
 @cache
@@ -43,7 +50,8 @@ class NvdlfwTraceLogger:
     nvdlfw-inspect serves a TensorBoard writer, and writes its own file, only where it is given
     no logger: so this one hands the numbers on to both. The numbers of an iteration are recorded
     when the first one of the next iteration comes, by `flush`, and when the process ends: until
-    then, values on a GPU are not waited for.
+    then, values on a GPU are not waited for. What goes wrong in it is told once on standard error,
+    and the training goes on.
 
     Args:
         tb_writer: an object with ``add_scalar(name, value, iteration)``, or None.
@@ -51,6 +59,8 @@ class NvdlfwTraceLogger:
 
     Raises:
         InspectRuntimeError: nvdlfw-inspect is not installed.
+        InspectAssertionError: the writer has no `add_scalar`.
+        OSError: the file cannot be opened.
 
     Example::
 
@@ -75,14 +85,19 @@ class NvdlfwTraceLogger:
     def __init__(
         self, *, tb_writer: Any = None, default_file: str | os.PathLike[str] | None = None
     ) -> None:
+        if tb_writer is not None and not callable(getattr(tb_writer, "add_scalar", None)):
+            raise InspectAssertionError(
+                f"tb_writer: {type(tb_writer).__name__} has no method add_scalar"
+            )
         self._tb_writer = tb_writer
         self._file: Any = None
         if default_file is not None:
             from dftrace_ai.inspect.log_files import StatisticsFile
 
             self._file = StatisticsFile(Path(default_file))
-        self._iteration: int | None = None
-        self._waiting: dict[tuple[str, str], _Tensor] = {}
+        self._iteration: Any = None
+        self._waiting: dict[str, list[_Tensor]] = {}
+        self._failed: set[str] = set()
         atexit.register(self.flush)
 
     def log_scalar(self, name: str, value: Any, iteration: int, **_kwargs: Any) -> None:
@@ -96,30 +111,54 @@ class NvdlfwTraceLogger:
         if iteration != self._iteration:
             self.flush()
             self._iteration = iteration
+        name = str(name)
         found = _NAME.fullmatch(name)
-        layer, tensor, stat = found.groups() if found else (name, "", "")
-        seen = self._waiting.get((layer, tensor))
-        if seen is None:
-            seen = _Tensor(layer, tensor, trace_events.now_ns(), {})
-            self._waiting[layer, tensor] = seen
-        seen.values[stat] = value
+        layer, tensor, stat = found.groups() if found else (name, "", "value")
+        title = f"{layer}:{tensor}" if tensor else layer
+        of_title = self._waiting.setdefault(title, [])
+        # Two looks at a tensor in an iteration are two events.
+        if not of_title or stat in of_title[-1].values:
+            of_title.append(_Tensor(title, trace_events.now_ns(), {}))
+        if hasattr(value, "detach"):
+            # Whoever made it may write into it again.
+            value = value.detach().clone()
+        of_title[-1].values[stat] = _Value(name, value)
 
     def flush(self) -> None:
         """Hand on and record what came since the last iteration; call it before the trace ends."""
-        waiting, self._waiting = list(self._waiting.values()), {}
-        iteration = self._iteration or 0
-        about = {"iteration": iteration, "rank": rank_of_process(), "feature": "nvdlfw-inspect"}
-        for seen in waiting:
-            values = {stat or "value": float(value) for stat, value in seen.values.items()}
-            for stat, value in zip(seen.values, values.values(), strict=True):
-                self._hand_on("_".join(filter(None, (seen.layer, seen.tensor, stat))), value)
-            name = f"{seen.layer}:{seen.tensor}" if seen.tensor else seen.layer
-            trace_events.numbers(name, about, values, {}, seen.time_ns)
+        waiting, self._waiting = self._waiting, {}
+        about = {
+            "iteration": self._iteration,
+            "rank": rank_of_process(),
+            "feature": "nvdlfw-inspect",
+        }
+        for seen in chain.from_iterable(waiting.values()):
+            values = {}
+            for stat, (name, value) in seen.values.items():
+                number = self._tried(name, float, value)
+                if number is not None:
+                    values[stat] = number
+                    self._hand_on(name, number)
+            if values:
+                trace_events.numbers(seen.title, about, values, {}, seen.time_ns)
         if self._file is not None:
-            self._file.flush()
+            self._tried("default_file", self._file.flush)
 
     def _hand_on(self, name: str, value: float) -> None:
         if self._tb_writer is not None:
-            self._tb_writer.add_scalar(name, value, self._iteration)
+            self._tried("tb_writer", self._tb_writer.add_scalar, name, value, self._iteration)
         if self._file is not None:
-            self._file.write(name, value, self._iteration or 0)
+            self._tried("default_file", self._file.write, name, value, self._iteration)
+
+    def _tried(self, what: str, action: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what an action gives, None where it fails, which is told once."""
+        try:
+            return action(*arguments)
+        except Exception as error:  # noqa: BLE001 - a logger must not end the training
+            if what not in self._failed:
+                self._failed.add(what)
+                tell_on_stderr(
+                    f"dftrace: NvdlfwTraceLogger: {what} failed, which is told once: "
+                    f"{described(error)}"
+                )
+            return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +11,7 @@ from dftrace_ai.inspect.config.problems import told
 from dftrace_ai.inspect.errors import InspectValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
     "FEATURE_METHODS",
@@ -20,6 +21,7 @@ __all__ = [
     "explanations",
     "feature_names",
     "forget_custom_features",
+    "kept_on_success",
     "known_names",
     "namespace_of",
     "register_feature",
@@ -200,6 +202,18 @@ def custom_features() -> list[CustomFeature]:
     return list(_custom.values())
 
 
+@contextmanager
+def kept_on_success() -> Iterator[None]:
+    """Forget the features that were registered in a block which an error leaves."""
+    before = dict(_custom)
+    try:
+        yield
+    except BaseException:
+        _custom.clear()
+        _custom.update(before)
+        raise
+
+
 def forget_custom_features() -> None:
     """Make all registered features unknown."""
     _custom.clear()
@@ -255,7 +269,7 @@ def explanations(wanted: str | Iterable[str] | None = None) -> dict[str, str]:
     if wanted is None:
         return {name: _text(name) for name in every}
     found: list[str] = []
-    for one in [wanted] if isinstance(wanted, str) else wanted:
+    for one in wanted if isinstance(wanted, (list, tuple, set, frozenset)) else [wanted]:
         matching = every if str(one).lower() == "all" else _matching(str(one), every)
         if not matching:
             raise InspectValueError(f"{told(one)} is no feature; known: {names.listed(every)}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 import sys
 import time
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LogNames", "MainLog", "StatisticsFile", "open_log"]
+__all__ = ["LogNames", "MainLog", "StatisticsFile", "open_log", "tell_on_stderr"]
 
 LEVEL_VARIABLE = "NVDLFW_INSPECT_LOG_LEVEL"
 OVERWRITE_VARIABLE = "NVDLFW_INSPECT_ENABLE_LOG_OVERWRITE"
@@ -67,6 +69,9 @@ class LogNames:
 def open_log(path: Path, *, overwrite: bool) -> IO[str]:
     """Open a log for writing; directories are made as needed, and a link is not followed.
 
+    Lines are appended wherever the file ends, so that another process that begins the same file
+    anew leaves no gap in it.
+
     Args:
         path: the file, readable for its owner alone when it is new.
         overwrite: begin anew; else append.
@@ -75,15 +80,36 @@ def open_log(path: Path, *, overwrite: bool) -> IO[str]:
         OSError: it cannot be opened.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    flags |= os.O_TRUNC if overwrite else os.O_APPEND
-    return os.fdopen(
-        os.open(path, flags, 0o600), "w", encoding="utf-8", errors="backslashreplace", newline="\n"
-    )
+    # Not waiting for a reader, should it be a pipe.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    if overwrite:
+        flags |= os.O_TRUNC
+    descriptor = os.open(path, flags, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def tell_on_stderr(line: str) -> None:
+    """Write a line to standard error, if there is one: a process may have closed it."""
+    try:
+        sys.stderr.write(f"{line}\n")
+    except (AttributeError, OSError, ValueError):
+        # None, a pipe that nobody reads, closed: there is nobody left to be told.
+        return
 
 
 def _one_line(text: str) -> str:
-    return text.replace("\r", "\\r").replace("\n", "\\n")
+    """Return a text that is one line, and does nothing to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter
+        if letter.isprintable() or letter == "\t"
+        else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
 
 
 class MainLog:
@@ -107,12 +133,12 @@ class MainLog:
         """Write one line.
 
         Args:
-            message: its text; line breaks in it are escaped.
+            message: its text; line breaks and other control characters in it are escaped.
             level: as in `logging`.
         """
         line = f"{logging.getLevelName(level)} - {_one_line(message)}"
         if level >= logging.WARNING:
-            sys.stderr.write(f"NVDLFW INSPECT - {line}\n")
+            tell_on_stderr(f"NVDLFW INSPECT - {line}")
         if level < self._least or self._file.closed:
             return
         if self._stamped:
@@ -125,14 +151,14 @@ class MainLog:
         except OSError as error:
             if not self._failed:
                 self._failed = True
-                sys.stderr.write(f"dftrace: {self._file.name}: {error.strerror}\n")
+                tell_on_stderr(f"dftrace: {self._file.name}: {error.strerror}")
 
     def close(self) -> None:
         """Close the file; later messages go to standard error only."""
         try:
             self._file.close()
         except OSError as error:
-            sys.stderr.write(f"dftrace: {self._file.name}: {error.strerror}\n")
+            tell_on_stderr(f"dftrace: {self._file.name}: {error.strerror}")
 
 
 class StatisticsFile:

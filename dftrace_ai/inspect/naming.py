@@ -52,7 +52,9 @@ class NamedLayer:
         return LayerInfo(self.name, _class_of(self.module).__name__, self.kind != "other")
 
 
-def layers_of(model: nn.Module, name: str | None = None) -> list[NamedLayer]:
+def layers_of(
+    model: nn.Module, name: str | None = None, taken: Iterable[str] = ()
+) -> list[NamedLayer]:
     """Return the layers of a model: linear modules, and others with parameters of their own.
 
     A layer is called as its attribute `name` says, where that is a text, and otherwise by
@@ -63,6 +65,7 @@ def layers_of(model: nn.Module, name: str | None = None) -> list[NamedLayer]:
     Args:
         model: the model.
         name: the beginning of every path; ``model`` where it is not given.
+        taken: names that no layer can have; one that would is numbered, as ``model.0#2``.
 
     Returns:
         The layers in the order of `named_modules`; the projections of an attention in the
@@ -76,7 +79,7 @@ def layers_of(model: nn.Module, name: str | None = None) -> list[NamedLayer]:
     from torch import nn
 
     found: list[NamedLayer] = []
-    taken: set[str] = set()
+    taken = set(taken)
     inside: set[int] = set()
 
     def add(called: Iterable[str], module: nn.Module, kind: Kind, part: str = "") -> None:

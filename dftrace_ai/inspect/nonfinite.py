@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dftrace_ai.inspect.errors import InspectTypeError
+from dftrace_ai.inspect.errors import InspectTypeError, described
+from dftrace_ai.inspect.log_files import tell_on_stderr
 from dftrace_ai.inspect.naming import layers_of
 from dftrace_ai.inspect.nonfinite_marks import MARKS, Counts, Place
 from dftrace_ai.inspect.numerics.collect import collect
@@ -59,7 +59,8 @@ class _Elsewhere:
         self._waiting = []
         for found in by_device.values():
             there = torch.stack([one.counts for one in found])
-            here = torch.empty(there.shape, dtype=there.dtype, pin_memory=there.is_cuda)
+            pinned = there.is_cuda
+            here = torch.empty(there.shape, dtype=there.dtype, device="cpu", pin_memory=pinned)
             here.copy_(there, non_blocking=True)
             arrived = None
             if there.is_cuda:
@@ -145,7 +146,7 @@ class LayerWatch:
         micro_batch: int,
         causes: Callable[[], dict[str, Counts]] | None = None,
     ) -> None:
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or tensor.is_meta:
             return
         try:
             if record is None:
@@ -168,7 +169,8 @@ class LayerWatch:
 def _counts_of(tensors: Mapping[str, Tensor]) -> dict[str, Counts]:
     found: dict[str, Counts] = {}
     for name, tensor in tensors.items():
-        record = collect(tensor, zeros=False) if tensor.is_floating_point() else None
+        seen = tensor.is_floating_point() and not tensor.is_meta
+        record = collect(tensor, zeros=False) if seen else None
         if record is not None:
             found[name] = Counts.of(record)
     return found
@@ -206,8 +208,11 @@ class Watch:
 
     def stepped(self) -> None:
         """Take in what other devices have counted up to now."""
-        self.elsewhere.fetch()
-        self._tell()
+        try:
+            self.elsewhere.fetch()
+            self._tell()
+        except Exception as error:  # noqa: BLE001 - a watch must not end the training
+            self.failed("another device", "what was counted on it", error)
 
     def _tell(self, *, wait: bool = False) -> None:
         for place, counts in self.elsewhere.arrived(wait=wait):
@@ -234,14 +239,11 @@ class Watch:
         key = layer, tensor
         if key not in self._failed:
             self._failed.add(key)
-            message = (
-                f"{layer}: {tensor} cannot be watched, which is told once: "
-                f"{type(error).__name__}: {error}"
-            )
+            message = f"{layer}: {tensor} cannot be watched, which is told once: {described(error)}"
             if MARKS.tell is not None:
                 MARKS.tell(message)
             else:
-                sys.stderr.write(f"dftrace: {message}\n")
+                tell_on_stderr(f"dftrace: {message}")
 
 
 _watches: list[Watch] = []

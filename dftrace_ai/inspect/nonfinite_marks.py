@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.inspect import trace_events
+from dftrace_ai.inspect.log_files import tell_on_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,7 @@ class Marks:
         if self.tell is not None:
             self.tell(message)
         else:
-            sys.stderr.write(f"dftrace: {message}\n")
+            tell_on_stderr(f"dftrace: {message}")
 
 
 MARKS = Marks()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -74,6 +75,8 @@ class Outbox:
     def __init__(self, send: Callable[[Statistics], None]) -> None:
         self._send = send
         self._waiting: deque[Shown] = deque()
+        # Not held while something is sent: a logger of the user may call us again.
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -85,8 +88,16 @@ class Outbox:
 
     def deliver(self) -> bool:
         """Log what can be logged; say whether it was anything."""
-        before = len(self._waiting)
-        while self._waiting and self._waiting[0].has_come():
-            for statistics in self._waiting.popleft().statistics():
+        delivered = False
+        while (first := self._first()) is not None:
+            delivered = True
+            for statistics in first.statistics():
                 self._send(statistics)
-        return len(self._waiting) < before
+        return delivered
+
+    def _first(self) -> Shown | None:
+        """Take out what is next, None where it has not come."""
+        with self._lock:
+            if self._waiting and self._waiting[0].has_come():
+                return self._waiting.popleft()
+        return None

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record, merge_all
+from dftrace_ai.inspect.errors import InspectRuntimeError
+from dftrace_ai.inspect.exchange import RECORD_BYTES, Sent, packed, unpacked
+from dftrace_ai.inspect.numerics.record import NEUTRAL, Record, merge_all
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from dftrace_ai.inspect.config import Schedule
 
-__all__ = [
-    "GroupMerger",
-    "Slot",
-    "distributed",
-    "gathered",
-    "gathered_rows",
-    "is_last_rank",
-    "rank_of_process",
-]
+__all__ = ["GroupMerger", "Slot", "SlotTable", "digest_of"]
+
+DIGEST_BYTES = 8
+HEADER = struct.Struct(f"={DIGEST_BYTES}s{DIGEST_BYTES}sq")
+"""What comes before the records: by which rules members exchange, the slots, the iteration."""
+
+FIRST_RECORDS = 32
+"""So many records go with the header. All members must send as much in every step: a message of
+another size than expected ends the process."""
 
 
 class Slot(NamedTuple):
@@ -40,157 +41,130 @@ class Slot(NamedTuple):
     source: str = "plain"
 
 
-def distributed() -> Any:
-    """Return `torch.distributed` where a process group is up, else None."""
-    import torch.distributed as dist
-
-    return dist if dist.is_available() and dist.is_initialized() else None
-
-
-def rank_of_process() -> int:
-    """Return the global rank: of the process group, else what the launcher says, else 0."""
-    from dftrace_ai.ranks import find_rank
-
-    dist = distributed()
-    return dist.get_rank() if dist else find_rank().rank or 0
+def digest_of(parts: Iterable[object]) -> bytes:
+    """Return a few bytes that are the same on ranks that have the same to tell."""
+    text = repr(list(parts)).encode("utf-8", "backslashreplace")
+    return hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
 
 
-def is_last_rank() -> bool:
-    """Tell whether no process of the job has a higher rank."""
-    dist = distributed()
-    return dist is None or dist.get_rank() == dist.get_world_size() - 1
-
-
-def _device_of(group: Any) -> Any:
-    """The device on which a group can exchange numbers."""
-    import torch
-    import torch.distributed as dist
-
-    backend = str(dist.get_backend(group)).lower()
-    on_cpu = "gloo" in backend or "mpi" in backend or "cpu" in backend
-    return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
-
-
-def gathered(rows: Sequence[Record], group: Any) -> list[list[Record]]:
-    """Exchange records; every member of the group must call this with as many.
+class SlotTable:
+    """All slots of a rank, due or not.
 
     Args:
-        rows: the records of this rank.
-        group: a process group, or None for all processes.
-
-    Returns:
-        The records of each member, in the order of their ranks in the group.
-
-    Example::
-
-        by_rank = gathered([record], group=None)
+        slots: each with what makes it due.
     """
-    import torch
-    import torch.distributed as dist
 
-    device = _device_of(group)
-    own = torch.tensor(rows, dtype=torch.float64, device=device).reshape(len(rows), len(FIELDS))
-    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everyone, own, group=group)
-    return [[tuple(row) for row in matrix.tolist()] for matrix in everyone]
+    def __init__(self, slots: Mapping[Slot, tuple[Schedule, ...]]) -> None:
+        self.slots = dict(slots)
+        self.digest = digest_of(self.slots.items())
+        self._kinds = tuple(set(self.slots.values()))
 
-
-def gathered_rows(row: Tensor, group: Any) -> Tensor:
-    """Exchange a record that is on a device; every member of the group must call this.
-
-    Where the group exchanges what is on that device, as NCCL does, the host does not wait.
-
-    Args:
-        row: the record of this rank, 17 fp64 numbers.
-        group: a process group, or None for all processes.
-
-    Returns:
-        On the same device, the row of each member, in the order of their ranks in the group.
-
-    Example::
-
-        whole = merged_rows(gathered_rows(row, group=None))
-    """
-    import torch
-    import torch.distributed as dist
-
-    device = _device_of(group)
-    own = row.clone() if row.device.type == device.type else row.to(device)
-    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everyone, own, group=group)
-    return torch.stack(everyone).to(row.device)
+    def due(self, iteration: int) -> list[Slot]:
+        """Return the slots that are due in an iteration, in their order."""
+        due = {
+            schedules
+            for schedules in self._kinds
+            if any(schedule.due(iteration) for schedule in schedules)
+        }
+        if len(due) == len(self._kinds):
+            return list(self.slots)
+        return [slot for slot, schedules in self.slots.items() if schedules in due] if due else []
 
 
 class GroupMerger:
     """Merges the records of a group of ranks step by step.
 
-    Each step first compares what the members have to tell: where that is the same, the
-    records go in one matrix. Where members have other layers, as the stages of a pipeline do,
-    they exchange once what each has, and from then on fill a matrix of everything.
+    Each step first compares what the members have to tell, and the first records go with that.
+    Where members have other layers, as the stages of a pipeline do, they exchange once what each
+    has, and from then on send a record of everything.
 
     Args:
         group: a process group, or None for all processes.
+        rules: a digest of what decides when members exchange, which has to be the same on all.
     """
 
-    def __init__(self, group: Any) -> None:
-        self._group = group
-        self._unions: dict[tuple[int, ...], dict[Slot, tuple[Schedule, ...]]] = {}
+    def __init__(self, group: Any, rules: bytes = b"") -> None:
+        self.group = group
+        self._rules = rules.ljust(DIGEST_BYTES, b"\0")
+        self._union: tuple[bytes, SlotTable] | None = None
 
     def merge(
-        self,
-        table: Mapping[Slot, tuple[Schedule, ...]],
-        records: Mapping[Slot, Record],
-        iteration: int,
+        self, table: SlotTable, records: Mapping[Slot, Record], iteration: int
     ) -> dict[Slot, Record]:
-        """Merge what the members saw in an iteration; every member must call this.
+        """Merge what the members saw in an iteration, now; as `stages`."""
+        merged: dict[Slot, Record] = {}
+
+        def whole() -> Iterator[None]:
+            merged.update((yield from self.stages(table, records, iteration)))
+
+        for _ in whole():
+            pass
+        return merged
+
+    def stages(
+        self, table: SlotTable, records: Mapping[Slot, Record], iteration: int
+    ) -> Generator[None, None, dict[Slot, Record]]:
+        """Merge what the members saw in an iteration; every member must go through all stages.
+
+        Between two stages messages are under way. Whoever does not wait goes on at the next step.
 
         Args:
-            table: all slots of this rank, due or not, with what makes them due.
+            table: all slots of this rank.
             records: what was seen; a slot without a record counts as one without elements.
             iteration: the step.
 
         Returns:
             The merged record of each slot that is due anywhere. All members get the same bits.
+
+        Raises:
+            InspectRuntimeError: members are in different iterations or have different configs.
+            Exception: whatever the process group raises.
         """
-        slots = self._due(table, iteration)
-        if not slots:
-            return {}
-        rows = [records.get(slot, NEUTRAL) for slot in slots]
-        by_rank = gathered(rows, self._group)
-        return {
-            slot: merge_all(rows_of_rank[index] for rows_of_rank in by_rank)
-            for index, slot in enumerate(slots)
-        }
+        layout = table
+        if self._union is not None and self._union[0] == table.digest:
+            layout = self._union[1]
+        slots = layout.due(iteration)
+        sent = [records.get(slot, NEUTRAL) for slot in slots[:FIRST_RECORDS]]
+        message = bytearray(HEADER.size + FIRST_RECORDS * RECORD_BYTES)
+        HEADER.pack_into(message, 0, self._rules, layout.digest, iteration)
+        begun = packed(sent).tobytes()
+        message[HEADER.size : HEADER.size + len(begun)] = begun
+        first = Sent(message, self.group)
+        yield
+        parts = first.received()
+        if self._members_differ(parts):
+            layout = SlotTable(self._united(table))
+            self._union = table.digest, layout
+            slots, sent = layout.due(iteration), []
+        end = HEADER.size + len(sent) * RECORD_BYTES
+        by_rank = [unpacked(part[HEADER.size : end]) for part in parts]
+        if len(slots) > len(sent):
+            left = [records.get(slot, NEUTRAL) for slot in slots[len(sent) :]]
+            rest = Sent(packed(left), self.group)
+            yield
+            by_rank = [
+                front + unpacked(part) for front, part in zip(by_rank, rest.received(), strict=True)
+            ]
+        return dict(zip(slots, map(merge_all, zip(*by_rank, strict=True)), strict=True))
 
-    def _due(self, table: Mapping[Slot, tuple[Schedule, ...]], iteration: int) -> list[Slot]:
-        hashes = self._hashes(table)
-        if len(set(hashes)) > 1:
-            table = self._unions.get(hashes) or self._exchange(hashes, table)
-        return [
-            slot for slot, schedules in table.items() if any(s.due(iteration) for s in schedules)
-        ]
+    def _members_differ(self, parts: Sequence[memoryview]) -> bool:
+        """Compare what all members say of themselves, in which all of them come to the same."""
+        headers = [HEADER.unpack_from(part) for part in parts]
+        rules, layouts, iterations = map(set, zip(*headers, strict=True))
+        if len(rules) > 1:
+            raise InspectRuntimeError("the ranks have different configs")
+        if len(iterations) > 1:
+            told = ", ".join(map(str, sorted(iterations)[:8]))
+            raise InspectRuntimeError(f"the ranks are in different iterations: {told}")
+        return len(layouts) > 1
 
-    def _hashes(self, table: Mapping[Slot, tuple[Schedule, ...]]) -> tuple[int, ...]:
-        import torch
+    def _united(self, table: SlotTable) -> dict[Slot, tuple[Schedule, ...]]:
         import torch.distributed as dist
 
-        text = repr(list(table.items())).encode("utf-8", "backslashreplace")
-        digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True)
-        own = torch.tensor([digest], dtype=torch.int64, device=_device_of(self._group))
-        everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(self._group))]
-        dist.all_gather(everyone, own, group=self._group)
-        return tuple(int(one.item()) for one in everyone)
-
-    def _exchange(
-        self, hashes: tuple[int, ...], table: Mapping[Slot, tuple[Schedule, ...]]
-    ) -> dict[Slot, tuple[Schedule, ...]]:
-        import torch.distributed as dist
-
-        tables: list[Any] = [None] * len(hashes)
-        dist.all_gather_object(tables, dict(table), group=self._group)
+        tables: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(tables, table.slots, group=self.group)
         union: dict[Slot, tuple[Schedule, ...]] = {}
         for one in tables:
             for slot, schedules in one.items():
                 union[slot] = tuple(dict.fromkeys((*union.get(slot, ()), *schedules)))
-        self._unions[hashes] = union
         return union

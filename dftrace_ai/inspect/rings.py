@@ -14,7 +14,7 @@ from dftrace_ai.inspect.numerics.memory import local_part
 from dftrace_ai.inspect.numerics.ring import Landed, Ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from torch import Tensor
 
@@ -38,6 +38,10 @@ class Awaited:
 
     def __init__(self, come: Callable[[Record], None] | None = None) -> None:
         self.record: Record | None = None
+        self._come = come
+
+    def when_come(self, come: Callable[[Record], None] | None) -> None:
+        """Say who is given the record when it is there."""
         self._come = come
 
     def tell(self) -> None:
@@ -105,6 +109,15 @@ class DeviceRing:
             format_, scale = cast or (None, None)
             place = ring.add(tensor, scale=scale, format=format_)
             return self._asked_for(ring, place, come)
+
+    def add_all(self, tensors: Sequence[Tensor]) -> list[Asked | None] | None:
+        """Have the records of tensors made together; as `add`."""
+        with self._lock:
+            ring = self._ready()
+            places = None if ring is None else ring.add_all(tensors)
+            if ring is None or places is None:
+                return None
+            return [self._asked_for(ring, place, None) for place in places]
 
     def add_row(self, row: Tensor) -> Asked | None:
         """Take in a record that was made on the device in another way; as `add`."""
@@ -247,10 +260,15 @@ class Rings:
         for ring in self._present():
             ring.receive(wait=wait)
 
+    def receive_sent(self) -> None:
+        """Wait for all that is under way, and not for what was asked for since the last `send`."""
+        for ring in self._present():
+            ring.receive(wait=True)
+
     @property
     def busy(self) -> bool:
         """Whether records are asked for that have not come."""
         return any(ring.busy for ring in self._present())
 
     def _present(self) -> list[DeviceRing]:
-        return [ring for ring in self._rings.values() if ring is not None]
+        return [ring for ring in list(self._rings.values()) if ring is not None]

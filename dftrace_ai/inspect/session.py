@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 import logging
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from dftrace_ai.inspect import trace_events
 from dftrace_ai.inspect.collector import Collector
-from dftrace_ai.inspect.config import LayerInfo, Observe, layer_plan, load
-from dftrace_ai.inspect.log_files import LogNames, MainLog, StatisticsFile
-from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.plain import merged_rows, neutral_row
-from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values, merge_all
-from dftrace_ai.inspect.numerics.row_values import values_of_row
-from dftrace_ai.inspect.outbox import ExplicitCall, Outbox
-from dftrace_ai.inspect.reduction import (
+from dftrace_ai.inspect.config import LayerInfo, layer_plan, load
+from dftrace_ai.inspect.errors import described
+from dftrace_ai.inspect.exchange import (
+    Groups,
     distributed,
-    gathered,
-    gathered_rows,
-    is_last_rank,
     rank_of_process,
 )
-from dftrace_ai.inspect.rings import Awaited, Rings, elements_of
+from dftrace_ai.inspect.explicit import ExplicitCalls
+from dftrace_ai.inspect.log_files import LogNames, MainLog, StatisticsFile
+from dftrace_ai.inspect.outbox import Outbox
+from dftrace_ai.inspect.reduction import digest_of
+from dftrace_ai.inspect.rings import Rings
 from dftrace_ai.inspect.sinks import Sinks
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Hashable
 
-    from torch import Tensor
 
-    from dftrace_ai.inspect.config import Section
-    from dftrace_ai.inspect.rings import DeviceRing
-
-__all__ = ["DEFAULT_GROUP", "NEVER", "Session"]
-
-NEVER = math.inf
-"""The next due iteration of what is never due."""
+__all__ = ["DEFAULT_GROUP", "Session"]
 
 DEFAULT_GROUP = "default"
 """The key of the group over which attached layers are merged."""
@@ -86,23 +73,13 @@ class Session:
                 )
                 self._closing.insert(0, file.close)
             self.sinks = Sinks(self.log, statistics_logger, tb_writer, file)
+            self._closing = [self.sinks.close, self.log.close]
         except BaseException:
             self.close()
             raise
         if file is not None:
             self.log.write(f"Default logging to file enabled at {log_dir}")
         self._tell_of_config(config_file)
-        self.collector = Collector(Rings(self.say_once))
-        self._outbox = Outbox(self.sinks.send)
-        self._asked_in = iteration
-        self.group: Any = None
-        self.due: dict[tuple[str, str], float] = {}
-        """The next due iteration of each layer and tensor that was given explicitly."""
-        self._explicit: dict[tuple[str, str], Observe | None] = {}
-        self._sections: dict[str, Section | None] = {}
-        self._said: set[Hashable] = set()
-        self.attached: list[Any] = []
-        """What `attach` has instrumented: each has `arm`, `rolled` and `detach`."""
         self._schedules = tuple(
             {
                 observe.schedule
@@ -110,6 +87,18 @@ class Session:
                 for observe in layer_plan(section, LayerInfo("", "")).observe
             }
         )
+        self.groups = Groups(self.log.write)
+        """The groups of ranks with which records are exchanged."""
+        rules = digest_of(sorted(map(repr, self._schedules)))
+        self.collector = Collector(Rings(self.say_once), self.groups, rules)
+        self.outbox = Outbox(self.sinks.send)
+        self.group: Any = None
+        self.explicit = ExplicitCalls(self)
+        self.due = self.explicit.due
+        """The next due iteration of each layer and tensor that was given explicitly."""
+        self._said: set[Hashable] = set()
+        self.attached: list[Any] = []
+        """What `attach` has instrumented: each has `names`, `settle`, `rolled` and `detach`."""
 
     def _tell_of_config(self, config_file: Any) -> None:
         if not self.config.given:
@@ -143,122 +132,13 @@ class Session:
 
     def failed(self, layer: str, tensor: str, error: Exception) -> None:
         """Tell once that the statistics of a tensor could not be made."""
+        # Torch goes on with pages of where it comes from.
+        reason = described(error).partition("\n")[0]
         self.say_once(
             ("failed", layer, tensor, type(error)),
-            f"{layer}: the statistics of {tensor} failed, which is told once: "
-            f"{type(error).__name__}: {error}",
+            f"{layer}: the statistics of {tensor} failed, which is told once: {reason}",
             logging.ERROR,
         )
-
-    # Explicit calls
-
-    def log_tensor(
-        self,
-        layer: str,
-        tensor: Tensor,
-        tensor_name: str,
-        *,
-        skip_reduction: bool = False,
-        group: Any = None,
-        iteration: int | None = None,
-    ) -> dict[str, Tensor]:
-        """Log the statistics of a tensor if that is due; as `log_tensor_stats`."""
-        observe = self._observe(layer, tensor_name)
-        now = self.iteration if iteration is None else iteration
-        if observe is None:
-            self.due[layer, tensor_name] = NEVER
-            return {}
-        if iteration is None:
-            following = observe.schedule.next_due(now)
-            self.due[layer, tensor_name] = NEVER if following is None else following
-        if not observe.schedule.due(now):
-            return {}
-        if iteration is None:
-            # Called again in this step, it is due again.
-            self.due[layer, tensor_name] = now
-        exchanges, group, here = self._exchange(layer, skip_reduction, group)
-        call = ExplicitCall(
-            *(layer, tensor_name, observe.feature, observe.stats),
-            *(now, self.rank, trace_events.now_ns(), Awaited()),
-        )
-        ring = self.rings.of(tensor)
-        if ring is not None:
-            return self._log_there(ring, tensor, call, exchanges=exchanges, group=group, here=here)
-        record = collect(tensor) or NEUTRAL
-        if exchanges:
-            record = merge_all(rows[0] for rows in gathered([record], group))
-        if not record[13] or not here:
-            return {}
-        call.awaited.record = record
-        self._outbox.put(call)
-        self.sinks.flush()
-        return {
-            stat: torch.tensor(value, dtype=torch.float32, device=tensor.device)
-            for stat, value in final_values(record, observe.stats).items()
-        }
-
-    def _log_there(
-        self,
-        ring: DeviceRing,
-        tensor: Tensor,
-        call: ExplicitCall,
-        *,
-        exchanges: bool,
-        group: Any,
-        here: bool,
-    ) -> dict[str, Tensor]:
-        """Log a tensor whose record its device makes: the values stay there, and nothing waits."""
-        if call.iteration != self._asked_in:
-            # Whoever gives the iterations may never call `step`.
-            self._asked_in = call.iteration
-            self.rings.send()
-            self._deliver()
-        elements = elements_of(tensor)
-        if elements is None and not exchanges:
-            return {}
-        asked = ring.add_row(neutral_row(tensor.device)) if elements is None else ring.add(elements)
-        if asked is not None and exchanges:
-            whole = merged_rows(gathered_rows(asked.row, group))
-            asked = ring.add_row(whole) if here else None
-        if asked is None:
-            return {}
-        values = values_of_row(asked.row, call.stats)
-        self._outbox.put(call._replace(awaited=asked.awaited))
-        return values
-
-    def _observe(self, layer: str, tensor_name: str) -> Observe | None:
-        key = layer, tensor_name
-        if key not in self._explicit:
-            section = self._section(layer)
-            observe = section.base_observe(tensor_name) if section is not None else None
-            self._explicit[key] = observe
-            if observe is not None:
-                self.log.write(
-                    f"{layer}: Feature={observe.feature}, API=log_tensor_stats, "
-                    f"TENSOR={tensor_name}: Called"
-                )
-        return self._explicit[key]
-
-    def _section(self, layer: str) -> Section | None:
-        if layer not in self._sections:
-            info = LayerInfo(layer)
-            self._sections[layer] = self.config.section_of(info, [info])
-        return self._sections[layer]
-
-    def _exchange(self, layer: str, skip_reduction: bool, group: Any) -> tuple[bool, Any, bool]:
-        """Say whether ranks merge their records, which ranks, and whether this one logs."""
-        if skip_reduction or distributed() is None:
-            return False, None, True
-        group = self.group if group is None else group
-        if group is not None:
-            return True, group, True
-        self.say_once(
-            ("no group", layer),
-            f"{layer}: no reduction group is set; statistics are merged over all ranks and "
-            "logged by the last one.",
-            logging.WARNING,
-        )
-        return True, None, is_last_rank()
 
     # Steps
 
@@ -268,39 +148,56 @@ class Session:
 
     def step(self) -> None:
         """Log what the iteration that ends has shown, and go on to the next one."""
-        self.flush()
+        try:
+            self.flush()
+        except Exception as error:  # noqa: BLE001 - a statistic must not end the training
+            self.say_once(
+                ("step", type(error)),
+                f"the statistics of iteration {self.iteration} are lost, which is told once: "
+                f"{described(error)}",
+                logging.ERROR,
+            )
         self.iteration += 1
-        self._asked_in = self.iteration
+        self.explicit.goes_on_to(self.iteration)
         for model in self.attached:
             model.rolled(self.iteration)
 
     def flush(self) -> None:
         """Log what was collected, as far as it is on the host."""
         merges = distributed() is not None
-        if merges and self.attached:
+        observed = bool(self.attached) or self.collector.ends_with_step
+        if merges:
+            # The group may be up since a moment ago.
+            self.rank = rank_of_process()
+        if merges and observed:
             self.collector.ensure_group(DEFAULT_GROUP, self.group)
         for model in self.attached:
             model.settle(self.iteration)
-        if self.attached and self.collective_due(self.iteration):
+        if self.collector.merging:
             with trace_events.FLUSH:
-                self._outbox.put(
+                self.collector.advance()
+                self.deliver()
+        if observed and self.collective_due(self.iteration):
+            with trace_events.FLUSH:
+                self.outbox.put(
                     self.collector.end_step(
                         self.iteration, self.rank, self.collective_due if merges else None
                     )
                 )
-                self._deliver()
+                self.deliver()
                 self.sinks.flush()
         elif self.rings.busy:
             with trace_events.FLUSH:
                 self.rings.send()
-                self._deliver()
-        if not self.attached:
+                self.deliver()
+        if not observed:
             self.sinks.flush()
+        self.collector.left()
 
-    def _deliver(self, *, wait: bool = False) -> None:
+    def deliver(self, *, wait: bool = False) -> None:
         """Log what devices have made meanwhile; or wait for all of it."""
         self.rings.receive(wait=wait)
-        if self._outbox.deliver():
+        if self.outbox.deliver():
             self.sinks.flush()
 
     def set_group(self, group: Any) -> None:
@@ -310,7 +207,8 @@ class Session:
 
     def go_to(self, iteration: int) -> None:
         """Set the number of the present iteration."""
-        self.iteration = self._asked_in = iteration
+        self.iteration = iteration
+        self.explicit.goes_on_to(iteration)
         self.due.clear()
         for model in self.attached:
             model.rolled(iteration)
@@ -318,7 +216,7 @@ class Session:
     def end(self) -> None:
         """Log what is left, detach the models, close the files."""
         try:
-            for bring in (self.flush, partial(self._deliver, wait=True)):
+            for bring in (self.flush, self._finish_merging, partial(self.deliver, wait=True)):
                 self._brought(bring)
             self._tell_of_stalls()
         finally:
@@ -330,7 +228,11 @@ class Session:
         try:
             bring()
         except Exception as error:  # noqa: BLE001 - the rest has to be ended all the same
-            self.log.write(f"what was left is lost: {type(error).__name__}: {error}", logging.ERROR)
+            self.log.write(f"what was left is lost: {described(error)}", logging.ERROR)
+
+    def _finish_merging(self) -> None:
+        while self.collector.merging:
+            self.collector.advance()
 
     def _tell_of_stalls(self) -> None:
         if self.rings.stalls:
@@ -341,6 +243,6 @@ class Session:
 
     def close(self) -> None:
         """Close the files."""
-        for close in self._closing:
+        closing, self._closing = self._closing, []
+        for close in closing:
             close()
-        self._closing = []

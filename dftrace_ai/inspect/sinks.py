@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.inspect import trace_events
-from dftrace_ai.inspect.errors import InspectAssertionError
+from dftrace_ai.inspect.errors import InspectAssertionError, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -143,6 +143,4 @@ class Sinks:
     def _tell_of(self, name: str, error: Exception) -> None:
         if name not in self._broken:
             self._broken.add(name)
-            self._log.write(
-                f"{name} failed, which is told once: {type(error).__name__}: {error}", logging.ERROR
-            )
+            self._log.write(f"{name} failed, which is told once: {described(error)}", logging.ERROR)

@@ -51,6 +51,8 @@ def statistics(found: Statistics) -> None:
     Args:
         found: the statistics; the instant lies at the moment when the tensor was seen.
     """
+    if not _native.is_on():
+        return
     name = f"{found.layer}:{found.tensor}"
     counts = {
         "n": found.record[13],

@@ -162,4 +162,7 @@ def test_a_model_that_is_detached_runs_on(tmp_path):
         handle.detach()
         assert_same(trained(model, run, 1), first)
         debug_api.step()
-        assert not values.found
+        assert values.iterations("model.0_output_max") == [0]
+        x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+        expected = nn.functional.linear(x, model[0].weight, model[0].bias).max().item()
+        assert values["model.0_output_max", 0] == pytest.approx(expected)

@@ -124,3 +124,26 @@ def test_one_feature_at_most_changes_a_tensor(other, features, tmp_path):
         with pytest.raises(AssertionError, match="First|Second"):
             debug_api.attach(model)
         assert type(model) is nn.Linear
+
+
+@pytest.mark.parametrize("between", ["step", "detach"])
+def test_a_backward_after_the_step_runs_as_the_forward_was_to(between, features, tmp_path):
+    @features("Doubled")
+    class Doubled:
+        def modify_tensor_enabled(self, config, layer_name, gemm, tensor_name, iteration):
+            return tensor_name == "gradient" and iteration == 0, 1
+
+        def modify_tensor(self, config, layer_name, gemm, tensor_name, tensor, iteration):
+            return 2 * tensor
+
+    with session(section({"Doubled": {}}), tmp_path):
+        model = nn.Linear(3, 3)
+        handle = debug_api.attach(model)
+        y = model(torch.ones(2, 3))
+        if between == "step":
+            debug_api.step()
+        else:
+            handle.detach()
+        y.sum().backward()
+        assert torch.equal(model.weight.grad, torch.full((3, 3), 4.0))
+    assert not any("ERROR" in line for line in main_log(tmp_path))

@@ -8,7 +8,7 @@ from attaching import main_log, section, session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect import collector
+from dftrace_ai.inspect import observer
 
 
 def train(model, count=3):
@@ -24,7 +24,7 @@ def errors_of(folder):
 
 
 def test_a_statistic_that_fails(monkeypatch, tmp_path):
-    real = collector.collect
+    real = observer.collect
 
     def failing(tensor, **keywords):
         if tensor.shape == (2, 3):
@@ -35,7 +35,7 @@ def test_a_statistic_that_fails(monkeypatch, tmp_path):
     with session(config, tmp_path) as values:
         model = nn.Linear(3, 4)
         debug_api.attach(model)
-        monkeypatch.setattr(collector, "collect", failing)
+        monkeypatch.setattr(observer, "collect", failing)
         gradients = train(model)
         assert torch.equal(gradients[1], torch.full((4,), 2.0))
     assert values.names == {"model_weight_min", "model_gradient_min"}

@@ -277,6 +277,38 @@ def test_the_fast_path_stays_off_where_the_user_has_switched_it_off(tmp_path):
         torch.backends.mha.set_fastpath_enabled(True)
 
 
+@pytest.mark.parametrize("tensors", [["activation"], ["weight", "output"], None], ids=str)
+def test_weights_that_are_made_anew_for_each_use_are_made_once(tensors, tmp_path):
+    """Spectral norm goes on with its estimate each time that the weight is read."""
+
+    def train(model):
+        torch.manual_seed(1)
+        outputs = []
+        for x in torch.randn(4, 5, 6):
+            outputs.append(model(x))
+            outputs[-1].square().sum().backward()
+            debug_api.step()
+        return torch.stack(outputs), [parameter.grad for parameter in model.parameters()]
+
+    torch.manual_seed(0)
+    spectral_norm = nn.utils.parametrizations.spectral_norm
+    convolution = spectral_norm(nn.Conv1d(2, 2, 2))
+    plain = nn.Sequential(spectral_norm(nn.Linear(6, 6)), nn.Unflatten(1, (2, 3)), convolution)
+    inspected = copy.deepcopy(plain)
+    wanted, gradients = train(plain)
+    with session(statistics_of(["max"], tensors or ["output"]), tmp_path) as values:
+        if tensors is not None:
+            debug_api.attach(inspected)
+        watch = debug_api.watch_nonfinite(inspected) if tensors is None else None
+        found, found_gradients = train(inspected)
+        if watch is not None:
+            watch.stop()
+    assert torch.equal(found, wanted)
+    for one, other in zip(found_gradients, gradients, strict=True):
+        assert torch.equal(one, other)
+    assert len(values.found) == 8 * len(tensors or ())
+
+
 def test_other_modules_are_observed_and_compute_the_same(tmp_path):
     torch.manual_seed(1)
 

@@ -112,6 +112,50 @@ def test_names_that_are_no_tensor_of_a_layer_are_kept_whole(traced: Traced) -> N
     assert rec.trace.one("a_weight_b:gradient", "tensor_stats").user["mean"] == 1.0
 
 
+def test_two_looks_at_a_tensor_in_an_iteration_are_two_events(traced: Traced) -> None:
+    with traced() as rec:
+        logger = NvdlfwTraceLogger()
+        value = torch.tensor(1.0, requires_grad=True)
+        logger.log_scalar("_fc_activation_max", value, 4)
+        with torch.no_grad():
+            value.fill_(2.0)
+        logger.log_scalar("_fc_activation_min", 0.0, 4)
+        logger.log_scalar("_fc_activation_max", value, 4)
+        logger.flush()
+    first, second = rec.trace.named("_fc:activation", "tensor_stats")
+    assert (first.user["max"], first.user["min"], second.user["max"]) == (1.0, 0.0, 2.0)
+
+
+def test_what_goes_wrong_is_told_once_and_the_rest_is_kept(
+    tmp_path: Path, traced: Traced, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Writer:
+        def add_scalar(self, name: str, value: float, iteration: int) -> None:
+            raise OSError("no space")
+
+    with pytest.raises(AssertionError, match="add_scalar"):
+        NvdlfwTraceLogger(tb_writer=object())
+    with traced() as rec:
+        logger = NvdlfwTraceLogger(tb_writer=Writer(), default_file=tmp_path / "own.log")
+        for iteration in range(2):
+            for value in (torch.ones(3), None, torch.ones((), device="meta"), "x"):
+                logger.log_scalar("fc_activation_max", value, iteration)
+            logger.log_scalar("_fc_activation_min", -1.0, iteration)
+        logger.log_scalar("loss", 3.0, None)  # type: ignore[arg-type]
+        logger.flush()
+    assert [e.user["min"] for e in rec.trace.named("_fc:activation", "tensor_stats")] == [-1, -1]
+    assert rec.trace.named("fc:activation") == []
+    assert rec.trace.one("loss", "tensor_stats").user["value"] == 3
+    lines = (tmp_path / "own.log").read_text().splitlines()
+    assert [line.split()[2] for line in lines] == ["_fc_activation_min"] * 2
+    told = capfd.readouterr().err.splitlines()
+    assert [line.split()[2] for line in told if line.startswith("dftrace: Nvdlfw")] == [
+        "fc_activation_max",
+        "tb_writer",
+        "default_file",
+    ]
+
+
 def test_the_peer_is_wrong_where_micro_batches_differ_and_we_are_not(tmp_path: Path) -> None:
     debug_api.initialize(base_config(["std"]), log_dir=tmp_path)
     generator = torch.Generator().manual_seed(0)

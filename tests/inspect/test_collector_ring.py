@@ -16,6 +16,7 @@ import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect import nonfinite
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
+from dftrace_ai.inspect.numerics.fp8 import Format, quantisation_record
 from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values
 from dftrace_ai.inspect.numerics.row_values import amax_of_row, values_of_row
 
@@ -129,8 +130,7 @@ def test_a_device_that_is_far_behind_is_waited_for_and_that_is_told(
     tmp_path: Path, traced: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     at_once, complete, _ = train(config(), tmp_path / "cpu")
-    # Perfetto rounds some counters in their last digit.
-    with traced(perfetto=False) as recording:
+    with traced() as recording:
         late, after_step, _ = train(config(), tmp_path / "late", late_by=1000, generations=3)
     assert_the_same(late, at_once)
     # Two steps are under way, the third waits for the first.
@@ -231,8 +231,13 @@ def test_what_was_seen_before_a_model_is_detached_is_logged_when_it_comes(tmp_pa
         copies.now = 2
         debug_api.step()
         assert values.found == {("model_activation_max", 0): [1.0]}
-    # What was not yet a step's is not logged, as on the CPU.
-    assert values.found == {("model_activation_max", 0): [1.0]}
+        # That of the step in which it was detached comes as late as any other.
+        copies.now = 4
+        debug_api.step()
+    assert values.found == {
+        ("model_activation_max", 0): [1.0],
+        ("model_activation_max", 1): [2.0],
+    }
 
 
 def test_a_tensor_of_the_host_is_logged_after_those_of_a_device_that_were_seen_before(
@@ -285,7 +290,7 @@ def test_a_step_reads_no_number_of_the_device(tmp_path: Path, fp8: Any) -> None:
 def test_nonfinite_values_are_marked_when_their_record_comes(tmp_path: Path, traced: Any) -> None:
     nonfinite.MARKS.reset()
     given = statistics_of(["max"], ["output"])
-    with traced(perfetto=False) as recording, session(given, tmp_path):
+    with traced() as recording, session(given, tmp_path):
         copies = through_rings(2)
         model = nn.Linear(2, 2)
         debug_api.attach(model)
@@ -299,6 +304,26 @@ def test_nonfinite_values_are_marked_when_their_record_comes(tmp_path: Path, tra
     assert mark.name == "model:output"
     assert (mark.args["iteration"], mark.args["micro_batch"]) == (1, 1)
     assert mark.args["n_nan"] + mark.args["n_inf"] == 2
+
+
+@pytest.mark.parametrize("late_by", [None, 1])
+def test_indices_have_statistics_of_8_bit_formats_too(tmp_path: Path, late_by: int | None) -> None:
+    features = {
+        "LogFp8TensorStats": {"stats": ["underflows%", "mse"], "tensors": ["activation"]},
+        "LogTensorStats": {"stats": ["max"], "tensors": ["activation"]},
+    }
+    with session(section(features), tmp_path) as values:
+        if late_by is not None:
+            through_rings(late_by)
+        model = nn.Embedding(600, 2)
+        debug_api.attach(model)
+        model(torch.tensor([1, 599]))
+        debug_api.step()
+    assert values["model_activation_max", 0] == 599
+    assert values["model_activation_underflows%", 0] == 0
+    record = quantisation_record(torch.tensor([1.0, 599.0]), Format.E4M3, 448 / 599)
+    expected = final_values(record, ["mse"])["mse"]
+    assert values["model_activation_mse", 0] == pytest.approx(expected, rel=1e-4)
 
 
 def test_tensors_that_have_no_statistics_do_not_end_the_training(tmp_path: Path) -> None:

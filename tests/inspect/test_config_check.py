@@ -246,6 +246,21 @@ def test_a_layer_in_two_sections_is_a_problem(model: str) -> None:
     assert "error: layer 'model.fc2' is selected by the sections" in out
 
 
+def test_many_layers_in_two_sections_are_counted(model: str) -> None:
+    config = one_section(LogTensorStats=LOG)
+    config["two"] = config["one"]
+    written(config)
+    Path(f"{model}.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    return torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(50)))\n"
+    )
+    status, out, _ = run("check", "inspect.yaml", "--model", f"{model}:make")
+    assert status == 1
+    assert out.count("is selected by the sections 'one' and 'two'") == 20
+    assert "error: 30 more layers are selected by more than one section\n" in out
+
+
 def test_a_model_may_bring_features_of_its_own(model: str) -> None:
     registering = """
 from dftrace_ai.inspect.features import register_feature
@@ -261,6 +276,57 @@ class Clip:
     status, out, _ = run("check", "inspect.yaml", "--model", f"{model}:make")
     assert status == 0, out
     assert "  transformer_engine.Clip\n" in out
+
+
+FEATURE = """
+import dftrace_ai.inspect as debug_api
+
+print("made by the file")
+
+
+@debug_api.register_feature("Clip")
+class Clip:
+    'Clips the gradients.'
+
+    def inspect_tensor(self, config, layer_name, tensor_name, tensor, iteration, **kw):
+        pass
+"""
+
+
+@pytest.fixture
+def feature_dir(folder: Path) -> Iterator[str]:
+    """A directory with a file that registers a feature."""
+    (folder / "mine" / "deeper").mkdir(parents=True)
+    (folder / "mine" / "deeper" / "clip.py").write_text(FEATURE)
+    yield "mine"
+    forget_custom_features()
+
+
+def test_features_of_directories_are_known(feature_dir: str) -> None:
+    written(one_section(clip={"limit": 3}))
+    status, out, err = run(
+        *("check", "inspect.yaml", "--feature-dirs", feature_dir),
+        *("--feature-dirs", "/any/transformer_engine/debug/features"),
+    )
+    assert status == 0, out
+    assert "  transformer_engine.Clip\n" in out
+    assert "made by" not in out
+    assert "made by the file" in err
+    _, out, _ = run("features", "--feature-dirs", feature_dir)
+    assert out.splitlines()[-1].split() == ["transformer_engine.Clip", "Clips", "the", "gradients."]
+
+
+def test_a_directory_of_features_that_cannot_be_used(feature_dir: str) -> None:
+    written(one_section(clip={"limit": 3}))
+    status, out, err = run("check", "inspect.yaml", "--feature-dirs", "no/such")
+    assert (status, out) == (2, "")
+    assert "no/such is no directory" in err
+    Path(feature_dir, "z.py").write_text("raise RuntimeError('no\\x1b[2J')\n")
+    status, out, err = run("check", "inspect.yaml", "--feature-dirs", feature_dir)
+    assert (status, out) == (2, "")
+    assert "RuntimeError: no" in err
+    assert "z.py:1" in err
+    assert "\x1b" not in err
 
 
 def test_names_cannot_act_on_the_terminal(folder: Path) -> None:

@@ -66,6 +66,34 @@ def test_all_problems_are_found_at_once_and_the_good_section_is_read() -> None:
         load(config)
 
 
+def test_every_entry_of_a_list_is_told() -> None:
+    config = one_section(
+        {"layer_numbers": [1, "2-", "5-3", "all of them"]},
+        LogTensorStats={**LOG, "start_end_list": [[1, 2], [1, 2, 3], [5, 2], "x"]},
+    )
+    _, problems = examine(config)
+    numbers, pairs = (problem.text for problem in problems)
+    for wrong in ("'2-'", "'5-3'", "'all of them'"):
+        assert wrong in numbers
+    for wrong in ("[1, 2, 3]", "[5, 2]", "'x'"):
+        assert wrong in pairs
+
+
+@pytest.mark.parametrize(
+    ("feature", "keys", "kind"),
+    [
+        ("LogTensorStats", {"tensors": []}, "tensors"),
+        ("LogTensorStats", {"tensors_struct": []}, "tensors"),
+        ("DisableFp8Gemm", {"gemms": []}, "gemms"),
+        ("FakeQuant", {"gemms": ["fprop"], "tensors": [], "quant_format": "E4M3"}, "tensors"),
+    ],
+)
+def test_a_list_without_names_is_odd(feature: str, keys: dict[str, Any], kind: str) -> None:
+    (warning,) = load(one_section(**{feature: {"enabled": True, **keys}})).warnings
+    assert f"one.transformer_engine.{feature}" in warning.where
+    assert warning.text == f"without effect: {kind} is empty"
+
+
 @pytest.mark.parametrize(
     ("keys", "word"),
     [

@@ -89,6 +89,26 @@ def test_delayed_scaling_takes_the_amax_of_earlier_steps(recipe, tmp_path):
             debug_api.step()
 
 
+@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
+def test_the_history_may_begin_in_inference_and_is_fp32(default, tmp_path):
+    by_hand, data = Delayed(), batches(4)
+    with session("", tmp_path):
+        model = nn.Linear(5, 4)
+        debug_api.attach(model, fp8=True)
+        for step, (x, _) in enumerate(data):
+            torch.set_default_dtype(default)
+            try:
+                with torch.inference_mode(mode=step == 0):
+                    y = model(x)
+                    debug_api.step()
+            finally:
+                torch.set_default_dtype(torch.float32)
+            operands = {"activation": x, "weight": model.weight}
+            changed = [by_hand.change("fprop", *one).detach() for one in operands.items()]
+            assert torch.equal(y, nn.functional.linear(*changed, model.bias))
+            by_hand.step(activation=[x], weight=[model.weight])
+
+
 def test_an_amax_that_is_of_no_use_keeps_the_scale(tmp_path):
     by_hand = Delayed(1)
     with session("", tmp_path):

@@ -54,6 +54,21 @@ def test_long_names_and_odd_values_stay_readable(tmp_path: Path) -> None:
     ]
 
 
+def test_names_cannot_act_on_a_terminal_or_end_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    evil = "a\x1b[2J\u2028\x85\r\n\ud800\tb\u00fc"
+    debug_api.initialize(base_config(["max"]), log_dir=tmp_path)
+    debug_api.log_tensor_stats(evil, torch.ones(1), "activation")
+    debug_api.log_message(evil, level=30)
+    debug_api.end_debug()
+    escaped = "a\\x1b[2J\\u2028\\x85\\r\\n\\ud800\tb\u00fc"
+    (line,) = statistics_path(tmp_path).read_text().splitlines()
+    assert line.startswith(f"INFO - {escaped}_activation_max ")
+    assert main_log(tmp_path)[-1] == f"WARNING - {escaped}"
+    assert capfd.readouterr().err == f"NVDLFW INSPECT - WARNING - {escaped}\n"
+
+
 def test_files_are_named_after_the_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     session(tmp_path)

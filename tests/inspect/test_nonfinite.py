@@ -157,6 +157,24 @@ def test_a_watch_changes_no_bits_and_leaves_no_trace_of_itself():
         debug_api.watch_nonfinite([model])
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_compiled_code_is_watched_in_whole_graphs(capsys):
+    torch._dynamo.reset()
+    told = []
+    for compiled in (False, True):
+        MARKS.reset()
+        model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4))
+        watch = debug_api.watch_nonfinite(model)
+        run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+        run(torch.ones(2, 4)).sum().backward()
+        run(torch.tensor([[1.0, math.inf, 0.0, 0.0]])).sum().backward()
+        watch.stop()
+        told.append(capsys.readouterr().err)
+    assert told[0] == told[1]
+    assert "model.0: output has 4 NaN" in told[0]
+    assert "its activation has such values, too and its weight is finite" in told[0]
+
+
 def test_counts_of_another_device_come_in_a_later_step(monkeypatch, capsys):
     """The way of a GPU, walked by tensors of the CPU."""
     monkeypatch.setattr(torch.Tensor, "is_cpu", False)
@@ -172,3 +190,22 @@ def test_counts_of_another_device_come_in_a_later_step(monkeypatch, capsys):
     model(torch.randn(3, 4))
     watch.stop()
     assert capsys.readouterr().err == ""
+
+
+def test_a_model_without_numbers_and_counts_that_do_not_come_end_nothing(monkeypatch, capsys):
+    model = torch.nn.Linear(2, 2, device="meta")
+    watch = debug_api.watch_nonfinite(model)
+    model(torch.ones(1, 2, device="meta")).sum().backward()
+    debug_api.step()
+    assert capsys.readouterr().err == ""
+
+    def lost(*_args, **_kwargs):
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(watch.elsewhere, "fetch", lost)
+    debug_api.step()
+    debug_api.step()
+    assert capsys.readouterr().err.count("the device is gone") == 1
+    monkeypatch.undo()
+    watch.stop()
+    assert type(model) is torch.nn.Linear

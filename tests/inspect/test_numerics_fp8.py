@@ -19,6 +19,7 @@ from dftrace_ai.inspect.numerics.fp8 import (
     Format,
     fake_quantise,
     quantisation_record,
+    quantisation_row,
     scale_of,
     thresholds,
 )
@@ -205,6 +206,17 @@ def test_what_is_lost_in_a_record(instructions: str) -> None:
     assert values["fp8_current_scaling_overflows%"] == 20.0
     assert values["mse"] == pytest.approx(error / 5, rel=1e-6)
     assert values["scale_inv_min"] == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float8_e5m2])
+def test_other_numbers_are_counted_as_fp32(dtype: torch.dtype) -> None:
+    x = (normal(3000) * 500).to(dtype)
+    wanted = quantisation_record(x.float(), Format.E4M3, 3.0)
+    assert quantisation_record(x, Format.E4M3, 3.0) == wanted
+    row = quantisation_row(x, Format.E4M3, 3.0)
+    assert row.tolist() == pytest.approx(wanted, rel=1e-12, nan_ok=True)
+    with pytest.raises(InspectTypeError, match="complex"):
+        quantisation_record(x.to(torch.complex64), Format.E4M3, 3.0)
 
 
 def test_the_quantised_tensor_has_the_shape_and_layout_of_the_first() -> None:

@@ -86,6 +86,14 @@ class TestInterpreted:
         tensor = (normal(9001) * 3).to(dtype)
         check_row(row_of(interpreted, tensor), tensor)
 
+    @pytest.mark.parametrize("size", [1e160, 1e200, 1.7e308])
+    def test_numbers_beyond_fp32(self, interpreted: TritonPass, size: float) -> None:
+        spread = normal(20_000).double().clamp(-1, 1) * size
+        for tensor in (spread, torch.full((20_000,), size, dtype=torch.float64)):
+            found, wanted = row_of(interpreted, tensor), collect(tensor)
+            assert wanted is not None
+            assert found == pytest.approx(wanted, rel=1e-9, abs=0, nan_ok=True)
+
     def test_programs_without_work_change_nothing(self, interpreted: TritonPass) -> None:
         """Eight programs and nine tiles: seven of the programs have none in their second turn."""
         tensor = normal(2048 * 8 + 5).abs() + 1
@@ -95,6 +103,33 @@ class TestInterpreted:
         matrix = normal(6000).reshape(60, 100)
         for view in (matrix.t(), matrix[:, ::3], matrix[1:, 2:], matrix[:1].expand(7, 100)):
             check_row(row_of(interpreted, view), view)
+
+    def test_many_tensors_at_once_have_the_records_of_each(self, interpreted: TritonPass) -> None:
+        """Of all sizes and formats, and some that lie at odd addresses."""
+        kinds = ("normal", "1e20", "subnormal", "NaN", "only NaN", "inf and -inf", "one zero")
+        tensors = [TENSORS[kind]()[-2500:] for kind in kinds]
+        tensors += [(normal(size, size) * 3 + 1) for size in (1, 2047, 2049, 20_000)]
+        tensors += [x.to(dtype) for dtype in (torch.bfloat16, torch.float16) for x in tensors[-2:]]
+        tensors += [normal(900).double(), torch.arange(70), normal(600).reshape(20, 30).t()]
+        tensors += [normal(50).reshape(5, 10)[:, ::2], torch.full((3000,), 1e20).double()]
+        rows = torch.full((len(tensors), ROW_FIELDS), 7.0, dtype=torch.float64)
+        interpreted.write_rows(tensors, rows)
+        for tensor, row in zip(tensors, rows.tolist(), strict=True):
+            check_row(row, tensor)
+            alone = row_of(interpreted, tensor)
+            assert row == pytest.approx(alone, rel=1e-12, abs=1e-30, nan_ok=True)
+
+    def test_tensors_that_have_changed_are_read_again(self, interpreted: TritonPass) -> None:
+        """Those that do not move are found by the table of the time before."""
+        tensors = [normal(300, seed) for seed in range(3)]
+        rows = torch.empty(3, ROW_FIELDS, dtype=torch.float64)
+        for _ in range(2):
+            interpreted.write_rows(tensors, rows)
+            for tensor, row in zip(tensors, rows.tolist(), strict=True):
+                check_row(row, tensor)
+                tensor.mul_(2).add_(1)
+        interpreted.write_rows(tensors[::-1], rows)
+        check_row(rows[0].tolist(), tensors[2])
 
     def test_a_scale_that_stays_on_the_device(self, interpreted: TritonPass) -> None:
         tensor = normal(5000)
@@ -114,6 +149,7 @@ import sys
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 import triton
+import triton.language as tl
 from dftrace_ai.inspect.numerics import triton_kernels
 target = GPUTarget("cuda", 90, 32)
 def compiled(kernel, arguments, constants):
@@ -128,6 +164,11 @@ for number in ("fp32", "bf16", "fp16", "fp64"):
 arguments = {"rows_ptr": "*fp64", "out_ptr": "*fp64", "limits_ptr": "*fp32", "scale": "fp32",
              "programs": "i32"}
 assert compiled(triton_kernels.finish_row, arguments, {"PADDED": 1024, "LIMITS": 1})
+arguments = {"table_ptr": "*i64", "owners_ptr": "*i64", "rows_ptr": "*fp64"}
+constants = {"BLOCK": 2048, "WIDE": False, "ELEMENT": tl.bfloat16, "ALIGNED": True}
+assert compiled(triton_kernels.partial_table, arguments, constants)
+arguments = {"table_ptr": "*i64", "rows_ptr": "*fp64", "out_ptr": "*fp64"}
+assert compiled(triton_kernels.finish_table, arguments, {"PADDED": 1024})
 """
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     env |= {

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.collector import amax_of
 from dftrace_ai.inspect.config import Schedule
 from dftrace_ai.inspect.numerics.record import NEUTRAL, Record
-from dftrace_ai.inspect.reduction import GroupMerger, Slot, distributed
+from dftrace_ai.inspect.observer import amax_of
+from dftrace_ai.inspect.reduction import GroupMerger, Slot, SlotTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.inspect.attaching.fp8 import AmaxHistory, Recipe
+    from dftrace_ai.inspect.exchange import Groups
 
 __all__ = ["AmaxSharing"]
 
@@ -24,11 +25,16 @@ class AmaxSharing:
     """Makes the amax of a step that of a group of ranks.
 
     Ranks may have different layers, and a layer may have run on some of them only.
+
+    Args:
+        groups: the groups of ranks that can be used; after a failure each rank has its own amax.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
         self._group: Any = None
         self._merger: GroupMerger | None = None
+        self._table = SlotTable({})
 
     def share(
         self,
@@ -51,7 +57,7 @@ class AmaxSharing:
             for (layer, tensor, recipe), history in histories.items()
             if recipe.reduce_amax
         }
-        if not (shared or anyway) or distributed() is None:
+        if not (shared or anyway) or not self._groups.usable(group):
             return
         if self._merger is None or group is not self._group:
             self._merger, self._group = GroupMerger(group), group
@@ -60,7 +66,13 @@ class AmaxSharing:
             for slot, history in shared.items()
             if history.present is not None
         }
-        merged = self._merger.merge(dict.fromkeys(shared, _ALWAYS), records, 0)
+        if list(shared) != list(self._table.slots):
+            self._table = SlotTable(dict.fromkeys(shared, _ALWAYS))
+        try:
+            merged = self._merger.merge(self._table, records, 0)
+        except Exception as error:  # noqa: BLE001 - other ranks must not end the training
+            self._groups.lost(group, error)
+            return
         for slot, history in shared.items():
             if merged[slot][13]:
                 history.present = amax_of(merged[slot])

@@ -171,9 +171,15 @@ class CustomCalls:
             answer.ask_at = self.iteration + 1
         return answer
 
-    def modified(self, gemm: str, tensor_name: str, tensor: Tensor) -> Tensor:
-        """Return what a feature makes of a tensor; the tensor itself where it fails."""
-        one = self.modifiers[gemm, tensor_name]
+    def modified(self, one: Implementation, gemm: str, tensor_name: str, tensor: Tensor) -> Tensor:
+        """Return what a feature makes of a tensor; the tensor itself where it fails.
+
+        Args:
+            one: the feature that was to modify it in the forward.
+            gemm: of which the tensor is an operand or the result.
+            tensor_name: which one.
+            tensor: the tensor.
+        """
         try:
             with torch.no_grad():
                 found = one.feature.modify_tensor(

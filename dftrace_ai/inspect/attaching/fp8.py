@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from dftrace_ai.inspect.attaching.surroundings import not_compiled
 from dftrace_ai.inspect.config.names import canonical, listed
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
@@ -166,6 +167,8 @@ class fp8_autocast:  # noqa: N801 - named as the context managers of torch are
         self.enabled = enabled
         self.recipe = Recipe.of(recipe)
 
+    # Compiled, the blocks of a function would be entered and left before its GEMMs run.
+    @not_compiled
     def __enter__(self) -> Self:
         _regions.stack.append(self)
         if self.enabled:
@@ -173,6 +176,7 @@ class fp8_autocast:  # noqa: N801 - named as the context managers of torch are
                 one.fp8_entered()
         return self
 
+    @not_compiled
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -222,7 +226,7 @@ class AmaxHistory:
         if self.present is None:
             self.present = amax
         elif isinstance(amax, Tensor) or isinstance(self.present, Tensor):
-            self.present = torch.maximum(torch.as_tensor(amax), torch.as_tensor(self.present))
+            self.present = torch.maximum(_number(amax), _number(self.present))
         elif math.isnan(amax) or math.isnan(self.present):
             self.present = math.nan
         else:
@@ -239,7 +243,10 @@ class AmaxHistory:
         self.present = None
         if self._ring is None:
             device = amax.device if isinstance(amax, Tensor) else torch.device("cpu")
-            self._ring = torch.zeros(self.recipe.amax_history_len, device=device)
+            length = self.recipe.amax_history_len
+            # What is made in inference mode cannot be written to outside of it.
+            with torch.inference_mode(mode=False):
+                self._ring = torch.zeros(length, dtype=torch.float32, device=device)
         self._ring[self._next] = amax
         self._next = (self._next + 1) % len(self._ring)
         most = self._ring.amax() if self.recipe.amax_compute_algo == "max" else amax
@@ -248,3 +255,9 @@ class AmaxHistory:
         else:
             before = float(self.scale)
             self.scale = scale_of(float(most), self.format, self.recipe.margin, before)
+
+
+def _number(amax: float | Tensor) -> Tensor:
+    if isinstance(amax, Tensor):
+        return amax
+    return torch.tensor(amax, dtype=torch.float32, device="cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
 
-__all__ = ["Operands", "as_autocast", "backward_gemms", "forward_gemm", "run_linear"]
+__all__ = ["Operands", "as_autocast", "backward_gemms", "forward_gemm", "rows_of", "run_linear"]
 
 
 class Operands(NamedTuple):
@@ -98,6 +99,11 @@ def as_autocast(tensor: Tensor) -> Tensor:
     return tensor.to(torch.get_autocast_dtype(device))
 
 
+def rows_of(tensor: Tensor) -> Tensor:
+    """Return a matrix of a tensor: what it is by its last dimension."""
+    return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.size(-1))
+
+
 def _is_column_major(matrix: Tensor) -> bool:
     return matrix.stride() == (1, matrix.size(0))
 
@@ -139,7 +145,7 @@ def forward_gemm(running: Pass, operands: Operands) -> Tensor:
     x = running.changed("fprop", "activation", activation)
     w = running.changed("fprop", "weight", weight, whole)
     if transposed:
-        rows = x.reshape(-1, x.size(-1))
+        rows = rows_of(x)
         output = torch.mm(rows, w) if bias is None else torch.addmm(bias, rows, w)
         output = output.view(*x.shape[:-1], w.size(-1))
     else:
@@ -161,7 +167,7 @@ def backward_gemms(
     """
     activation, weight, _, transposed, whole = operands
     running.see("gradient", gradient)
-    rows = gradient.reshape(-1, gradient.size(-1))
+    rows = rows_of(gradient)
     of_activation = of_weight = of_bias = None
     if needs[0]:
         of_activation = _dgrad(
@@ -176,7 +182,7 @@ def backward_gemms(
         x = running.changed("wgrad", "activation", activation)
         of_weight = _wgrad(
             running.changed("wgrad", "gradient", rows),
-            x.reshape(-1, x.size(-1)),
+            rows_of(x),
             weight,
             transposed=transposed,
         )

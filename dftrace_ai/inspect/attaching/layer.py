@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.attaching.custom import CustomCalls
+from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
 from dftrace_ai.inspect.attaching.fp8 import AmaxHistory, Recipe, hybrid_format, recipe_in_force
 from dftrace_ai.inspect.attaching.passes import Pass
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
@@ -16,16 +17,22 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.fp8 import Format, scale_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from dftrace_ai.inspect.collector import TensorObserver
     from dftrace_ai.inspect.nonfinite import LayerWatch
+    from dftrace_ai.inspect.observer import TensorObserver
+    from dftrace_ai.inspect.rings import Rings
 
 __all__ = ["LiveLayer", "Table", "Treatment"]
 
 # Torch has no other way to ask whether the engine of autograd runs, as when a checkpoint is
 # computed again.
 _graph_task = torch._C._current_graph_task_id
+
+
+class _Say(Protocol):
+    def __call__(self, message: str, level: int = logging.INFO, /) -> None:
+        """Write a line to the main log."""
 
 
 class Treatment(NamedTuple):
@@ -36,12 +43,14 @@ class Treatment(NamedTuple):
         margin: of a scale made of the tensor itself.
         history: of delayed scaling, else None.
         feature: who asked for it; None is the recipe.
+        custom: the custom feature that changes the tensor.
     """
 
     format: Format | None
     margin: int = 0
     history: AmaxHistory | None = None
     feature: str | None = None
+    custom: Implementation | None = None
 
 
 Table = dict[tuple[str, str], Treatment]
@@ -75,7 +84,8 @@ class LiveLayer:
         """Whether the config gives it something to do in this iteration."""
         self.recipe: Recipe | None = None
         """What the last forward was run with: a checkpoint is computed again with the same."""
-        self._say: Callable[[str], None] = _nothing_said
+        self._say: _Say = _nothing_said
+        self._rings: Rings | None = None
         self._told: set[tuple[str, ...]] = set()
         self._tables: dict[Recipe | None, Table] = {}
         self._histories: dict[tuple[Recipe, str], AmaxHistory] = {}
@@ -89,7 +99,8 @@ class LiveLayer:
         recipe: Recipe | None,
         has_gemms: bool,
         observe_eval: bool,
-        say: Callable[[str], None],
+        say: _Say,
+        rings: Rings,
     ) -> None:
         """Take in what the config asks of the layer.
 
@@ -101,9 +112,11 @@ class LiveLayer:
             has_gemms: whether its GEMMs are reached.
             observe_eval: look also where the module does not train.
             say: writes a line to the main log.
+            rings: where records of tensors on other devices are made.
         """
         self.plan, self.observers, self.custom = plan, observers, custom
         self._own_recipe, self.observe_eval, self._say = recipe, observe_eval, say
+        self._rings = rings
         self._inspected = True
         self.has_gemms = has_gemms
         if recipe is not None:
@@ -194,7 +207,7 @@ class LiveLayer:
                 format_ = recipe.format_of(tensor) if recipe else hybrid_format(tensor)
             table[gemm, tensor] = Treatment(format_, modify.margin, feature=modify.feature)
         for query, one in self.custom.modifiers.items():
-            table[query] = Treatment(None, feature=one.name)
+            table[query] = Treatment(None, feature=one.name, custom=one)
         return table
 
     def scale(
@@ -221,6 +234,37 @@ class LiveLayer:
             self._told.add(about)
             feature, api, what = about
             self._say(f"{self.name}: Feature={feature}, API={api}: {what}")
+
+    def has_records_of(self, given: Any) -> bool:
+        """Tell whether the device of a tensor makes the records of it."""
+        return isinstance(given, Tensor) and bool(self._rings and self._rings.of(given))
+
+    def passes_over(self, where: str | None) -> bool:
+        """Tell whether the layer is left as it is now; say it once.
+
+        Args:
+            where: as `unreachable` returns it.
+        """
+        if where is None:
+            return False
+        if self._inspected and (where,) not in self._told:
+            self._told.add((where,))
+            self._say(
+                f"{self.name} runs under or on {where}: there it is neither looked at nor "
+                "changed, which is told once.",
+                logging.WARNING,
+            )
+        return True
+
+    def tell_of_parts(self, tensor_name: str) -> None:
+        """Say once that what is seen of a distributed tensor is no part of its elements."""
+        if ("parts", tensor_name) not in self._told:
+            self._told.add(("parts", tensor_name))
+            self._say(
+                f"{self.name}: each rank has {tensor_name} as a summand, and they are not added "
+                "up here; the statistics are those of the summands.",
+                logging.WARNING,
+            )
 
     def begin(self, *, training: bool, anyway: bool = False) -> Pass | None:
         """Return what goes with a forward and its backward, None where nothing is to be done.
@@ -272,5 +316,5 @@ def _nobody_told(layer: str, tensor: str, error: Exception) -> None:
     """Stand in for a session."""
 
 
-def _nothing_said(message: str) -> None:
+def _nothing_said(message: str, level: int = logging.INFO, /) -> None:
     """Stand in for a session."""

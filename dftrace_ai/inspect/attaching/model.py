@@ -5,11 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import is_lazy
 
 from dftrace_ai.inspect import trace_events
 from dftrace_ai.inspect.api import current_session, weights_are_reduced
@@ -19,7 +18,7 @@ from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
 from dftrace_ai.inspect.attaching.fp8 import LISTENERS, Recipe, recipe_in_force
 from dftrace_ai.inspect.attaching.observed import observable_tensors
 from dftrace_ai.inspect.attaching.swap import Station, station_at
-from dftrace_ai.inspect.collector import TensorObserver
+from dftrace_ai.inspect.attaching.weights import is_unready, stored_weight, what_is_the_weight
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan, Observe, layer_plan
 from dftrace_ai.inspect.config.names import TENSORS, listed
 from dftrace_ai.inspect.errors import (
@@ -28,6 +27,7 @@ from dftrace_ai.inspect.errors import (
     InspectValueError,
 )
 from dftrace_ai.inspect.naming import NamedLayer, layers_of
+from dftrace_ai.inspect.observer import TensorObserver
 from dftrace_ai.inspect.session import DEFAULT_GROUP
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class AttachedModel:
         self._calendar: list[tuple[int, int]] = []
         self._noted: dict[int, int] = {}
         self._iteration = session.iteration
-        self._sharing = AmaxSharing()
+        self._sharing = AmaxSharing(session.groups)
         self._fp8_seen = recipe is not None or recipe_in_force(None) is not None
         self._holds_fast_path = False
         self._open = True
-        planned = self._planned(layers_of(model, name))
+        planned = self._planned(self._named(model, name))
         if self._weight_group is not None:
             session.collector.set_group(self._weight_group, tp_group)
         try:
@@ -104,6 +104,25 @@ class AttachedModel:
 
     # What is to be done
 
+    def _named(self, model: nn.Module, name: str | None) -> list[NamedLayer]:
+        """Return the layers, called as no layer of another model is."""
+        taken = {name for one in self._session.attached for name in one.names}
+        layers = layers_of(model, name)
+        clashing = [layer.name for layer in layers if layer.name in taken]
+        if not clashing:
+            return layers
+        self._session.log.write(
+            f"{_first_of(clashing)}: layers of another attached model are called so; these here "
+            "get numbers, or names of their own by `attach(..., name=...)`.",
+            logging.WARNING,
+        )
+        return layers_of(model, name, taken)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the layers."""
+        return [live.name for _, live in self._attached]
+
     def _planned(self, layers: list[NamedLayer]) -> list[_Planned]:
         """Work everything out; nothing is changed yet, so that an error leaves nothing behind."""
         session = self._session
@@ -113,7 +132,7 @@ class AttachedModel:
         weights: dict[int, Any] = {}
         planned = []
         for layer, info in zip(layers, infos, strict=True):
-            if _is_unready(layer.module):
+            if is_unready(layer.module):
                 raise InspectRuntimeError(
                     f"{layer.name}: a {info.class_name} changes its class when it first runs; run "
                     "the model once before `attach`"
@@ -121,7 +140,7 @@ class AttachedModel:
             present = vars(layer.module).get("_inspect_station")
             live = present.layers.get(layer.part) if isinstance(present, Station) else None
             if live is not None and live.inspected:
-                raise InspectValueError(f"{layer.name}: the module is attached already")
+                raise InspectValueError(f"{live.name}: the module is attached already")
             plan = layer_plan(selector.section_of(info), info)
             if self._recipe is not None:
                 plan.check_recipe(self._recipe.name)
@@ -153,11 +172,12 @@ class AttachedModel:
                 continue
             group: str | None = DEFAULT_GROUP
             if tensor == "weight":
-                weight = _weight_of(layer)
+                weight = what_is_the_weight(layer)
                 if id(weight) in weights:
                     # Tied: it appears under the name of the first layer that has it.
                     continue
-                weights[id(weight)] = weight
+                if weight is not None:
+                    weights[id(weight)] = weight
                 group = None
             observers[tensor] = TensorObserver(
                 layer.name, tensor, observes, group, self._session.failed
@@ -177,10 +197,13 @@ class AttachedModel:
             has_gemms=one.layer.kind != "other",
             observe_eval=self._observe_eval,
             say=session.log.write,
+            rings=session.rings,
         )
         self._attached.append(_Attached(station, live))
         for observer in one.observers.values():
-            session.collector.observe(observer)
+            is_weight = observer.tensor == "weight"
+            find = partial(stored_weight, one.layer) if is_weight else None
+            session.collector.observe(observer, find)
         if one.layer.kind == "other":
             return
         fp8_on = recipe_in_force(self._recipe) is not None
@@ -194,10 +217,8 @@ class AttachedModel:
     def _tell_of_unreached(self) -> None:
         for what, layers in self._unreached.items():
             names = [f"{layer.name} ({layer.info.class_name})" for layer in layers]
-            if len(names) > NAMED_MOST:
-                names = [*names[:NAMED_MOST], f"{len(names) - NAMED_MOST} more"]
             self._session.log.write(
-                f"{what} on these layers, whose GEMMs are not reached: {listed(names)}.",
+                f"{what} on these layers, whose GEMMs are not reached: {_first_of(names)}.",
                 logging.WARNING,
             )
 
@@ -244,6 +265,7 @@ class AttachedModel:
             observer = live.observers.get("weight")
             if observer is not None:
                 observer.group = group
+        self._session.collector.regrouped()
 
     def rolled(self, iteration: int) -> None:
         """Prepare for an iteration, after another one has ended."""
@@ -287,7 +309,7 @@ class AttachedModel:
     def detach(self) -> None:
         """End the inspection: the modules get their classes back, and run as before.
 
-        What was seen and not logged is lost; call `step` before. A second call does nothing.
+        What was seen in this step is logged when it ends. A second call does nothing.
 
         Example::
 
@@ -302,28 +324,27 @@ class AttachedModel:
         LISTENERS.discard(self)
         self._acting.clear()
         self._hold_fast_path()
+        self.settle(self._iteration)
+        for _, live in self._attached:
+            self._session.collector.leave(live.observers.values())
+            live.observers = {}
         self._let_go()
 
     def _let_go(self) -> None:
+        self._session.collector.forget(
+            observer for _, live in self._attached for observer in live.observers.values()
+        )
         for station, live in self._attached:
-            self._session.collector.forget(live.observers.values())
             live.uninspect()
             station.set_busy(live, busy=live.watch is not None)
             station.leave()
         self._attached = []
 
 
-def _is_unready(module: nn.Module) -> bool:
-    lazy = isinstance(module, LazyModuleMixin)
-    return lazy and any(is_lazy(one) for one in module.parameters(recurse=False))
-
-
-def _weight_of(layer: NamedLayer) -> Any:
-    if layer.kind == "attention":
-        holder = layer.module.out_proj if layer.part == "out_proj" else layer.module
-        part = "weight" if layer.part == "out_proj" else f"{layer.part}_weight"
-        return getattr(holder, part)
-    return layer.module.weight
+def _first_of(names: list[str]) -> str:
+    if len(names) > NAMED_MOST:
+        names = [*names[:NAMED_MOST], f"{len(names) - NAMED_MOST} more"]
+    return listed(names)
 
 
 def attach(
@@ -346,7 +367,8 @@ def attach(
     Args:
         model: the model, before or after it is wrapped for data parallelism.
         name: the beginning of the names of its layers; ``model`` where it is not given. A module
-            with an attribute `name` that is a text is called so.
+            with an attribute `name` that is a text is called so. A name that a layer of another
+            attached model has gets a number.
         fp8: run all GEMMs in emulated FP8: a recipe as for `fp8_autocast`, or True.
         tp_group: process group whose ranks have shards of the weights; statistics of weights are
             merged over it. Without it each rank logs those of its own weights.

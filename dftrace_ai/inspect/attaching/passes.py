@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.collector import amax_of
+from dftrace_ai.inspect.attaching.surroundings import transformed
 from dftrace_ai.inspect.nonfinite_marks import MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import Format, fake_quantise, scale_of
+from dftrace_ai.inspect.observer import amax_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,9 +81,9 @@ class Pass:
             tensor: the tensor.
             is_operand: False where the GEMM gets it in another format.
         """
-        if not self.wants(tensor_name):
-            return
         layer = self._layer
+        if not self.wants(tensor_name) or layer.passes_over(_replaced_by(tensor)):
+            return
         record: Record | None = None
         if self.inspects(tensor_name):
             record = self._inspected(tensor_name, tensor, is_operand=is_operand)
@@ -93,6 +94,8 @@ class Pass:
 
     def _inspected(self, tensor_name: str, tensor: Tensor, *, is_operand: bool) -> Record | None:
         layer = self._layer
+        if any(one.is_partial() for one in getattr(tensor, "placements", ())):
+            layer.tell_of_parts(tensor_name)
         record: Record | None = None
         observer = layer.armed.get(tensor_name)
         amax: float | Tensor | None = None
@@ -110,6 +113,14 @@ class Pass:
         if amax is not None and (is_operand or not changed):
             self._keep(tensor_name, amax)
         return record
+
+    def made_of(self, activation: Tensor | None, weight: Tensor | None) -> None:
+        """Say what the output is made of that will be seen next, where they have been seen."""
+        watch = self._layer.watch
+        if watch is not None:
+            for name, tensor in (("activation", activation), ("weight", weight)):
+                if tensor is not None:
+                    watch.look(name, tensor, None, self._micro_batch)
 
     def look_back(self, gradient: Tensor) -> None:
         """Show the gradient of the output; a hook for a tensor."""
@@ -144,10 +155,14 @@ class Pass:
         if treatment is None:
             return tensor
         layer = self._layer
+        if layer.passes_over(_replaced_by(tensor)):
+            return tensor
         if treatment.feature is not None:
             layer.tell(treatment.feature, "process_tensor", f"{gemm}, {tensor_name}")
+        if treatment.custom is not None:
+            return layer.custom.modified(treatment.custom, gemm, tensor_name, tensor)
         if treatment.format is None:
-            return layer.custom.modified(gemm, tensor_name, tensor)
+            return tensor
         amax = self._amax_of(tensor_name, tensor if whole is None else whole)
         if amax is None:
             return tensor
@@ -179,6 +194,11 @@ class _PassedThrough(torch.autograd.Function):
     @staticmethod
     def backward(_ctx: object, *gradients: Tensor) -> tuple[Tensor, None, None]:
         return gradients[0], None, None
+
+
+def _replaced_by(tensor: Tensor) -> str | None:
+    """Return what has put another tensor in place: a backward of many gradients at once does."""
+    return "torch.func" if transformed(tensor) else None
 
 
 def _amax(tensor: Tensor) -> float | Tensor:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import copyreg
 import weakref
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from dftrace_ai.inspect.attaching.attention import run_attention
 from dftrace_ai.inspect.attaching.gemms import Operands, run_linear
 from dftrace_ai.inspect.attaching.layer import LiveLayer
-from dftrace_ai.inspect.attaching.observed import run_other
-from dftrace_ai.inspect.attaching.opaque import STATIONS, run_opaque
+from dftrace_ai.inspect.attaching.observed import first_tensor, look_into, run_compiled
+from dftrace_ai.inspect.attaching.opaque import compiled_linear
+from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, unreachable
+from dftrace_ai.inspect.attaching.tokens import token_of
 from dftrace_ai.inspect.errors import InspectRuntimeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from dftrace_ai.inspect.naming import Kind
 
@@ -28,15 +32,6 @@ _NEWOBJ = vars(copyreg)["__newobj__"]
 _RECONSTRUCTOR = vars(copyreg)["_reconstructor"]
 
 _OWN = ("_inspect_plan", "_inspect_station")
-
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
-
-
-def _not_compiled(function: Function) -> Function:
-    """Let the compiler leave a function out."""
-    disable: Callable[[Function], Function] = torch.compiler.disable
-    return disable(function)
 
 
 class Station:
@@ -57,7 +52,8 @@ class Station:
         self.busy: set[LiveLayer] = set()
         """The layers with something to do now."""
         self._module = weakref.ref(module)
-        self.number = id(self)
+        self.token = token_of(weakref.ref(self))
+        """Stands for it in compiled code."""
         original = type(module)
         # No class can replace the forward of the module itself: it is followed one call earlier.
         way = "called" if "forward" in vars(module) else kind
@@ -69,7 +65,6 @@ class Station:
             ) from error
         vars(module)["_inspect_station"] = self
         vars(module)["_inspect_plan"] = None
-        STATIONS[self.number] = self
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """Be nothing in a copy of a module that copies its attributes by itself."""
@@ -102,7 +97,6 @@ class Station:
         if any(layer.inspected or layer.watch for layer in self.layers.values()):
             return
         self.busy.clear()
-        STATIONS.pop(self.number, None)
         module = self._module()
         if module is None:
             return
@@ -117,34 +111,60 @@ class Station:
 
     def run_linear(self, module: nn.Linear, given: Tensor) -> Tensor:
         """Run a Linear."""
-        if torch.compiler.is_compiling():
-            return run_opaque(self.number, given, module.weight, module.bias, transposed=False)
-        weight, bias = module.weight, module.bias
-        return run_linear(
-            self.layers[""],
-            Operands(given, weight, bias),
-            lambda: nn.functional.linear(given, weight, bias),
-            training=module.training,
-        )
+        operands = Operands(given, module.weight, module.bias)
+        if not torch.compiler.is_compiling():
+            linear = nn.functional.linear
+            return self._run_gemms(module, operands, lambda: linear(*operands[:3]))
+        if left_alone():
+            return nn.functional.linear(*operands[:3])
+        return compiled_linear(self.token, "", operands)
 
     def run_conv1d(
         self, module: nn.Module, original: Callable[[], Tensor], given: Tensor
     ) -> Tensor:
         """Run a linear layer with a transposed weight."""
         weight, bias = cast("Tensor", module.weight), cast("Tensor | None", module.bias)
-        if torch.compiler.is_compiling():
-            return run_opaque(self.number, given, weight, bias, transposed=True)
         operands = Operands(given, weight, bias, transposed=True)
+        if not torch.compiler.is_compiling():
+            return self._run_gemms(module, operands, original)
+        if left_alone():
+            return original()
+        return compiled_linear(self.token, "", operands)
+
+    @not_compiled
+    def _run_gemms(
+        self, module: nn.Module, operands: Operands, original: Callable[[], Tensor]
+    ) -> Tensor:
+        if self._passes_over(operands.activation):
+            return original()
         return run_linear(self.layers[""], operands, original, training=module.training)
 
-    @_not_compiled
     def run_attention(
-        self, module: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        module: nn.MultiheadAttention,
+        original: Callable[[], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Run an attention with its projections as layers."""
-        return run_attention(self.layers, module, args, kwargs)
+        if not torch.compiler.is_compiling():
+            return self._run_projections(module, original, args, kwargs)
+        if left_alone():
+            return original()
+        return run_attention(self.layers, module, self.token, args, kwargs)
 
-    @_not_compiled
+    @not_compiled
+    def _run_projections(
+        self,
+        module: nn.MultiheadAttention,
+        original: Callable[[], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if self._passes_over(first_tensor((*args, *kwargs.values()))):
+            return original()
+        return run_attention(self.layers, module, self.token, args, kwargs)
+
     def run_other(
         self,
         module: nn.Module,
@@ -153,7 +173,31 @@ class Station:
         kwargs: dict[str, Any],
     ) -> Any:
         """Run a module of which only what goes in and comes out is seen."""
-        return run_other(self.layers[""], module, original, (*args, *kwargs.values()))
+        given = (*args, *kwargs.values())
+        if torch.compiler.is_compiling():
+            if left_alone():
+                return original()
+            return run_compiled(self.token, module, original, given)
+        look = self._look_into(module, given)
+        returned = original()
+        if look is not None:
+            look(returned)
+        return returned
+
+    @not_compiled
+    def _look_into(self, module: nn.Module, given: tuple[Any, ...]) -> Callable[[Any], None] | None:
+        if self._passes_over(first_tensor(given)):
+            return None
+        return look_into(self.layers[""], module, given)
+
+    def _passes_over(self, given: Any) -> bool:
+        """Tell whether the module is left as it is, because of where it runs or on what."""
+        there = any(layer.has_records_of(given) for layer in self.layers.values())
+        where = unreachable(given, there=there)
+        if where is not None:
+            for layer in self.layers.values():
+                layer.passes_over(where)
+        return where is not None
 
 
 def station_at(module: nn.Module, kind: Kind) -> Station:
@@ -163,6 +207,10 @@ def station_at(module: nn.Module, kind: Kind) -> Station:
     if isinstance(present, Station) and present.module is module:
         return present
     return Station(module, kind)
+
+
+# Lets a weight that is computed whenever it is asked for be computed once in a forward.
+_computed_once: Callable[[], AbstractContextManager[Any]] = parametrize.cached
 
 
 # What stands in the namespace of each class of ours, beside what it has from the original.
@@ -205,14 +253,21 @@ def _forward_conv1d(self: Any, x: Tensor) -> Tensor:
     original: Callable[..., Tensor] = self._inspect_original.forward
     if plan is None:
         return original(self, x)
+    if parametrize.is_parametrized(self):
+        with _computed_once():
+            return plan.run_conv1d(self, lambda: original(self, x), x)
     return plan.run_conv1d(self, lambda: original(self, x), x)
 
 
 def _forward_attention(self: Any, *args: Any, **kwargs: Any) -> Any:
     plan: Station | None = self._inspect_plan
+    original: Callable[..., Any] = self._inspect_original.forward
     if plan is None:
-        return self._inspect_original.forward(self, *args, **kwargs)
-    return plan.run_attention(self, args, kwargs)
+        return original(self, *args, **kwargs)
+    if parametrize.is_parametrized(self):
+        with _computed_once():
+            return plan.run_attention(self, lambda: original(self, *args, **kwargs), args, kwargs)
+    return plan.run_attention(self, lambda: original(self, *args, **kwargs), args, kwargs)
 
 
 def _forward_other(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -220,6 +275,9 @@ def _forward_other(self: Any, *args: Any, **kwargs: Any) -> Any:
     original: Callable[..., Any] = self._inspect_original.forward
     if plan is None:
         return original(self, *args, **kwargs)
+    if parametrize.is_parametrized(self):
+        with _computed_once():
+            return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
     return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
 
 
@@ -228,6 +286,9 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     original: Callable[..., Any] = self._inspect_original.__call__
     if plan is None:
         return original(self, *args, **kwargs)
+    if parametrize.is_parametrized(self):
+        with _computed_once():
+            return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
     return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
 
 
@@ -243,6 +304,9 @@ _classes: weakref.WeakValueDictionary[tuple[type, str], type] = weakref.WeakValu
 
 
 def _swapped_class(original: type[nn.Module], way: str) -> type[nn.Module]:
+    if getattr(original, "_inspect_original", None) is not None:
+        # Someone has made a class of one of ours, which looks at the attribute already.
+        return original
     found = _classes.get((original, way))
     if found is None:
         # A second base would change the layout, and no object could change to the class.

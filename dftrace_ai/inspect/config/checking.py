@@ -53,6 +53,8 @@ def _every(items: Any, key: str) -> bool:
 
 def _selects(keys: Mapping[str, Any], kind: str, where: str, problems: Problems) -> bool:
     if f"{kind}s" in keys or f"{kind}s_struct" in keys:
+        if not listed_names(keys, kind):
+            problems.warning(where, f"without effect: {kind}s is empty")
         return True
     problems.error(where, f"{kind}s or {kind}s_struct is needed")
     return False

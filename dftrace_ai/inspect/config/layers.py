@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dftrace_ai.inspect.config.names import listed
@@ -11,7 +12,7 @@ from dftrace_ai.inspect.config.problems import told
 from dftrace_ai.inspect.errors import InspectValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dftrace_ai.inspect.config.models import Layers
     from dftrace_ai.inspect.config.sections import Section
@@ -35,6 +36,7 @@ class LayerInfo:
     has_gemms: bool = True
 
 
+@lru_cache(maxsize=1024)
 def layer_number(name: str) -> int | None:
     """Return the first part of a dotted name that is a number: 1 for ``decoder.1.mlp.fc1``."""
     for part in name.split("."):
@@ -65,14 +67,9 @@ class Selector:
         self._sections = sections
         self._layers = tuple(layers)
         self._found: dict[LayerInfo, Section | None] = {}
-        self._classes = {
-            name: {
-                _bare(entry)
-                for entry in section.layers.layer_types
-                if not any(entry in layer.name for layer in self._layers)
-            }
-            for name, section in sections.items()
-        }
+        self._tests = [
+            (section, _test_of(section.layers, self._layers)) for section in sections.values()
+        ]
 
     def section_of(self, layer: LayerInfo) -> Section | None:
         """Return the section that selects a layer, or None.
@@ -85,11 +82,7 @@ class Selector:
         return self._found[layer]
 
     def _search(self, layer: LayerInfo) -> Section | None:
-        found = [
-            section
-            for name, section in self._sections.items()
-            if _selects(section.layers, layer, self._classes[name])
-        ]
+        found = [section for section, selects in self._tests if selects(layer)]
         if len(found) > 1:
             names = listed([told(section.name) for section in found])
             raise InspectValueError(
@@ -109,30 +102,51 @@ class Selector:
         ]
 
 
-def _selects(layers: Layers, layer: LayerInfo, classes: set[str]) -> bool:
+def _test_of(layers: Layers, every: Iterable[LayerInfo]) -> Callable[[LayerInfo], bool]:
+    """Return what tells whether a selection is about a layer.
+
+    Args:
+        layers: the selection.
+        every: all layers that there are.
+    """
     given = layers.model_fields_set
     if "exact_layer_names" in given:
-        return layer.name in layers.exact_layer_names
+        exact = frozenset(layers.exact_layer_names)
+        return lambda layer: layer.name in exact
     if "layer_name_regex_pattern" in given:
-        return re.search(layers.layer_name_regex_pattern, layer.name) is not None
-    return ("layer_types" not in given or _of_type(layers, layer, classes)) and (
-        "layer_numbers" not in given or _of_number(layers, layer)
+        pattern = re.compile(layers.layer_name_regex_pattern)
+        return lambda layer: pattern.search(layer.name) is not None
+    tests: list[Callable[[LayerInfo], bool]] = []
+    if "layer_types" in given:
+        tests.append(_test_of_types(layers.layer_types, every))
+    if "layer_numbers" in given and layers.layer_numbers != "all":
+        ranges = layers.layer_numbers
+        tests.append(lambda layer: _of_number(ranges, layer.name))
+    if len(tests) == 1:
+        return tests[0]
+    return lambda layer: all(test(layer) for test in tests)
+
+
+def _test_of_types(
+    entries: Sequence[str], every: Iterable[LayerInfo]
+) -> Callable[[LayerInfo], bool]:
+    if any(entry.lower() == "all" for entry in entries):
+        return lambda _: True
+    every = tuple(every)
+    classes = {_bare(entry) for entry in entries if not any(entry in layer.name for layer in every)}
+    # One pattern for all entries: found at once, however many there are.
+    parts = re.compile("|".join(map(re.escape, entries)) or "(?!)")
+    if not classes:
+        return lambda layer: parts.search(layer.name) is not None
+    return lambda layer: (
+        parts.search(layer.name) is not None
+        or (bool(layer.class_name) and _bare(layer.class_name) in classes)
     )
 
 
-def _of_type(layers: Layers, layer: LayerInfo, classes: set[str]) -> bool:
-    if any(entry.lower() == "all" or entry in layer.name for entry in layers.layer_types):
-        return True
-    return bool(layer.class_name) and _bare(layer.class_name) in classes
-
-
-def _of_number(layers: Layers, layer: LayerInfo) -> bool:
-    if layers.layer_numbers == "all":
-        return True
-    number = layer_number(layer.name)
-    return number is not None and any(
-        first <= number <= last for first, last in layers.layer_numbers
-    )
+def _of_number(ranges: Iterable[tuple[int, int]], name: str) -> bool:
+    number = layer_number(name)
+    return number is not None and any(first <= number <= last for first, last in ranges)
 
 
 def describe_layers(layers: Layers) -> str:

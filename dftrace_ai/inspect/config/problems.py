@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dftrace_ai.inspect.errors import error_of
 
-__all__ = ["Problem", "Problems", "told"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["Problem", "Problems", "all_checked", "told"]
+
+Checked = TypeVar("Checked")
 
 VALUE_LETTERS = 120
 
@@ -67,6 +72,28 @@ class Problems:
             first, *others = self.errors
             more = f" (and {len(others)} more: see `dftrace inspect check`)" if others else ""
             raise error_of(first.kind, f"{first}{more}")
+
+
+def all_checked(check: Callable[[Any], Checked], entries: Iterable[Any]) -> tuple[Checked, ...]:
+    """Return what a check makes of entries.
+
+    Args:
+        check: raises an AssertionError or a ValueError where an entry is not accepted.
+        entries: all of them are checked.
+
+    Raises:
+        AssertionError: or ValueError, as the first one that was raised; it tells all of them.
+    """
+    checked: list[Checked] = []
+    faults: list[Exception] = []
+    for entry in entries:
+        try:
+            checked.append(check(entry))
+        except (AssertionError, ValueError) as error:  # noqa: PERF203 - all of them are told
+            faults.append(error)
+    if faults:
+        raise type(faults[0])("; ".join(dict.fromkeys(map(str, faults))))
+    return tuple(checked)
 
 
 def told(value: Any) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.config.problems import told
+from dftrace_ai.inspect.config.problems import all_checked, told
 from dftrace_ai.inspect.errors import InspectValueError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def pairs(value: Any) -> tuple[tuple[int, int], ...]:
     if value is None:
         return ()
     if isinstance(value, (list, tuple)):
-        return tuple(map(_pair, value))
+        return all_checked(_pair, value)
     raise ValueError(f"{told(value)} is not accepted; accepted: a list of pairs [start, end]")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dftrace_ai.inspect.config import names, schedule
-from dftrace_ai.inspect.config.problems import told
+from dftrace_ai.inspect.config.problems import all_checked, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -65,20 +65,7 @@ def _known(
 
 def _several(check: Callable[[Any], str]) -> Callable[[Any], tuple[str, ...]]:
     """Return a check of a list of names, which tells all that are not accepted."""
-
-    def check_all(value: Any) -> tuple[str, ...]:
-        checked: list[str] = []
-        faults: list[Exception] = []
-        for entry in _entries(value):
-            try:
-                checked.append(check(entry))
-            except (AssertionError, ValueError) as error:  # noqa: PERF203 - all of them are told
-                faults.append(error)
-        if faults:
-            raise type(faults[0])("; ".join(dict.fromkeys(map(str, faults))))
-        return tuple(dict.fromkeys(checked))
-
-    return check_all
+    return lambda value: tuple(dict.fromkeys(all_checked(check, _entries(value))))
 
 
 def _text(value: Any) -> str:
@@ -110,12 +97,9 @@ def _pattern(value: Any) -> str:
 def _numbers(value: Any) -> tuple[tuple[int, int], ...] | Literal["all"]:
     """Return ranges of layer numbers, both ends included."""
     entries = value if isinstance(value, (list, tuple)) else [value]
-    ranges = []
-    for entry in entries:
-        if isinstance(entry, str) and entry.strip().lower() == "all":
-            return "all"
-        ranges.append(_range(entry))
-    return tuple(ranges)
+    if any(isinstance(entry, str) and entry.strip().lower() == "all" for entry in entries):
+        return "all"
+    return all_checked(_range, entries)
 
 
 def _range(entry: Any) -> tuple[int, int]:
@@ -232,9 +216,7 @@ Name = Annotated[str, PlainValidator(_text), WithJsonSchema(NAMED)]
 Names = Annotated[
     tuple[str, ...], PlainValidator(_several(_text)), WithJsonSchema(_one_or_more(NAMED))
 ]
-Pattern = Annotated[
-    str, PlainValidator(_pattern), WithJsonSchema({"type": "string", "format": "regex"})
-]
+Pattern = Annotated[str, PlainValidator(_pattern), WithJsonSchema({**NAMED, "format": "regex"})]
 _NUMBER = {
     "anyOf": [
         {"type": "integer", "minimum": 0},

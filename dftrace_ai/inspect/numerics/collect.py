@@ -11,6 +11,7 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.fp8 import FP32_MAX, Format
 from dftrace_ai.inspect.numerics.memory import (
     SHARED_ELEMENTS,
+    address_of,
     in_memory_order,
     local_part,
     threads_for,
@@ -52,7 +53,8 @@ def collect(
             of the time.
 
     Raises:
-        InspectTypeError: the tensor is complex, or of a format that torch does not cast to fp32.
+        InspectTypeError: the tensor is complex, of a format that torch does not cast to fp32, or
+            its elements cannot be read: those of a meta tensor, or of memory that was freed.
         InspectValueError: a scale without a format, or not a positive, finite number in fp32.
 
     Example::
@@ -75,10 +77,11 @@ def collect(
             return None
         tensor = tensor.resolve_neg()
     shared = 1 if count < SHARED_ELEMENTS else threads_for(count, threads)
+    address = address_of(tensor)
     if scale is None:
-        return _record(tensor.data_ptr(), count, element, 1 if zeros else 0, shared, 1.0, 0)
+        return _record(address, count, element, 1 if zeros else 0, shared, 1.0, 0)
     code = _checked(scale, format).code
-    return _record(tensor.data_ptr(), count, element, 2, shared, scale, code)
+    return _record(address, count, element, 2, shared, scale, code)
 
 
 def _checked(scale: float, format: Format | None) -> Format:
@@ -103,6 +106,8 @@ def _collect_other(
         return None
     if scale is not None:
         _checked(scale, format)
+    if local.is_meta:
+        raise InspectTypeError("a meta tensor has no elements")
     if not local.is_cpu:
         return tuple(plain.row_of(local, scale=scale, format=format).tolist())
     local = in_memory_order(local)

@@ -13,7 +13,13 @@ from torch import Tensor
 from dftrace_ai import _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
-from dftrace_ai.inspect.numerics.memory import in_memory_order, is_plain_cpu, threads_for
+from dftrace_ai.inspect.numerics.memory import (
+    address_of,
+    in_memory_order,
+    is_plain_cpu,
+    local_part,
+    threads_for,
+)
 
 if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.record import Record
@@ -165,7 +171,7 @@ def fake_quantise(
     output = torch.empty_like(source, requires_grad=False)
     count = source.numel()
     record = _native.fake_quantise(
-        source.data_ptr(),
+        address_of(source),
         output.data_ptr(),
         count,
         element,
@@ -201,23 +207,33 @@ def _check_numbers(tensor: Tensor) -> None:
         raise InspectTypeError(f"{tensor.dtype} is not quantised; fp64, fp32, bf16 and fp16 are")
 
 
+def _as_numbers(tensor: Tensor) -> Tensor:
+    """Return what is counted: integers, bools and numbers of 8 bits as fp32, as `collect` does."""
+    if tensor.is_complex():
+        raise InspectTypeError(f"{tensor.dtype} is not quantised; take the parts of its numbers")
+    if not is_plain_cpu(tensor):
+        tensor = local_part(tensor)
+    if tensor.is_floating_point() and tensor.dtype.itemsize > 1:
+        return tensor
+    return tensor.detach().to(torch.float32)
+
+
 def quantisation_row(tensor: Tensor, format: Format, scale: float | Tensor) -> Tensor:
     """Return `quantisation_record` as 17 numbers on the device of the tensor; nothing waits for it.
 
     Args:
-        tensor: as for `fake_quantise`.
+        tensor: as for `collect`.
         format: E4M3 or E5M2.
         scale: positive and finite; a tensor with one element stays on its device.
 
     Raises:
-        InspectTypeError: the tensor is not of floating-point numbers of 16 bits or more.
+        InspectTypeError: the tensor is complex, or its elements cannot be read.
 
     Example::
 
         row = quantisation_row(gradient, Format.E5M2, scale)
     """
-    _check_numbers(tensor)
-    numbers = tensor.detach()
+    numbers = _as_numbers(tensor).detach()
     output, _ = plain.fake_quantise(numbers, format, scale)
     return plain.lost_row(numbers, output, format, scale)
 
@@ -232,7 +248,7 @@ def quantisation_record(
     """Return what quantising a tensor would lose, without making the quantised tensor.
 
     Args:
-        tensor: as for `fake_quantise`.
+        tensor: as for `collect`.
         format: E4M3 or E5M2.
         scale: positive and finite.
         threads: how many share a large CPU tensor.
@@ -241,13 +257,14 @@ def quantisation_record(
         The same record as `fake_quantise(..., with_counts=True)`.
 
     Raises:
-        InspectTypeError: the tensor is not of floating-point numbers of 16 bits or more.
+        InspectTypeError: the tensor is complex, or its elements cannot be read.
         InspectValueError: the scale is not a positive, finite number in fp32.
 
     Example::
 
         final_values(quantisation_record(x, Format.E4M3, 1.0), ["mse"])
     """
+    tensor = _as_numbers(tensor)
     element = _ELEMENTS.get(tensor.dtype)
     if element is None or not is_plain_cpu(tensor):
         return fake_quantise(tensor, format, scale, with_counts=True)[1]
@@ -255,5 +272,5 @@ def quantisation_record(
     count = source.numel()
     shared = threads_for(count, threads)
     return _native.fake_quantise(
-        source.data_ptr(), 0, count, element, format.code, _checked(scale), shared, True
+        address_of(source), 0, count, element, format.code, _checked(scale), shared, True
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["in_memory_order", "is_plain_cpu", "local_part", "threads_for"]
+from dftrace_ai.inspect.errors import InspectTypeError
+
+__all__ = ["address_of", "in_memory_order", "is_plain_cpu", "local_part", "threads_for"]
 
 SHARED_ELEMENTS = 256 * 1024
 """Smaller tensors are not worth waking a thread for; the native module has the same bound."""
@@ -19,6 +21,7 @@ def is_plain_cpu(tensor: Tensor) -> bool:
         tensor.is_cpu
         and type(tensor) in _PLAIN_CLASSES
         and tensor.layout is torch.strided
+        and not tensor.is_quantized
         and not may_be_negated(tensor)
     )
 
@@ -37,17 +40,67 @@ def may_be_negated(tensor: Tensor) -> bool:
 def local_part(tensor: Tensor) -> Tensor:
     """Return the elements that this process holds, as a plain tensor without gradient.
 
-    Sharded tensors give their shard, sparse ones all their elements, zeros included.
+    Sharded tensors give their shard, sparse ones all their elements, zeros included, quantised ones
+    the numbers that they stand for. What a collective still brings is waited for, by the device.
+
+    Raises:
+        InspectTypeError: the tensor is of a class that keeps its elements to itself.
     """
     to_local = getattr(tensor, "to_local", None)
     if to_local is not None:
         tensor = to_local()
+    arrived = getattr(tensor, "trigger_wait", None)
+    if arrived is not None:
+        tensor = arrived()
     tensor = tensor.detach()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
     if tensor.layout is not torch.strided:
-        tensor = tensor.to_dense()
+        tensor = _strided(tensor)
     if type(tensor) not in _PLAIN_CLASSES:
-        tensor = tensor.as_subclass(Tensor)
+        plain = tensor.as_subclass(Tensor)
+        if type(plain) is not Tensor:
+            raise InspectTypeError(f"the elements of a {type(tensor).__name__} cannot be read")
+        tensor = plain
+    _check_memory(tensor)
     return tensor.resolve_neg()
+
+
+def _strided(tensor: Tensor) -> Tensor:
+    if tensor.layout is not torch.jagged:
+        return tensor.to_dense()
+    # Where the rows end may be known to the device only.
+    lengths: Tensor | None = tensor.lengths()  # type: ignore[attr-defined]
+    if lengths is not None:
+        raise InspectTypeError("a nested tensor with room between its rows has no statistics")
+    return tensor.values()
+
+
+def _check_memory(tensor: Tensor) -> int:
+    """Return how many bytes a tensor's memory has; even torch's own operations do not look."""
+    try:
+        held = tensor.untyped_storage().nbytes()
+    except RuntimeError as error:
+        raise InspectTypeError(f"the elements of this tensor cannot be read: {error}") from error
+    if not held and tensor.numel():
+        raise InspectTypeError("the memory of this tensor has been freed")
+    return held
+
+
+def address_of(tensor: Tensor) -> int:
+    """Return where the elements of a tensor begin.
+
+    Args:
+        tensor: plain; its elements fill a stretch of memory.
+
+    Raises:
+        InspectTypeError: there is no memory, or none any more: sharded training frees that of
+            parameters while it does not need them.
+    """
+    held, address = _check_memory(tensor), tensor.data_ptr()
+    if held < tensor.nbytes or (held and not address):
+        raise InspectTypeError("the memory of this tensor has been freed in part, or is elsewhere")
+    return address
 
 
 def in_memory_order(tensor: Tensor) -> Tensor:
@@ -58,6 +111,7 @@ def in_memory_order(tensor: Tensor) -> Tensor:
     """
     if tensor.is_contiguous() or _is_permuted(tensor):
         return tensor
+    _check_memory(tensor)
     return tensor.contiguous()
 
 

@@ -25,6 +25,10 @@ __all__ = [
 PART_ELEMENTS = 1 << 24
 """Larger tensors are taken in parts: a part needs several times its memory in fp64."""
 
+SQUARES_FIT = 2.0**480
+"""Where magnitudes of fp64 numbers have a larger sum, they are multiplied before by"""
+SMALLER = 2.0**-600
+
 FP32_MAX = 3.4028234663852886e38
 SMALLEST_SCALE = 2.0**-126
 
@@ -71,15 +75,20 @@ def _part_row(part: Tensor, limits: tuple[Tensor, Tensor] | None) -> Tensor:
     n = finite.sum().to(torch.float64)
     at_least_one = n.clamp(min=1)
     numbers = torch.where(finite, x, 0.0)
+    absolute = numbers.abs().sum()
+    factor = torch.ones_like(absolute)
+    if part.dtype is torch.float64:
+        factor = torch.where(absolute > SQUARES_FIT, factor * SMALLER, factor)
+        numbers = numbers * factor
     mean = numbers.sum() / at_least_one
-    distance = torch.where(finite, x - mean, 0.0)
+    distance = torch.where(finite, numbers - mean, 0.0)
     rest = distance.sum()
     m2 = (distance * distance).sum() - rest * rest / at_least_one
     fields = [
         n,
-        mean + rest / at_least_one,
-        m2.clamp(min=0),
-        numbers.abs().sum(),
+        (mean + rest / at_least_one) / factor,
+        m2.clamp(min=0) / factor / factor,
+        absolute,
         torch.where(nan, math.inf, x).min(),
         torch.where(nan, -math.inf, x).max(),
         torch.where(nan | zero, math.inf, magnitude).min(),
@@ -115,8 +124,10 @@ def merged_rows(rows: Tensor) -> Tensor:
     """
     n = rows[:, 0]
     at_least_one = n.sum().clamp(min=1)
-    mean = (n * rows[:, 1]).sum() / at_least_one
-    m2 = (rows[:, 2] + n * (rows[:, 1] - mean) ** 2).sum()
+    mean = (n / at_least_one * rows[:, 1]).sum()
+    # Rows without elements have a mean that says nothing.
+    distance = torch.where(n > 0, rows[:, 1] - mean, 0.0)
+    m2 = (rows[:, 2] + n * distance * distance).sum()
     unknown = torch.isnan(rows[:, 15:])
     scale_min = torch.where(unknown[:, 0], math.inf, rows[:, 15]).min()
     scale_max = torch.where(unknown[:, 1], -math.inf, rows[:, 16]).max()

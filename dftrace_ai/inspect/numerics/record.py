@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from functools import reduce
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -120,10 +121,8 @@ def merge_all(records: Iterable[Record]) -> Record:
 
         merge_all(collect(part) or NEUTRAL for part in parts)
     """
-    whole = NEUTRAL
-    for record in records:
-        whole = merge(whole, record)
-    return whole
+    remaining = iter(records)
+    return reduce(merge, remaining, next(remaining, NEUTRAL))
 
 
 def with_quantisation(record: Record, quantised: Record) -> Record:

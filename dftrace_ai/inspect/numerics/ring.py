@@ -16,7 +16,7 @@ from dftrace_ai.inspect.numerics.memory import local_part
 from dftrace_ai.inspect.numerics.triton_pass import ROW_FIELDS, TritonPass, has_triton
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from dftrace_ai.inspect.numerics.fp8 import Format
@@ -43,6 +43,9 @@ class RowWriter(Protocol):
     ) -> None:
         """Have the tensor's record written to `row`."""
 
+    def write_rows(self, tensors: Sequence[Tensor], rows: Tensor) -> None:
+        """Have the records of tensors written to as many rows that lie one after the other."""
+
 
 class Arrival(Protocol):
     """A copy to the host that is under way."""
@@ -66,6 +69,10 @@ class _TorchWriter:
         format: Format | None = None,
     ) -> None:
         row.copy_(plain.row_of(local_part(tensor), scale=scale, format=format))
+
+    def write_rows(self, tensors: Sequence[Tensor], rows: Tensor) -> None:
+        for tensor, row in zip(tensors, rows, strict=True):
+            self.write_row(tensor, row)
 
 
 class _Here:
@@ -199,10 +206,12 @@ class Ring(Generic[Tag]):
     def _new_block(self) -> _Block:
         shape = (self._slots, ROW_FIELDS)
         pinned = self._device.type == "cuda"
-        return _Block(
-            torch.empty(shape, dtype=torch.float64, device=self._device),
-            torch.empty(shape, dtype=torch.float64, pin_memory=pinned),
-        )
+        # Tensors that are made in inference mode cannot be written to outside of it.
+        with torch.inference_mode(mode=False):
+            return _Block(
+                torch.empty(shape, dtype=torch.float64, device=self._device),
+                torch.empty(shape, dtype=torch.float64, device="cpu", pin_memory=pinned),
+            )
 
     def add(
         self,
@@ -228,6 +237,29 @@ class Ring(Generic[Tag]):
         self._writer.write_row(tensor, self.row(place), scale=scale, format=format)
         self._filling.used += 1
         return place
+
+    def add_all(self, tensors: Sequence[Tensor]) -> range | None:
+        """Have the records of tensors made together, which costs little more than that of one.
+
+        Args:
+            tensors: as for `add`.
+
+        Returns:
+            The places of their records, in their order; None as for `add`.
+        """
+        if not self._may_write():
+            return None
+        filling = self._filling
+        first = filling.used
+        left = tensors
+        while left:
+            slot = filling.used % self._slots
+            part, left = left[: self._slots - slot], left[self._slots - slot :]
+            self.row(filling.used)  # makes memory for it
+            rows = filling.blocks[filling.used // self._slots].rows
+            self._writer.write_rows(part, rows[slot : slot + len(part)])
+            filling.used += len(part)
+        return range(first, filling.used)
 
     def add_row(self, row: Tensor) -> int | None:
         """Take in a record that was made on the device in another way.

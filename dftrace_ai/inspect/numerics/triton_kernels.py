@@ -1,4 +1,4 @@
-"""The record of a tensor on a GPU, in two kernels: rows of parts, and the row of the whole.
+"""The records of tensors on a GPU, in two kernels: rows of parts, and the rows of the wholes.
 
 A row is a `record.Record` of fp64 numbers. Nothing here is compiled before it is launched.
 """
@@ -8,12 +8,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["finish_row", "partial_rows"]
+__all__ = ["finish_row", "finish_table", "partial_rows", "partial_table"]
 
 ROW = tl.constexpr(17)
+# Of a table of tensors: address, count, first row, number of rows, place of the whole's row.
+ENTRY = tl.constexpr(5)
 # Numbers outside of these bounds are scaled before they are squared in fp32.
 LARGE = tl.constexpr(1e15)
 SMALL = tl.constexpr(1e-15)
+# fp64 numbers beyond the first are multiplied by the second.
+WIDE_LARGE = tl.constexpr(2.0**450)
+WIDE_FACTOR = tl.constexpr(2.0**-600)
 
 
 @triton.jit
@@ -22,42 +27,41 @@ def merged(n, mean, m2, other_n, other_mean, other_m2):
     total = n + other_n
     share = other_n / tl.where(total > 0, total, 1.0)
     distance = other_mean - mean
-    return total, mean + distance * share, m2 + other_m2 + distance * distance * (n * share)
+    # The square of an fp64 number may be infinite, and where one part is empty it counts nothing.
+    apart = tl.where((n > 0) & (other_n > 0), distance, 0.0)
+    return total, mean + distance * share, m2 + other_m2 + apart * apart * (n * share)
 
 
 @triton.jit
-def power_of_two(amax):
+def power_of_two(amax, WIDE: tl.constexpr):
     """Return what brings a magnitude to between 1 and 2 where it is very large or very small."""
-    usual = ((amax <= LARGE) & (amax >= SMALL)) | (amax == 0)
-    exponent = tl.floor(tl.log2(tl.where(usual, 1.0, amax).to(tl.float32)))
-    bounded = tl.minimum(tl.maximum(exponent, -126.0), 126.0)
-    return tl.where(usual, 1.0, tl.exp2(-bounded))
+    if WIDE:
+        factor = tl.where(amax > WIDE_LARGE, WIDE_FACTOR, 1.0).to(tl.float64)
+    else:
+        usual = ((amax <= LARGE) & (amax >= SMALL)) | (amax == 0)
+        exponent = tl.floor(tl.log2(tl.where(usual, 1.0, amax)))
+        bounded = tl.minimum(tl.maximum(exponent, -126.0), 126.0)
+        factor = tl.where(usual, 1.0, tl.exp2(-bounded))
+    return factor
 
 
 @triton.jit
-def partial_rows(
+def write_part(
     x_ptr,
-    rows_ptr,
-    limits_ptr,
-    under,
-    over,
+    row,
+    lowest,
+    highest,
     n,
+    program,
+    programs,
     tiles,
     BLOCK: tl.constexpr,
     WIDE: tl.constexpr,
     LIMITS: tl.constexpr,
 ):
-    """Write the row of every `num_programs`-th tile. LIMITS: 0 none, 1 given, 2 at limits_ptr."""
-    program = tl.program_id(0)
-    programs = tl.num_programs(0)
+    """Write the row of every `programs`-th tile of a tensor, from the `program`-th on."""
     infinity = float("inf")
     number = tl.float64 if WIDE else tl.float32
-    if LIMITS == 2:
-        lowest = tl.load(limits_ptr)
-        highest = tl.load(limits_ptr + 1)
-    else:
-        lowest = under
-        highest = over
     nothing = (program * 0).to(tl.float64)
     finite, mean, m2, absolute = nothing, nothing, nothing, nothing
     smallest = tl.full((BLOCK,), infinity, number)
@@ -80,7 +84,7 @@ def partial_rows(
         count = tl.sum(is_finite.to(tl.int32), axis=0).to(tl.float64)
         total += tl.sum(inside.to(tl.int32), axis=0).to(tl.float64)
         at_least_one = tl.where(count > 0, count, 1.0)
-        factor = power_of_two(tl.max(tl.where(is_finite, size, 0.0), axis=0))
+        factor = power_of_two(tl.max(tl.where(is_finite, size, 0.0), axis=0), WIDE)
         scaled = tl.where(is_finite, x * factor, 0.0)
         first_mean = tl.sum(scaled, axis=0).to(tl.float64) / at_least_one
         middle = first_mean.to(number)
@@ -103,7 +107,6 @@ def partial_rows(
             narrow = size.to(tl.float32)
             overs += (known & (narrow > highest)).to(tl.int32)
             unders += (known & (narrow <= lowest) & (size > 0)).to(tl.int32)
-    row = rows_ptr + program * ROW
     low = tl.min(smallest, axis=0).to(tl.float64)
     high = tl.max(largest, axis=0).to(tl.float64)
     nan_count = tl.sum(nans, axis=0).to(tl.float64)
@@ -125,16 +128,58 @@ def partial_rows(
 
 
 @triton.jit
-def finish_row(
+def partial_rows(
+    x_ptr,
     rows_ptr,
-    out_ptr,
     limits_ptr,
-    scale,
-    programs,
-    PADDED: tl.constexpr,
+    under,
+    over,
+    n,
+    tiles,
+    BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
     LIMITS: tl.constexpr,
 ):
-    """Write the row of the whole, from the rows of all programs in their order."""
+    """Write the rows of a tensor's parts. LIMITS: 0 none, 1 given, 2 at limits_ptr."""
+    if LIMITS == 2:
+        lowest = tl.load(limits_ptr)
+        highest = tl.load(limits_ptr + 1)
+    else:
+        lowest = under
+        highest = over
+    program = tl.program_id(0)
+    row = rows_ptr + program * ROW
+    programs = tl.num_programs(0)
+    write_part(x_ptr, row, lowest, highest, n, program, programs, tiles, BLOCK, WIDE, LIMITS)
+
+
+@triton.jit
+def partial_table(
+    table_ptr,
+    owners_ptr,
+    rows_ptr,
+    BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+    ELEMENT: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):
+    """Write the rows of the parts of all tensors of a table, whose owner each program looks up."""
+    program = tl.program_id(0)
+    entry = table_ptr + tl.load(owners_ptr + program) * ENTRY
+    x_ptr = tl.load(entry).to(tl.pointer_type(ELEMENT))
+    n = tl.load(entry + 1)
+    if ALIGNED:
+        x_ptr = tl.multiple_of(x_ptr, 16)
+        n = tl.multiple_of(n, 16)
+    programs = tl.load(entry + 3)
+    tiles = tl.cdiv(tl.cdiv(n, BLOCK), programs)
+    part = program - tl.load(entry + 2)
+    write_part(x_ptr, rows_ptr + program * ROW, 0.0, 0.0, n, part, programs, tiles, BLOCK, WIDE, 0)
+
+
+@triton.jit
+def write_whole(rows_ptr, out_ptr, used, programs, PADDED: tl.constexpr):
+    """Write the row of the whole, from the rows of all parts in their order."""
     index = tl.arange(0, PADDED)
     there = index < programs
     row = rows_ptr + index * ROW
@@ -144,8 +189,8 @@ def finish_row(
     squares = tl.load(row + 2, mask=there, other=0.0)
     finite = tl.sum(n, axis=0)
     at_least_one = tl.where(finite > 0, finite, 1.0)
-    mean = tl.sum(n * means, axis=0) / at_least_one
-    distance = means - mean
+    mean = tl.sum(n / at_least_one * means, axis=0)
+    distance = tl.where(n > 0, means - mean, 0.0)
     m2 = tl.sum(tl.where(there, squares + n * distance * distance, 0.0), axis=0)
     tl.store(out_ptr + 0, finite)
     tl.store(out_ptr + 1, mean)
@@ -157,13 +202,37 @@ def finish_row(
     tl.store(out_ptr + 7, tl.max(tl.load(row + 7, mask=there, other=0.0), axis=0))
     for field in tl.static_range(8, 14):
         tl.store(out_ptr + field, tl.sum(tl.load(row + field, mask=there, other=0.0), axis=0))
-    nothing = finite * 0
-    tl.store(out_ptr + 14, nothing)
+    tl.store(out_ptr + 14, finite * 0)
+    tl.store(out_ptr + 15, used)
+    tl.store(out_ptr + 16, used)
+
+
+@triton.jit
+def finish_row(
+    rows_ptr,
+    out_ptr,
+    limits_ptr,
+    scale,
+    programs,
+    PADDED: tl.constexpr,
+    LIMITS: tl.constexpr,
+):
+    """Write the row of a tensor."""
+    nothing = (tl.program_id(0) * 0).to(tl.float64)
     if LIMITS == 2:
         used = tl.load(limits_ptr + 2).to(tl.float64)
     elif LIMITS == 1:
         used = nothing + scale
     else:
         used = nothing + float("nan")
-    tl.store(out_ptr + 15, used)
-    tl.store(out_ptr + 16, used)
+    write_whole(rows_ptr, out_ptr, used, programs, PADDED)
+
+
+@triton.jit
+def finish_table(table_ptr, rows_ptr, out_ptr, PADDED: tl.constexpr):
+    """Write the rows of all tensors of a table."""
+    entry = table_ptr + tl.program_id(0) * ENTRY
+    first = tl.load(entry + 2)
+    programs = tl.load(entry + 3)
+    out = out_ptr + tl.load(entry + 4) * ROW
+    write_whole(rows_ptr + first * ROW, out, float("nan"), programs, PADDED)

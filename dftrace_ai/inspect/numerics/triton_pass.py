@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from ctypes import c_float
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from dftrace_ai.inspect.numerics import fp8, plain
 from dftrace_ai.inspect.numerics.memory import in_memory_order, local_part
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from types import ModuleType
 
 __all__ = ["ROW_FIELDS", "TritonPass", "has_triton"]
@@ -21,12 +24,36 @@ ROW_FIELDS = 17
 BLOCK = 2048
 WARPS = 8
 PROGRAMS_A_PROCESSOR = 4
-_READ_AS_THEY_ARE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+TABLES = 16
+"""So many tables stay on the device: tensors that do not move need none anew."""
+# By the names that Triton has for them.
+_READ_AS_THEY_ARE = {
+    torch.float32: "float32",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+    torch.float64: "float64",
+}
+_ALIGNED = 16  # in bytes, and in elements
 
 
 def has_triton() -> bool:
     """Return whether Triton can be imported."""
     return find_spec("triton") is not None
+
+
+class _Table(NamedTuple):
+    """Tensors of one format; the kernels find them by it.
+
+    Attributes:
+        entries: on the device, five numbers a tensor: address, count, first row, number of rows,
+            place of the row of the whole.
+        owners: on the device, the tensor of each program.
+        most: rows of one tensor.
+    """
+
+    entries: Tensor
+    owners: Tensor
+    most: int
 
 
 class TritonPass:
@@ -57,6 +84,7 @@ class TritonPass:
             processors = torch.cuda.get_device_properties(device).multi_processor_count
         self._most_programs = PROGRAMS_A_PROCESSOR * processors
         self._rows: dict[int, Tensor] = {}
+        self._tables: dict[tuple[int, tuple[tuple[int, int, int], ...]], _Table] = {}
 
     def write_row(
         self,
@@ -82,10 +110,94 @@ class TritonPass:
         else:
             self._launch(tensor, row, scale, format, self._rows_of(0))
 
-    def _rows_of(self, stream: int) -> Tensor:
+    def write_rows(self, tensors: Sequence[Tensor], rows: Tensor) -> None:
+        """Have the records of many tensors written, with two launches for each of their formats.
+
+        What is launched costs the host about as much for one small tensor as for a hundred.
+
+        Args:
+            tensors: as for `write_row`.
+            rows: contiguous, shape (number of tensors, 17).
+        """
+        if self._device.type == "cuda":
+            with torch.cuda.device(self._device):
+                self._launch_many(tensors, rows, torch.cuda.current_stream().cuda_stream)
+        else:
+            self._launch_many(tensors, rows, 0)
+
+    def _launch_many(self, tensors: Sequence[Tensor], rows: Tensor, stream: int) -> None:
+        alike: dict[tuple[torch.dtype, bool], list[tuple[int, Tensor]]] = defaultdict(list)
+        for place, tensor in enumerate(tensors):
+            x = in_memory_order(local_part(tensor))
+            aligned = x.data_ptr() % _ALIGNED == 0 and x.numel() % _ALIGNED == 0
+            alike[x.dtype, aligned].append((place, x))
+        for (dtype, aligned), placed in alike.items():
+            if dtype in _READ_AS_THEY_ARE and len(placed) > 1:
+                self._launch_table(dtype, placed, rows, stream, aligned=aligned)
+            else:
+                for place, x in placed:
+                    self._launch(x, rows[place], None, None, self._rows_of(stream))
+
+    def _launch_table(
+        self,
+        dtype: torch.dtype,
+        placed: Sequence[tuple[int, Tensor]],
+        rows: Tensor,
+        stream: int,
+        *,
+        aligned: bool,
+    ) -> None:
+        tensors = tuple((x.data_ptr(), x.numel(), place) for place, x in placed)
+        table = self._table_of(stream, tensors)
+        programs = len(table.owners)
+        parts = self._rows_of(stream, programs)
+        language = self._kernels.tl
+        self._kernels.partial_table[(programs,)](
+            *(table.entries, table.owners, parts),
+            BLOCK=BLOCK,
+            WIDE=dtype is torch.float64,
+            ELEMENT=getattr(language, _READ_AS_THEY_ARE[dtype]),
+            ALIGNED=aligned,
+            num_warps=WARPS,
+        )
+        self._kernels.finish_table[(len(placed),)](
+            *(table.entries, parts, rows), PADDED=_padded(table.most), num_warps=WARPS
+        )
+
+    def _table_of(self, stream: int, tensors: tuple[tuple[int, int, int], ...]) -> _Table:
+        key = stream, tensors
+        table = self._tables.pop(key, None)
+        if table is None:
+            table = self._new_table(tensors)
+        # The one that was used last is the last to go.
+        self._tables[key] = table
+        if len(self._tables) > TABLES:
+            del self._tables[next(iter(self._tables))]
+        return table
+
+    def _new_table(self, tensors: Iterable[tuple[int, int, int]]) -> _Table:
+        """Share the programs out by size, as even as whole tiles allow."""
+        blocks = [-(-count // BLOCK) for _, count, _ in tensors]
+        tiles = -(-sum(blocks) // self._most_programs)
+        programs = [-(-one // tiles) for one in blocks]
+        entries: list[int] = []
+        owners: list[int] = []
+        for index, (address, count, place) in enumerate(tensors):
+            entries += (address, count, len(owners), programs[index], place)
+            owners += [index] * programs[index]
+        return _Table(self._sent(entries), self._sent(owners), max(programs))
+
+    def _sent(self, numbers: list[int]) -> Tensor:
+        here = torch.tensor(numbers, dtype=torch.int64, device="cpu")
+        if self._device.type != "cuda":
+            return here
+        # The allocator of pinned memory keeps it until the copy has been made.
+        return here.pin_memory().to(self._device, non_blocking=True)
+
+    def _rows_of(self, stream: int, programs: int = 0) -> Tensor:
         rows = self._rows.get(stream)
-        if rows is None:
-            shape = (self._most_programs, ROW_FIELDS)
+        if rows is None or len(rows) < programs:
+            shape = (max(self._most_programs, programs), ROW_FIELDS)
             rows = torch.empty(shape, dtype=torch.float64, device=self._device)
             self._rows[stream] = rows
         return rows
@@ -107,7 +219,7 @@ class TritonPass:
             limits, kind = limits_on_device(scale, format, self._device), 2
         elif isinstance(scale, (int, float)) and format is not None:
             under, over = fp8.thresholds(scale, format)
-            factor, kind = float(scale), 1
+            factor, kind = c_float(scale).value, 1
         count = x.numel()
         blocks = -(-count // BLOCK)
         programs = min(blocks, self._most_programs)
@@ -120,10 +232,16 @@ class TritonPass:
             LIMITS=kind,
             num_warps=WARPS,
         )
-        padded = 1 << (programs - 1).bit_length()
         self._kernels.finish_row[(1,)](
-            *(rows, row, limits, factor, programs), PADDED=padded, LIMITS=kind, num_warps=WARPS
+            *(rows, row, limits, factor, programs),
+            PADDED=_padded(programs),
+            LIMITS=kind,
+            num_warps=WARPS,
         )
+
+
+def _padded(programs: int) -> int:
+    return 1 << (programs - 1).bit_length()
 
 
 def limits_on_device(scale: Tensor, format: fp8.Format, device: torch.device) -> Tensor:

@@ -58,8 +58,18 @@ INLINE Number fold_lanes(__m256i lanes, Fold fold) {
 constexpr auto lesser = [](auto a, auto b) { return b < a ? b : a; };
 constexpr auto greater = [](auto a, auto b) { return b > a ? b : a; };
 
-APART float least_of(__m256 lanes) { return fold_lanes<float>(_mm256_castps_si256(lanes), lesser); }
-APART float greatest_of(__m256 lanes) { return fold_lanes<float>(_mm256_castps_si256(lanes), greater); }
+// Of numbers: half of the lanes with the other half, and again.
+APART float least_of(__m256 lanes) {
+    const __m128 four = _mm_min_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+    const __m128 two = _mm_min_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_min_ss(two, _mm_movehdup_ps(two)));
+}
+APART float greatest_of(__m256 lanes) {
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
 APART std::uint32_t least_of_u32(__m256i lanes) { return fold_lanes<std::uint32_t>(lanes, lesser); }
 APART std::uint16_t least_of_u16(__m256i lanes) { return fold_lanes<std::uint16_t>(lanes, lesser); }
 APART std::int16_t least_of_i16(__m256i lanes) { return fold_lanes<std::int16_t>(lanes, lesser); }
@@ -82,9 +92,9 @@ APART std::uint64_t sum_of_u16(__m256i lanes) {
 }
 
 APART double sum_of(__m256d lanes) {
-    alignas(32) double numbers[4];
-    _mm256_store_pd(numbers, lanes);
-    return (numbers[0] + numbers[1]) + (numbers[2] + numbers[3]);
+    const __m128d low = _mm256_castpd256_pd128(lanes), high = _mm256_extractf128_pd(lanes, 1);
+    const double first = _mm_cvtsd_f64(_mm_add_sd(low, _mm_unpackhi_pd(low, low)));
+    return first + _mm_cvtsd_f64(_mm_add_sd(high, _mm_unpackhi_pd(high, high)));
 }
 
 }  // namespace

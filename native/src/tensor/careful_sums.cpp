@@ -16,6 +16,10 @@ constexpr std::size_t lanes = 4;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
+// Beyond this sum of magnitudes, squares of fp64 numbers may not fit. They are made smaller first.
+constexpr double squares_fit = 0x1p480;
+constexpr double smaller = 0x1p-600;
+
 struct Lane {
     double sum = 0, absolute = 0;
     double min = infinity, max = -infinity, amin = infinity;
@@ -49,6 +53,15 @@ void visit(const void* data, std::size_t count, const Visit& visitor) {
 }
 
 template <class Format>
+double sum_of_smaller(const void* data, std::size_t count) {
+    double sum = 0;
+    visit<Format>(data, count, [&](double value, std::size_t) {
+        sum += std::fabs(value) < infinity ? value * smaller : 0.0;
+    });
+    return sum;
+}
+
+template <class Format>
 Record sums(const void* data, std::size_t count, const StatisticsOrder& order) {
     Lane lane[lanes];
     visit<Format>(data, count, [&](double value, std::size_t i) { lane[i].take(value, order.thresholds); });
@@ -70,10 +83,13 @@ Record sums(const void* data, std::size_t count, const StatisticsOrder& order) {
     record.n_inf = record.n_total - record.n_finite - record.n_nan;
     if (record.n_nan < record.n_total) record.amax = std::max(std::fabs(record.min), std::fabs(record.max));
     if (record.n_finite > 0) {
+        const bool large = record.absolute_sum > squares_fit;
+        const double factor = large ? smaller : 1.0;
+        if (large) sum = sum_of_smaller<Format>(data, count);
         const double mean = sum / record.n_finite;
         double squares[lanes] = {}, rest[lanes] = {};
         visit<Format>(data, count, [&](double value, std::size_t i) {
-            const double distance = std::fabs(value) < infinity ? value - mean : 0.0;
+            const double distance = std::fabs(value) < infinity ? value * factor - mean : 0.0;
             squares[i] += distance * distance;
             rest[i] += distance;
         });
@@ -82,8 +98,8 @@ Record sums(const void* data, std::size_t count, const StatisticsOrder& order) {
             total += squares[i];
             left += rest[i];
         }
-        record.mean = mean + left / record.n_finite;
-        record.m2 = std::max(0.0, total - left * left / record.n_finite);
+        record.mean = (mean + left / record.n_finite) / factor;
+        record.m2 = std::max(0.0, total - left * left / record.n_finite) / factor / factor;
     }
     if (order.depth != Depth::fp8) record.n_over = record.n_under = 0;
     if (order.depth == Depth::six)

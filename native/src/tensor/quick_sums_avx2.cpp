@@ -11,19 +11,18 @@ namespace dftrace::tensor {
 
 namespace {
 
-// fp32 sums are added to the double ones after so many steps, which keeps their rounding small.
-constexpr std::size_t steps_a_fold = 16;
 constexpr std::size_t prefetched_bytes = 2048;
 // Squares of larger or smaller numbers do not fit fp32 well.
 constexpr double quick_limit = 1e15;
 
-// Sums of x - shift, of its square, and of |x|.
+// Sums of x - shift, of its square, and of |x|. A shift of zero is not taken off.
+template <bool shifted>
 class Moments {
   public:
     explicit Moments(float shift) : shift_(_mm256_set1_ps(shift)) {}
 
     INLINE void add(int lane, __m256 x, __m256 magnitude) {
-        const __m256 distance = _mm256_sub_ps(x, shift_);
+        const __m256 distance = shifted ? _mm256_sub_ps(x, shift_) : x;
         sum_[lane] = _mm256_add_ps(sum_[lane], distance);
         square_[lane] = _mm256_fmadd_ps(distance, distance, square_[lane]);
         absolute_[lane] = _mm256_add_ps(absolute_[lane], magnitude);
@@ -76,12 +75,15 @@ class Fp32Lanes {
   public:
     using Format = Fp32;
     static constexpr std::size_t step = 16;
+    // The sums are added to the double ones after so many steps, which keeps their rounding small.
+    static constexpr std::size_t steps_a_fold = 32;
 
     explicit Fp32Lanes(const MagnitudeLimits& limits)
         : over_(_mm256_set1_epi32(static_cast<int>(limits.over))),
           under_end_(_mm256_set1_epi32(static_cast<int>(limits.under_end))) {}
 
-    INLINE void take(const float* x, Moments& moments) {
+    template <bool shifted>
+    INLINE void take(const float* x, Moments<shifted>& moments) {
         const __m256 a = _mm256_loadu_ps(x), b = _mm256_loadu_ps(x + 8);
         const __m256i magnitude_a = _mm256_and_si256(_mm256_castps_si256(a), all32(magnitude_mask));
         const __m256i magnitude_b = _mm256_and_si256(_mm256_castps_si256(b), all32(magnitude_mask));
@@ -107,8 +109,16 @@ class Fp32Lanes {
     }
 
     Found found() const {
-        return {least_of(min_),    greatest_of(max_),  least_of_u32(smallest_),
-                sum_of_u32(zero_), sum_of_u32(above_), sum_of_u32(below_)};
+        Found found{least_of(min_), greatest_of(max_), none, 0, 0, 0};
+        if constexpr (depth >= 1) {
+            found.smallest_less_one = least_of_u32(smallest_);
+            found.zero = sum_of_u32(zero_);
+        }
+        if constexpr (depth >= 2) {
+            found.over = sum_of_u32(above_);
+            found.under = sum_of_u32(below_);
+        }
+        return found;
     }
 
     static std::uint32_t magnitude_of(float x) { return bits_of(x) & magnitude_mask; }
@@ -133,12 +143,15 @@ class HalfLanes {
   public:
     using Format = Half;
     static constexpr std::size_t step = 16;
+    // Many numbers are the same here, and so is what is lost with each.
+    static constexpr std::size_t steps_a_fold = 16;
 
     explicit HalfLanes(const MagnitudeLimits& limits)
         : over_(_mm256_set1_epi16(static_cast<short>(limits.over))),
           under_end_(_mm256_set1_epi16(static_cast<short>(limits.under_end))) {}
 
-    INLINE void take(const std::uint16_t* x, Moments& moments) {
+    template <bool shifted>
+    INLINE void take(const std::uint16_t* x, Moments<shifted>& moments) {
         const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
         const __m256i magnitude = _mm256_and_si256(stored, all16(0x7FFF));
         const Widened values = widen16(stored, Half{}), magnitudes = widen16(magnitude, Half{});
@@ -160,9 +173,16 @@ class HalfLanes {
     }
 
     Found found() const {
-        return {value_of(least_of_i16(min_)), value_of(greatest_of_i16(max_)),
-                least_of_u16(smallest_),      sum_of_u16(zero_),
-                sum_of_u16(above_),           sum_of_u16(below_)};
+        Found found{value_of(least_of_i16(min_)), value_of(greatest_of_i16(max_)), none, 0, 0, 0};
+        if constexpr (depth >= 1) {
+            found.smallest_less_one = least_of_u16(smallest_);
+            found.zero = sum_of_u16(zero_);
+        }
+        if constexpr (depth >= 2) {
+            found.over = sum_of_u16(above_);
+            found.under = sum_of_u16(below_);
+        }
+        return found;
     }
 
     static std::uint32_t magnitude_of(std::uint16_t x) { return x & 0x7FFFu; }
@@ -180,17 +200,17 @@ class HalfLanes {
     __m256i zero_ = _mm256_setzero_si256(), above_ = zero_, below_ = zero_;
 };
 
-template <class Lanes, int depth>
-bool quick_sums(const void* data, std::size_t count, float shift, const MagnitudeLimits& limits,
-                Record& record) {
+template <class Lanes, int depth, bool shifted>
+bool sums_around(const void* data, std::size_t count, float shift, const MagnitudeLimits& limits,
+                 Record& record) {
     using Format = typename Lanes::Format;
     const auto* x = static_cast<const typename Format::Stored*>(data);
-    Moments moments(shift);
+    Moments<shifted> moments(shift);
     Lanes lanes(limits);
     const std::size_t in_lanes = count / Lanes::step * Lanes::step;
     std::size_t i = 0;
     while (i < in_lanes) {
-        const std::size_t left = in_lanes - i, fold = Lanes::step * steps_a_fold;
+        const std::size_t left = in_lanes - i, fold = Lanes::step * Lanes::steps_a_fold;
         const std::size_t end = i + (left < fold ? left : fold);
         for (; i < end; i += Lanes::step) {
             // Past the end of a page the processor does not look ahead by itself.
@@ -233,6 +253,13 @@ bool quick_sums(const void* data, std::size_t count, float shift, const Magnitud
     record.n_over = static_cast<double>(found.over);
     record.n_under = depth >= 2 ? static_cast<double>(found.under - found.zero) : 0;
     return true;
+}
+
+template <class Lanes, int depth>
+bool quick_sums(const void* data, std::size_t count, float shift, const MagnitudeLimits& limits,
+                Record& record) {
+    return shift == 0.0f ? sums_around<Lanes, depth, false>(data, count, shift, limits, record)
+                         : sums_around<Lanes, depth, true>(data, count, shift, limits, record);
 }
 
 }  // namespace

@@ -117,9 +117,10 @@ std::atomic<Pool*> the_pool{nullptr};
 // where it is: the memory is the parent's, and nothing refers to it any more.
 void after_fork_in_child() { the_pool.store(nullptr, std::memory_order_relaxed); }
 
+// Before any thread can be forked from: a child that finds it half done would wait for ever.
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+
 Pool& pool() {
-    static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
-    static_cast<void>(registered);
     Pool* present = the_pool.load(std::memory_order_acquire);
     if (present) return *present;
     Pool* made = new Pool;

@@ -1,0 +1,90 @@
+"""Places where a layer runs, but not on numbers that can be looked at or changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
+
+from dftrace_ai.inspect.nonfinite_marks import MARKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["left_alone", "not_compiled", "transformed", "unreachable"]
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+# Torch has no other way to ask whether vmap, grad and the like run.
+_transforms = torch._C._functorch.peek_interpreter_stack
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
+_told: dict[str, Callable[[str], None]] = {}
+"""To whom it was told last that layers are left alone somewhere."""
+
+
+def not_compiled(function: Function) -> Function:
+    """Let the compiler leave a function out."""
+    disable: Callable[[Function], Function] = torch.compiler.disable
+    return disable(function)
+
+
+def transformed(tensor: Tensor) -> bool:
+    """Tell whether torch.func is at work on a tensor, or a backward of many gradients at once."""
+    return _transforms() is not None or _is_batched(tensor)
+
+
+def _constant(function: Function) -> Function:
+    """Let the compiler call a function, and take what it returns as a constant."""
+    taken: Callable[[Function], Function] = torch.compiler.assume_constant_result
+    return taken(function)
+
+
+# The compiler calls it when it comes here, and takes the answer as given: it compiles anew for
+# another transform anyhow.
+@_constant
+def left_alone() -> bool:
+    """Tell whether layers are compiled for a place in which they are neither seen nor changed."""
+    where = (
+        "torch.export"
+        if torch.compiler.is_exporting()
+        else "torch.func"
+        if _transforms() is not None
+        else None
+    )
+    # Once in a session.
+    if where is not None and MARKS.tell is not None and _told.get(where) != MARKS.tell:
+        _told[where] = MARKS.tell
+        MARKS.tell(f"Layers are compiled for {where}: there they are neither seen nor changed.")
+    return where is not None
+
+
+def unreachable(given: Any, *, there: bool = False) -> str | None:
+    """Return where or on what a layer runs now, if it cannot be looked into.
+
+    Args:
+        given: the first tensor that the layer is given, or what stands in its place.
+        there: whether the device of the tensor makes the records, so that no number is read here.
+
+    Returns:
+        Words for a message; None where everything is as usual.
+    """
+    if not isinstance(given, Tensor):
+        return None if given is None else f"a {type(given).__name__} in place of a tensor"
+    for where, holds in (
+        ("torch.func", transformed(given)),
+        ("forward-mode differentiation", forward_ad._current_level >= 0),
+        ("torch.jit.trace", torch._C._get_tracing_state() is not None),
+        ("torch.export", torch.compiler.is_exporting()),
+        ("tensors without numbers", isinstance(given, FakeTensor) or (given.is_meta and not there)),
+        ("complex numbers", given.is_complex()),
+        ("nested tensors", given.is_nested),
+        ("sparse tensors", given.layout is not torch.strided),
+    ):
+        if holds:
+            return where
+    return None
