@@ -68,7 +68,10 @@ void put_record(const Place& place, const Content& content, Kind kind, std::uint
 
 void record(const Content& content) {
     const Place place = find_place();
-    if (!place.thread) return;
+    if (!place.thread) {
+        count_event_without_thread();
+        return;
+    }
     // An arrow needs a span to start or end in; Perfetto counts an error for one that has none.
     const bool is_flow = content.kind == Kind::flow_in || content.kind == Kind::flow_out;
     if (is_flow && !place.around.id) {

@@ -166,11 +166,17 @@ void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* th
 
 }  // namespace
 
+void open_nowhere(SpanState& state) noexcept {
+    state.generation = 0;
+    count_event_without_thread();
+}
+
 void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept {
     state.generation = 0;
     const bool task = in_task(_PyThreadState_UncheckedGet()->context);
     // Asking asyncio ran Python code, and with it perhaps another thread that ended the run.
     Thread* thread = recording_thread();
+    if (!thread) count_event_without_thread();
     if (!thread || !prepare(node, thread)) return;
     if (task)
         open_task_span(node, name, state, thread);

@@ -22,6 +22,7 @@ struct SpanState {
 
 // Opens a span named `name` with the node's arguments. Leaves `state` empty when nothing records.
 void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept;
+void open_nowhere(SpanState& state) noexcept;
 void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread, std::uint32_t error,
                 std::uint64_t count, std::uint8_t flags) noexcept;
 bool in_task(PyObject* context) noexcept;
@@ -46,7 +47,7 @@ inline void open_span(Node* node, std::uint32_t name, SpanState& state) noexcept
     // Tasks of an event loop interleave on a thread: each has its own context, and only then does
     // the context differ from the one that was last seen outside of a task.
     if (!thread) [[unlikely]]
-        state.generation = 0;
+        open_nowhere(state);
     else if (_PyThreadState_UncheckedGet()->context != mine.plain_context) [[unlikely]]
         open_in_context(node, name, state);
     else if (prepare(node, thread)) [[likely]]

@@ -149,6 +149,12 @@ bool run_is_on() noexcept { return run().on; }
 
 Session* current_session() noexcept { return run().session.get(); }
 
+void count_event_without_thread() noexcept {
+    if (*detail::live_generation == 0) return;
+    if (Session* session = current_session())
+        session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+}
+
 std::uint64_t epoch_ns() noexcept {
     const Run& r = run();
     // Like the trace's own clock, this one does not step with the wall clock.

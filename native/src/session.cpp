@@ -131,10 +131,7 @@ Session::~Session() = default;
 Thread* Session::attach(std::uint32_t tid, std::string_view name) {
     std::lock_guard lock(threads_mutex_);
     UnitHeader* unit = take_unit(UnitKind::thread, next_thread_);
-    if (!unit) {
-        header().dropped.fetch_add(1, std::memory_order_relaxed);
-        return nullptr;
-    }
+    if (!unit) return nullptr;
     auto* block = reinterpret_cast<ThreadBlock*>(unit);
     block->tid = tid;
     block->ended.store(0, std::memory_order_relaxed);

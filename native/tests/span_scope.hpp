@@ -38,7 +38,10 @@ class SpanScope {
   public:
     explicit SpanScope(EventName& name, std::uint32_t args = 0) : args_(args) {
         dftrace::Thread* thread = dftrace::recording_thread();
-        if (!thread) return;
+        if (!thread) {
+            dftrace::count_event_without_thread();
+            return;
+        }
         node_ = name.in(*thread);
         const dftrace::OpenSpan* span = thread->push(node_, args);
         generation_ = thread->generation;
@@ -95,7 +98,10 @@ class SpanScope {
 inline bool record_now(dftrace::Kind kind, EventName& name, std::string_view members = {},
                        std::uint64_t value = 0) {
     dftrace::Thread* thread = dftrace::recording_thread();
-    if (!thread) return false;
+    if (!thread) {
+        dftrace::count_event_without_thread();
+        return false;
+    }
     const std::uint32_t node = name.in(*thread);
     const std::uint32_t args = thread->session->put_arguments(members);
     const dftrace::OpenSpan* around = thread->top();

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "check.hpp"
 #include "dftrace/spool.hpp"
@@ -107,4 +108,33 @@ TEST("a trace whose disk is full waits in the spool and goes on when there is ro
     const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("spans"), 2501);
     CHECK_EQ(footer.number("dropped"), 0);
+}
+
+TEST("what a thread loses for which a full spool has no place is counted once") {
+    const ScratchDir dir;
+    const SmallDisk disk(dir, 1 << 20);
+    TraceSettings settings = dir.settings();
+    settings.prefix = disk.path() + "/trace";
+    settings.compression = Compression::none;
+    settings.spool_bytes = 6 * unit_bytes;
+    start_run(settings);
+    EventName name("disk", "full");
+    std::uint64_t tried = 1, stored = SpanScope(name).close();
+    CHECK_EQ(current_session()->flush(), 0);
+    disk.fill();
+    for (bool kept = true; kept; ++tried) stored += kept = SpanScope(name).close();
+    std::uint64_t stored_late = 0;
+    std::thread([&] {
+        for (int i = 0; i < 100; ++i) {
+            stored_late += SpanScope(name).close();
+            stored_late += record_now(Kind::instant, name);
+        }
+    }).join();
+    CHECK_EQ(stored_late, 0);
+    disk.clear();
+    const Outcome outcome = finish_run({"finalize"});
+    CHECK_EQ(outcome.error, "");
+    const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+    CHECK_EQ(footer.number("spans"), stored);
+    CHECK_EQ(footer.number("dropped"), tried - stored + 200);
 }

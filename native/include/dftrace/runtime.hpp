@@ -56,4 +56,8 @@ inline Thread* recording_thread(const detail::ThisThread& mine) noexcept {
 }
 inline Thread* recording_thread() noexcept { return recording_thread(detail::this_thread); }
 
+// Called for each event that is lost because its thread has no state: counts it where the run is on, and
+// the spool had no unit for the thread.
+void count_event_without_thread() noexcept;
+
 }  // namespace dftrace
