@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import stat
 import sys
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
+
+from dftrace_ai.inspect.held_file import HeldFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class LogNames:
         self.statistics = Path(log_dir) / STATISTICS_DIRECTORY / file
 
 
-def open_log(path: Path, *, overwrite: bool) -> IO[str]:
+def open_log(path: Path, *, overwrite: bool) -> HeldFile:
     """Open a log for writing; directories are made as needed, and a link is not followed.
 
     Lines are appended wherever the file ends, so that another process that begins the same file
@@ -80,15 +80,7 @@ def open_log(path: Path, *, overwrite: bool) -> IO[str]:
         OSError: it cannot be opened.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not waiting for a reader, should it be a pipe.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    if overwrite:
-        flags |= os.O_TRUNC
-    descriptor = os.open(path, flags, 0o600)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="\n")
+    return HeldFile(path, overwrite=overwrite)
 
 
 def tell_on_stderr(line: str) -> None:
@@ -151,14 +143,14 @@ class MainLog:
         except OSError as error:
             if not self._failed:
                 self._failed = True
-                tell_on_stderr(f"dftrace: {self._file.name}: {error.strerror}")
+                tell_on_stderr(f"dftrace: {self._file.path}: {error.strerror}")
 
     def close(self) -> None:
         """Close the file; later messages go to standard error only."""
         try:
             self._file.close()
         except OSError as error:
-            tell_on_stderr(f"dftrace: {self._file.name}: {error.strerror}")
+            tell_on_stderr(f"dftrace: {self._file.path}: {error.strerror}")
 
 
 class StatisticsFile:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import RunScript
 from inspect_sessions import base_config, main_log, scalars, statistics_path
 
 import dftrace_ai.inspect as debug_api
+from dftrace_ai.inspect.held_file import HeldFile
 from dftrace_ai.inspect.log_files import StatisticsFile
 
 LAYER = "transformer_layer.self_attention.layernorm_qkv_activation"
@@ -102,8 +105,6 @@ def test_stamps_in_names_and_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_stamp_is_left_for_child_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import os
-
     monkeypatch.setenv("NVDLFW_INSPECT_ENABLE_LOG_TIMESTAMP", "true")
     monkeypatch.setenv("NVDLFW_INSPECT_LOG_TIMESTAMP", "")
     monkeypatch.delenv("NVDLFW_INSPECT_LOG_TIMESTAMP")
@@ -152,3 +153,72 @@ def test_a_link_in_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
     path.unlink()
     session(tmp_path)
     assert len(scalars(tmp_path)) == 1
+
+
+CLOSING = """
+import os, resource, sys
+from pathlib import Path
+import torch
+import dftrace_ai.inspect as debug_api
+from inspect_sessions import base_config
+
+def step(number):
+    debug_api.log_tensor_stats("fc", torch.full((1,), float(number)), "activation")
+    debug_api.log_message(f"message {number}")
+    debug_api.step()
+
+def usurped():
+    files = {}
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and os.path.exists(f"/proc/self/fd/{number}"):
+            path = Path(sys.path[0], f"checkpoint{number}-{len(os.listdir(sys.path[0]))}")
+            path.write_text("precious")
+            os.dup2(os.open(path, os.O_RDWR), number)
+            files[path] = number
+    return files
+
+os.chdir(sys.path[0])
+debug_api.initialize(base_config(["max"]), log_dir="logs")
+os.chdir("/")
+step(0)
+os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+step(1)
+mine = usurped()
+step(2)
+mine |= usurped()
+os.rename(Path(sys.path[0], "logs"), Path(sys.path[0], "moved"))
+Path(sys.path[0], "logs").symlink_to("moved")  # by name it is found again
+step(3)
+mine |= usurped()
+debug_api.end_debug()
+assert len(mine) >= 4
+for path, number in mine.items():
+    assert path.read_text() == "precious"
+    assert os.lseek(number, 0, os.SEEK_CUR) == 0
+"""
+
+
+def test_numbers_that_the_program_closes_and_uses_get_no_lines(
+    run_script: RunScript, tmp_path: Path
+) -> None:
+    done = run_script(CLOSING, env={"PYTHONPATH": str(Path(__file__).parent)})
+    logs = done.folder.parent / "moved"
+    assert [(one.iteration, one.value) for one in scalars(logs)] == [
+        (n, f"{n}.0000") for n in range(4)
+    ]
+    messages = [line for line in main_log(logs) if "message" in line]
+    assert messages == [f"INFO - message {n}" for n in range(4)]
+    assert done.stderr == ""
+
+
+def test_a_log_that_is_removed_and_closed_is_begun_again(tmp_path: Path) -> None:
+    file = HeldFile(tmp_path / "a.log", overwrite=True)
+    file.write("one\n")
+    file.flush()
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if Path(f"/proc/self/fd/{number}").resolve() == tmp_path / "a.log":
+            os.close(number)
+    (tmp_path / "a.log").unlink()
+    file.write("two\n")
+    file.close()
+    assert (tmp_path / "a.log").read_text() == "two\n"

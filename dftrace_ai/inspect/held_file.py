@@ -1,0 +1,149 @@
+"""A file that lines are added to, in a process where others close numbers that are not theirs."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["HeldFile"]
+
+FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+# Lines are gathered up to the first; where they cannot be written up to the second.
+GATHERED_BYTES = 64 * 1024
+KEPT_BYTES = 1024 * 1024
+# The kernel keeps, and copies at each fork, a table up to the highest number in use.
+HIGH_ENOUGH = 4096
+
+
+class HeldFile:
+    r"""A text file that is appended to, wherever it ends; it is made where it is not there.
+
+    Python's own file objects write to a number. Where a program closes all the numbers there are,
+    as daemons do, the next file that it opens gets that number, and the lines. Here the number is
+    looked at before each use, and the file opened again by its name where it leads elsewhere.
+
+    Args:
+        path: the file; a link is not followed. The program may change its directory later.
+        overwrite: begin anew; else append.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+
+    Example::
+
+        file = HeldFile(Path("log/main.log"), overwrite=True)
+        file.write("a line\n")
+        file.close()
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        self._number = -1
+        self.path = path.absolute()
+        self.closed = False
+        self._gathered: list[bytes] = []
+        self._bytes = 0
+        # Not waiting for a reader, should it be a pipe.
+        flags = os.O_CREAT | os.O_NONBLOCK | (os.O_TRUNC if overwrite else 0)
+        number = os.open(self.path, FLAGS | flags, 0o600)
+        info = os.fstat(number)
+        if not stat.S_ISREG(info.st_mode):
+            os.close(number)
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        self._file = (info.st_dev, info.st_ino)
+        self._number = _out_of_the_way(number)
+
+    def write(self, text: str) -> None:
+        """Add text.
+
+        Raises:
+            OSError: what was gathered cannot be written. It is kept for the next try as long as
+                it is not too much; beyond that the new text is lost.
+        """
+        if self._bytes < KEPT_BYTES:
+            self._gathered.append(text.encode("utf-8", errors="backslashreplace"))
+            self._bytes += len(self._gathered[-1])
+        if self._bytes >= GATHERED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring the text into the file.
+
+        Raises:
+            OSError: it cannot be written, and is kept for the next try.
+        """
+        gathered, self._gathered, self._bytes = self._gathered, [], 0
+        rest = b"".join(gathered)
+        try:
+            while rest:
+                rest = rest[os.write(self._own_number(), rest) :]
+        finally:
+            if rest:
+                self._gathered.insert(0, rest)
+                self._bytes += len(rest)
+
+    def close(self) -> None:
+        """Bring the text into the file and close it.
+
+        Raises:
+            OSError: as `flush`; the file is closed all the same.
+        """
+        if self.closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self.closed = True
+            self._let_go()
+
+    def __del__(self) -> None:
+        """Close what nobody has closed."""
+        self._let_go()
+
+    def _leads_here(self) -> bool:
+        try:
+            info = os.fstat(self._number)
+        except OSError:
+            return False
+        return (info.st_dev, info.st_ino) == self._file
+
+    def _let_go(self) -> None:
+        if self._number >= 0 and self._leads_here():
+            os.close(self._number)
+        self._number = -1
+
+    def _own_number(self) -> int:
+        """Return the number, for the next call only."""
+        if self._leads_here():
+            return self._number
+        try:
+            number = os.open(self.path, FLAGS | os.O_NONBLOCK)
+            info = os.fstat(number)
+            if (info.st_dev, info.st_ino) != self._file:
+                os.close(number)
+                raise OSError(errno.ESTALE, "another file lies there now", str(self.path))
+        except FileNotFoundError:
+            # Moved away or removed: the lines go on in a new one.
+            number = os.open(self.path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+            info = os.fstat(number)
+            self._file = (info.st_dev, info.st_ino)
+        self._number = _out_of_the_way(number)
+        return self._number
+
+
+def _out_of_the_way(number: int) -> int:
+    """Move a file to a number that the program is not given as long as lower ones are free."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    limit = HIGH_ENOUGH if limit == resource.RLIM_INFINITY else min(limit, HIGH_ENOUGH)
+    try:
+        moved = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, limit // 4 * 3)
+    except OSError:
+        return number  # no number that high is to be had
+    os.close(number)
+    return moved
