@@ -320,7 +320,7 @@ PyMethodDef functions[] = {
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "dftrace_ai._native",
                           "The native core of dftrace_ai.",
-                          -1,
+                          0,
                           functions,
                           nullptr,
                           nullptr,
@@ -333,6 +333,18 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 PyMODINIT_FUNC PyInit__native() {
     using namespace dftrace::py;
+    // Objects of one interpreter would reach the other through the run and the types, which are the
+    // process's.
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(
+            PyExc_ImportError,
+            "dftrace_ai cannot be imported in a subinterpreter; import it in the main one, or use "
+            "processes");
+        return nullptr;
+    }
+    // A second import, after somebody has cleared sys.modules: the types are there already.
+    static PyObject* made = nullptr;
+    if (made) return Py_NewRef(made);
     dftrace::prepare_runtime();
     dftrace::set_thread_namer(thread_name);
     Ref module(PyModule_Create(&definition));
@@ -341,5 +353,6 @@ PyMODINIT_FUNC PyInit__native() {
         add_node_type(module.get()) < 0 || add_function_type(module.get()) < 0 ||
         add_iterator_type(module.get()) < 0)
         return nullptr;
+    made = Py_NewRef(module.get());
     return module.release();
 }
