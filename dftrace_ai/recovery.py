@@ -13,6 +13,9 @@ from dftrace_ai.spool_search import MARKER_SUFFIX, FoundSpool, find_orphans, fin
 if TYPE_CHECKING:
     from pathlib import Path
 
+# Number and start of the process in the name of its spool.
+PROCESS_IN_NAME = re.compile(r"-(\d{1,9})-(\d{1,19})-\d+\.spool$", re.ASCII)
+
 __all__ = ["FoundSpool", "Recovery", "adopt_dead", "adopt_orphans", "find_spools"]
 
 
@@ -99,15 +102,23 @@ def _is_of_this_host(marker: Path) -> bool:
 def _tell_of_missing(spool: FoundSpool, result: Recovery) -> None:
     # Its process, or who finished the trace, took the marker away before the spool. So one that has
     # only its marker was lost (a reboot empties /dev/shm), unless it lies on another host or in
-    # another container.
+    # another container, or its process lives: that has it in memory, and completes its trace.
     if not spool.marker or not os.path.lexists(spool.marker):
         return
-    if _is_of_this_host(spool.marker) and not spool.elsewhere:
+    if _is_of_this_host(spool.marker) and not spool.elsewhere and not _lives(spool):
         shown = quoted(spool.path)
         result.failed.append(f"{shown}: is gone; what was not yet in the trace is lost")
         _remove(spool.marker, result)
     else:
         result.alive.append(spool.path)
+
+
+def _lives(spool: FoundSpool) -> bool:
+    process = PROCESS_IN_NAME.search(spool.path)
+    if not process or spool.place != _native.marker_place():
+        return False
+    pid, start = process.groups()
+    return not _native.process_gone(int(pid), int(start))
 
 
 def _adopt(spool: FoundSpool, directory: str, result: Recovery, *, anew: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -55,9 +56,14 @@ def _check_writable(directory: Path, what: str, setting: str) -> None:
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".dftrace-") as probe:
             os.posix_fallocate(probe.fileno(), 0, 64 * 1024)
     except OSError as error:
+        advice = (
+            "raise the limit on the size of files (RLIMIT_FSIZE, ulimit -f)"
+            if error.errno == errno.EFBIG
+            else f"choose another place with {setting}"
+        )
         raise LogDirectoryError(
             error.errno,
-            f"the {what} cannot be written: {error.strerror}; choose another place with {setting}",
+            f"the {what} cannot be written: {error.strerror}; {advice}",
             str(directory),
         ) from error
 

@@ -260,8 +260,9 @@ def _end(run: Run, ended: str) -> None:
             outcome["dropped"],
             f"the spool of {limit} bytes was full; raise spool_bytes, or set overflow='wait'"
             if full
-            else f"the spool could not grow beyond {outcome['spool_bytes']} bytes; choose a file "
-            "system with more room with spool_dir",
+            else f"the spool could not grow beyond {outcome['spool_bytes']} bytes "
+            f"({outcome['spool_refusal'] or 'a file system without room'}); choose another place "
+            "with spool_dir",
         )
     if outcome["abandoned"]:
         return  # the directory would not answer either
@@ -279,6 +280,11 @@ def _end(run: Run, ended: str) -> None:
 
 
 def _not_complete(outcome: dict[str, Any], prefix: str) -> str:
+    if not outcome["spool_path"]:
+        return (
+            f"the trace {outcome['trace_path'] or prefix} is not complete: {outcome['error']}; "
+            f"{outcome['lost_lines']} events are lost, since the spool was removed"
+        )
     if outcome["abandoned"]:
         kept, where_to = "what was not written is", "."
     else:

@@ -48,6 +48,8 @@ class FoundSpool(NamedTuple):
     """Why it must be left alone; empty for a spool that may be read."""
     elsewhere: bool = False
     """Its marker is of another container of this machine, where its path may mean another file."""
+    place: str = ""
+    """Boot of the machine and container in which its process runs, where a marker says so."""
 
 
 class TraceDirectoryOf(Protocol):
@@ -146,7 +148,8 @@ def spool_of_marker(marker: Path) -> FoundSpool | None:
     if not said or len(text) > MARKER_BYTES or not _may_be_spool(path):
         return FoundSpool("", marker, "names no spool")
     elsewhere = said["boot"] is not None and _is_elsewhere(said["boot"], said["container"])
-    return FoundSpool(path, marker, _fault_of(path, owner), elsewhere)
+    place = "" if said["boot"] is None else f"{os.fsdecode(said['boot'])} {int(said['container'])}"
+    return FoundSpool(path, marker, _fault_of(path, owner), elsewhere, place)
 
 
 def find_orphans() -> list[FoundSpool]:

@@ -104,9 +104,10 @@ PyObject* start(PyObject*, PyObject* dict) {
 }
 
 PyObject* outcome_dict(const Outcome& outcome) {
-    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
-                         outcome.trace_path.c_str(), "spool_path", outcome.spool_path.c_str(), "error",
-                         outcome.error.c_str(), "abandoned", outcome.abandoned ? Py_True : Py_False, "events",
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
+                         outcome.trace_path.c_str(), "spool_path", outcome.spool_path.c_str(),
+                         "spool_refusal", outcome.spool_refusal.c_str(), "error", outcome.error.c_str(),
+                         "abandoned", outcome.abandoned ? Py_True : Py_False, "events",
                          static_cast<unsigned long long>(outcome.events), "lost_lines",
                          static_cast<unsigned long long>(outcome.lost_lines), "spool_bytes",
                          static_cast<unsigned long long>(outcome.spool_bytes), "dropped",
@@ -295,8 +296,20 @@ PyObject* host(PyObject*, PyObject*) { return PyUnicode_FromString(host_name().c
 
 PyObject* place(PyObject*, PyObject*) { return PyUnicode_FromString(marker_place().c_str()); }
 
+PyObject* process_gone(PyObject*, PyObject* arguments) {
+    unsigned int pid = 0;
+    unsigned long long started = 0;
+    if (!PyArg_ParseTuple(arguments, "IK", &pid, &started)) return nullptr;
+    ProcessIdentity process = ProcessIdentity::self();
+    process.pid = pid;
+    process.start = started;
+    return PyBool_FromLong(process.gone());
+}
+
 PyMethodDef functions[] = {
     {"marker_place", place, METH_NOARGS, "Boot of the machine and container, as markers tell them."},
+    {"process_gone", process_gone, METH_VARARGS,
+     "process_gone(pid, start): whether a process of this boot and container has ended."},
     {"start", start, METH_O, "start(settings): turn recording on."},
     {"finish", finish, METH_VARARGS, "finish(ended, error=''): turn recording off and complete the trace."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},

@@ -1,25 +1,21 @@
 // A queue of blocks: put in, compressed and taken out in the same order.
 #include "dftrace/blocks_ahead.hpp"
 
-#include <signal.h>
-
 #include <system_error>
+
+#include "dftrace/signals_blocked.hpp"
 
 namespace dftrace {
 
 BlocksAhead::BlocksAhead(Compression compression, int level, unsigned threads) {
     for (unsigned i = 0; i < threads; ++i) codecs_.push_back(make_codec(compression, level));
     workers_.reserve(threads);
-    // Signals are the caller's: none is ever delivered to these threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     try {
         for (auto& codec : codecs_) workers_.emplace_back([this, &codec] { work(*codec); });
     } catch (const std::system_error&) {
         // There may be no more threads: those that were begun do, and without any the caller does it.
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 BlocksAhead::~BlocksAhead() {

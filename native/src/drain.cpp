@@ -77,6 +77,7 @@ int Session::turn(bool write_out, std::string_view reason) {
     std::lock_guard looking(pass_mutex_);
     // There was no room for it, perhaps, and now there is.
     if (marker_path_.empty() && write_out) marker_path_ = write_marker(settings_, spool_.path());
+    if (write_out) tell_of_removal();
     if (settings_.flight_recorder) {
         look_after_kept();
         if (!reason.empty()) dump_reason_ = reason;
@@ -101,10 +102,20 @@ void Session::tell_of_failure(int error) {
     if (error)
         std::fprintf(stderr,
                      "dftrace: %s cannot be written: %s; events wait in the spool, up to %zu bytes of them\n",
-                     writer_.path().c_str(), std::strerror(error), settings_.spool_bytes);
+                     writer_.path().c_str(), reason_of(error).c_str(), settings_.spool_bytes);
     else
         std::fprintf(stderr, "dftrace: %s is written again\n", writer_.path().c_str());
     told_of_failure_ = !error;
+}
+
+// Whoever clears /dev/shm takes away what would be left of this process if it were killed, and no more.
+void Session::tell_of_removal() {
+    if (told_of_removal_ || !spool_.removed()) return;
+    told_of_removal_ = true;
+    std::fprintf(stderr,
+                 "dftrace: %s was removed while its process lives: recording goes on, but what is not in the "
+                 "trace yet would be lost if the process were killed\n",
+                 spool_.path().c_str());
 }
 
 void Session::follow_clock() {

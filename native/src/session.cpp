@@ -2,8 +2,6 @@
 #include "dftrace/session.hpp"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -14,7 +12,7 @@
 #include <numeric>
 #include <system_error>
 
-#include "dftrace/file_size_signal.hpp"
+#include "dftrace/signals_blocked.hpp"
 #include "dftrace/spool_marker.hpp"
 
 namespace dftrace {
@@ -62,24 +60,24 @@ std::string new_spool_path(const TraceSettings& settings) {
     const std::string name = "/dftrace-" + settings.run.substr(0, 16) + "-" + std::to_string(self.pid) + "-" +
                              std::to_string(self.start) + "-";
     static std::atomic<unsigned> serial{0};
+    std::string tried;
     for (const std::string& directory : spool_directories(settings)) {
+        int error = 0;
         constexpr int attempts = 16;  // a name that is taken is not taken over
         for (int attempt = 0; attempt < attempts; ++attempt) {
             const std::string path = directory + name + std::to_string(serial.fetch_add(1)) + ".spool";
-            const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-            if (fd < 0 && errno == EEXIST) continue;
-            if (fd < 0) break;
-            const FileSizeSignalHeld held;
-            const int refused = posix_fallocate(fd, 0, 4 * unit_bytes);
-            close(fd);
+            HeldFile probe;
+            error = probe.create_new(path, O_RDWR);
+            if (error == EEXIST) continue;
+            if (error) break;
+            error = probe.reserve(0, 4 * unit_bytes);
             unlink(path.c_str());
-            if (!refused) return path;
+            if (!error) return path;
             break;
         }
+        tried += (tried.empty() ? "" : "; ") + directory + ": " + reason_of(error);
     }
-    throw std::system_error(
-        ENOSPC, std::generic_category(),
-        "no directory has room for the spool (tried " + spool_directories(settings).front() + ")");
+    throw std::runtime_error("no directory takes the spool (" + tried + ")");
 }
 
 // The settings for the spool. A very long command line is left out: it may be in the trace already,
@@ -114,12 +112,8 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
     h.clock[0] = clock_.segments().front();
     h.clock_segments.store(1, std::memory_order_release);
     writer_.on_durable = [this](UnitHeader* unit, std::uint32_t scan) { unit_durable(unit, scan); };
-    // Signals are the training's: none is ever delivered to the drain thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    drain_thread_ = std::thread([this] { drain_loop(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    start_drain_thread();
+    unless_begun_.begun = true;
     // The marker tells where the spool is. A file system that is slow to take it must not hold up the
     // training for long.
     std::unique_lock lock(wake_mutex_);
@@ -127,6 +121,18 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
 }
 
 Session::~Session() = default;
+
+void Session::start_drain_thread() {
+    const SignalsBlocked blocked;
+    try {
+        drain_thread_ = std::thread([this] { drain_loop(); });
+    } catch (const std::system_error& error) {
+        throw std::runtime_error(
+            "the thread that writes the trace cannot be started: " + error.code().message() +
+            "; raise the limit on processes and threads (RLIMIT_NPROC, ulimit -u, or "
+            "pids.max of the container)");
+    }
+}
 
 Thread* Session::attach(std::uint32_t tid, std::string_view name) {
     std::lock_guard lock(threads_mutex_);
@@ -284,6 +290,7 @@ Outcome Session::finish(const Ending& ending) {
     Outcome outcome;
     outcome.spool_bytes = spool_bytes_used();
     outcome.losses = header().losses();
+    if (const int refused = spool_.refused()) outcome.spool_refusal = reason_of(refused);
     if (!ended) {
         // It hangs in a call to the file system. Everything stays as it is: the thread may wake up.
         drain_thread_.detach();
@@ -303,9 +310,9 @@ Outcome Session::finish(const Ending& ending) {
                      std::accumulate(mark.earlier_lines.begin(), mark.earlier_lines.end(), std::uint64_t{0});
     if (write_error_) {
         // The spool keeps what the file could not take; a later reader finishes the trace.
-        outcome.error = std::strerror(write_error_);
+        outcome.error = reason_of(write_error_);
         outcome.lost_lines = writer_.lines_waiting();
-        outcome.spool_path = spool_.path();
+        if (!spool_.removed()) outcome.spool_path = spool_.path();
     }
     return outcome;
 }
@@ -323,6 +330,8 @@ int Session::end() noexcept {
         error = EIO;
     }
     if (error) {
+        // Removed by somebody; what the trace could not take is in memory only.
+        if (spool_.removed()) spool_.store_again();
         if (marker_path_.empty()) marker_path_ = write_marker(settings_, spool_.path());
         return error;
     }

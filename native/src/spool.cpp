@@ -17,8 +17,6 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "dftrace/file_size_signal.hpp"
-
 namespace dftrace {
 
 namespace {
@@ -48,16 +46,6 @@ ProcessState process_state(std::uint32_t pid) {
         if (i == 52) found.wait_status = std::stoi(field);
     }
     return found;
-}
-
-// Reserves space; 0 or an errno. Only some kernels go on by themselves after a signal, and traced
-// programs have timers.
-int reserve_space(int fd, std::size_t from, std::size_t bytes) {
-    const FileSizeSignalHeld held;
-    int error = 0;
-    do error = posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(bytes));
-    while (error == EINTR);
-    return error;
 }
 
 std::string read_boot_id() {
@@ -135,22 +123,22 @@ ProcessEnd ProcessEnd::of(const ProcessIdentity& process) {
 
 Spool::Spool(std::string path, std::size_t limit_bytes)
     : path_(std::move(path)), limit_bytes_(std::max(limit_bytes / unit_bytes, std::size_t{4}) * unit_bytes) {
-    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd_ < 0) throw std::system_error(errno, std::generic_category(), path_);
-    const int refused = reserve_space(fd_, 0, unit_bytes);
-    void* mapped =
-        refused ? MAP_FAILED
-                : mmap(nullptr, limit_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+    if (const int error = file_.create_new(path_, O_RDWR))
+        throw std::system_error(error, std::generic_category(), path_);
+    const int refused = reserve(0, unit_bytes);
+    void* mapped = refused ? MAP_FAILED
+                           : mmap(nullptr, limit_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                                  file_.descriptor(), 0);
     if (mapped == MAP_FAILED) {
         const int error = refused ? refused : errno;
-        close(fd_);
-        ::unlink(path_.c_str());
+        unlink();
         throw std::system_error(error, std::generic_category(), path_);
     }
     base_ = static_cast<char*>(mapped);
-    // Held for life, and let go by the kernel at the end of it, however it ends: who cannot look for
-    // the process, being in another container, sees by this that it lives.
-    flock(fd_, LOCK_SH | LOCK_NB);
+    // Held for life, and let go by the kernel at the end of it, however it ends: who cannot look for the
+    // process, being in another container, sees by this that it lives. It goes with the mapping, not with
+    // the number of the file, which the program may close.
+    flock(file_.descriptor(), LOCK_SH | LOCK_NB);
     SpoolHeader& h = header();
     h.version = spool_version;
     h.unit_size = unit_bytes;
@@ -168,7 +156,18 @@ Spool::Spool(std::string path, std::size_t limit_bytes)
 
 Spool::~Spool() {
     if (base_) munmap(base_, limit_bytes_);
-    if (fd_ >= 0) close(fd_);
+}
+
+// Reserves space; 0 or an errno.
+int Spool::reserve(std::size_t from, std::size_t bytes) noexcept {
+    int error = file_.reserve(from, bytes);
+    // The program has closed what is not its own, and may do so again this very moment, but not for ever.
+    for (int attempt = 0; error == EBADF && attempt < 8; ++attempt) {
+        error = file_.open_again(path_, O_RDWR);
+        if (!error) error = file_.reserve(from, bytes);
+    }
+    if (error) refused_.store(error, std::memory_order_relaxed);
+    return error;
 }
 
 UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units) {
@@ -183,7 +182,7 @@ UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t uni
     if (!index) {
         const std::size_t end = (std::size_t{used_units_} + units) * unit_bytes;
         if (end > limit_bytes_) return nullptr;
-        if (reserve_space(fd_, std::size_t{used_units_} * unit_bytes, std::size_t{units} * unit_bytes) != 0)
+        if (reserve(std::size_t{used_units_} * unit_bytes, std::size_t{units} * unit_bytes) != 0)
             return nullptr;
         index = used_units_;
         used_units_ += units;
@@ -251,13 +250,29 @@ bool Spool::holds(const UnitHeader* unit, std::uint64_t sequence) {
     return unit->kind != UnitKind::free && unit->sequence == sequence;
 }
 
-void Spool::unlink() noexcept { ::unlink(path_.c_str()); }
+void Spool::store_again() noexcept {
+    file_.close();
+    if (file_.create_new(path_, O_RDWR)) return;
+    const std::lock_guard lock(mutex_);
+    const std::size_t bytes = std::size_t{used_units_} * unit_bytes;
+    std::size_t done = 0;
+    while (done < bytes) {
+        const ssize_t wrote = write(file_.descriptor(), base_ + done, bytes - done);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) break;
+        done += static_cast<std::size_t>(wrote);
+    }
+    if (done < bytes) unlink();  // a half would be taken for damage
+}
+
+void Spool::unlink() noexcept {
+    if (!removed()) ::unlink(path_.c_str());
+}
 
 void Spool::abandon() noexcept {
     munmap(base_, limit_bytes_);
-    close(fd_);
+    file_.close();
     base_ = nullptr;
-    fd_ = -1;
 }
 
 }  // namespace dftrace

@@ -58,10 +58,10 @@ SpoolCopy::SpoolCopy() : header_(std::make_unique<Page>()) {}
 
 // Delegates, so that a file that is refused is closed again.
 SpoolCopy::SpoolCopy(const std::string& path) : SpoolCopy() {
-    // Not blocking: a pipe of that name would wait for its other end.
-    fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat info;
-    if (fd_ < 0 || fstat(fd_, &info) != 0) throw std::system_error(errno, std::generic_category(), path);
+    int error = file_.open(path, O_RDONLY);
+    if (!error && fstat(file_.descriptor(), &info) != 0) error = errno;
+    if (error) throw std::system_error(error, std::generic_category(), path);
     if (!S_ISREG(info.st_mode)) throw std::runtime_error("not a spool");
     bytes_ = static_cast<std::uint64_t>(info.st_size);
     copy_header();
@@ -69,15 +69,12 @@ SpoolCopy::SpoolCopy(const std::string& path) : SpoolCopy() {
     if (bytes_ < unit_bytes) throw std::runtime_error("not a spool");
 }
 
-SpoolCopy::~SpoolCopy() {
-    if (fd_ >= 0) close(fd_);
-}
-
 std::size_t SpoolCopy::read(std::uint64_t offset, void* into, std::size_t bytes) const noexcept {
+    const int fd = file_.descriptor();
     std::size_t done = 0;
     while (done < bytes) {
         const ssize_t got =
-            pread(fd_, static_cast<char*>(into) + done, bytes - done, static_cast<off_t>(offset + done));
+            pread(fd, static_cast<char*>(into) + done, bytes - done, static_cast<off_t>(offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
         done += static_cast<std::size_t>(got);
@@ -148,7 +145,7 @@ std::vector<UnitFacts> SpoolCopy::units() const {
 
 // The next unit of which the file has any bytes: a file may be far larger than what it takes of the disk.
 std::uint32_t SpoolCopy::after(std::uint32_t index) const {
-    const off_t data = lseek(fd_, static_cast<off_t>(place_of(index + 1)), SEEK_DATA);
+    const off_t data = lseek(file_.descriptor(), static_cast<off_t>(place_of(index + 1)), SEEK_DATA);
     if (data < 0) return errno == ENXIO ? UINT32_MAX : index + 1;
     return static_cast<std::uint32_t>(
         std::min<std::uint64_t>(static_cast<std::uint64_t>(data) / unit_bytes, UINT32_MAX));
@@ -273,8 +270,8 @@ void SpoolCopy::fill(const std::vector<UnitFacts>& all, UnitKind kind, Texts& wa
 }
 
 bool SpoolCopy::held() const noexcept {
-    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) return true;
-    flock(fd_, LOCK_UN);
+    if (flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) return true;
+    flock(file_.descriptor(), LOCK_UN);
     return false;
 }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <new>
 
+#include "dftrace/held_file.hpp"
 #include "dftrace/spool.hpp"
 #include "dftrace/trace_writer.hpp"
 
@@ -24,12 +25,12 @@ std::string write(const TraceSettings& settings, const std::string& spool) {
     const std::string text = spool + "\n" + marker_place() + "\n";
     for (int attempt = 0; attempt < 1000; ++attempt) {
         const std::string path = stem + (attempt ? "-" + std::to_string(attempt) : "") + ".spool-at";
-        const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0 && errno == EEXIST) continue;
-        if (fd < 0) break;
-        const bool well = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-        close(fd);
-        if (well) return path;
+        HeldFile file;
+        const int error = file.create_new(path, O_WRONLY);
+        if (error == EEXIST) continue;
+        if (error) break;
+        if (::write(file.descriptor(), text.data(), text.size()) == static_cast<ssize_t>(text.size()))
+            return path;
         unlink(path.c_str());
         break;
     }

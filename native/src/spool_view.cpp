@@ -39,18 +39,17 @@ std::string counted(std::size_t number, std::string_view noun) {
 
 // Delegates, so that a file that is refused is closed again.
 SpoolView::SpoolView(const std::string& path) : SpoolView() {
-    // Not blocking: a pipe of that name would wait for its other end.
-    fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (const int error = file_.open(path, O_RDWR)) throw std::runtime_error(std::strerror(error));
     struct stat info;
-    if (fd_ < 0 || fstat(fd_, &info) != 0) throw std::runtime_error(std::strerror(errno));
+    if (fstat(file_.descriptor(), &info) != 0) throw std::runtime_error(std::strerror(errno));
     if (!S_ISREG(info.st_mode) || info.st_size < static_cast<off_t>(unit_bytes))
         throw std::runtime_error("not a spool");
     owner_ = info.st_uid;
     group_ = info.st_gid;
     units_ = static_cast<std::uint32_t>(
         std::min<std::size_t>(static_cast<std::size_t>(info.st_size) / unit_bytes, UINT32_MAX));
-    void* mapped =
-        mmap(nullptr, std::size_t{units_} * unit_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    void* mapped = mmap(nullptr, std::size_t{units_} * unit_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                        file_.descriptor(), 0);
     if (mapped == MAP_FAILED) throw std::runtime_error(std::strerror(errno));
     base_ = static_cast<char*>(mapped);
     check_spool_header(header());
@@ -58,14 +57,13 @@ SpoolView::SpoolView(const std::string& path) : SpoolView() {
 
 SpoolView::~SpoolView() {
     if (base_) munmap(base_, std::size_t{units_} * unit_bytes);
-    if (fd_ >= 0) close(fd_);
 }
 
-bool SpoolView::lock() noexcept { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
+bool SpoolView::lock() noexcept { return flock(file_.descriptor(), LOCK_EX | LOCK_NB) == 0; }
 
 bool SpoolView::removed() const noexcept {
     struct stat info;
-    return fstat(fd_, &info) == 0 && info.st_nlink == 0;
+    return fstat(file_.descriptor(), &info) == 0 && info.st_nlink == 0;
 }
 
 std::vector<UnitHeader*> SpoolView::units(std::vector<std::string>& damage) {

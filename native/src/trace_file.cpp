@@ -9,11 +9,8 @@
 
 namespace dftrace {
 
-TraceFile::~TraceFile() { close(); }
-
 void TraceFile::close() noexcept {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
+    file_.close();
     bytes_ = 0;
     torn_ = false;
 }
@@ -23,46 +20,61 @@ int TraceFile::create(const std::string& stem, const std::string& suffix,
     for (int attempt = 0; attempt < 100000; ++attempt) {
         path_ = attempt ? stem + "-" + std::to_string(attempt) + suffix : stem + suffix;
         if (announce) announce(path_);
-        fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd_ >= 0) return 0;
-        if (errno != EEXIST) return errno;
+        const int error = file_.create_new(path_, O_WRONLY);
+        if (error != EEXIST) return error;
     }
     return EEXIST;
 }
 
 int TraceFile::resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner) {
     path_ = path;
-    fd_ = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd_ < 0) return errno;
+    if (const int error = file_.open(path, O_WRONLY)) return error;
     bytes_ = bytes;
     struct stat info;
-    int error = fstat(fd_, &info) != 0 ? errno : 0;
+    int error = fstat(file_.descriptor(), &info) != 0 ? errno : 0;
     if (!error && owner && info.st_uid != *owner) error = EPERM;
     // A file that is shorter is not the one that was written: growing it would put zeros there.
     if (!error && (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) < bytes))
         error = EINVAL;
-    if (!error && (ftruncate(fd_, static_cast<off_t>(bytes)) != 0 ||
-                   lseek(fd_, static_cast<off_t>(bytes), SEEK_SET) < 0))
-        error = errno;
+    if (!error) error = take_back();
     if (error) close();
     return error;
 }
 
 // Cuts off what a write left that did not come to its end; 0 or an errno, and it is tried again.
 int TraceFile::take_back() {
-    if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0 ||
-        lseek(fd_, static_cast<off_t>(bytes_), SEEK_SET) < 0)
+    if (ftruncate(file_.descriptor(), static_cast<off_t>(bytes_)) != 0 ||
+        lseek(file_.descriptor(), static_cast<off_t>(bytes_), SEEK_SET) < 0)
         return errno;
     torn_ = false;
     return 0;
 }
 
+// The program has closed the file: there may be a piece of the write that this interrupted.
+int TraceFile::open_again() {
+    if (const int error = file_.open_again(path_, O_WRONLY)) return error;
+    struct stat info;
+    if (fstat(file_.descriptor(), &info) != 0) return errno;
+    if (static_cast<std::uint64_t>(info.st_size) < bytes_) return EINVAL;
+    torn_ = true;
+    return 0;
+}
+
 int TraceFile::append(std::string_view block) {
+    int error = EBADF;
+    // It may be closed at this very moment, but not for ever.
+    for (int attempt = 0; error == EBADF && attempt < 8; ++attempt) error = write_all(block);
+    return error;
+}
+
+int TraceFile::write_all(std::string_view block) {
+    if (file_.descriptor() < 0)
+        if (const int error = open_again()) return error;
     if (torn_)
         if (const int error = take_back()) return error;
     std::size_t done = 0;
     while (done < block.size()) {
-        const ssize_t wrote = write(fd_, block.data() + done, block.size() - done);
+        const ssize_t wrote = write(file_.descriptor(), block.data() + done, block.size() - done);
         if (wrote < 0 && errno == EINTR) continue;
         if (wrote < 0) {
             const int error = errno;

@@ -103,7 +103,8 @@ def test_the_trace_reaches_the_limit_of_file_sizes(pressed: Pressed) -> None:
     assert trace.footer["dropped"] == said["stats"]["dropped"] >= said["dropped"] > 0
     assert trace.footer["events"] == said["made"] - said["stats"]["dropped"]
     assert trace.names["backward"] == 50
-    assert len(complaints(done.stderr, os.strerror(errno.EFBIG))) == 1
+    (complaint,) = complaints(done.stderr, os.strerror(errno.EFBIG))
+    assert "files of 409600 bytes at most (RLIMIT_FSIZE, ulimit -f)" in complaint
 
 
 @pytest.mark.parametrize("soft", [100 * 1024, 400 * 1024], ids=["first-unit", "later"])
@@ -151,3 +152,19 @@ def test_the_limit_is_reached_by_finalize(pressed: Pressed, action: str) -> None
     assert os.strerror(errno.EFBIG) in stats["error"]
     assert stats["events"] + stats["lost_lines"] == 600
     subprocess.run(["rm", "-f", stats["spool_path"]], check=True)
+
+
+def test_a_limit_below_what_a_run_needs_is_named_at_its_beginning(pressed: Pressed) -> None:
+    """Another place, which is the advice for a full disk, would not help."""
+    done = pressed(
+        f"""
+        import resource
+        {LIMIT.format(soft=1000)}
+        try:
+            dftrace_ai.initialize()
+        except dftrace_ai.LogDirectoryError as error:
+            say(reason=error.strerror)
+        """
+    )
+    assert "RLIMIT_FSIZE, ulimit -f" in done.said[0]["reason"]
+    assert "another place" not in done.said[0]["reason"]

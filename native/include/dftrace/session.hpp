@@ -26,6 +26,7 @@ namespace dftrace {
 struct Outcome {
     std::string trace_path;         // empty if nothing was written
     std::string spool_path;         // not empty if the spool had to be kept
+    std::string spool_refusal;      // why it could not grow when it should, empty if it always could
     std::string error;              // why the trace is not complete, empty if it is
     std::uint64_t events = 0;       // lines of events in the trace file
     std::uint64_t lost_lines = 0;   // recorded, but not in the trace file
@@ -122,10 +123,23 @@ class Session {
     void write_unfinished();
     int write_rest(Ending ending);
 
+    void start_drain_thread();
+    void tell_of_removal();
+
+    // Takes the spool away again where its session does not come about.
+    struct UnlessBegun {
+        Spool& spool;
+        bool begun = false;
+        ~UnlessBegun() {
+            if (!begun) spool.unlink();
+        }
+    };
+
     const TraceSettings settings_;
     const std::uint64_t generation_;
     std::string marker_path_;  // tells readers of the trace directory where the spool lies
     Spool spool_;
+    UnlessBegun unless_begun_{spool_};
     ClockMap clock_;
     TraceWriter writer_;
     BlobTables tables_;
@@ -170,6 +184,7 @@ class Session {
     std::string dump_reason_;          // to be told in the trace, empty once it is
     Track own_track_;                  // what the recorder says of itself
     bool told_of_failure_ = false;
+    bool told_of_removal_ = false;
     bool marker_tried_ = false;
     Ending ending_;  // set before `stop_`
     bool drain_ended_ = false;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "dftrace/clock.hpp"
+#include "dftrace/held_file.hpp"
 #include "dftrace/losses.hpp"
 #include "dftrace/record.hpp"
 
@@ -235,6 +236,13 @@ class Spool {
     bool could_give(std::uint32_t units) const noexcept {
         return (std::size_t{units} + 1) * unit_bytes <= limit_bytes_;
     }
+    // The errno for which the file system refused more room the last time, 0 if it never did.
+    int refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
+    // Somebody has removed the file. All goes on in memory that nobody else finds any more.
+    bool removed() const noexcept { return !file_.lies_at(path_); }
+    // Writes what is recorded to a new file at the place of the one that was removed. For the end: what is
+    // recorded later does not reach it.
+    void store_again() noexcept;
     void unlink() noexcept;
     // In a forked child: forget the parent's mapping without touching its file.
     void abandon() noexcept;
@@ -244,14 +252,16 @@ class Spool {
 
   private:
     std::uint32_t take_free_run(std::uint32_t units);
+    int reserve(std::size_t from, std::size_t bytes) noexcept;
 
     std::string path_;
-    int fd_ = -1;
+    HeldFile file_;
     char* base_ = nullptr;
     std::size_t limit_bytes_;
     std::uint32_t used_units_ = 1;
     std::uint64_t next_sequence_ = 1;
     std::vector<std::uint32_t> free_;
+    std::atomic<int> refused_{0};
     std::mutex mutex_;
 };
 

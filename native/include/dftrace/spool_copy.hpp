@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "dftrace/clock.hpp"
+#include "dftrace/held_file.hpp"
 #include "dftrace/record.hpp"
 #include "dftrace/spool.hpp"
 
@@ -59,7 +60,6 @@ class SpoolCopy {
     // Throws std::system_error if the file cannot be read, std::runtime_error if it is no spool of this
     // version.
     explicit SpoolCopy(const std::string& path);
-    ~SpoolCopy();
     SpoolCopy(const SpoolCopy&) = delete;
     SpoolCopy& operator=(const SpoolCopy&) = delete;
 
@@ -95,7 +95,7 @@ class SpoolCopy {
     std::vector<OpenSpan> task_slots(std::uint64_t at, std::uint32_t slots) const;
     void fill(const std::vector<UnitFacts>& all, UnitKind kind, Texts& wanted) const;
 
-    int fd_ = -1;
+    HeldFile file_;
     std::uint64_t bytes_ = 0;
     std::unique_ptr<Page> header_;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dftrace/clock.hpp"
+#include "dftrace/held_file.hpp"
 #include "dftrace/settings.hpp"
 #include "dftrace/spool.hpp"
 
@@ -42,7 +43,7 @@ class SpoolView {
     SpoolView() = default;
     const SpoolHeader& header() const noexcept { return *reinterpret_cast<const SpoolHeader*>(base_); }
 
-    int fd_ = -1;
+    HeldFile file_;
     char* base_ = nullptr;
     std::uint32_t units_ = 0;
     std::uint32_t owner_ = 0;

@@ -7,12 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "dftrace/held_file.hpp"
+
 namespace dftrace {
 
 class TraceFile {
   public:
     TraceFile() = default;
-    ~TraceFile();
     TraceFile(const TraceFile&) = delete;
     TraceFile& operator=(const TraceFile&) = delete;
 
@@ -24,18 +25,22 @@ class TraceFile {
     // belongs to another user than `owner` is not touched: EPERM.
     int resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner = {});
     void close() noexcept;
-    int descriptor() const noexcept { return fd_; }
-    // All of `block` or nothing of it; 0 or an errno.
+    // Its number, for the next call only; -1 where somebody else has closed it.
+    int descriptor() const noexcept { return file_.descriptor(); }
+    // All of `block` or nothing of it; 0 or an errno. Where the program has closed the file behind our back
+    // it is opened again.
     int append(std::string_view block);
 
-    bool is_open() const noexcept { return fd_ >= 0; }
+    bool is_open() const noexcept { return file_.known(); }
     const std::string& path() const noexcept { return path_; }
     std::uint64_t bytes() const noexcept { return bytes_; }
 
   private:
+    int open_again();
     int take_back();
+    int write_all(std::string_view block);
 
-    int fd_ = -1;
+    HeldFile file_;
     bool torn_ = false;  // behind the last block stands a piece of one
     std::string path_;
     std::uint64_t bytes_ = 0;

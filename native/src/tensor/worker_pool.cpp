@@ -2,7 +2,6 @@
 #include "dftrace/tensor/worker_pool.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +10,8 @@
 #include <new>
 #include <system_error>
 #include <thread>
+
+#include "dftrace/signals_blocked.hpp"
 
 namespace dftrace::tensor {
 
@@ -29,22 +30,6 @@ struct Job {
              i = next.fetch_add(1, std::memory_order_relaxed))
             task(context, i);
     }
-};
-
-// A new thread takes its signals, if any, nowhere: handlers belong to the program's own threads.
-class SignalsBlocked {
-  public:
-    SignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
-  private:
-    sigset_t before_;
 };
 
 class Pool {

@@ -1,0 +1,57 @@
+// A descriptor in a process where others close numbers that are not theirs: before each use it is looked at
+// whether the number still leads to the file.
+//
+// Programs that become daemons close every number there is, and double closes happen. The number then goes
+// to the next file that is opened, and what was meant for ours would grow, cut or fill somebody else's.
+#pragma once
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+
+namespace dftrace {
+
+class HeldFile {
+  public:
+    HeldFile() = default;
+    ~HeldFile() { close(); }
+    HeldFile(const HeldFile&) = delete;
+    HeldFile& operator=(const HeldFile&) = delete;
+
+    // Makes a file that is not there yet, for its owner alone, or opens one that is; never through a link,
+    // and not for programs that children execute. `access` is O_RDWR and the like. 0 or an errno.
+    int create_new(const std::string& path, int access) noexcept;
+    int open(const std::string& path, int access) noexcept;
+    // Opens the file again after somebody has closed it. ESTALE where another one lies there now.
+    int open_again(const std::string& path, int access) noexcept;
+    // The number, or -1 with EBADF when it leads elsewhere: to be used at once, and asked for anew each time.
+    int descriptor() const noexcept;
+    // As posix_fallocate(3), which a store into a mapping needs; 0 or an errno.
+    int reserve(std::size_t from, std::size_t bytes) const noexcept;
+    // A file was opened, whatever became of its number since.
+    bool known() const noexcept { return known_; }
+    // The file lies at `path`, under that name.
+    bool lies_at(const std::string& path) const noexcept;
+    // Closes the number, unless it is somebody else's by now.
+    void close() noexcept;
+
+  private:
+    int hold(int number) noexcept;
+    bool leads_here(int number) const noexcept;
+    bool is(const struct stat& info) const noexcept {
+        return known_ && info.st_ino == inode_ && info.st_dev == device_;
+    }
+
+    int number_ = -1;
+    dev_t device_ = 0;
+    ino_t inode_ = 0;
+    bool known_ = false;
+};
+
+// What an errno means for somebody who has to do something about it: a limit on the size of files is told
+// as such.
+std::string reason_of(int error);
+
+}  // namespace dftrace

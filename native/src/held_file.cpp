@@ -1,0 +1,117 @@
+// Opening out of the way of others, and recognising what was opened.
+#include "dftrace/held_file.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "dftrace/file_size_signal.hpp"
+
+namespace dftrace {
+
+namespace {
+
+// The first number that no open() of the program gets as long as lower ones are free: should ours be closed
+// behind our back, it is not given away the next moment. Not higher than needed, since the kernel keeps, and
+// copies at each fork, a table up to the highest.
+int first_out_of_the_way() noexcept {
+    constexpr rlim_t high_enough = 4096;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+    return static_cast<int>(std::min(limit.rlim_cur, high_enough) / 4 * 3);
+}
+
+}  // namespace
+
+bool HeldFile::leads_here(int number) const noexcept {
+    struct stat info;
+    return number >= 0 && fstat(number, &info) == 0 && is(info);
+}
+
+int HeldFile::create_new(const std::string& path, int access) noexcept {
+    const int error = hold(::open(path.c_str(), access | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (error == EBADF) ::unlink(path.c_str());  // made, and its number closed at once
+    return error;
+}
+
+int HeldFile::open(const std::string& path, int access) noexcept {
+    // Not blocking: a pipe of that name would wait for its other end.
+    return hold(::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+int HeldFile::hold(int number) noexcept {
+    number_ = number;
+    if (number_ < 0) return errno;
+    struct stat info;
+    if (fstat(number_, &info) != 0) {
+        number_ = -1;
+        return EBADF;
+    }
+    device_ = info.st_dev;
+    inode_ = info.st_ino;
+    known_ = true;
+    // Refused where there are no numbers that high: then it stays where it is.
+    const int moved = fcntl(number_, F_DUPFD_CLOEXEC, first_out_of_the_way());
+    if (moved < 0) return 0;
+    if (leads_here(number_)) ::close(number_);
+    number_ = moved;
+    if (leads_here(moved)) return 0;
+    // Closed, and given away, this very moment: what was moved is somebody else's.
+    ::close(std::exchange(number_, -1));
+    return EBADF;
+}
+
+int HeldFile::open_again(const std::string& path, int access) noexcept {
+    HeldFile found;
+    if (const int error = found.open(path, access)) return error;
+    if (!leads_here(found.number_)) {
+        if (found.lies_at(path)) return ESTALE;
+        // Not the file of that name either: the program has closed the number, and got it, just now.
+        found.known_ = false;
+        return EBADF;
+    }
+    number_ = std::exchange(found.number_, -1);  // what it was leads elsewhere
+    return 0;
+}
+
+int HeldFile::descriptor() const noexcept {
+    if (leads_here(number_)) return number_;
+    errno = EBADF;
+    return -1;
+}
+
+int HeldFile::reserve(std::size_t from, std::size_t bytes) const noexcept {
+    const FileSizeSignalHeld held;
+    int error = 0;
+    // Only some kernels go on by themselves after a signal, and traced programs have timers.
+    do error = posix_fallocate(descriptor(), static_cast<off_t>(from), static_cast<off_t>(bytes));
+    while (error == EINTR);
+    return error;
+}
+
+bool HeldFile::lies_at(const std::string& path) const noexcept {
+    struct stat info;
+    return lstat(path.c_str(), &info) == 0 && is(info);
+}
+
+void HeldFile::close() noexcept {
+    if (const int ours = descriptor(); ours >= 0) ::close(ours);
+    number_ = -1;
+    known_ = false;
+}
+
+std::string reason_of(int error) {
+    const std::string text = std::strerror(error);
+    struct rlimit limit;
+    if (error != EFBIG || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return text;
+    return text + ": this process may write files of " + std::to_string(limit.rlim_cur) +
+           " bytes at most (RLIMIT_FSIZE, ulimit -f)";
+}
+
+}  // namespace dftrace
