@@ -35,7 +35,7 @@ class _Value(NamedTuple):
 
 class _Tensor(NamedTuple):
     title: str
-    time_ns: int
+    moment: trace_events.Moment
     values: dict[str, _Value]
 
 
@@ -118,7 +118,7 @@ class NvdlfwTraceLogger:
         of_title = self._waiting.setdefault(title, [])
         # Two looks at a tensor in an iteration are two events.
         if not of_title or stat in of_title[-1].values:
-            of_title.append(_Tensor(title, trace_events.now_ns(), {}))
+            of_title.append(_Tensor(title, trace_events.this_moment(), {}))
         if hasattr(value, "detach"):
             # Whoever made it may write into it again.
             value = value.detach().clone()
@@ -140,7 +140,7 @@ class NvdlfwTraceLogger:
                     values[stat] = number
                     self._hand_on(name, number)
             if values:
-                trace_events.numbers(seen.title, about, values, {}, seen.time_ns)
+                trace_events.numbers(seen.title, about, values, {}, seen.moment)
         if self._file is not None:
             self._tried("default_file", self._file.flush)
 

@@ -9,7 +9,7 @@ from dftrace_ai.inspect.exchange import behind
 from dftrace_ai.inspect.merging import StepMerging
 from dftrace_ai.inspect.numerics.record import Record, merge
 from dftrace_ai.inspect.reduction import GroupMerger, Slot, SlotTable
-from dftrace_ai.inspect.trace_events import now_ns
+from dftrace_ai.inspect.trace_events import outside_of_spans
 from dftrace_ai.inspect.weights_ahead import WeightsAhead
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.rings import Rings
     from dftrace_ai.inspect.seen import SeenParts
     from dftrace_ai.inspect.sinks import Statistics
+    from dftrace_ai.inspect.trace_events import Moment
 
 __all__ = ["Collector", "EndedStep"]
 
@@ -31,14 +32,14 @@ class EndedStep(NamedTuple):
     Attributes:
         iteration: the step.
         rank: of this process.
-        time_ns: when it ended.
+        moment: when it ended; of what other ranks alone have seen.
         seen: by observer.
         merging: what ranks make of it together; None where nothing is exchanged.
     """
 
     iteration: int
     rank: int
-    time_ns: int
+    moment: Moment
     seen: Sequence[tuple[TensorObserver, Mapping[str, SeenParts]]]
     merging: StepMerging | None = None
 
@@ -63,7 +64,7 @@ class EndedStep(NamedTuple):
         together = None if self.merging is None else self.merging.records
         records = self.own() if together is None else together
         for observer, seen in self.seen:
-            first = min((one.time_ns for one in seen.values()), default=self.time_ns)
+            first = min((one.moment for one in seen.values()), default=self.moment)
             yield from observer.statistics(records, self.iteration, self.rank, first)
 
 
@@ -169,7 +170,7 @@ class Collector:
         """
         self._ahead.end_step()
         seen = [(observer, observer.seen.taken()) for observer in self.observers]
-        ended = EndedStep(iteration, rank, now_ns(), seen)
+        ended = EndedStep(iteration, rank, outside_of_spans(), seen)
         self.rings.send()
         if collective_due is None or not collective_due(iteration):
             return ended

@@ -79,7 +79,7 @@ class ExplicitCalls:
         exchanges, group, here = self._exchange(layer, skip_reduction, group)
         call = ExplicitCall(
             *(layer, tensor_name, observe.feature, observe.stats),
-            *(now, self._session.rank, trace_events.now_ns(), Awaited()),
+            *(now, self._session.rank, trace_events.this_moment(), Awaited()),
         )
         ring = self._session.rings.of(tensor)
         if ring is not None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dftrace_ai.inspect.numerics.record import Record
+    from dftrace_ai.inspect.trace_events import Moment
 
 __all__ = ["MARKS", "Counts", "Marks", "Place"]
 
@@ -42,19 +43,19 @@ class Place(NamedTuple):
         tensor: name of the tensor.
         step: the iteration.
         micro_batch: which forward of the layer in the step, from 0.
-        time_ns: nanoseconds since the epoch.
+        moment: when, and in which span.
     """
 
     layer: str
     tensor: str
     step: int
     micro_batch: int
-    time_ns: int
+    moment: Moment
 
     @classmethod
     def now(cls, layer: str, tensor: str, micro_batch: int) -> Place:
         """Return the place of what is seen in this moment."""
-        return cls(layer, tensor, MARKS.step, micro_batch, trace_events.now_ns())
+        return cls(layer, tensor, MARKS.step, micro_batch, trace_events.this_moment())
 
 
 class Marks:
@@ -102,7 +103,7 @@ class Marks:
         trace_events.nonfinite(
             place.layer,
             place.tensor,
-            place.time_ns,
+            place.moment,
             {
                 "iteration": place.step,
                 "micro_batch": place.micro_batch,

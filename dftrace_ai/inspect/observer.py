@@ -21,7 +21,7 @@ from dftrace_ai.inspect.reduction import Slot
 from dftrace_ai.inspect.rings import elements_of
 from dftrace_ai.inspect.seen import Seen
 from dftrace_ai.inspect.sinks import Statistics
-from dftrace_ai.inspect.trace_events import now_ns
+from dftrace_ai.inspect.trace_events import this_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.config import Observe, Schedule
     from dftrace_ai.inspect.numerics.fp8 import Format
     from dftrace_ai.inspect.rings import Asked, Awaited, DeviceRing, Rings
+    from dftrace_ai.inspect.trace_events import Moment
     from dftrace_ai.inspect.weights_ahead import DueWeight
 
 __all__ = ["ScaleSource", "TensorObserver", "amax_of", "source_of"]
@@ -156,17 +157,17 @@ class TensorObserver:
             return None
 
     def _see_here(self, tensor: Tensor, scales: ScaleSource | None) -> Record | None:
-        time_ns = now_ns()
+        moment = this_moment()
         record = collect(tensor)
         if record is None:
             return None
         for source in self.sources:
             if source == PLAIN:
-                self._keep(source, record, time_ns)
+                self._keep(source, record, moment)
                 continue
             format_, scale = self._scale(scales, source, amax_of(record))
             quantised = self._quantised(tensor, record, format_, float(scale))
-            self._keep(source, quantised, time_ns)
+            self._keep(source, quantised, moment)
         return record
 
     def _scale(
@@ -191,10 +192,10 @@ class TensorObserver:
         elements = elements_of(tensor)
         if elements is None:
             return None
-        time_ns = now_ns()
+        moment = this_moment()
         come = None
         if micro_batch is not None:
-            come = partial(_mark, Place(self.layer, self.tensor, MARKS.step, micro_batch, time_ns))
+            come = partial(_mark, Place(self.layer, self.tensor, MARKS.step, micro_batch, moment))
         asked = None if self.ahead is None else self.ahead.asked(ring, elements)
         if asked is not None:
             asked.awaited.when_come(come)
@@ -213,14 +214,14 @@ class TensorObserver:
                 else:
                     found = ring.add(elements, cast=cast)
             if found is not None:
-                self._keep(source, found.awaited, time_ns)
+                self._keep(source, found.awaited, moment)
         return amax
 
-    def _keep(self, source: str, part: Record | Awaited, time_ns: int) -> None:
-        self.seen.add(source, part, time_ns, once=self.tensor == "weight")
+    def _keep(self, source: str, part: Record | Awaited, moment: Moment) -> None:
+        self.seen.add(source, part, moment, once=self.tensor == "weight")
 
     def statistics(
-        self, records: Mapping[Slot, Record], iteration: int, rank: int, time_ns: int
+        self, records: Mapping[Slot, Record], iteration: int, rank: int, moment: Moment
     ) -> Iterator[Statistics]:
         """Yield what is due in an iteration.
 
@@ -228,7 +229,7 @@ class TensorObserver:
             records: what was seen, by slot.
             iteration: the step.
             rank: of this process.
-            time_ns: when the tensor was seen first.
+            moment: when and where the tensor was seen first.
         """
         for one in self.wanted:
             if not one.schedule.due(iteration):
@@ -244,7 +245,7 @@ class TensorObserver:
                 values |= final_values(record, [stat])
             if told is not None and values:
                 yield Statistics(
-                    self.layer, self.tensor, one.feature, iteration, values, told, time_ns, rank
+                    self.layer, self.tensor, one.feature, iteration, values, told, moment, rank
                 )
 
 

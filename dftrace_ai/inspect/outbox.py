@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dftrace_ai.inspect.rings import Awaited
+    from dftrace_ai.inspect.trace_events import Moment
 
 __all__ = ["ExplicitCall", "Outbox"]
 
@@ -37,7 +38,7 @@ class ExplicitCall(NamedTuple):
         stats: the statistics, in the order of the config.
         iteration: of the call.
         rank: of this process.
-        time_ns: of the call.
+        moment: of the call.
         awaited: has the record.
     """
 
@@ -47,7 +48,7 @@ class ExplicitCall(NamedTuple):
     stats: Sequence[str]
     iteration: int
     rank: int
-    time_ns: int
+    moment: Moment
     awaited: Awaited
 
     def has_come(self) -> bool:
@@ -61,7 +62,7 @@ class ExplicitCall(NamedTuple):
             values = final_values(record, self.stats)
             yield Statistics(
                 *(self.layer, self.tensor, self.feature, self.iteration),
-                *(values, record, self.time_ns, self.rank),
+                *(values, record, self.moment, self.rank),
             )
 
 

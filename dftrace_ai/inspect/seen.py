@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dftrace_ai.inspect.numerics.record import Record, merge
 from dftrace_ai.inspect.rings import Awaited
+
+if TYPE_CHECKING:
+    from dftrace_ai.inspect.trace_events import Moment
 
 __all__ = ["Seen", "SeenParts"]
 
@@ -15,7 +19,7 @@ __all__ = ["Seen", "SeenParts"]
 class SeenParts:
     """What was seen by one scale; records that are here are merged as they come."""
 
-    time_ns: int
+    moment: Moment
     parts: list[Record | Awaited] = field(default_factory=list)
 
     def add(self, part: Record | Awaited) -> None:
@@ -46,19 +50,19 @@ class Seen:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, source: str, part: Record | Awaited, time_ns: int, *, once: bool) -> None:
+    def add(self, source: str, part: Record | Awaited, moment: Moment, *, once: bool) -> None:
         """Take in a record, or one that comes later.
 
         Args:
             source: by which scale its 8-bit losses are counted.
             part: the record.
-            time_ns: when the tensor was seen.
+            moment: when and where the tensor was seen.
             once: only the first one counts.
         """
         with self._lock:
             before = self._parts.get(source)
             if before is None:
-                before = self._parts[source] = SeenParts(time_ns)
+                before = self._parts[source] = SeenParts(moment)
             elif once:
                 return
             before.add(part)

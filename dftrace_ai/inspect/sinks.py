@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.log_files import MainLog, StatisticsFile
     from dftrace_ai.inspect.numerics.record import Record
+    from dftrace_ai.inspect.trace_events import Moment
 
 __all__ = ["BaseLogger", "Sinks", "Statistics"]
 
@@ -52,7 +53,7 @@ class Statistics:
         iteration: the step in which the tensor was seen.
         values: fp32 numbers by statistic, in the order of the config.
         record: what they were made of.
-        time_ns: when the tensor was seen, nanoseconds since the epoch.
+        moment: when and where the tensor was seen.
         rank: of this process.
     """
 
@@ -62,7 +63,7 @@ class Statistics:
     iteration: int
     values: Mapping[str, float]
     record: Record
-    time_ns: int
+    moment: Moment
     rank: int
 
 

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai import _native
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dftrace_ai.inspect.sinks import Statistics
 
-__all__ = ["FLUSH", "RING_STALL", "nonfinite", "now_ns", "numbers", "plan", "statistics"]
+__all__ = [
+    "FLUSH",
+    "RING_STALL",
+    "Moment",
+    "nonfinite",
+    "numbers",
+    "outside_of_spans",
+    "plan",
+    "statistics",
+    "this_moment",
+]
 
 STATISTICS_TRACK = "tensor stats"
 NONFINITE_TRACK = "non-finite values"
@@ -24,8 +34,17 @@ FLUSH = _native.Node("inspect", "step")
 RING_STALL = _native.Node("inspect", "ring stall")
 """The span of waiting for a device that has not delivered its records in time."""
 
-now_ns = _native.time_ns
-"""The present in nanoseconds since the epoch, by the trace's clock."""
+Moment = tuple[int, int, int, int]
+"""When and where something was: nanoseconds since the epoch by the trace's clock, id and level of
+the span that was open, and the run that the span belongs to. What is told later lies there."""
+
+this_moment: Callable[[], Moment] = _native.moment
+"""Returns the present, in the span that is open in this thread or task."""
+
+
+def outside_of_spans() -> Moment:
+    """Return the present, in no span: for what was not seen where it is told."""
+    return (this_moment()[0], 0, 0, 0)
 
 
 def _shortened(value: float) -> float:
@@ -49,7 +68,7 @@ def statistics(found: Statistics) -> None:
     """Record the statistics of a tensor: an instant with all of them, and the finite ones plotted.
 
     Args:
-        found: the statistics; the instant lies at the moment when the tensor was seen.
+        found: the statistics; the instant lies where the tensor was seen.
     """
     if not _native.is_on():
         return
@@ -62,7 +81,7 @@ def statistics(found: Statistics) -> None:
     }
     about = {"iteration": found.iteration, "rank": found.rank, "feature": found.feature}
     known = {key: int(count) for key, count in counts.items() if not math.isnan(count)}
-    numbers(name, about, found.values, known, found.time_ns)
+    numbers(name, about, found.values, known, found.moment)
 
 
 def numbers(
@@ -70,7 +89,7 @@ def numbers(
     about: Mapping[str, Any],
     values: Mapping[str, float],
     counts: Mapping[str, int],
-    time_ns: int,
+    moment: Moment,
 ) -> None:
     """Record numbers of a tensor, whoever made them.
 
@@ -79,20 +98,20 @@ def numbers(
         about: what they belong to: iteration, rank, feature.
         values: the statistics, which may be NaN or infinite.
         counts: elements by kind, as far as they are known.
-        time_ns: when the tensor was seen, nanoseconds since the epoch.
+        moment: when and where the tensor was seen.
     """
     args = {**about, **_told(values), **counts}
-    _native.instant("tensor_stats", name, args, STATISTICS_TRACK, time_ns)
+    _native.instant("tensor_stats", name, args, STATISTICS_TRACK, moment)
     finite = {stat: _shortened(value) for stat, value in values.items() if math.isfinite(value)}
     if finite:
-        _native.counter(name, finite, time_ns)
+        _native.counter(name, finite, moment)
 
 
-def nonfinite(layer: str, tensor: str, time_ns: int, args: dict[str, Any]) -> None:
+def nonfinite(layer: str, tensor: str, moment: Moment, args: dict[str, Any]) -> None:
     """Mark the moment at which the values of a tensor stopped being finite."""
-    _native.instant("nonfinite", f"{layer}:{tensor}", args, NONFINITE_TRACK, time_ns)
+    _native.instant("nonfinite", f"{layer}:{tensor}", args, NONFINITE_TRACK, moment)
 
 
 def plan(layer: str, args: dict[str, Any]) -> None:
     """Record what is planned for the GEMMs of a layer."""
-    _native.instant("inspect", layer, args, PLAN_TRACK, now_ns())
+    _native.instant("inspect", layer, args, PLAN_TRACK, this_moment())

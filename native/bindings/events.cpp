@@ -28,6 +28,15 @@ Place find_place() {
     return place;
 }
 
+// When something was, and in which span; kept by whoever tells of it later.
+struct Moment {
+    unsigned long long time_ns = 0;
+    unsigned long long span = 0;
+    unsigned long long level = 0;
+    unsigned long long generation = 0;  // of the run that the span belongs to
+    bool given = false;
+};
+
 // What an event carries, each stored for its one record alone.
 struct Content {
     Kind kind;
@@ -38,6 +47,7 @@ struct Content {
     std::uint64_t start_ns = 0;  // with end_ns: given times; else now
     std::uint64_t end_ns = 0;
     std::uint32_t track = 0;  // name of a track apart from that of the thread
+    Moment moment;            // given: the span around it, too
 };
 
 // The lane of an event: a track of its own, the thread's, or that of the task around it.
@@ -67,10 +77,16 @@ void put_record(const Place& place, const Content& content, Kind kind, std::uint
 }
 
 void record(const Content& content) {
-    const Place place = find_place();
+    Place place = find_place();
     if (!place.thread) {
         count_event_without_thread();
         return;
+    }
+    if (const Moment& moment = content.moment; moment.given) {
+        // A span of an earlier run, or of the parent before a fork, is not in this trace.
+        const bool ours = moment.generation == place.thread->generation;
+        place.around =
+            ours ? EnclosingSpan{moment.span, static_cast<std::uint16_t>(moment.level), 0} : EnclosingSpan{};
     }
     // An arrow needs a span to start or end in; Perfetto counts an error for one that has none.
     const bool is_flow = content.kind == Kind::flow_in || content.kind == Kind::flow_out;
@@ -103,13 +119,27 @@ std::uint32_t number_of(const char* category, PyObject* name) {
     return intern_name(category, text_of(name));
 }
 
+// Whether an optional argument is a moment, or none is given; else an exception is set.
+bool read_moment(PyObject* given, Moment& moment) {
+    if (!given) return true;
+    moment.given = true;
+    return PyArg_ParseTuple(given, "KKKK", &moment.time_ns, &moment.span, &moment.level, &moment.generation);
+}
+
+void put_at(Content& content, const Moment& moment) {
+    content.start_ns = content.end_ns = moment.time_ns;
+    content.moment = moment;
+}
+
 PyObject* instant(PyObject*, PyObject* arguments) {
-    PyObject *category = nullptr, *name = nullptr, *args = Py_None, *track = nullptr;
-    unsigned long long time_ns = 0;
-    if (!PyArg_ParseTuple(arguments, "OO|OUK", &category, &name, &args, &track, &time_ns)) return nullptr;
+    PyObject *category = nullptr, *name = nullptr, *args = Py_None, *track = nullptr, *given = nullptr;
+    Moment moment;
+    if (!PyArg_ParseTuple(arguments, "OO|OUO!", &category, &name, &args, &track, &PyTuple_Type, &given) ||
+        !read_moment(given, moment))
+        return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
     Content content{Kind::instant, number_of(category, name), {}};
-    content.start_ns = content.end_ns = time_ns;
+    put_at(content, moment);
     if (track && PyUnicode_GetLength(track)) content.track = number_of("track", track);
     if (PyDict_Check(args)) content.sanitised = append_members(content.members, args);
     record(content);
@@ -123,12 +153,14 @@ bool fits_63_bits(PyObject* integer) {
 }
 
 PyObject* counter(PyObject*, PyObject* arguments) {
-    PyObject *name = nullptr, *values = nullptr;
-    unsigned long long time_ns = 0;
-    if (!PyArg_ParseTuple(arguments, "OO!|K", &name, &PyDict_Type, &values, &time_ns)) return nullptr;
+    PyObject *name = nullptr, *values = nullptr, *given = nullptr;
+    Moment moment;
+    if (!PyArg_ParseTuple(arguments, "OO!|O!", &name, &PyDict_Type, &values, &PyTuple_Type, &given) ||
+        !read_moment(given, moment))
+        return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
     Content content{Kind::counter, number_of("counter", name), {}};
-    content.start_ns = content.end_ns = time_ns;
+    put_at(content, moment);
     // Perfetto counts an error for every value that is not a number: such a one is left out.
     Ref numbers(PyDict_New());
     Ref items(PyDict_Items(values));
@@ -199,7 +231,18 @@ PyObject* dropped_without_memory(PyObject* module, PyObject* arguments) noexcept
     }
 }
 
-PyObject* time_ns(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_ns()); }
+PyObject* moment(PyObject*, PyObject*) {
+    task_context();
+    const detail::ThisThread& mine = detail::this_thread;
+    const std::uint64_t generation = *detail::live_generation;
+    // A thread that has recorded nothing in this run has no span open, and need not be known to it.
+    const bool known = generation && mine.generation == generation && mine.thread;
+    const EnclosingSpan around = known ? enclosing_span(mine.thread) : EnclosingSpan{};
+    return Py_BuildValue(
+        "KKKK", static_cast<unsigned long long>(epoch_ns()), static_cast<unsigned long long>(around.id),
+        static_cast<unsigned long long>(around.level), static_cast<unsigned long long>(generation));
+}
+
 PyObject* time_us(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_ns() / 1000); }
 
 PyObject* count_unmatched_stop(PyObject*, PyObject*) {
@@ -212,17 +255,18 @@ PyObject* count_unmatched_stop(PyObject*, PyObject*) {
 
 PyMethodDef event_functions[] = {
     {"instant", dropped_without_memory<instant>, METH_VARARGS,
-     "instant(cat, name, args=None, track='', time_ns=0): a moment, now and in the open span, or at "
-     "another time and on a track of that name."},
+     "instant(cat, name, args=None, track='', moment=()): a moment, now and in the open span, or another "
+     "one on a track of that name."},
     {"counter", dropped_without_memory<counter>, METH_VARARGS,
-     "counter(name, values, time_ns=0): numbers of this moment, or of another."},
+     "counter(name, values, moment=()): numbers of this moment, or of another."},
     {"flow", dropped_without_memory<flow>, METH_VARARGS,
      "flow(name, inward, id): one end of an arrow between spans."},
     {"metadata", dropped_without_memory<metadata>, METH_VARARGS,
      "metadata(key, value): a CM event, written at once."},
     {"log_event", dropped_without_memory<log_event>, METH_VARARGS,
      "log_event(cat, name, start_us, duration_us, args)."},
-    {"time_ns", time_ns, METH_NOARGS, "Nanoseconds since the epoch, by the trace's clock."},
+    {"moment", moment, METH_NOARGS,
+     "moment() -> (time_ns, id of the open span, its level, run): this moment, to be told of later."},
     {"time_us", time_us, METH_NOARGS, "Microseconds since the epoch, by the trace's clock."},
     {"count_unmatched_stop", count_unmatched_stop, METH_NOARGS, "Count a stop() that had no start()."},
     {nullptr, nullptr, 0, nullptr}};
