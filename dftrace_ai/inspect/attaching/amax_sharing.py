@@ -13,7 +13,8 @@ from dftrace_ai.inspect.reduction import GroupMerger, Slot, SlotTable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.inspect.attaching.fp8 import AmaxHistory, Recipe
+    from dftrace_ai.inspect.attaching.amax_history import DelayedScaling
+    from dftrace_ai.inspect.attaching.fp8 import Recipe
     from dftrace_ai.inspect.exchange import Groups
 
 __all__ = ["AmaxSharing"]
@@ -38,7 +39,7 @@ class AmaxSharing:
 
     def share(
         self,
-        histories: Mapping[tuple[str, str, Recipe], AmaxHistory],
+        scalings: Mapping[tuple[str, str, Recipe], DelayedScaling],
         group: Any,
         *,
         anyway: bool,
@@ -48,15 +49,16 @@ class AmaxSharing:
         All members must call this alike. Without a recipe that shares nothing is exchanged.
 
         Args:
-            histories: by layer, tensor and recipe.
+            scalings: by layer, tensor and recipe.
             group: a process group, or None for all processes.
             anyway: exchange although this rank may have nothing.
         """
-        shared = {
-            Slot(layer, tensor, str(recipe)): history
-            for (layer, tensor, recipe), history in histories.items()
-            if recipe.reduce_amax
-        }
+        shared = {}
+        for (layer, tensor, recipe), scaling in scalings.items():
+            if recipe.reduce_amax:
+                shared[Slot(layer, tensor, str(recipe))] = scaling.trained
+                if scaling.aside.present is not None:
+                    shared[Slot(layer, tensor, f"{recipe} without gradients")] = scaling.aside
         if not (shared or anyway) or not self._groups.usable(group):
             return
         if self._merger is None or group is not self._group:

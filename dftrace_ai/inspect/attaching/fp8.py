@@ -1,28 +1,23 @@
-"""Emulated FP8: the recipe, where it is in force, and the histories of delayed scaling."""
+"""Emulated FP8: the recipe, and where it is in force."""
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch import Tensor
-
 from dftrace_ai.inspect.attaching.surroundings import not_compiled
 from dftrace_ai.inspect.config.names import canonical, listed
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
-from dftrace_ai.inspect.numerics import plain
-from dftrace_ai.inspect.numerics.fp8 import Format, scale_of
+from dftrace_ai.inspect.numerics.fp8 import Format
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
 
-__all__ = ["LISTENERS", "AmaxHistory", "Recipe", "fp8_autocast", "hybrid_format", "recipe_in_force"]
+__all__ = ["LISTENERS", "Recipe", "fp8_autocast", "hybrid_format", "recipe_in_force"]
 
 NAMES = ("delayed", "current")
 FP8_FORMATS = ("HYBRID", "E4M3", "E5M2")
@@ -201,63 +196,3 @@ def recipe_in_force(own: Recipe | None) -> Recipe | None:
 
 
 _DEFAULT = Recipe()
-
-
-class AmaxHistory:
-    """What delayed scaling knows of one tensor.
-
-    Args:
-        recipe: of delayed scaling.
-        format: of the tensor.
-    """
-
-    def __init__(self, recipe: Recipe, format: Format) -> None:  # noqa: A002 - of numbers
-        self.recipe = recipe
-        self.format = format
-        self.scale: float | Tensor = 1.0
-        """What is in force in this step."""
-        self.present: float | Tensor | None = None
-        """The amax of this step up to now, None where the tensor was not seen."""
-        self._ring: Tensor | None = None
-        self._next = 0
-
-    def note(self, amax: float | Tensor) -> None:
-        """Take in the amax of a tensor of this step; NaN stays NaN."""
-        if self.present is None:
-            self.present = amax
-        elif isinstance(amax, Tensor) or isinstance(self.present, Tensor):
-            self.present = torch.maximum(_number(amax), _number(self.present))
-        elif math.isnan(amax) or math.isnan(self.present):
-            self.present = math.nan
-        else:
-            self.present = max(amax, self.present)
-
-    def roll(self) -> None:
-        """End the step: its amax enters the history, of which the next scale is made.
-
-        A step in which the tensor was not seen leaves everything as it is.
-        """
-        amax = self.present
-        if amax is None:
-            return
-        self.present = None
-        if self._ring is None:
-            device = amax.device if isinstance(amax, Tensor) else torch.device("cpu")
-            length = self.recipe.amax_history_len
-            # What is made in inference mode cannot be written to outside of it.
-            with torch.inference_mode(mode=False):
-                self._ring = torch.zeros(length, dtype=torch.float32, device=device)
-        self._ring[self._next] = amax
-        self._next = (self._next + 1) % len(self._ring)
-        most = self._ring.amax() if self.recipe.amax_compute_algo == "max" else amax
-        if isinstance(most, Tensor) and not most.is_cpu:
-            self.scale = plain.scale_of(most, self.format, self.recipe.margin, self.scale)
-        else:
-            before = float(self.scale)
-            self.scale = scale_of(float(most), self.format, self.recipe.margin, before)
-
-
-def _number(amax: float | Tensor) -> Tensor:
-    if isinstance(amax, Tensor):
-        return amax
-    return torch.tensor(amax, dtype=torch.float32, device="cpu")

@@ -52,9 +52,9 @@ def run_linear(
     if watch is not None:
         output = original()
         causes = {"activation": operands.activation, "weight": _observed_weight(operands)}
-        watch.follow(output, causes, layer.watched_pass())
+        watch.follow(output, causes, layer.watched_pass(training=training))
         return output
-    running = layer.begin(training=training)
+    running = layer.begin(training=training, gradients=torch.is_grad_enabled())
     if running is None:
         return original()
     if running.needs_gemms():

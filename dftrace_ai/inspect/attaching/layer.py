@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from dftrace_ai.inspect.attaching.amax_history import DelayedScaling
 from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
-from dftrace_ai.inspect.attaching.fp8 import AmaxHistory, Recipe, hybrid_format, recipe_in_force
+from dftrace_ai.inspect.attaching.fp8 import Recipe, hybrid_format, recipe_in_force
 from dftrace_ai.inspect.attaching.passes import Pass
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
 from dftrace_ai.inspect.nonfinite_marks import MARKS
-from dftrace_ai.inspect.numerics import plain
-from dftrace_ai.inspect.numerics.fp8 import Format, scale_of
+from dftrace_ai.inspect.numerics.fp8 import Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,14 +41,14 @@ class Treatment(NamedTuple):
     Attributes:
         format: of the cast; None where a custom feature changes the tensor.
         margin: of a scale made of the tensor itself.
-        history: of delayed scaling, else None.
+        delayed: what delayed scaling knows; None under another.
         feature: who asked for it; None is the recipe.
         custom: the custom feature that changes the tensor.
     """
 
     format: Format | None
     margin: int = 0
-    history: AmaxHistory | None = None
+    delayed: DelayedScaling | None = None
     feature: str | None = None
     custom: Implementation | None = None
 
@@ -69,7 +69,7 @@ class LiveLayer:
         self._own_recipe: Recipe | None = None
         self._inspected = False
         self._step = -1
-        self._forwards = 0
+        self._forwards = {True: 0, False: 0}
         self._reset()
 
     def _reset(self) -> None:
@@ -82,13 +82,13 @@ class LiveLayer:
         self.has_gemms = False
         self.acts = False
         """Whether the config gives it something to do in this iteration."""
-        self.recipe: Recipe | None = None
-        """What the last forward was run with: a checkpoint is computed again with the same."""
+        self._recipe: Recipe | None = None
+        """What the last forward of the training ran with: a checkpoint is computed again so."""
         self._say: _Say = _nothing_said
         self._rings: Rings | None = None
         self._told: set[tuple[str, ...]] = set()
         self._tables: dict[Recipe | None, Table] = {}
-        self._histories: dict[tuple[Recipe, str], AmaxHistory] = {}
+        self._scalings: dict[tuple[Recipe, str], DelayedScaling] = {}
 
     def inspect(
         self,
@@ -121,8 +121,8 @@ class LiveLayer:
         self.has_gemms = has_gemms
         if recipe is not None:
             # Ranks that share an amax tell each other of all layers, run or not.
-            self.recipe = recipe
-            self.table()
+            self._recipe = recipe
+            self.table(recipe)
 
     def uninspect(self) -> None:
         """Forget what the config asks."""
@@ -165,25 +165,24 @@ class LiveLayer:
             found.append(self.custom.next_ask())
         return min((max(one, iteration + 1) for one in found if one is not None), default=None)
 
-    def histories(self) -> Mapping[tuple[Recipe, str], AmaxHistory]:
+    def scalings(self) -> Mapping[tuple[Recipe, str], DelayedScaling]:
         """Return what delayed scaling knows, by recipe and tensor."""
-        return self._histories
+        return self._scalings
 
-    def history(self, recipe: Recipe, tensor: str) -> AmaxHistory:
+    def scaling(self, recipe: Recipe, tensor: str) -> DelayedScaling:
         """Return what delayed scaling knows of a tensor."""
         key = recipe, tensor
-        if key not in self._histories:
-            self._histories[key] = AmaxHistory(recipe, recipe.format_of(tensor))
-        return self._histories[key]
+        if key not in self._scalings:
+            self._scalings[key] = DelayedScaling(recipe, recipe.format_of(tensor))
+        return self._scalings[key]
 
-    def table(self) -> Table:
-        """Return how tensors are changed under the recipe of the last forward.
+    def table(self, recipe: Recipe | None) -> Table:
+        """Return how tensors are changed under a recipe, or without one.
 
         Raises:
             InspectAssertionError: PerTensorScaling without FP8.
             InspectValueError: statistics of delayed scaling without delayed scaling.
         """
-        recipe = self.recipe
         found = self._tables.get(recipe)
         if found is None:
             self.plan.check_recipe(recipe.name if recipe else None)
@@ -196,9 +195,9 @@ class LiveLayer:
             off = self.plan.high_precision | self.custom.high_precision
             for tensor, gemm in PLAN_LINES:
                 if gemm not in off:
-                    history = self.history(recipe, tensor) if recipe.name == "delayed" else None
+                    delayed = self.scaling(recipe, tensor) if recipe.name == "delayed" else None
                     table[gemm, tensor] = Treatment(
-                        recipe.format_of(tensor), recipe.margin, history
+                        recipe.format_of(tensor), recipe.margin, delayed
                     )
         for (gemm, tensor), modify in self.plan.modify.items():
             if modify.format is not None:
@@ -209,24 +208,6 @@ class LiveLayer:
         for query, one in self.custom.modifiers.items():
             table[query] = Treatment(None, feature=one.name, custom=one)
         return table
-
-    def scale(
-        self, tensor: str, source: str, amax: float | Tensor
-    ) -> tuple[Format, float | Tensor]:
-        """Return under which scale a tensor is quantised, or would be; see `ScaleSource`."""
-        recipe = self.recipe
-        if source == "delayed" and recipe is not None:
-            history = self.history(recipe, tensor)
-            return history.format, history.scale
-        if source == "used":
-            for (_, name), treatment in self.table().items():
-                if name != tensor or treatment.format is None:
-                    continue
-                if treatment.history is not None:
-                    return treatment.format, treatment.history.scale
-                return treatment.format, _scale_of(amax, treatment.format, treatment.margin)
-        format_ = recipe.format_of(tensor) if recipe else hybrid_format(tensor)
-        return format_, _scale_of(amax, format_)
 
     def tell(self, *about: str) -> None:
         """Write once which feature does something: its name, the API and what it is about."""
@@ -266,50 +247,57 @@ class LiveLayer:
                 logging.WARNING,
             )
 
-    def begin(self, *, training: bool, anyway: bool = False) -> Pass | None:
+    def begin(self, *, training: bool, gradients: bool, anyway: bool = False) -> Pass | None:
         """Return what goes with a forward and its backward, None where nothing is to be done.
 
         Args:
             training: whether the module trains.
+            gradients: whether gradients are recorded. They are not in the first forward of a
+                checkpoint, but are when it is computed again.
             anyway: return it in any case.
         """
         again = _graph_task() != -1
-        if not again:
-            self.recipe = recipe_in_force(self._own_recipe)
+        recipe = self._recipe if again else recipe_in_force(self._own_recipe)
+        if training or gradients:
+            self._recipe = recipe
         looks = training or self.observe_eval
         custom = self.custom
         custom_looks = looks and bool(custom.inspectors)
-        table = self.table()
+        table = self.table(recipe)
         if not (table or (looks and self.armed) or custom_looks or self.watch or anyway):
             return None
-        micro_batch = self._counted(again=again)
-        return Pass(self, table, looks=looks, again=again, micro_batch=micro_batch)
+        micro_batch = self._counted(again=again, trains=training or gradients)
+        return Pass(
+            self,
+            table,
+            recipe,
+            looks=looks,
+            again=again,
+            gradients=gradients,
+            micro_batch=micro_batch,
+        )
 
     def only_watched(self) -> LayerWatch | None:
         """Return the watch where there is nothing else to do with the layer now."""
         return None if self.acts else self.watch
 
-    def watched_pass(self) -> int | None:
+    def watched_pass(self, *, training: bool) -> int | None:
         """Count a forward of a layer that is only watched; see `LayerWatch.follow`."""
         again = _graph_task() != -1
-        micro_batch = self._counted(again=again)
+        micro_batch = self._counted(again=again, trains=training or torch.is_grad_enabled())
         return None if again else micro_batch
 
-    def _counted(self, *, again: bool) -> int:
-        """Count a forward; return which one of the step it is, from 0."""
+    def _counted(self, *, again: bool, trains: bool) -> int:
+        """Count a forward; return which one of the step it is, from 0.
+
+        Those of an evaluation count by themselves: they are no micro-batches of the training.
+        """
         if self._step != MARKS.step:
             self._step = MARKS.step
-            self._forwards = 0
+            self._forwards = {True: 0, False: 0}
         if not again:
-            self._forwards += 1
-        return max(0, self._forwards - 1)
-
-
-def _scale_of(amax: float | Tensor, format_: Format, margin: int = 0) -> float | Tensor:
-    """Return a scale, which stays on the device where the amax is."""
-    if isinstance(amax, Tensor):
-        return plain.scale_of(amax, format_, margin)
-    return scale_of(amax, format_, margin)
+            self._forwards[trains] += 1
+        return max(0, self._forwards[trains] - 1)
 
 
 def _nobody_told(layer: str, tensor: str, error: Exception) -> None:

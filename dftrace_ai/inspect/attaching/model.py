@@ -296,15 +296,16 @@ class AttachedModel:
             self._hold_fast_path()
 
     def _roll_amax(self) -> None:
-        histories = {
-            (live.name, tensor, recipe): history
+        scalings = {
+            (live.name, tensor, recipe): scaling
             for _, live in self._attached
-            for (recipe, tensor), history in live.histories().items()
+            for (recipe, tensor), scaling in live.scalings().items()
         }
         shares = self._recipe is not None and self._recipe.reduce_amax
-        self._sharing.share(histories, self._session.group, anyway=shares)
-        for history in histories.values():
-            history.roll()
+        self._sharing.share(scalings, self._session.group, anyway=shares)
+        for scaling in scalings.values():
+            scaling.trained.roll()
+            scaling.aside.roll()
 
     def detach(self) -> None:
         """End the inspection: the modules get their classes back, and run as before.

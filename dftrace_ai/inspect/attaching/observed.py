@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.attaching.opaque import compiled_begin, compiled_look, pass_of
@@ -46,8 +47,8 @@ def look_into(
     if watch is not None:
         made_of = {"activation": first_tensor(given), "weight": weight_of(module)}
         causes = {name: tensor for name, tensor in made_of.items() if tensor is not None}
-        return partial(_follow, layer, watch, causes)
-    running = layer.begin(training=module.training)
+        return partial(_follow, layer, watch, causes, module.training)
+    running = layer.begin(training=module.training, gradients=torch.is_grad_enabled())
     if running is None:
         return None
     activation = first_tensor(given)
@@ -71,11 +72,15 @@ def _look_at(running: Pass, returned: Any) -> None:
 
 @not_compiled
 def _follow(
-    layer: LiveLayer, watch: LayerWatch, causes: Mapping[str, Tensor], returned: Any
+    layer: LiveLayer,
+    watch: LayerWatch,
+    causes: Mapping[str, Tensor],
+    training: bool,
+    returned: Any,
 ) -> None:
     output = first_tensor((returned,))
     if output is not None:
-        watch.follow(output, causes, layer.watched_pass())
+        watch.follow(output, causes, layer.watched_pass(training=training))
 
 
 def run_compiled(

@@ -39,7 +39,7 @@ def compiled_linear(station: Tensor, part: str, operands: Operands) -> Tensor:
     x, w = as_autocast(activation), as_autocast(weight)
     seen = weight if whole is None else whole
     is_operand = w is weight
-    begun = _begin(x.detach(), seen.detach(), station, part, is_operand)
+    begun = _begin(x.detach(), seen.detach(), station, part, is_operand, torch.is_grad_enabled())
     found: Tensor = _gemm(
         x,
         w,
@@ -68,6 +68,7 @@ def compiled_begin(station: Tensor, activation: Tensor | None, weight: Tensor | 
         station,
         "",
         True,
+        torch.is_grad_enabled(),
     )
     return found
 
@@ -98,12 +99,17 @@ def pass_of(begun: Tensor) -> Pass | None:
     "dftrace_ai::begin",
     mutates_args=("station",),
     schema=(
-        "(Tensor? activation, Tensor? weight, Tensor(a!) station, str part, bool is_operand)"
-        " -> Tensor"
+        "(Tensor? activation, Tensor? weight, Tensor(a!) station, str part, bool is_operand,"
+        " bool gradients) -> Tensor"
     ),
 )
 def _begin(
-    activation: Tensor | None, weight: Tensor | None, station: Tensor, part: str, is_operand: bool
+    activation: Tensor | None,
+    weight: Tensor | None,
+    station: Tensor,
+    part: str,
+    is_operand: bool,
+    gradients: bool,  # when it was compiled: where operators run, none are recorded
 ) -> Tensor:
     reference = held_by(station)
     found = None if reference is None else reference()
@@ -111,7 +117,7 @@ def _begin(
     if found is None or module is None or part not in found.layers:
         # Detached since it was compiled, which the next call will notice.
         return token_of(None)
-    running = found.layers[part].begin(training=module.training, anyway=True)
+    running = found.layers[part].begin(training=module.training, gradients=gradients, anyway=True)
     if activation is not None:
         running.see("activation", activation)
     if weight is not None:
@@ -121,7 +127,12 @@ def _begin(
 
 @_begin.register_fake
 def _begin_shape(
-    activation: Tensor | None, weight: Tensor | None, station: Tensor, part: str, is_operand: bool
+    activation: Tensor | None,
+    weight: Tensor | None,
+    station: Tensor,
+    part: str,
+    is_operand: bool,
+    gradients: bool,
 ) -> Tensor:
     return torch.empty_like(station)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dftrace_ai.inspect.attaching.fp8 import hybrid_format
 from dftrace_ai.inspect.attaching.surroundings import transformed
 from dftrace_ai.inspect.nonfinite_marks import MARKS
 from dftrace_ai.inspect.numerics import plain
@@ -19,7 +20,8 @@ from dftrace_ai.inspect.observer import amax_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dftrace_ai.inspect.attaching.layer import LiveLayer, Table
+    from dftrace_ai.inspect.attaching.fp8 import Recipe
+    from dftrace_ai.inspect.attaching.layer import LiveLayer, Table, Treatment
     from dftrace_ai.inspect.numerics.record import Record
 
 __all__ = ["BACKWARD", "Pass"]
@@ -36,19 +38,30 @@ class Pass:
     Args:
         layer: the layer.
         table: how its tensors are changed.
+        recipe: by which the table was made; None where FP8 is off.
         looks: whether the tensors are looked at.
         again: whether this is a checkpoint that is computed again.
+        gradients: whether gradients are recorded.
         micro_batch: which forward of the layer this is in the step.
     """
 
     def __init__(
-        self, layer: LiveLayer, table: Table, *, looks: bool, again: bool, micro_batch: int
+        self,
+        layer: LiveLayer,
+        table: Table,
+        recipe: Recipe | None,
+        *,
+        looks: bool,
+        again: bool,
+        gradients: bool,
+        micro_batch: int,
     ) -> None:
         self._layer = layer
         self._table = table
-        self._recipe = layer.recipe
+        self._recipe = recipe
         self._looks = looks
         self._again = again
+        self._gradients = gradients
         self._micro_batch = micro_batch
         self._amax: dict[str, float | Tensor] = {}
 
@@ -101,7 +114,7 @@ class Pass:
         amax: float | Tensor | None = None
         if observer is not None:
             micro_batch = self._micro_batch if layer.watch is None else None
-            found = observer.see(tensor, partial(layer.scale, tensor_name), micro_batch)
+            found = observer.see(tensor, partial(self._scale, tensor_name), micro_batch)
             if isinstance(found, Tensor):
                 amax = found
             elif found is not None:
@@ -128,10 +141,12 @@ class Pass:
 
     def _keep(self, tensor_name: str, amax: float | Tensor) -> None:
         self._amax[tensor_name] = amax
-        if self._recipe is not None and not self._again:
-            history = self._layer.histories().get((self._recipe, tensor_name))
-            if history is not None:
-                history.note(amax)
+        if self._recipe is not None:
+            delayed = self._layer.scalings().get((self._recipe, tensor_name))
+            if delayed is not None:
+                # What a checkpoint computes again is told again: of reentrant ones, and in
+                # compiled code, only that belongs to a backward.
+                delayed.note(amax, gradients=self._gradients)
 
     def _amax_of(self, tensor_name: str, tensor: Tensor) -> float | Tensor | None:
         if tensor_name not in self._amax:
@@ -139,6 +154,28 @@ class Pass:
                 return None
             self._keep(tensor_name, _amax(tensor))
         return self._amax[tensor_name]
+
+    def _scale(
+        self, tensor_name: str, source: str, amax: float | Tensor
+    ) -> tuple[Format, float | Tensor]:
+        """Return under which scale a tensor is quantised, or would be; see `ScaleSource`."""
+        recipe = self._recipe
+        if source == "delayed" and recipe is not None:
+            delayed = self._layer.scaling(recipe, tensor_name)
+            return delayed.format, delayed.scale(gradients=self._gradients)
+        if source == "used":
+            for (_, name), treatment in self._table.items():
+                if name == tensor_name and treatment.format is not None:
+                    return treatment.format, self._scale_under(treatment, treatment.format, amax)
+        format_ = recipe.format_of(tensor_name) if recipe else hybrid_format(tensor_name)
+        return format_, _scale_of(amax, format_)
+
+    def _scale_under(
+        self, treatment: Treatment, format_: Format, amax: float | Tensor
+    ) -> float | Tensor:
+        if treatment.delayed is not None:
+            return treatment.delayed.scale(gradients=self._gradients)
+        return _scale_of(amax, format_, treatment.margin)
 
     def changed(
         self, gemm: str, tensor_name: str, tensor: Tensor, whole: Tensor | None = None
@@ -166,13 +203,7 @@ class Pass:
         amax = self._amax_of(tensor_name, tensor if whole is None else whole)
         if amax is None:
             return tensor
-        scale: float | Tensor
-        if treatment.history is not None:
-            scale = treatment.history.scale
-        elif isinstance(amax, Tensor):
-            scale = plain.scale_of(amax, treatment.format, treatment.margin)
-        else:
-            scale = scale_of(amax, treatment.format, treatment.margin)
+        scale = self._scale_under(treatment, treatment.format, amax)
         if torch.is_grad_enabled() and tensor.requires_grad:
             apply: Callable[..., Tensor] = _PassedThrough.apply
             return apply(tensor, treatment.format, scale)
@@ -199,6 +230,13 @@ class _PassedThrough(torch.autograd.Function):
 def _replaced_by(tensor: Tensor) -> str | None:
     """Return what has put another tensor in place: a backward of many gradients at once does."""
     return "torch.func" if transformed(tensor) else None
+
+
+def _scale_of(amax: float | Tensor, format_: Format, margin: int = 0) -> float | Tensor:
+    """Return a scale, which stays on the device where the amax is."""
+    if isinstance(amax, Tensor):
+        return plain.scale_of(amax, format_, margin)
+    return scale_of(amax, format_, margin)
 
 
 def _amax(tensor: Tensor) -> float | Tensor:
