@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dftrace_ai.inspect.exchange import behind
 from dftrace_ai.inspect.merging import StepMerging
 from dftrace_ai.inspect.numerics.record import Record, merge
-from dftrace_ai.inspect.reduction import GroupMerger, Slot, SlotTable
+from dftrace_ai.inspect.reduction import GroupMerger, Selected, Slot, SlotTable
 from dftrace_ai.inspect.trace_events import outside_of_spans
 from dftrace_ai.inspect.weights_ahead import WeightsAhead
 
@@ -79,6 +79,8 @@ class Collector:
 
     def __init__(self, rings: Rings, groups: Groups, rules: bytes = b"") -> None:
         self.rings = rings
+        self.selected = Selected()
+        """Which sections have layers, here and on other ranks."""
         self.observers: list[TensorObserver] = []
         self.ends_with_step = False
         """Whether a model was detached in this step."""
@@ -146,7 +148,7 @@ class Collector:
 
     def set_group(self, key: str, group: Any) -> None:
         """Say which ranks share the tensors of observers with this key; None: all processes."""
-        self._mergers[key] = GroupMerger(group, self._rules)
+        self._mergers[key] = GroupMerger(group, self._rules, self.selected)
 
     def ensure_group(self, key: str, group: Any) -> None:
         """Set the ranks of a key unless they are set."""

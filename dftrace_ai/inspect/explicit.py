@@ -20,6 +20,8 @@ from dftrace_ai.inspect.outbox import ExplicitCall
 from dftrace_ai.inspect.rings import Awaited, elements_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from torch import Tensor
 
     from dftrace_ai.inspect.config import Observe, Section
@@ -46,7 +48,10 @@ class ExplicitCalls:
         """The next due iteration of each layer and tensor that was given."""
         self._asked_in = session.iteration
         self._observed: dict[tuple[str, str], Observe | None] = {}
-        self._sections: dict[str, Section | None] = {}
+        self.sections: dict[str, Section | None] = {}
+        """The section of each layer that was given."""
+        self.logged: set[str] = set()
+        """The layers of calls that were due."""
 
     def goes_on_to(self, iteration: int) -> None:
         """Be told that another iteration begins."""
@@ -76,6 +81,7 @@ class ExplicitCalls:
         if iteration is None:
             # Called again in this step, it is due again.
             self.due[layer, tensor_name] = now
+        self.logged.add(layer)
         exchanges, group, here = self._exchange(layer, skip_reduction, group)
         call = ExplicitCall(
             *(layer, tensor_name, observe.feature, observe.stats),
@@ -172,10 +178,14 @@ class ExplicitCalls:
         return self._observed[key]
 
     def _section(self, layer: str) -> Section | None:
-        if layer not in self._sections:
+        if layer not in self.sections:
             info = LayerInfo(layer)
-            self._sections[layer] = self._session.config.section_of(info, [info])
-        return self._sections[layer]
+            self.sections[layer] = self._session.config.section_of(info, [info])
+        return self.sections[layer]
+
+    def tensors(self, layers: Collection[str]) -> list[str]:
+        """Return the tensors that were given of some layers, each once."""
+        return list(dict.fromkeys(name for layer, name in self._observed if layer in layers))
 
     def _exchange(self, layer: str, skip_reduction: bool, group: Any) -> tuple[bool, Any, bool]:
         """Say whether ranks merge their records, which ranks, and whether this one logs."""

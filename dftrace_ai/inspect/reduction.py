@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.config import Schedule
 
-__all__ = ["GroupMerger", "Slot", "SlotTable", "digest_of"]
+__all__ = ["GroupMerger", "Selected", "Slot", "SlotTable", "digest_of"]
 
 DIGEST_BYTES = 8
-HEADER = struct.Struct(f"={DIGEST_BYTES}s{DIGEST_BYTES}sq")
-"""What comes before the records: by which rules members exchange, the slots, the iteration."""
+HEADER = struct.Struct(f"={DIGEST_BYTES}s{DIGEST_BYTES}sqQ")
+"""What comes before the records: by which rules members exchange, the slots, the iteration, and
+which sections have layers."""
 
 FIRST_RECORDS = 32
 """So many records go with the header. All members must send as much in every step: a message of
@@ -71,6 +72,21 @@ class SlotTable:
         return [slot for slot, schedules in self.slots.items() if schedules in due] if due else []
 
 
+class Selected:
+    """Which sections of the config have layers: a bit for each."""
+
+    def __init__(self) -> None:
+        self.here = 0
+        """On this rank."""
+        self.anywhere: int | None = None
+        """On any rank that this one has exchanged records with; None before that."""
+
+    def heard(self, sections: Iterable[int]) -> None:
+        """Take in what ranks have told, this one among them."""
+        for one in sections:
+            self.anywhere = (self.anywhere or 0) | one
+
+
 class GroupMerger:
     """Merges the records of a group of ranks step by step.
 
@@ -81,10 +97,12 @@ class GroupMerger:
     Args:
         group: a process group, or None for all processes.
         rules: a digest of what decides when members exchange, which has to be the same on all.
+        selected: what members tell each other of the sections that have layers.
     """
 
-    def __init__(self, group: Any, rules: bytes = b"") -> None:
+    def __init__(self, group: Any, rules: bytes = b"", selected: Selected | None = None) -> None:
         self.group = group
+        self._selected = Selected() if selected is None else selected
         self._rules = rules.ljust(DIGEST_BYTES, b"\0")
         self._union: tuple[bytes, SlotTable] | None = None
 
@@ -126,7 +144,7 @@ class GroupMerger:
         slots = layout.due(iteration)
         sent = [records.get(slot, NEUTRAL) for slot in slots[:FIRST_RECORDS]]
         message = bytearray(HEADER.size + FIRST_RECORDS * RECORD_BYTES)
-        HEADER.pack_into(message, 0, self._rules, layout.digest, iteration)
+        HEADER.pack_into(message, 0, self._rules, layout.digest, iteration, self._selected.here)
         begun = packed(sent).tobytes()
         message[HEADER.size : HEADER.size + len(begun)] = begun
         first = Sent(message, self.group)
@@ -150,12 +168,13 @@ class GroupMerger:
     def _members_differ(self, parts: Sequence[memoryview]) -> bool:
         """Compare what all members say of themselves, in which all of them come to the same."""
         headers = [HEADER.unpack_from(part) for part in parts]
-        rules, layouts, iterations = map(set, zip(*headers, strict=True))
+        rules, layouts, iterations, sections = map(set, zip(*headers, strict=True))
         if len(rules) > 1:
             raise InspectRuntimeError("the ranks have different configs")
         if len(iterations) > 1:
             told = ", ".join(map(str, sorted(iterations)[:8]))
             raise InspectRuntimeError(f"the ranks are in different iterations: {told}")
+        self._selected.heard(sections)
         return len(layouts) > 1
 
     def _united(self, table: SlotTable) -> dict[Slot, tuple[Schedule, ...]]:

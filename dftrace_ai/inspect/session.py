@@ -20,7 +20,8 @@ from dftrace_ai.inspect.log_files import LogNames, MainLog, StatisticsFile
 from dftrace_ai.inspect.outbox import Outbox
 from dftrace_ai.inspect.reduction import digest_of
 from dftrace_ai.inspect.rings import Rings
-from dftrace_ai.inspect.sinks import Sinks
+from dftrace_ai.inspect.silent_sections import SilentSections
+from dftrace_ai.inspect.sinks import Sinks, Statistics
 
 if TYPE_CHECKING:
     import os
@@ -91,7 +92,9 @@ class Session:
         """The groups of ranks with which records are exchanged."""
         rules = digest_of(sorted(map(repr, self._schedules)))
         self.collector = Collector(Rings(self.say_once), self.groups, rules)
-        self.outbox = Outbox(self.sinks.send)
+        self.silent = SilentSections(self.config, iteration)
+        """Which sections do something."""
+        self.outbox = Outbox(self._send)
         self.group: Any = None
         self.explicit = ExplicitCalls(self)
         self.due = self.explicit.due
@@ -114,6 +117,10 @@ class Session:
             for name in self.config.disabled:
                 self.log.write(f"Section {name} is not enabled.")
         self.log.write(f"Loaded configs for dict_keys({list(self.config.sections)}).")
+
+    def _send(self, statistics: Statistics) -> None:
+        self.silent.shown.add(statistics.layer)
+        self.sinks.send(statistics)
 
     @property
     def rings(self) -> Rings:
@@ -157,6 +164,7 @@ class Session:
                 f"{described(error)}",
                 logging.ERROR,
             )
+        self.silent.stepped = True
         self.iteration += 1
         self.explicit.goes_on_to(self.iteration)
         for model in self.attached:
@@ -173,6 +181,7 @@ class Session:
             self.collector.ensure_group(DEFAULT_GROUP, self.group)
         for model in self.attached:
             model.settle(self.iteration)
+        self.collector.selected.here = self.silent.bits()
         if self.collector.merging:
             with trace_events.FLUSH:
                 self.collector.advance()
@@ -207,6 +216,7 @@ class Session:
 
     def go_to(self, iteration: int) -> None:
         """Set the number of the present iteration."""
+        self.silent.jumps(self.iteration - 1, iteration)
         self.iteration = iteration
         self.explicit.goes_on_to(iteration)
         self.due.clear()
@@ -219,6 +229,7 @@ class Session:
             for bring in (self.flush, self._finish_merging, partial(self.deliver, wait=True)):
                 self._brought(bring)
             self._tell_of_stalls()
+            self._brought(self._tell_of_silent)
         finally:
             for model in reversed(list(self.attached)):
                 model.detach()
@@ -233,6 +244,19 @@ class Session:
     def _finish_merging(self) -> None:
         while self.collector.merging:
             self.collector.advance()
+
+    def _tell_of_silent(self) -> None:
+        for model in self.attached:
+            model.tell_what_ran()
+        dist = distributed()
+        self.silent.tell(
+            self.log.write,
+            self.iteration,
+            self.explicit,
+            rank=self.rank,
+            alone=dist is None or dist.get_world_size() == 1,
+            anywhere=self.collector.selected.anywhere,
+        )
 
     def _tell_of_stalls(self) -> None:
         if self.rings.stalls:

@@ -68,6 +68,8 @@ class LiveLayer:
         self.watch: LayerWatch | None = None
         self._own_recipe: Recipe | None = None
         self._inspected = False
+        self.ran = False
+        """Whether it ran with something to do since it was attached."""
         self._step = -1
         self._forwards = {True: 0, False: 0}
         self._reset()
@@ -117,7 +119,7 @@ class LiveLayer:
         self.plan, self.observers, self.custom = plan, observers, custom
         self._own_recipe, self.observe_eval, self._say = recipe, observe_eval, say
         self._rings = rings
-        self._inspected = True
+        self._inspected, self.ran = True, False
         self.has_gemms = has_gemms
         if recipe is not None:
             # Ranks that share an amax tell each other of all layers, run or not.
@@ -134,6 +136,11 @@ class LiveLayer:
     def inspected(self) -> bool:
         """Whether the layer belongs to an attached model."""
         return self._inspected
+
+    @property
+    def forwards(self) -> int:
+        """How many forwards of the training have run in this step."""
+        return self._forwards[True]
 
     @property
     def changes_always(self) -> bool:
@@ -228,6 +235,7 @@ class LiveLayer:
         """
         if where is None:
             return False
+        self.ran = True
         if self._inspected and (where,) not in self._told:
             self._told.add((where,))
             self._say(
@@ -257,6 +265,7 @@ class LiveLayer:
             anyway: return it in any case.
         """
         again = _graph_task() != -1
+        self.ran = True
         recipe = self._recipe if again else recipe_in_force(self._own_recipe)
         if training or gradients:
             self._recipe = recipe

@@ -14,41 +14,24 @@ from dftrace_ai.inspect import trace_events
 from dftrace_ai.inspect.api import current_session, weights_are_reduced
 from dftrace_ai.inspect.attaching.amax_sharing import AmaxSharing
 from dftrace_ai.inspect.attaching.attention import FAST_PATH
-from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
 from dftrace_ai.inspect.attaching.fp8 import LISTENERS, Recipe, recipe_in_force
-from dftrace_ai.inspect.attaching.observed import observable_tensors
+from dftrace_ai.inspect.attaching.plans import PlannedLayer, Plans, first_of
 from dftrace_ai.inspect.attaching.swap import Station, station_at
-from dftrace_ai.inspect.attaching.weights import is_unready, stored_weight, what_is_the_weight
-from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan, Observe, layer_plan
-from dftrace_ai.inspect.config.names import TENSORS, listed
+from dftrace_ai.inspect.attaching.weights import stored_weight
+from dftrace_ai.inspect.config import PLAN_LINES
 from dftrace_ai.inspect.errors import (
     InspectRuntimeError,
     InspectTypeError,
-    InspectValueError,
 )
 from dftrace_ai.inspect.naming import NamedLayer, layers_of
-from dftrace_ai.inspect.observer import TensorObserver
-from dftrace_ai.inspect.session import DEFAULT_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.session import Session
 
 __all__ = ["AttachedModel", "attach"]
 
-NAMED_MOST = 8
-"""A warning names so many layers."""
-
 _group_numbers = itertools.count()
-
-
-class _Planned(NamedTuple):
-    layer: NamedLayer
-    plan: LayerPlan
-    observers: dict[str, TensorObserver]
-    custom: CustomCalls
 
 
 class _Attached(NamedTuple):
@@ -76,7 +59,6 @@ class AttachedModel:
         self._weights_merged_over: str | None = None
         self._attached: list[_Attached] = []
         self._acting: set[int] = set()
-        self._unreached: dict[str, list[NamedLayer]] = {}
         self._calendar: list[tuple[int, int]] = []
         self._noted: dict[int, int] = {}
         self._iteration = session.iteration
@@ -84,20 +66,17 @@ class AttachedModel:
         self._fp8_seen = recipe is not None or recipe_in_force(None) is not None
         self._holds_fast_path = False
         self._open = True
-        planned = self._planned(self._named(model, name))
+        plans = Plans(session, self._named(model, name), recipe)
         if self._weight_group is not None:
             session.collector.set_group(self._weight_group, tp_group)
         try:
-            for one in planned:
-                if one.plan.ignored:
-                    ignored = f"{listed(one.plan.ignored)} cannot act"
-                    self._unreached.setdefault(ignored, []).append(one.layer)
+            for one in plans.layers:
                 if one.layer.kind != "other" or one.observers or one.custom:
                     self._take_in(one)
         except BaseException:
             self._let_go()
             raise
-        self._tell_of_unreached()
+        plans.tell()
         session.attached.append(self)
         LISTENERS.add(self)
         self._arm_all(session.iteration)
@@ -112,7 +91,7 @@ class AttachedModel:
         if not clashing:
             return layers
         self._session.log.write(
-            f"{_first_of(clashing)}: layers of another attached model are called so; these here "
+            f"{first_of(clashing)}: layers of another attached model are called so; these here "
             "get numbers, or names of their own by `attach(..., name=...)`.",
             logging.WARNING,
         )
@@ -123,68 +102,7 @@ class AttachedModel:
         """The names of the layers."""
         return [live.name for _, live in self._attached]
 
-    def _planned(self, layers: list[NamedLayer]) -> list[_Planned]:
-        """Work everything out; nothing is changed yet, so that an error leaves nothing behind."""
-        session = self._session
-        infos = [layer.info for layer in layers]
-        selector = session.config.selector(infos)
-        made: dict[int, Implementation] = {}
-        weights: dict[int, Any] = {}
-        planned = []
-        for layer, info in zip(layers, infos, strict=True):
-            if is_unready(layer.module):
-                raise InspectRuntimeError(
-                    f"{layer.name}: a {info.class_name} changes its class when it first runs; run "
-                    "the model once before `attach`"
-                )
-            present = vars(layer.module).get("_inspect_station")
-            live = present.layers.get(layer.part) if isinstance(present, Station) else None
-            if live is not None and live.inspected:
-                raise InspectValueError(f"{live.name}: the module is attached already")
-            plan = layer_plan(selector.section_of(info), info)
-            if self._recipe is not None:
-                plan.check_recipe(self._recipe.name)
-            observers = self._observers(layer, plan.observe, weights)
-            uses = [made.setdefault(id(use), Implementation.of(use)) for use in plan.custom]
-            custom = CustomCalls(
-                layer.name, uses, plan.modify, session.failed, has_gemms=info.has_gemms
-            )
-            custom.arm(session.iteration, strict=True)
-            planned.append(_Planned(layer, plan, observers, custom))
-        for section, missing in selector.unmatched_names():
-            place = f"{section.name}.layers.exact_layer_names"
-            session.log.write(f"{place}: no layer is called {missing}.", logging.WARNING)
-        return planned
-
-    def _observers(
-        self, layer: NamedLayer, wanted: Iterable[Observe], weights: dict[int, Any]
-    ) -> dict[str, TensorObserver]:
-        by_tensor: dict[str, list[Observe]] = {}
-        for observe in wanted:
-            by_tensor.setdefault(observe.tensor, []).append(observe)
-        known = TENSORS if layer.kind != "other" else observable_tensors(layer.module)
-        unseen = tuple(tensor for tensor in by_tensor if tensor not in known)
-        if unseen:
-            self._unreached.setdefault(f"{listed(unseen)} cannot be seen", []).append(layer)
-        observers = {}
-        for tensor, observes in by_tensor.items():
-            if tensor in unseen:
-                continue
-            group: str | None = DEFAULT_GROUP
-            if tensor == "weight":
-                weight = what_is_the_weight(layer)
-                if id(weight) in weights:
-                    # Tied: it appears under the name of the first layer that has it.
-                    continue
-                if weight is not None:
-                    weights[id(weight)] = weight
-                group = None
-            observers[tensor] = TensorObserver(
-                layer.name, tensor, observes, group, self._session.failed
-            )
-        return observers
-
-    def _take_in(self, one: _Planned) -> None:
+    def _take_in(self, one: PlannedLayer) -> None:
         session = self._session
         station = station_at(one.layer.module, one.layer.kind)
         live = station.layer(one.layer.part, one.layer.name)
@@ -213,14 +131,6 @@ class AttachedModel:
             told[f"{tensor}/{gemm}"] = plan
             session.log.write(f"{live.name}: Tensor: {tensor}, gemm {gemm} - {plan}")
         trace_events.plan(live.name, {"section": one.plan.section, **told})
-
-    def _tell_of_unreached(self) -> None:
-        for what, layers in self._unreached.items():
-            names = [f"{layer.name} ({layer.info.class_name})" for layer in layers]
-            self._session.log.write(
-                f"{what} on these layers, whose GEMMs are not reached: {_first_of(names)}.",
-                logging.WARNING,
-            )
 
     # Steps
 
@@ -284,6 +194,13 @@ class AttachedModel:
             self._arm(index, iteration)
         self._hold_fast_path()
 
+    def tell_what_ran(self) -> None:
+        """Tell the session which layers ran with something to do, and whether FP8 was on."""
+        silent = self._session.silent
+        silent.ran.update(live.name for _, live in self._attached if live.ran)
+        silent.forwards = max([silent.forwards, *(live.forwards for _, live in self._attached)])
+        silent.fp8_seen |= self._fp8_seen
+
     def fp8_entered(self) -> None:
         """Be told that FP8 is switched on somewhere: from now on every layer looks for itself."""
         if not self._fp8_seen:
@@ -321,6 +238,7 @@ class AttachedModel:
         if not self._open:
             return
         self._open = False
+        self.tell_what_ran()
         self._session.attached.remove(self)
         LISTENERS.discard(self)
         self._acting.clear()
@@ -340,12 +258,6 @@ class AttachedModel:
             station.set_busy(live, busy=live.watch is not None)
             station.leave()
         self._attached = []
-
-
-def _first_of(names: list[str]) -> str:
-    if len(names) > NAMED_MOST:
-        names = [*names[:NAMED_MOST], f"{len(names) - NAMED_MOST} more"]
-    return listed(names)
 
 
 def attach(
