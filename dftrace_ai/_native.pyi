@@ -75,10 +75,12 @@ def flush() -> None: ...
 def stats() -> dict[str, Any]: ...
 def adopt(
     spool: str | os.PathLike[str],
-    directory: str = "",
-    anew: bool = False,
-    marker: str | os.PathLike[str] = "",
-    /,
+    directory: str,
+    *,
+    descriptor: int = ...,
+    anew: bool = ...,
+    marker: str = ...,
+    owner: int = ...,
 ) -> dict[str, Any]: ...
 def spool_trace_directory(spool: str | os.PathLike[str], /) -> str: ...
 def marker_place() -> str: ...

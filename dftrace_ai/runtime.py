@@ -266,17 +266,12 @@ def _end(run: Run, ended: str) -> None:
         )
     if outcome["abandoned"]:
         return  # the directory would not answer either
-    from dftrace_ai.recovery import adopt_dead
+    from dftrace_ai.recovery import complete_children
 
-    recovery = adopt_dead(
-        os.path.dirname(run._settings["prefix"]) or ".",
-        run._settings["run"],
-        spool_dir=run._settings["spool_dir"] or None,
-    )
-    for damage in recovery.damaged:
-        _log.error("the trace of a child is not complete: %s", damage)
-    for failure in recovery.failed:
-        _log.error("the trace of a child cannot be completed: %s", failure)
+    directory = os.path.dirname(run._settings["prefix"]) or "."
+    spool_dir = run._settings["spool_dir"] or None
+    for line in complete_children(directory, run._settings["run"], spool_dir):
+        _log.error("%s", line)
 
 
 def _not_complete(outcome: dict[str, Any], prefix: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dftrace_ai import _native
 from dftrace_ai.errors import quoted
+from dftrace_ai.held_directory import HeldDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,9 @@ __all__ = [
     "TraceDirectoryOf",
     "find_orphans",
     "find_spools",
+    "marker_in",
+    "spool_of_marker",
+    "spools_of",
 ]
 
 MARKER_SUFFIX = ".spool-at"
@@ -35,6 +39,8 @@ SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for fi
 # which container of the machine, the path holds.
 MARKER_BYTES = 4096 + 1 + 100
 MARKER = re.compile(rb"(?P<path>[^\n]*)\n(?:(?P<boot>[^ \n]*) (?P<container>\d+)\n)?")
+# What a process leaves that ends between making its marker and writing it.
+BEGUN_MARKER = re.compile(rb"(?:/[^\n\0]*)?")
 
 
 class FoundSpool(NamedTuple):
@@ -50,6 +56,10 @@ class FoundSpool(NamedTuple):
     """Its marker is of another container of this machine, where its path may mean another file."""
     place: str = ""
     """Boot of the machine and container in which its process runs, where a marker says so."""
+    owner: int = -1
+    """Number of the user whose the marker is, and has to be whose the spool is; -1 if not known."""
+    begun: bool = False
+    """The marker is not written to its end: its process does that now, or has died there."""
 
 
 class TraceDirectoryOf(Protocol):
@@ -87,35 +97,61 @@ def find_spools(
     Returns:
         The spools by path, each once, those that must be left alone with the reason:
         a marker or a spool that is a link, a pipe or a directory, and a spool of
-        another user than its marker.
+        another user than its marker. Nothing where there is no such directory.
+
+    Raises:
+        OSError: the directory cannot be read.
 
     Example::
 
         for spool in dftrace_ai.recovery.find_spools("out"):
             print(spool.path, spool.fault or "may be read")
     """
-    ask: TraceDirectoryOf | None = trace_directory_of or getattr(
-        _native, "spool_trace_directory", None
-    )
+    try:
+        held = HeldDirectory(directory)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        # Who looks for traces there is told so; who only looks for spools has none there.
+        return []
+    with held:
+        return spools_of(held, run, spool_dir=spool_dir, trace_directory_of=trace_directory_of)
+
+
+def spools_of(
+    directory: HeldDirectory,
+    run: str | None = None,
+    *,
+    spool_dir: str | os.PathLike[str] | None = None,
+    trace_directory_of: TraceDirectoryOf | None = None,
+) -> list[FoundSpool]:
+    """Find spools as `find_spools` does, in a directory that is held open.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    ask: TraceDirectoryOf = trace_directory_of or _native.spool_trace_directory
     prefix = SPOOL_PREFIX if run is None else f"{SPOOL_PREFIX}{run[:16]}-"
     found: dict[str, FoundSpool] = {}
     faulty: list[FoundSpool] = []
-    for entry in _entries(os.fspath(directory), MARKER_SUFFIX):
-        spool = spool_of_marker(Path(entry.path))
+    try:
+        names = directory.entries()
+    except (FileNotFoundError, PermissionError):
+        names = {}  # as in `find_spools`
+    for name in names:
+        spool = marker_in(directory, name) if name.endswith(MARKER_SUFFIX) else None
         if spool is None:
             continue
-        if spool.fault:
+        if spool.fault or spool.begun:
             faulty.append(spool)
         elif Path(spool.path).name.startswith(prefix):
             found[spool.path] = spool
-    if ask:
-        for place in _places(os.fspath(directory), os.fspath(spool_dir or "")):
-            for path in _own_spools(place, prefix):
-                if path not in found and _belongs(path, directory, ask):
-                    # Where the file system shows another owner, its marker is right all the same.
-                    named = [spool for spool in faulty if spool.path == path]
-                    faulty = [spool for spool in faulty if spool.path != path]
-                    found[path] = FoundSpool(path, named[0].marker if named else None)
+    for place in _places(directory.path, os.fspath(spool_dir or "")):
+        for path in _own_spools(place, prefix):
+            if path not in found and _belongs(path, directory, ask):
+                # Where the file system shows another owner, its marker is right all the same.
+                named = [spool for spool in faulty if spool.path == path]
+                faulty = [spool for spool in faulty if spool.path != path]
+                marker = named[0].marker if named else None
+                found[path] = FoundSpool(path, marker, owner=os.geteuid())
     return sorted([*found.values(), *faulty], key=lambda spool: (spool.path, str(spool.marker)))
 
 
@@ -134,22 +170,36 @@ def spool_of_marker(marker: Path) -> FoundSpool | None:
         spool = spool_of_marker(Path("out/t-node1-4711.spool-at"))
     """
     try:
-        content = _content(marker)
+        with HeldDirectory(marker.parent) as directory:
+            return marker_in(directory, marker.name)
+    except OSError:
+        return None
+
+
+def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
+    """Read which spool a marker names, as `spool_of_marker`, in a directory that is held open."""
+    marker = Path(directory.shown(name))
+    owner = -1
+    try:
+        owner = directory.look(name).st_uid
+        content = _content(directory, name)
     except FileNotFoundError:
         return None
     except OSError as error:
         reason = "is a link" if error.errno == errno.ELOOP else str(error.strerror)
-        return FoundSpool("", marker, reason)
+        return FoundSpool("", marker, reason, owner=owner)
     if content is None:
-        return FoundSpool("", marker, "is no regular file")
+        return FoundSpool("", marker, "is no regular file", owner=owner)
     text, owner = content
+    if len(text) < MARKER_BYTES and BEGUN_MARKER.fullmatch(text):
+        return FoundSpool("", marker, owner=owner, begun=True)
     said = MARKER.fullmatch(text)
     path = os.fsdecode(said["path"]) if said else ""
     if not said or len(text) > MARKER_BYTES or not _may_be_spool(path):
-        return FoundSpool("", marker, "names no spool")
+        return FoundSpool("", marker, "names no spool", owner=owner)
     elsewhere = said["boot"] is not None and _is_elsewhere(said["boot"], said["container"])
     place = "" if said["boot"] is None else f"{os.fsdecode(said['boot'])} {int(said['container'])}"
-    return FoundSpool(path, marker, _fault_of(path, owner), elsewhere, place)
+    return FoundSpool(path, marker, _fault_of(path, owner), elsewhere, place, owner)
 
 
 def find_orphans() -> list[FoundSpool]:
@@ -171,7 +221,7 @@ def find_orphans() -> list[FoundSpool]:
             except (OSError, ValueError):
                 continue  # no whole spool: its process makes it just now
             if gone:
-                found.append(FoundSpool(path, None))
+                found.append(FoundSpool(path, None, owner=os.geteuid()))
     return sorted(found)
 
 
@@ -181,33 +231,22 @@ def _places(*others: str) -> list[str]:
     return list(dict.fromkeys(os.path.realpath(place) for place in places if place))
 
 
-def _entries(directory: str, suffix: str) -> Iterator[os.DirEntry[str]]:
-    """Yield what a directory holds under names with this end; nothing where it cannot be listed."""
-    try:
-        with os.scandir(directory) as entries:
-            yield from (entry for entry in entries if entry.name.endswith(suffix))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        # Who looks for traces there is told so; who only looks for spools has none there.
-        return
-
-
 def _is_elsewhere(boot: bytes, container: bytes) -> bool:
     own_boot, _, own_container = _native.marker_place().encode().partition(b" ")
     # After a restart of the machine there is no such container any more.
     return boot == own_boot and container != own_container
 
 
-def _content(marker: Path) -> tuple[bytes, int] | None:
+def _content(directory: HeldDirectory, name: str) -> tuple[bytes, int] | None:
     """Return what a marker holds, and who owns it; None for what is no regular file.
 
     Never waits, and follows no link.
     """
     # Looked at first, since opening alone does something to some devices.
-    mode = marker.lstat().st_mode
+    mode = directory.look(name).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
         return None
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    with open(os.open(marker, flags), "rb", buffering=0) as file:  # noqa: PTH123
+    with open(directory.open(name, os.O_RDONLY), "rb", buffering=0) as file:  # noqa: PTH123
         info = os.fstat(file.fileno())
         return (file.read(MARKER_BYTES + 1), info.st_uid) if stat.S_ISREG(info.st_mode) else None
 
@@ -235,20 +274,23 @@ def _fault_of(spool: str, owner: int) -> str:
 
 def _own_spools(place: str, prefix: str) -> Iterator[str]:
     """Yield the spools in a directory that are regular files of the caller."""
-    for entry in _entries(place, SPOOL_SUFFIX):
-        if not entry.name.startswith(prefix):
-            continue
-        try:
-            info = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            continue  # its process finished just now
-        if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
-            yield entry.path
-
-
-def _belongs(spool: str, directory: str | os.PathLike[str], ask: TraceDirectoryOf) -> bool:
     try:
-        return Path(ask(spool)).samefile(directory)
+        with HeldDirectory(place) as directory:
+            for name in directory.entries():
+                if name.startswith(prefix) and name.endswith(SPOOL_SUFFIX):
+                    try:
+                        info = directory.look(name)
+                    except FileNotFoundError:
+                        continue  # its process finished just now
+                    if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
+                        yield directory.shown(name)
+    except OSError:
+        return  # one of several places that are looked into in case there is something
+
+
+def _belongs(spool: str, directory: HeldDirectory, ask: TraceDirectoryOf) -> bool:
+    try:
+        return directory.is_same(ask(spool))
     except (OSError, ValueError):
         # No whole spool, or one whose directory is gone: it belongs to no directory at all.
         return False

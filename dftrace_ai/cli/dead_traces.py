@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from dftrace_ai.recovery import Recovery
 
@@ -33,8 +33,11 @@ def complete_dead_traces(paths: Iterable[Path]) -> None:
     from dftrace_ai.cli.terminal import complain
 
     found = complete_directories(paths)
+    whole = set(found.ended_in_order)
     for finished in found.finished:
-        complain(f"completed {finished}, whose process had died")
+        # How a process ended is not known, only that it did not complete its trace.
+        if finished not in whole:
+            complain(f"completed {finished}, which its process had not")
     for damage in found.damaged:
         complain(f"damaged, left out: {damage}", loud=True)
     for failure in found.failed:
@@ -55,31 +58,29 @@ def complete_directories(paths: Iterable[Path], spool_dir: Path | None = None) -
 
         print(complete_directories([Path("out")]).finished)
     """
-    from dftrace_ai.recovery import Recovery, adopt_dead
-
-    directories: set[Path] = set()
-    for path in paths:
-        directories.update(_directories_with_runs(path))
-    found = Recovery([], [], [], [])
-    for directory in sorted(directories):
-        for all_of_them, some in zip(
-            found, adopt_dead(directory, spool_dir=spool_dir), strict=True
-        ):
-            all_of_them.extend(some)
-    return found
-
-
-def _directories_with_runs(path: Path) -> set[Path]:
-    """Return the directories at or below a path, or around a file, where a run may have ended."""
     from dftrace_ai.analysis.files import SUFFIXES
+    from dftrace_ai.held_directory import directories_at
+    from dftrace_ai.recovery import Recovery, adopt_in
     from dftrace_ai.spool_search import MARKER_SUFFIX, SPOOL_SUFFIX
 
-    # os.path, since a name may be too long, and pathlib raises where this says no.
-    if not os.path.isdir(path):  # noqa: PTH112
-        return {path.parent} if os.path.isdir(path.parent) else set()  # noqa: PTH112
     traces_of_runs = (MARKER_SUFFIX, SPOOL_SUFFIX, *SUFFIXES)
-    return {path} | {
-        Path(folder)
-        for folder, _, names in os.walk(path)
-        if any(name.endswith(traces_of_runs) for name in names)
-    }
+    found = Recovery.nothing()
+    seen: set[tuple[int, int]] = set()
+    for path in sorted(set(paths)):
+        # os.path, since a name may be too long, and pathlib raises where this says no.
+        is_directory = os.path.isdir(path)  # noqa: PTH112
+        top = path if is_directory else path.parent
+        try:
+            for directory, names in directories_at(top):
+                info = os.fstat(directory.descriptor)
+                identity = (info.st_dev, info.st_ino)
+                given = directory.path == os.fspath(top)
+                if given or any(name.endswith(traces_of_runs) for name in names):
+                    if identity not in seen:
+                        found.add(adopt_in(directory, spool_dir=spool_dir))
+                    seen.add(identity)
+                if not is_directory:
+                    break
+        except OSError:
+            continue  # no directory: the command complains of it
+    return found

@@ -39,7 +39,7 @@ def command(
     """
     from dftrace_ai.analysis.wording import counted
     from dftrace_ai.cli.dead_traces import complete_directories
-    from dftrace_ai.cli.terminal import shown
+    from dftrace_ai.cli.terminal import shown, write_json
     from dftrace_ai.errors import TraceError, quoted
     from dftrace_ai.recovery import adopt_orphans
 
@@ -52,15 +52,13 @@ def command(
             raise TraceError(f"{quoted(str(directory))}: cannot be listed: permission denied")
     found = complete_directories(directories, spool_dir)
     if orphans:
-        for all_of_them, some in zip(found, adopt_orphans(directories[0]), strict=True):
-            all_of_them.extend(some)
+        found.add(adopt_orphans(directories[0]))
     if json:
-        import orjson
-
-        typer.echo(orjson.dumps(found._asdict(), option=orjson.OPT_INDENT_2).decode())
+        write_json(found._asdict())
     else:
+        whole = set(found.ended_in_order)
         for path in found.finished:
-            typer.echo(f"recovered {shown(path)}")
+            typer.echo(f"{'was complete' if path in whole else 'recovered'} {shown(path)}")
         for path in found.alive:
             typer.echo(f"runs, left alone: {shown(path)}")
         for line in found.damaged:
@@ -69,7 +67,7 @@ def command(
             typer.echo(f"not recovered: {shown(line)}", err=True)
         if not any(found):
             typer.echo("nothing to recover")
-        elif found.finished:
-            typer.echo(f"{counted(len(found.finished), 'trace')} recovered")
+        elif len(found.finished) > len(whole):
+            typer.echo(f"{counted(len(found.finished) - len(whole), 'trace')} recovered")
     if found.failed or found.damaged:
         raise typer.Exit(NOT_ALL_RECOVERED)

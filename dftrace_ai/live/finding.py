@@ -73,7 +73,7 @@ def find_spools(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
         for name in names:
             if name.endswith(MARKER_SUFFIX):
                 spool = spool_of_marker(Path(folder, name))
-                if spool:
+                if spool and not spool.begun:
                     found.append(MarkedSpool(Path(folder, name), spool.path, spool.fault))
     named = {spool.spool for spool in found}
     # Where the disk was full, or a process was killed early, there is no marker.

@@ -46,6 +46,13 @@ class SettingsReader {
         if (!utf8) throw std::invalid_argument(std::string(key) + " must be text");
         return {utf8, static_cast<std::size_t>(bytes)};
     }
+    std::string path(const char* key) const {
+        PyObject* encoded = nullptr;
+        if (!PyUnicode_FSConverter(item(key), &encoded))
+            throw std::invalid_argument(std::string(key) + " must be a path");
+        const Ref held(encoded);
+        return {PyBytes_AS_STRING(encoded), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded))};
+    }
     std::uint64_t number(const char* key) const {
         const unsigned long long value = PyLong_AsUnsignedLongLong(item(key));
         if (PyErr_Occurred()) throw std::invalid_argument(std::string(key) + " must be a positive integer");
@@ -67,7 +74,7 @@ PyObject* start(PyObject*, PyObject* dict) {
     try {
         const SettingsReader read(dict);
         TraceSettings s;
-        s.prefix = read.text("prefix");
+        s.prefix = read.path("prefix");
         s.host = read.text("host");
         s.host_hash = hash_hex(s.host);
         s.run = read.text("run");
@@ -86,7 +93,7 @@ PyObject* start(PyObject*, PyObject* dict) {
         s.user_args = read.flag("user_args");
         s.block_bytes = read.number("block_bytes");
         s.flush_interval_ms = static_cast<std::uint32_t>(read.number("flush_interval_ms"));
-        s.spool_dir = read.text("spool_dir");
+        s.spool_dir = read.path("spool_dir");
         s.spool_bytes = read.number("spool_bytes");
         s.wait_on_overflow = read.flag("wait_on_overflow");
         s.finish_timeout_ms = static_cast<std::uint32_t>(read.number("finish_timeout_ms"));
@@ -103,10 +110,15 @@ PyObject* start(PyObject*, PyObject* dict) {
     Py_RETURN_NONE;
 }
 
+// Paths, and messages that name them, are bytes; no byte of them may fail here.
+PyObject* path_text(const std::string& bytes) {
+    return PyUnicode_DecodeFSDefaultAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()));
+}
+
 PyObject* outcome_dict(const Outcome& outcome) {
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
-                         outcome.trace_path.c_str(), "spool_path", outcome.spool_path.c_str(),
-                         "spool_refusal", outcome.spool_refusal.c_str(), "error", outcome.error.c_str(),
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
+                         path_text(outcome.trace_path), "spool_path", path_text(outcome.spool_path),
+                         "spool_refusal", path_text(outcome.spool_refusal), "error", path_text(outcome.error),
                          "abandoned", outcome.abandoned ? Py_True : Py_False, "events",
                          static_cast<unsigned long long>(outcome.events), "lost_lines",
                          static_cast<unsigned long long>(outcome.lost_lines), "spool_bytes",
@@ -190,11 +202,10 @@ PyObject* stats(PyObject*, PyObject*) {
     const WriteMark& mark = h.last_mark();
     const std::string path = h.trace_paths[mark.part % 2].get();
     const std::size_t spans = static_cast<std::size_t>(Kind::span);
-    return Py_BuildValue("{s:s#,s:s,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", path.data(),
-                         static_cast<Py_ssize_t>(path.size()), "spool_path",
-                         h.finalized.load() ? "" : session->spool_path().c_str(), "spool_bytes",
-                         static_cast<unsigned long long>(session->spool_bytes_used()), "written_bytes",
-                         static_cast<unsigned long long>(mark.file_bytes), "written_spans",
+    return Py_BuildValue("{s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", path_text(path),
+                         "spool_path", path_text(h.finalized.load() ? "" : session->spool_path()),
+                         "spool_bytes", static_cast<unsigned long long>(session->spool_bytes_used()),
+                         "written_bytes", static_cast<unsigned long long>(mark.file_bytes), "written_spans",
                          static_cast<unsigned long long>(mark.lines[spans] + mark.earlier_lines[spans]),
                          "overwritten", static_cast<unsigned long long>(h.overwritten.load()), "dropped",
                          static_cast<unsigned long long>(h.dropped.load()), "waits",
@@ -203,31 +214,39 @@ PyObject* stats(PyObject*, PyObject*) {
                          static_cast<unsigned long long>(h.args_sanitised.load()));
 }
 
-PyObject* adopt(PyObject*, PyObject* arguments) {
+PyObject* adopt(PyObject*, PyObject* arguments, PyObject* by_name) {
+    static const char* names[] = {"spool", "directory", "descriptor", "anew", "marker", "owner", nullptr};
     PyObject* given[3] = {nullptr, nullptr, nullptr};
+    int descriptor = -1;
     int anew = 0;
-    const bool well =
-        PyArg_ParseTuple(arguments, "O&|O&pO&", PyUnicode_FSConverter, &given[0], PyUnicode_FSConverter,
-                         &given[1], &anew, PyUnicode_FSConverter, &given[2]);
+    long long owner = -1;
+    const bool well = PyArg_ParseTupleAndKeywords(
+        arguments, by_name, "O&O&|$ipO&L", const_cast<char**>(names), PyUnicode_FSConverter, &given[0],
+        PyUnicode_FSConverter, &given[1], &descriptor, &anew, PyUnicode_FSConverter, &given[2], &owner);
     const Ref path(given[0]), folder(given[1]), marker(given[2]);
     if (!well) return nullptr;
     const std::string spool_path = PyBytes_AS_STRING(path.get());
-    const std::string directory = folder ? PyBytes_AS_STRING(folder.get()) : "";
-    const std::string marker_path = marker ? PyBytes_AS_STRING(marker.get()) : "";
+    AdoptionTerms terms;
+    terms.directory = PyBytes_AS_STRING(folder.get());
+    terms.descriptor = descriptor;
+    terms.anew = anew != 0;
+    if (marker) terms.marker = PyBytes_AS_STRING(marker.get());
+    if (owner >= 0) terms.owner = static_cast<std::uint32_t>(owner);
     AdoptionResult result;
     {
         WithoutGil without;
-        result = adopt_spool(spool_path, directory, anew != 0, marker_path);
+        result = adopt_spool(spool_path, terms);
     }
     static constexpr const char* states[] = {"finished", "alive", "failed", "gone"};
     Ref dict(outcome_dict(result.outcome));
     Ref state(PyUnicode_FromString(states[static_cast<int>(result.state)]));
     Ref damage(PyList_New(0));
     if (!dict || !state || !damage || PyDict_SetItemString(dict.get(), "state", state.get()) < 0 ||
+        PyDict_SetItemString(dict.get(), "was_complete", result.was_complete ? Py_True : Py_False) < 0 ||
         PyDict_SetItemString(dict.get(), "damage", damage.get()) < 0)
         return nullptr;
     for (const std::string& line : result.damage) {
-        Ref text(PyUnicode_FromString(line.c_str()));
+        Ref text(path_text(line));
         if (!text || PyList_Append(damage.get(), text.get()) < 0) return nullptr;
     }
     return dict.release();
@@ -320,8 +339,10 @@ PyMethodDef functions[] = {
     {"spool_trace_directory", spool_trace_directory, METH_O,
      "spool_trace_directory(spool): where the trace of a spool is."},
     {"stats", stats, METH_NOARGS, "Counts of the run so far; empty before the first record."},
-    {"adopt", adopt, METH_VARARGS,
-     "adopt(spool, directory, anew=False, marker=''): finish the trace of a process that died."},
+    {"adopt", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(adopt)),
+     METH_VARARGS | METH_KEYWORDS,
+     "adopt(spool, directory, *, descriptor=-1, anew=False, marker='', owner=-1): finish the trace of a "
+     "process that died."},
     {"host_name", host, METH_NOARGS, "The host's name as it stands in file names."},
     {"look_into", look_into_spool, METH_VARARGS, "look_into(spool, window_s): what its process is doing."},
     {"build_info", build_info, METH_NOARGS, "What this module was built with."},

@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
     fs::create_directory(directory);
     std::ofstream(precious) << "precious";
     if (!made.trace_name.empty()) std::ofstream(directory + "/" + made.trace_name) << made.trace;
-    const AdoptionResult result = adopt_spool(made.path, directory);
+    const AdoptionResult result = adopt_spool(made.path, {.directory = directory});
     if (result.state == Adopted::finished && fs::exists(made.path)) fail("the spool stays", made.path);
     if (result.state == Adopted::failed && result.outcome.error.empty()) fail("no reason", made.path);
     if (content(precious) != "precious") fail("written elsewhere", precious);

@@ -21,12 +21,14 @@ void look(const std::string& path) {
     BlobTables tables(true);
     std::uint64_t sum = 0;
     for (UnitHeader* unit : spool.units(damage)) {
+        spool.load(unit);
         if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments) {
             tables.read(unit);
             continue;
         }
         const std::uint32_t count = std::min(unit->committed.load(), unit->capacity);
         for (std::uint32_t i = 0; i < count; ++i) sum += records_of(unit)[i].id;
+        spool.let_go(unit);
     }
     for (std::uint32_t id = 0; id < 70'000; id += id < 300 ? 1 : 997) {
         const std::string_view name = tables.name(id), args = tables.arguments(id);

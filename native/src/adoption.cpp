@@ -1,10 +1,8 @@
 // Reading a dead process's spool and completing its trace.
 #include "dftrace/adoption.hpp"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +11,10 @@
 #include <set>
 #include <stdexcept>
 
+#include "dftrace/directory.hpp"
+#include "dftrace/file_size_signal.hpp"
 #include "dftrace/json_check.hpp"
+#include "dftrace/spool_copy.hpp"
 #include "dftrace/spool_view.hpp"
 
 namespace dftrace {
@@ -28,10 +29,11 @@ std::string counted(std::uint64_t number, std::string_view what) {
     return std::to_string(number) + " " + std::string(what);
 }
 
-std::string directory_of(const std::string& path) {
-    const auto slash = path.rfind('/');
-    return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
+// Where the trace lies: its directory's name, for messages, and the directory itself.
+struct TracePlace {
+    const std::string& shown;
+    const Directory& directory;
+};
 
 // The settings become part of the trace's lines and of its name.
 void check_settings(const TraceSettings& s) {
@@ -52,8 +54,12 @@ void check_settings(const TraceSettings& s) {
 // Finds out whether the last write that was begun reached the file, and makes marks and units say
 // so. Numbers of writes are used again: no unit may go on naming one, or the next adopter, should
 // this one die, would take its records for written.
-void settle_last_write(SpoolHeader& h, const std::string& directory, const std::vector<UnitHeader*>& units,
+void settle_last_write(SpoolView& spool, const TracePlace& place, const std::vector<UnitHeader*>& units,
                        bool anew, std::vector<std::string>& damage) {
+    SpoolHeader& h = spool.header();
+    const auto kept = [](int error) {
+        if (error) throw std::runtime_error(std::strerror(error));
+    };
     std::uint64_t number = h.write_number.load();
     // Where its process learnt that the write landed its records may be gone from the spool.
     const bool known = number && h.landed.load() == number;
@@ -61,36 +67,48 @@ void settle_last_write(SpoolHeader& h, const std::string& directory, const std::
     if (number) {
         const WriteMark& mark = h.last_mark();
         const std::string named = h.trace_paths[mark.part % 2].get();
-        const std::string trace = directory + "/" + named.substr(named.rfind('/') + 1);
+        const std::string name = name_in_directory(named);
+        const std::string trace = place.shown + "/" + name;
         const auto fail = [&](const char* why) {
             throw std::runtime_error(trace + ": cannot be continued: " + why);
         };
         struct stat info;
-        if (lstat(trace.c_str(), &info) == 0) {
+        const int unseen = place.directory.look(name.c_str(), info);
+        if (!unseen) {
             if (!S_ISREG(info.st_mode)) fail("it is no file");
             landed |= static_cast<std::uint64_t>(info.st_size) >= mark.file_bytes;
             if (known && static_cast<std::uint64_t>(info.st_size) < mark.file_bytes)
                 fail("it is shorter than what was written to it");
-        } else if (errno == ENOENT && mark.closed) {
+        } else if (unseen == ENOENT && mark.closed) {
             landed = true;  // a part that had its footer, and was too old to be kept
-        } else if (errno == ENOENT && anew) {
+        } else if (unseen == ENOENT && anew) {
             damage.push_back("what was written before: the trace is gone");
             number = 0;
             landed = false;
             h.write_number.store(0);
+            kept(spool.keep(h.write_number));
             h.landed.store(0);
+            kept(spool.keep(h.landed));
             std::fill(std::begin(h.marks), std::end(h.marks), WriteMark{});
+            kept(spool.keep(h.marks));
         } else {
-            fail(std::strerror(errno));
+            fail(std::strerror(unseen));
         }
     }
-    if (landed) h.landed.store(number);
-    for (UnitHeader* unit : units) {
-        if (landed && unit->pending_write == number) unit->consumed = unit->pending;
-        std::atomic_signal_fence(std::memory_order_release);
-        unit->pending_write = 0;
+    if (landed && !known) {
+        h.landed.store(number);
+        kept(spool.keep(h.landed));
     }
-    if (number && !landed) h.write_number.store(number - 1);
+    for (UnitHeader* unit : units) {
+        if (unit->pending_write == 0) continue;
+        if (landed && unit->pending_write == number) unit->consumed = unit->pending;
+        unit->pending_write = 0;
+        kept(spool.keep(*unit));
+    }
+    if (number && !landed) {
+        h.write_number.store(number - 1);
+        kept(spool.keep(h.write_number));
+    }
 }
 
 // A dead thread: its track, and its units in the order in which it filled them.
@@ -106,18 +124,21 @@ struct DeadRun {
     BlobTables tables{true};
     std::vector<DeadThread> threads;
     std::vector<std::string> damage;
+    bool was_complete = false;
     std::set<std::uint64_t> last_spans;  // the last that each thread stored
 
     // Killed between storing a record and taking its span off the open ones: it ended.
     bool ended(const OpenSpan& span) const { return last_spans.count(span.id) != 0; }
 };
 
-void sort_units(const std::vector<UnitHeader*>& units, DeadRun& run) {
+void sort_units(SpoolView& spool, const std::vector<UnitHeader*>& units, DeadRun& run) {
     std::map<std::uint32_t, std::size_t> numbers;
     std::uint32_t unknown = 0;  // threads whose kernel's number is lost
     std::size_t misnumbered = 0;
     for (UnitHeader* unit : units) {
         if (unit->kind != UnitKind::thread) continue;
+        spool.load(unit);
+        spool.let_go(unit);
         const auto* block = reinterpret_cast<const ThreadBlock*>(unit);
         DeadThread thread{block, {unit}, {}};
         const bool sound = block->tid > 0 && block->tid <= highest_thread_id;
@@ -129,7 +150,10 @@ void sort_units(const std::vector<UnitHeader*>& units, DeadRun& run) {
     }
     std::size_t lost = 0;
     for (UnitHeader* unit : units) {
-        if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments) run.tables.read(unit);
+        if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments) {
+            spool.load(unit);
+            run.tables.read(unit);
+        }
         if (unit->kind != UnitKind::ring) continue;
         const auto [it, fresh] = numbers.try_emplace(unit->owner, run.threads.size());
         if (fresh) {
@@ -144,8 +168,10 @@ void sort_units(const std::vector<UnitHeader*>& units, DeadRun& run) {
     for (const DeadThread& thread : run.threads) {
         UnitHeader* last = thread.units.back();
         const std::uint32_t count = std::min(last->committed.load(), last->capacity);
+        spool.load(last);
         if (count && records_of(last)[count - 1].kind == Kind::span)
             run.last_spans.insert(records_of(last)[count - 1].id);
+        spool.let_go(last);
     }
     if (misnumbered)
         run.damage.push_back(counted(misnumbered, misnumbered == 1 ? "thread's number" : "threads' numbers"));
@@ -154,12 +180,15 @@ void sort_units(const std::vector<UnitHeader*>& units, DeadRun& run) {
             counted(lost, lost == 1 ? "thread's name and open spans" : "threads' names and open spans"));
 }
 
-void write_records(TraceWriter& writer, DeadThread& thread, const BlobTables& tables, const ClockMap& clock) {
+void write_records(SpoolView& spool, TraceWriter& writer, DeadThread& thread, const BlobTables& tables,
+                   const ClockMap& clock) {
     for (UnitHeader* unit : thread.units) {
+        spool.load(unit);
         std::uint32_t scan = unit->consumed;
         const std::uint32_t limit = std::min(unit->committed.load(), unit->capacity);
         if (!writer.records(unit, scan, limit, thread.track, tables, clock))
             throw std::runtime_error(std::strerror(writer.last_error()));
+        spool.let_go(unit);
     }
 }
 
@@ -190,10 +219,12 @@ std::uint64_t first_wanted_tick(SpoolView& spool, const TraceSettings& settings,
     for (const DeadThread& thread : run.threads) {
         for (UnitHeader* unit : thread.units) {
             const std::uint32_t count = std::min(unit->committed.load(), unit->capacity);
+            spool.load(unit);
             for (std::uint32_t i = 0; i < count; ++i) {
                 const Record& r = records_of(unit)[i];
                 if (!(r.flags & RecordFlag::absolute_time)) seen(r.kind == Kind::span ? r.end : r.start);
             }
+            spool.let_go(unit);
         }
         for (std::uint32_t i = 0; i < thread.open_spans(); ++i) seen(thread.block->open[i].start);
     }
@@ -219,26 +250,31 @@ Ending ending_of(const SpoolHeader& h) {
 }
 
 // Writes what the trace lacks; returns its path, empty if there is nothing to tell.
-std::string complete_trace(SpoolView& spool, const TraceSettings& settings, bool anew, DeadRun& run) {
+std::string complete_trace(SpoolView& spool, const TraceSettings& settings, const TracePlace& place,
+                           bool anew, DeadRun& run) {
     SpoolHeader& h = spool.header();
     const std::vector<UnitHeader*> units = spool.units(run.damage);
-    settle_last_write(h, directory_of(settings.prefix), units, anew, run.damage);
+    settle_last_write(spool, place, units, anew, run.damage);
     const ClockMap clock = spool.clock();
-    sort_units(units, run);
+    sort_units(spool, units, run);
     TraceWriter writer(settings, h, h.parent_pid);
+    writer.lies_in(place.directory);
+    writer.keeps_marks_by([&spool](const void* mark, std::size_t bytes) { return spool.keep(mark, bytes); });
     writer.belongs_to({spool.owner(), spool.group()});
     writer.doubt_after(clock_ns(CLOCK_REALTIME));
     writer.compress_ahead(threads_ahead());
     writer.leave_out_before(first_wanted_tick(spool, settings, run, clock));
     if (const int error = writer.resume())
         throw std::runtime_error(writer.path() + ": cannot be continued: " + std::strerror(error));
-    if (writer.stage() == TraceStage::complete) return writer.path();
+    run.was_complete = writer.stage() == TraceStage::complete;
+    if (run.was_complete) return writer.path();
     const bool told = writer.stage() == TraceStage::unfinished;
-    for (DeadThread& thread : run.threads) write_records(writer, thread, run.tables, clock);
+    for (DeadThread& thread : run.threads) write_records(spool, writer, thread, run.tables, clock);
     int error = writer.end_records();
     if (!error && !told)
         for (DeadThread& thread : run.threads) write_unfinished(writer, thread, run, clock);
     if (run.tables.refused()) run.damage.push_back(counted(run.tables.refused(), "names or arguments"));
+    if (spool.cut_meanwhile()) run.damage.emplace_back("what was cut off while it was read");
     if (writer.unreadable()) run.damage.push_back(counted(writer.unreadable(), "records"));
     Ending ending = ending_of(h);
     ending.damaged = run.damage.size();
@@ -250,12 +286,14 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, bool
 
 }  // namespace
 
-AdoptionResult adopt_spool(const std::string& spool_path, const std::string& directory, bool anew,
-                           const std::string& marker_path) {
-    AdoptionResult result{Adopted::failed, {}, {}};
+AdoptionResult adopt_spool(const std::string& spool_path, const AdoptionTerms& terms) {
+    AdoptionResult result{Adopted::failed, {}, {}, false};
     result.outcome.spool_path = spool_path;
+    const FileSizeSignalHeld held;
     try {
         SpoolView spool(spool_path);
+        if (terms.owner && *terms.owner != spool.owner())
+            throw std::runtime_error("it belongs to another user");
         TraceSettings settings = spool.settings();
         check_settings(settings);
         // Of a process on another host nothing can be known from here.
@@ -267,18 +305,26 @@ AdoptionResult adopt_spool(const std::string& spool_path, const std::string& dir
             result.state = Adopted::gone;
             return result;
         }
+        if (spool.has_other_names()) throw std::runtime_error("it has another name besides (a hard link)");
         settings.max_files = 0;  // recovery deletes nothing
-        if (!directory.empty())
-            settings.prefix = directory + "/" + settings.prefix.substr(settings.prefix.rfind('/') + 1);
+        const std::string shown = terms.directory.empty() ? directory_of(settings.prefix) : terms.directory;
+        const Directory directory = terms.descriptor >= 0 ? Directory(terms.descriptor) : Directory(shown);
+        settings.prefix = shown + "/" + name_in_directory(settings.prefix);
         DeadRun run;
-        result.outcome.trace_path =
-            spool.header().finalized.load()
-                ? spool.header().trace_paths[spool.header().last_mark().part % 2].get()
-                : complete_trace(spool, settings, anew, run);
-        spool.header().finalized.store(1);
-        if (!marker_path.empty()) unlink(marker_path.c_str());
-        unlink(spool_path.c_str());
+        SpoolHeader& h = spool.header();
+        if (h.finalized.load()) {
+            run.was_complete = true;
+            result.outcome.trace_path = h.trace_paths[h.last_mark().part % 2].get();
+        } else {
+            result.outcome.trace_path = complete_trace(spool, settings, {shown, directory}, terms.anew, run);
+        }
+        h.finalized.store(1);
+        // Where it cannot be kept, and this process dies right now, the trace tells by its footer.
+        static_cast<void>(spool.keep(h.finalized));
+        if (!terms.marker.empty()) directory.remove(terms.marker.c_str());
+        spool.remove();
         result.damage = std::move(run.damage);
+        result.was_complete = run.was_complete;
         result.outcome.spool_path.clear();
         result.state = Adopted::finished;
     } catch (const std::exception& error) {
@@ -291,7 +337,11 @@ AdoptionResult adopt_spool(const std::string& spool_path, const std::string& dir
 }
 
 std::string trace_directory_of(const std::string& spool_path) {
-    return directory_of(SpoolView(spool_path).settings().prefix);
+    const SpoolCopy spool(spool_path);
+    const SpoolHeader& h = spool.header();
+    return directory_of(
+        TraceSettings::decode({h.settings, std::min<std::size_t>(h.settings_bytes, sizeof h.settings)})
+            .prefix);
 }
 
 }  // namespace dftrace

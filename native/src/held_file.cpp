@@ -33,15 +33,29 @@ bool HeldFile::leads_here(int number) const noexcept {
     return number >= 0 && fstat(number, &info) == 0 && is(info);
 }
 
-int HeldFile::create_new(const std::string& path, int access) noexcept {
-    const int error = hold(::open(path.c_str(), access | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (error == EBADF) ::unlink(path.c_str());  // made, and its number closed at once
+int HeldFile::create_new(const std::string& path, int access, int directory) noexcept {
+    const int error =
+        hold(::openat(directory, path.c_str(), access | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (error == EBADF) ::unlinkat(directory, path.c_str(), 0);  // made, and its number closed at once
     return error;
 }
 
-int HeldFile::open(const std::string& path, int access) noexcept {
+int HeldFile::open(const std::string& path, int access, int directory) noexcept {
     // Not blocking: a pipe of that name would wait for its other end.
-    return hold(::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    return hold(::openat(directory, path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+int HeldFile::open_directory(const std::string& path) noexcept {
+    return hold(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+int HeldFile::create_nameless(const std::string& directory, int access) noexcept {
+    return hold(::open(directory.c_str(), access | O_TMPFILE | O_CLOEXEC, 0600));
+}
+
+int HeldFile::take_name(const std::string& path) const noexcept {
+    const std::string self = "/proc/self/fd/" + std::to_string(descriptor());
+    return ::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
 int HeldFile::hold(int number) noexcept {
@@ -66,11 +80,11 @@ int HeldFile::hold(int number) noexcept {
     return EBADF;
 }
 
-int HeldFile::open_again(const std::string& path, int access) noexcept {
+int HeldFile::open_again(const std::string& path, int access, int directory) noexcept {
     HeldFile found;
-    if (const int error = found.open(path, access)) return error;
+    if (const int error = found.open(path, access, directory)) return error;
     if (!leads_here(found.number_)) {
-        if (found.lies_at(path)) return ESTALE;
+        if (found.lies_at(path, directory)) return ESTALE;
         // Not the file of that name either: the program has closed the number, and got it, just now.
         found.known_ = false;
         return EBADF;
@@ -94,9 +108,9 @@ int HeldFile::reserve(std::size_t from, std::size_t bytes) const noexcept {
     return error;
 }
 
-bool HeldFile::lies_at(const std::string& path) const noexcept {
+bool HeldFile::lies_at(const std::string& path, int directory) const noexcept {
     struct stat info;
-    return lstat(path.c_str(), &info) == 0 && is(info);
+    return fstatat(directory, path.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && is(info);
 }
 
 void HeldFile::close() noexcept {

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "dftrace/directory.hpp"
 #include "dftrace/signals_blocked.hpp"
 #include "dftrace/spool_marker.hpp"
 
@@ -33,11 +34,6 @@ std::uint64_t room(const std::string& directory) {
     return statvfs(directory.c_str(), &info) == 0 && access(directory.c_str(), W_OK) == 0
                ? std::uint64_t{info.f_bavail} * info.f_frsize
                : 0;
-}
-
-std::string directory_of(const std::string& prefix) {
-    const auto slash = prefix.rfind('/');
-    return slash == std::string::npos ? "." : slash == 0 ? "/" : prefix.substr(0, slash);
 }
 
 // Memory first (a disk's write-back makes each page fault again), a local disk next.

@@ -7,6 +7,8 @@
 
 #include <cerrno>
 
+#include "dftrace/directory.hpp"
+
 namespace dftrace {
 
 void TraceFile::close() noexcept {
@@ -15,12 +17,17 @@ void TraceFile::close() noexcept {
     torn_ = false;
 }
 
+std::string TraceFile::place_of(const std::string& path) const {
+    return directory_ == AT_FDCWD ? path : name_in_directory(path);
+}
+
 int TraceFile::create(const std::string& stem, const std::string& suffix,
-                      const std::function<void(const std::string&)>& announce) {
+                      const std::function<int(const std::string&)>& announce) {
     for (int attempt = 0; attempt < 100000; ++attempt) {
         path_ = attempt ? stem + "-" + std::to_string(attempt) + suffix : stem + suffix;
-        if (announce) announce(path_);
-        const int error = file_.create_new(path_, O_WRONLY);
+        if (announce)
+            if (const int error = announce(path_)) return error;
+        const int error = file_.create_new(place_of(path_), O_WRONLY, directory_);
         if (error != EEXIST) return error;
     }
     return EEXIST;
@@ -28,11 +35,12 @@ int TraceFile::create(const std::string& stem, const std::string& suffix,
 
 int TraceFile::resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner) {
     path_ = path;
-    if (const int error = file_.open(path, O_WRONLY)) return error;
+    if (const int error = file_.open(place_of(path), O_WRONLY, directory_)) return error;
     bytes_ = bytes;
     struct stat info;
     int error = fstat(file_.descriptor(), &info) != 0 ? errno : 0;
     if (!error && owner && info.st_uid != *owner) error = EPERM;
+    if (!error && owner && S_ISREG(info.st_mode) && info.st_nlink > 1) error = EMLINK;
     // A file that is shorter is not the one that was written: growing it would put zeros there.
     if (!error && (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) < bytes))
         error = EINVAL;
@@ -52,7 +60,7 @@ int TraceFile::take_back() {
 
 // The program has closed the file: there may be a piece of the write that this interrupted.
 int TraceFile::open_again() {
-    if (const int error = file_.open_again(path_, O_WRONLY)) return error;
+    if (const int error = file_.open_again(place_of(path_), O_WRONLY, directory_)) return error;
     struct stat info;
     if (fstat(file_.descriptor(), &info) != 0) return errno;
     if (static_cast<std::uint64_t>(info.st_size) < bytes_) return EINVAL;

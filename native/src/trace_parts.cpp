@@ -24,11 +24,14 @@ int TraceParts::open_file() {
     const std::string stem = part_ ? stem_ + ".part" + std::to_string(part_) : stem_;
     const int error = file_.create(stem, suffix_, [this](const std::string& path) {
         path_ = path;
-        header_.trace_paths[part_ % 2].set(part_, path);
+        TracePath& named = header_.trace_paths[part_ % 2];
+        named.set(part_, path);
+        return keep(named);
     });
     if (error) return error;
     if (owner_) static_cast<void>(fchown(file_.descriptor(), owner_->user, owner_->group));
-    written_parts_.push_back(path_);
+    struct stat made {};
+    if (fstat(file_.descriptor(), &made) == 0) written_parts_.push_back({path_, made});
     return 0;
 }
 
@@ -47,13 +50,18 @@ int TraceParts::append(std::string_view block, std::size_t plain_bytes, const Li
     mark.stage = stage;
     mark.part = part_;
     mark.closed = closes;
+    if (const int error = keep(mark)) return error;
     header_.write_number.store(number, std::memory_order_release);
-    if (const int error = file_.append(block)) {
-        // Not landed: the mark before this one holds again.
+    int error = keep(header_.write_number);
+    if (!error) error = file_.append(block);
+    if (error) {
+        // Not landed: the mark before this one holds again. Where even that cannot be kept the file tells.
         header_.write_number.store(number - 1, std::memory_order_release);
+        static_cast<void>(keep(header_.write_number));
         return error;
     }
     header_.landed.store(number, std::memory_order_release);
+    if (const int unkept = keep(header_.landed)) return unkept;
     plain_bytes_ += plain_bytes;
     lines_ = lines;
     return 0;
@@ -78,8 +86,20 @@ void TraceParts::go_on() {
     ++part_;
 }
 
+void TraceParts::lies_in(const Directory& directory) noexcept {
+    directory_ = &directory;
+    file_.lies_in(directory.descriptor());
+}
+
 void TraceParts::keep_last(std::uint32_t keep) {
-    for (; written_parts_.size() > keep; written_parts_.pop_front()) unlink(written_parts_.front().c_str());
+    for (; written_parts_.size() > keep; written_parts_.pop_front()) {
+        const WrittenPart& oldest = written_parts_.front();
+        // Another file may lie there by now.
+        struct stat info;
+        if (lstat(oldest.path.c_str(), &info) == 0 && info.st_dev == oldest.file.st_dev &&
+            info.st_ino == oldest.file.st_ino)
+            unlink(oldest.path.c_str());
+    }
 }
 
 std::string TraceParts::path_here(const TracePath& path) const {
@@ -115,7 +135,9 @@ int TraceParts::resume() {
     if (named.bytes.load(std::memory_order_acquire) == 0 || named.part != part_) return 0;
     const std::string path = path_here(named);
     struct stat info;
-    if (lstat(path.c_str(), &info) != 0 || (!begun && info.st_size != 0)) return 0;
+    const int unseen =
+        directory_ ? directory_->look(name_in_directory(path), info) : lstat(path.c_str(), &info);
+    if (unseen || (!begun && info.st_size != 0)) return 0;
     path_ = path;
     return resume_file(0);
 }

@@ -2,6 +2,7 @@
 #include "dftrace/trace_writer.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 namespace dftrace {
@@ -270,12 +271,19 @@ int TraceWriter::append(std::string_view block, std::size_t plain_bytes, const L
                         std::uint32_t lanes, TraceStage stage, const TouchedUnits& touched) {
     const std::uint64_t number = parts_.next_write();
     for (const auto& [unit, scan] : touched) {
-        unit->pending = scan;
+        // In this order: killed between the two, it must not say that the last write, which landed, was
+        // of the records of this one.
         unit->pending_write = number;
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        unit->pending = scan;
+        if ((last_error_ = parts_.keep(*unit))) return last_error_;
     }
     last_error_ = parts_.append(block, plain_bytes, lines, lanes, stage);
     if (last_error_) return last_error_;
-    for (const auto& [unit, scan] : touched) unit->consumed = scan;
+    for (const auto& [unit, scan] : touched) {
+        unit->consumed = scan;
+        if ((last_error_ = parts_.keep(*unit))) return last_error_;
+    }
     return 0;
 }
 

@@ -220,7 +220,8 @@ TEST("a marker goes before its spool does") {
     const std::string spool = leave_spool(dir, dir.settings(), [] { record(10); });
     const std::string marker = dir.file("trace.spool-at");
     std::ofstream(marker) << spool;
-    CHECK(adopt_spool(spool, dir.path(), false, marker).state == Adopted::finished);
+    CHECK(adopt_spool(spool, {.directory = dir.path(), .marker = "trace.spool-at"}).state ==
+          Adopted::finished);
     CHECK(!fs::exists(marker) && !fs::exists(spool));
 }
 

@@ -72,7 +72,7 @@ TEST("a trace is completed in the directory that was named") {
     const std::string here = other.file(fs::path(trace).filename().string());
     fs::copy_file(trace, here);
     const auto before = contents(home);
-    const AdoptionResult result = adopt_spool(spool, other.path());
+    const AdoptionResult result = adopt_spool(spool, {.directory = other.path()});
     CHECK_EQ(result.outcome.error, "");
     CHECK_EQ(result.outcome.trace_path, here);
     CHECK_EQ(check_complete(read_trace(here), "died").number("spans"), 200);
@@ -91,7 +91,7 @@ TEST("names that lead elsewhere do not") {
         const std::string spool = half_written(home, home.settings());
         rename_trace(spool, name);
         const auto before = contents(home);
-        const AdoptionResult result = adopt_spool(spool, directory);
+        const AdoptionResult result = adopt_spool(spool, {.directory = directory});
         CHECK(result.state == Adopted::failed);
         CHECK_EQ(file_bytes(outer.file("victim")), "precious");
         CHECK(fs::is_empty(directory));
@@ -106,7 +106,7 @@ TEST("a prefix that leads elsewhere does not") {
     TraceSettings settings = outer.settings();
     settings.prefix = outer.file("traces/../elsewhere/trace");
     const std::string spool = leave_spool(outer, unwritten(settings), [] { record(10); });
-    const AdoptionResult result = adopt_spool(spool, outer.file("traces"));
+    const AdoptionResult result = adopt_spool(spool, {.directory = outer.file("traces")});
     CHECK(result.state == Adopted::finished);
     CHECK_EQ(fs::path(result.outcome.trace_path).parent_path().string(), outer.file("traces"));
     for (const auto& entry : fs::directory_iterator(outer.file("elsewhere")))
@@ -124,7 +124,7 @@ TEST("a host that is part of a path is no host") {
         encoded.copy(opened.header().settings, encoded.size());
         opened.header().settings_bytes = static_cast<std::uint32_t>(encoded.size());
     }
-    const AdoptionResult result = adopt_spool(spool, dir.path());
+    const AdoptionResult result = adopt_spool(spool, {.directory = dir.path()});
     CHECK(result.state == Adopted::failed);
     CHECK(dir.files(".pfw.gz").empty());
 }
@@ -143,7 +143,7 @@ TEST("what is in the place of the trace and is not the trace is left as it is") 
         if (kind == "shorter") put(trace, bytes.substr(0, bytes.size() - 1));
         if (kind == "empty") put(trace, "");
         for (int attempt = 0; attempt < 2; ++attempt) {
-            const AdoptionResult result = adopt_spool(spool, dir.path());
+            const AdoptionResult result = adopt_spool(spool, {.directory = dir.path()});
             CHECK(result.state == Adopted::failed);
             CHECK(result.outcome.error.find(trace) != std::string::npos);
         }
@@ -165,7 +165,7 @@ TEST("a trace that belongs to another user is not touched") {
         if (longer) std::ofstream(trace, std::ios::app) << "and more";
         REQUIRE(lchown(trace.c_str(), somebody, some_group) == 0);
         const std::string bytes = file_bytes(trace);
-        const AdoptionResult result = adopt_spool(spool, dir.path());
+        const AdoptionResult result = adopt_spool(spool, {.directory = dir.path()});
         CHECK(result.state == Adopted::failed);
         CHECK(result.outcome.error.find("not permitted") != std::string::npos);
         CHECK(file_bytes(trace) == bytes);
@@ -186,7 +186,7 @@ TEST("what root completes for a user belongs to the user, every part of it") {
         REQUIRE(lchown(spool.c_str(), somebody, some_group) == 0);
         for (const std::string& path : dir.files(".pfw"))
             REQUIRE(lchown(path.c_str(), somebody, some_group) == 0);
-        const AdoptionResult result = adopt_spool(spool, dir.path());
+        const AdoptionResult result = adopt_spool(spool, {.directory = dir.path()});
         CHECK_EQ(result.outcome.error, "");
         const auto parts = read_parts(dir);
         CHECK_EQ(check_parts(parts, "died").at("spans"), 300);
@@ -200,4 +200,40 @@ TEST("what root completes for a user belongs to the user, every part of it") {
             CHECK_EQ(info.st_mode & 07777u, 0600u);
         }
     }
+}
+
+TEST("a directory that is held is meant, and not what has its name by now") {
+    for (const std::uint64_t max_file_bytes : {0u, 5000u}) {
+        const ScratchDir outer;
+        const std::string name = outer.file("traces"), away = outer.file("away"),
+                          elsewhere = outer.file("elsewhere");
+        fs::create_directory(name);
+        fs::create_directory(elsewhere);
+        TraceSettings settings = outer.settings();
+        settings.prefix = name + "/trace";
+        settings.max_file_bytes = max_file_bytes;
+        settings.block_bytes = 1000;
+        settings.compression = Compression::none;
+        const std::string spool = leave_spool(outer, unwritten(settings), [] { record(300); });
+        const Directory held(name);
+        fs::rename(name, away);
+        fs::create_symlink(elsewhere, name);
+        const AdoptionResult result =
+            adopt_spool(spool, {.directory = name, .descriptor = held.descriptor()});
+        CHECK_EQ(result.outcome.error, "");
+        CHECK(fs::is_empty(elsewhere));
+        std::size_t traces = 0;
+        for (const auto& entry : fs::directory_iterator(away)) traces += entry.path().extension() == ".pfw";
+        CHECK_EQ(traces > 3, max_file_bytes != 0);
+        CHECK(traces > 0);
+    }
+}
+
+TEST("a spool that is not whose it has to be is left alone") {
+    const ScratchDir dir;
+    const std::string spool = half_written(dir, dir.settings());
+    const AdoptionResult result = adopt_spool(spool, {.owner = geteuid() + 1});
+    CHECK(result.state == Adopted::failed);
+    CHECK(result.outcome.error.find("another user") != std::string::npos);
+    CHECK(adopt_spool(spool, {.owner = geteuid()}).state == Adopted::finished);
 }

@@ -105,17 +105,17 @@ extern "C" int ftruncate(int fd, off_t bytes) noexcept {
     return static_cast<int>(syscall(SYS_ftruncate, fd, bytes));
 }
 
-extern "C" int open(const char* path, int flags, ...) {
+extern "C" int openat(int directory, const char* path, int flags, ...) {
     static std::atomic<int> creations{0};
     std::va_list rest;
     va_start(rest, flags);
-    const int mode = flags & O_CREAT ? va_arg(rest, int) : 0;
+    const int mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, int) : 0;
     va_end(rest);
     const std::string& moment = plan().moment;
     const bool chosen = (moment == "create" || moment == "created") && (flags & O_CREAT) && is_trace(path) &&
                         creations.fetch_add(1) + 1 == plan().number;
     if (chosen && moment == "create") die();
-    const auto fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+    const auto fd = static_cast<int>(syscall(SYS_openat, directory, path, flags, mode));
     if (chosen) die();
     return fd;
 }

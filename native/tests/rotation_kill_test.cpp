@@ -33,7 +33,7 @@ std::vector<std::string> command(const ScratchDir& dir, const Shape& shape, cons
 }
 
 void adopt(const ScratchDir& dir) {
-    const AdoptionResult result = adopt_spool(dir.only(".spool"), dir.path());
+    const AdoptionResult result = adopt_spool(dir.only(".spool"), {.directory = dir.path()});
     CHECK_EQ(result.outcome.error, "");
     REQUIRE(result.state == Adopted::finished);
     CHECK(result.damage.empty());

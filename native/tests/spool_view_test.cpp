@@ -167,7 +167,7 @@ TEST("the trace of a damaged spool holds all that is sound, and its footer says 
             const OpenedSpool opened(path);
             opened.unit(sample.starts()[i]).magic = 1;
         }
-        const AdoptionResult result = adopt_spool(path, sample.dir().path());
+        const AdoptionResult result = adopt_spool(path, {.directory = sample.dir().path()});
         REQUIRE(result.state == Adopted::finished);
         CHECK(!result.damage.empty());
         const Trace trace = read_trace(result.outcome.trace_path);
@@ -229,6 +229,58 @@ TEST("a spool is looked at by one adopter at a time, who leaves no descriptor be
     }
     SpoolView third(path);
     CHECK(third.lock());
-    CHECK_EQ(open_descriptors(), before + 1);
+    CHECK_EQ(open_descriptors(), before + 2);  // the file and its directory
     CHECK_THROWS(std::runtime_error, SpoolView(sample.copy("short")));
+}
+
+TEST("a file that is cut while it is read is no fault of who reads it, and is told") {
+    const Sample sample;
+    const std::string path = sample.copy(sample.bytes());
+    SpoolView view(path);
+    std::vector<std::string> damage;
+    const std::vector<UnitHeader*> units = view.units(damage);
+    CHECK(!view.cut_meanwhile());
+    fs::resize_file(path, 0);
+    for (UnitHeader* unit : units) {
+        view.load(unit);
+        const std::uint32_t count = std::min(unit->committed.load(), unit->capacity);
+        if (unit->kind == UnitKind::ring && count) CHECK_EQ(records_of(unit)[count - 1].id, 0);
+        view.let_go(unit);
+        unit->consumed = 1;
+        CHECK_EQ(view.keep(*unit), 0);
+    }
+    CHECK(view.cut_meanwhile());
+    CHECK_THROWS(std::runtime_error, view.lock());
+}
+
+TEST("what somebody stores in the file while it is read does not reach what was found sound") {
+    const Sample sample;
+    const std::string path = sample.copy(sample.bytes());
+    SpoolView view(path);
+    std::vector<std::string> damage;
+    const std::vector<UnitHeader*> units = view.units(damage);
+    std::vector<std::uint32_t> capacities;
+    for (const UnitHeader* unit : units) capacities.push_back(unit->capacity);
+    const OpenedSpool opened(path);
+    std::memset(opened.data(), 0xFF, opened.bytes());
+    for (std::size_t i = 0; i < units.size(); ++i) {
+        view.load(units[i]);
+        CHECK_EQ(units[i]->capacity, capacities[i]);
+    }
+}
+
+TEST("a file of holes costs neither time nor memory nor disk") {
+    const Sample sample;
+    const std::string path = sample.copy(sample.bytes());
+    constexpr std::uint32_t claimed = 1u << 21;  // 128 GiB
+    OpenedSpool(path).header().units.store(claimed);
+    fs::resize_file(path, std::uintmax_t{claimed} * unit_bytes);
+    struct stat before {
+    }, after{};
+    REQUIRE(stat(path.c_str(), &before) == 0);
+    const Found found = look(path);
+    CHECK(found.units == sample.starts());
+    CHECK(found.damage.empty());
+    REQUIRE(stat(path.c_str(), &after) == 0);
+    CHECK_EQ(after.st_blocks, before.st_blocks);
 }

@@ -17,6 +17,7 @@ from perfetto.trace_file import read
 from unit.trace_lines import small_trace
 
 from dftrace_ai import recovery, spool_search
+from dftrace_ai.held_directory import HeldDirectory
 from dftrace_ai.recovery import adopt_dead, find_spools
 from safety.commands import invoke
 
@@ -65,7 +66,6 @@ def killed(out: Path, spools: Path) -> Path:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"\n",
         b"/etc/passwd\n",
         b"dftrace-relative.spool\n",
@@ -155,10 +155,10 @@ def test_a_marker_that_cannot_be_removed_ends_nothing(
 ) -> None:
     path = marker(out, b"/nowhere/dftrace-gone.spool\n")
 
-    def refuse(self: Path, missing_ok: bool = False) -> None:
+    def refuse(self: HeldDirectory, name: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(HeldDirectory, "remove", refuse)
     assert adopt_dead(out).failed == [
         "/nowhere/dftrace-gone.spool: is gone; what was not yet in the trace is lost",
         f"{path}: cannot be removed: Permission denied",
@@ -234,7 +234,7 @@ class TestWithoutMarker:
         spool.write_text(str(out))
         path = marker(out, os.fsencode(spool) + b"\n")
         assert find_spools(out, trace_directory_of=self.directory_of) == [
-            recovery.FoundSpool(str(spool), path)
+            recovery.FoundSpool(str(spool), path, owner=os.geteuid())
         ]
 
     def test_of_one_run_only(self, out: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -32,6 +33,8 @@ enum word {
     DRAIN_FAILS_AT,  /* the drain thread's n-th allocation from now fails; below 0: all do */
     DRAIN_ALLOCATED, /* allocations of the drain thread */
     STOLEN_NAMES,    /* so many files that are about to be made are there first */
+    MARKER_KILLS,    /* 1: who writes a marker is killed before its first byte */
+    NO_TMPFILE,      /* 1: the file system has no files without a name */
     WORDS
 };
 
@@ -78,6 +81,7 @@ static int leads_to(int fd, int (*kind)(const char*)) {
 static ssize_t allowed(int fd, size_t bytes) {
     if (fd <= 2 || !leads_to(fd, lies_beside_traces)) return (ssize_t)bytes;
     wait_while(SERVER_AWAY);
+    if (words[MARKER_KILLS] && !leads_to(fd, is_trace)) kill((pid_t)syscall(SYS_getpid), SIGKILL);
     if (leads_to(fd, is_trace)) {
         wait_while(WRITES_HANG);
         const int64_t us = words[WRITE_DELAY_US];
@@ -119,27 +123,54 @@ int ftruncate(int fd, off_t bytes) {
 
 int ftruncate64(int fd, off_t bytes) __attribute__((alias("ftruncate")));
 
+/* Somebody else makes a file of that name first. */
+static void steal(const char* path) {
+    if (words[STOLEN_NAMES] <= 0) return;
+    words[STOLEN_NAMES]--;
+    const long thief = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (thief >= 0) {
+        syscall(SYS_write, thief, "precious", 8);
+        close((int)thief);
+    }
+}
+
+static int open_at(int directory, const char* path, int flags, mode_t mode) {
+    if (lies_beside_traces(path)) {
+        wait_while(SERVER_AWAY);
+        if ((flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) && words[CREATE_ERRNO]) {
+            errno = (int)words[CREATE_ERRNO];
+            return -1;
+        }
+        if ((flags & O_TMPFILE) == O_TMPFILE && words[NO_TMPFILE]) {
+            errno = EOPNOTSUPP;
+            return -1;
+        }
+        if (flags & O_EXCL) steal(path);
+    }
+    return (int)syscall(SYS_openat, directory, path, flags, mode);
+}
+
 int open(const char* path, int flags, ...) {
     va_list rest;
     va_start(rest, flags);
     const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(rest, mode_t) : 0;
     va_end(rest);
-    if (lies_beside_traces(path)) {
-        wait_while(SERVER_AWAY);
-        if ((flags & O_CREAT) && words[CREATE_ERRNO]) {
-            errno = (int)words[CREATE_ERRNO];
-            return -1;
-        }
-        if ((flags & O_EXCL) && words[STOLEN_NAMES] > 0) {
-            words[STOLEN_NAMES]--;
-            const long thief = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL, 0600);
-            if (thief >= 0) {
-                syscall(SYS_write, thief, "precious", 8);
-                close((int)thief);
-            }
-        }
-    }
-    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+    return open_at(AT_FDCWD, path, flags, mode);
+}
+
+int openat(int directory, const char* path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    return open_at(directory, path, flags, mode);
+}
+
+int openat64(int directory, const char* path, int flags, ...) __attribute__((alias("openat")));
+
+int linkat(int from, const char* path, int to, const char* name, int flags) {
+    if (lies_beside_traces(name)) steal(name);
+    return (int)syscall(SYS_linkat, from, path, to, name, flags);
 }
 
 int open64(const char* path, int flags, ...) __attribute__((alias("open")));

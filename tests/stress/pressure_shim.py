@@ -23,6 +23,8 @@ WORDS = (
     "drain_fails_at",
     "drain_allocated",
     "stolen_names",
+    "marker_kills",
+    "no_tmpfile",
 )
 UNLIMITED = -1
 

@@ -273,3 +273,28 @@ def test_a_spool_of_that_name_is_there(pressed: Pressed, traces: Path) -> None:
     stolen = [path for path in traces.iterdir() if path.name.endswith(".spool")]
     assert [path.read_bytes() for path in stolen] == [b"precious"]
     assert done.trace().names == {"forward": 100}
+
+
+@pytest.mark.parametrize("nameless", [True, False], ids=["tmpfile", "in-place"])
+def test_killed_while_the_marker_is_written(
+    pressed: Pressed, traces: Path, spools: Path, nameless: bool
+) -> None:
+    """No marker is left that says nothing, or the next command takes it away."""
+    pressed(
+        f"""
+        shim = Shim()
+        shim.no_tmpfile = {int(not nameless)}
+        shim.marker_kills = 1
+        dftrace_ai.initialize(spool_dir="{spools}")
+        spans(100)
+        time.sleep(60)  # the drain thread is killed, and everything with it
+        """,
+        status=-9,
+    )
+    left = [path.stat().st_size for path in traces.glob("*.spool-at")]
+    assert left == ([] if nameless else [0])
+    found = dftrace_ai.recovery.adopt_dead(traces)
+    assert (found.failed, found.alive) == ([], [])
+    assert list(traces.glob("*.spool-at")) == []
+    assert list(spools.iterdir()) == []
+    assert len(found.finished) <= 1  # it may have been killed before its first span

@@ -5,6 +5,7 @@
 // to the next file that is opened, and what was meant for ours would grow, cut or fill somebody else's.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -21,11 +22,17 @@ class HeldFile {
     HeldFile& operator=(const HeldFile&) = delete;
 
     // Makes a file that is not there yet, for its owner alone, or opens one that is; never through a link,
-    // and not for programs that children execute. `access` is O_RDWR and the like. 0 or an errno.
-    int create_new(const std::string& path, int access) noexcept;
-    int open(const std::string& path, int access) noexcept;
+    // and not for programs that children execute. `access` is O_RDWR and the like. A path that is no absolute
+    // one begins at `directory`. 0 or an errno.
+    int create_new(const std::string& path, int access, int directory = AT_FDCWD) noexcept;
+    int open(const std::string& path, int access, int directory = AT_FDCWD) noexcept;
+    // A directory, to begin paths at; links that lead to it are followed.
+    int open_directory(const std::string& path) noexcept;
+    // Makes a file that has no name yet, for its owner alone, and gives it one that nobody has.
+    int create_nameless(const std::string& directory, int access) noexcept;
+    int take_name(const std::string& path) const noexcept;
     // Opens the file again after somebody has closed it. ESTALE where another one lies there now.
-    int open_again(const std::string& path, int access) noexcept;
+    int open_again(const std::string& path, int access, int directory = AT_FDCWD) noexcept;
     // The number, or -1 with EBADF when it leads elsewhere: to be used at once, and asked for anew each time.
     int descriptor() const noexcept;
     // As posix_fallocate(3), which a store into a mapping needs; 0 or an errno.
@@ -33,7 +40,7 @@ class HeldFile {
     // A file was opened, whatever became of its number since.
     bool known() const noexcept { return known_; }
     // The file lies at `path`, under that name.
-    bool lies_at(const std::string& path) const noexcept;
+    bool lies_at(const std::string& path, int directory = AT_FDCWD) const noexcept;
     // Closes the number, unless it is somebody else's by now.
     void close() noexcept;
 

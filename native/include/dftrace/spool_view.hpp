@@ -1,12 +1,19 @@
 // The spool of another process, as whoever completes its trace sees it. What the file holds is not
 // believed: it may be cut, damaged, or made up.
+//
+// The file is copied, piece by piece, and never mapped: a store by somebody else would change what was
+// found sound, and a cut, or a hole for which the disk has no room, would be a SIGBUS.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dftrace/clock.hpp"
+#include "dftrace/directory.hpp"
 #include "dftrace/held_file.hpp"
 #include "dftrace/settings.hpp"
 #include "dftrace/spool.hpp"
@@ -15,39 +22,63 @@ namespace dftrace {
 
 class SpoolView {
   public:
-    // Maps the file, shared, so that marks reach it; throws std::runtime_error if it is no spool of
-    // this version.
+    // Opens the file and copies its header; throws std::runtime_error if it is no spool of this version.
     explicit SpoolView(const std::string& path);
     ~SpoolView();
     SpoolView(const SpoolView&) = delete;
     SpoolView& operator=(const SpoolView&) = delete;
 
     // False while the spool's process lives, or another completes its trace. The lock goes with this
-    // object.
-    bool lock() noexcept;
+    // object. The header is copied anew: whoever held the lock before may have changed it.
+    bool lock();
     // Whoever held the lock before has finished the trace and removed the file.
     bool removed() const noexcept;
-    SpoolHeader& header() noexcept { return *reinterpret_cast<SpoolHeader*>(base_); }
-    std::uint32_t owner() const noexcept { return owner_; }
-    std::uint32_t group() const noexcept { return group_; }
+    // Removes the file, from the directory in which it was opened.
+    void remove() const noexcept;
+    // The file has another name besides: removing one would leave the other.
+    bool has_other_names() const noexcept;
 
-    // All sound units in use, in the order in which they were taken. What is wrong is added to
-    // `damage`, a line for each kind of fault.
+    // The copies. What is stored in them reaches the file by `keep` alone.
+    SpoolHeader& header() noexcept { return *reinterpret_cast<SpoolHeader*>(base_); }
+    std::uint32_t owner() const noexcept { return found_.st_uid; }
+    std::uint32_t group() const noexcept { return found_.st_gid; }
+
+    // The headers of all sound units in use, in the order in which they were taken. What is wrong is
+    // added to `damage`, a line for each kind of fault.
     std::vector<UnitHeader*> units(std::vector<std::string>& damage);
+    // Copies what is behind a unit's header, as far as it is valid, and lets go of it again, except for
+    // what is behind that of a thread.
+    void load(UnitHeader* unit);
+    void let_go(UnitHeader* unit) noexcept;
+    // Writes a piece of a copy back; 0 or an errno.
+    int keep(const void* piece, std::size_t bytes) noexcept;
+    template <typename Piece>
+    int keep(const Piece& piece) noexcept {
+        return keep(&piece, sizeof piece);
+    }
+    // The file became shorter while it was read: what was missing is zero.
+    bool cut_meanwhile() const noexcept { return cut_; }
+
     TraceSettings settings() const;
     ClockMap clock() const;  // throws std::runtime_error when there is none
     // The process is gone, or is one of another container, of which only the lock tells.
     bool process_gone() const;
 
   private:
-    SpoolView() = default;
     const SpoolHeader& header() const noexcept { return *reinterpret_cast<const SpoolHeader*>(base_); }
+    // Copies to the same place; false if the file ends before.
+    bool copy(std::size_t from, std::size_t bytes);
+    void copy_header();
+    void forget() noexcept;
+    std::uint32_t next_with_data(std::uint32_t index) const noexcept;
 
+    Directory place_;
+    std::string name_;
     HeldFile file_;
+    struct stat found_ {};
     char* base_ = nullptr;
     std::uint32_t units_ = 0;
-    std::uint32_t owner_ = 0;
-    std::uint32_t group_ = 0;
+    bool cut_ = false;
 };
 
 }  // namespace dftrace

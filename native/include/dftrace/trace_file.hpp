@@ -1,6 +1,8 @@
 // The trace file on disk: created under a name nobody has, appended to in whole blocks.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -17,12 +19,15 @@ class TraceFile {
     TraceFile(const TraceFile&) = delete;
     TraceFile& operator=(const TraceFile&) = delete;
 
+    // From here on files lie in this directory, whatever stands in front of their names.
+    void lies_in(int directory) noexcept { directory_ = directory; }
     // Creates `stem + suffix`, or `stem-1 + suffix`, ... exclusively, mode 0600; 0 or an errno.
-    // `announce` hears each name before it is tried.
+    // `announce` hears each name before it is tried; what it returns but 0 ends it.
     int create(const std::string& stem, const std::string& suffix,
-               const std::function<void(const std::string&)>& announce = {});
+               const std::function<int(const std::string&)>& announce = {});
     // Opens a file that this run began, to go on behind its first `bytes` bytes; 0 or an errno. One that
-    // belongs to another user than `owner` is not touched: EPERM.
+    // belongs to another user than `owner`, if there is one, is not touched: EPERM; neither is one that
+    // has another name besides, which may be anybody's: EMLINK.
     int resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner = {});
     void close() noexcept;
     // Its number, for the next call only; -1 where somebody else has closed it.
@@ -39,7 +44,10 @@ class TraceFile {
     int open_again();
     int take_back();
     int write_all(std::string_view block);
+    // Of a path in the directory where files lie.
+    std::string place_of(const std::string& path) const;
 
+    int directory_ = AT_FDCWD;
     HeldFile file_;
     bool torn_ = false;  // behind the last block stands a piece of one
     std::string path_;

@@ -1,13 +1,17 @@
 // The file, or row of files, of one trace: appends whole blocks, each announced in the spool first.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "dftrace/directory.hpp"
 #include "dftrace/spool.hpp"
 #include "dftrace/trace_file.hpp"
 
@@ -18,6 +22,9 @@ struct FileOwner {
     std::uint32_t group;
 };
 
+// Carries so many bytes of a copied spool to the file; 0 or an errno.
+using KeepMark = std::function<int(const void*, std::size_t)>;
+
 class TraceParts {
   public:
     // `stem` and `suffix` make up the name of the first part.
@@ -25,6 +32,15 @@ class TraceParts {
 
     // Files go on only if they belong to this user, and new ones are given to him.
     void belongs_to(FileOwner owner) noexcept { owner_ = owner; }
+    // Files lie in this directory, whatever stands in front of their names. For as long as this object lives.
+    void lies_in(const Directory& directory) noexcept;
+    // The marks are in a copy of the spool: each is carried to the file, before what it tells of is done.
+    void keeps_marks_by(KeepMark keep) { keep_ = std::move(keep); }
+    // Carries a mark, or a unit's; 0 or an errno.
+    template <typename Mark>
+    int keep(const Mark& mark) const {
+        return keep_ ? keep_(&mark, sizeof mark) : 0;
+    }
     // Goes on where the process that died stopped; 0 or an errno.
     int resume();
 
@@ -73,7 +89,13 @@ class TraceParts {
     LineCounts lines_{};          // of this part, in the file
     LineCounts earlier_lines_{};  // of the parts before
     Losses told_{};
-    std::deque<std::string> written_parts_;
+    struct WrittenPart {
+        std::string path;
+        struct stat file;
+    };
+    std::deque<WrittenPart> written_parts_;
+    const Directory* directory_ = nullptr;  // nullptr: paths are taken as they are
+    KeepMark keep_;
 };
 
 }  // namespace dftrace

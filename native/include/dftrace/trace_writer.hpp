@@ -83,6 +83,9 @@ class TraceWriter {
     void doubt_after(std::uint64_t now_ns) noexcept { latest_ns_ = now_ns + clock_margin_ns; }
     std::uint64_t unreadable() const noexcept { return unreadable_; }
     void belongs_to(FileOwner owner) noexcept { parts_.belongs_to(owner); }
+    void lies_in(const Directory& directory) noexcept { parts_.lies_in(directory); }
+    // Header and units are copies: see TraceParts.
+    void keeps_marks_by(KeepMark keep) { parts_.keeps_marks_by(std::move(keep)); }
     // Lets other threads, so many at most, compress blocks of records while this one formats the next.
     // What is written is the same. After an error nothing more can be written.
     void compress_ahead(unsigned threads) noexcept;
