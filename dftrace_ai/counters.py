@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dftrace_ai import _native
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["SystemCounters"]
+
+_log = logging.getLogger("dftrace_ai")
+
+
+# Counters by name, each with its series.
+Counters = dict[str, dict[str, float]]
 
 
 class SystemCounters:
     """A thread that samples the machine at a fixed interval.
+
+    What the machine does not tell (``/proc`` may be hidden in a container) is left
+    out, with one warning.
 
     Args:
         interval_s: seconds between two samples.
@@ -28,17 +41,22 @@ class SystemCounters:
         import psutil
 
         self._psutil = psutil
-        self._process = psutil.Process()
+        self._process: Any = None
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dftrace-counters", daemon=True)
         self._before: dict[str, int] = {}
+        self._readings: dict[str, Callable[[], Counters]] = {
+            "CPU": self._cpu,
+            "memory": self._memory,
+            "disk": self._disk,
+            "network": self._network,
+            "GPU memory": _gpu_memory,
+        }
 
     def start(self) -> None:
         """Begin sampling."""
-        self._process.cpu_percent()
-        self._psutil.cpu_percent()
-        self._rates()
+        self._read()  # from here on rates and shares are counted
         self._thread.start()
 
     def stop(self) -> None:
@@ -53,40 +71,61 @@ class SystemCounters:
 
     def sample(self) -> None:
         """Record one sample of everything there is."""
-        memory = self._psutil.virtual_memory()
-        with self._process.oneshot():
-            resident = self._process.memory_info().rss
-            own_cpu = self._process.cpu_percent()
-        _native.counter("cpu %", {"system": self._psutil.cpu_percent(), "process": own_cpu})
-        _native.counter(
-            "memory bytes", {"used": memory.total - memory.available, "process": resident}
-        )
-        for name, values in self._rates().items():
+        for name, values in self._read().items():
             _native.counter(name, values)
-        gpus = _gpu_memory()
-        if gpus:
-            _native.counter("GPU memory bytes", gpus)
 
-    def _rates(self) -> dict[str, dict[str, float]]:
-        """Bytes since the last sample; a machine may have no disk or no network to tell of."""
-        found: dict[str, dict[str, int]] = {}
+    def _read(self) -> Counters:
+        found: Counters = {}
+        for what, reading in list(self._readings.items()):
+            try:
+                found.update(reading())
+            except Exception as error:  # noqa: BLE001, PERF203 - psutil raises anything
+                del self._readings[what]
+                _log.warning("there are no counters of %s: %s", what, error)
+        return found
+
+    def _cpu(self) -> Counters:
+        return {
+            "cpu %": {
+                "system": self._psutil.cpu_percent(),
+                "process": self._this_process().cpu_percent(),
+            }
+        }
+
+    def _memory(self) -> Counters:
+        memory = self._psutil.virtual_memory()
+        resident = self._this_process().memory_info().rss
+        return {"memory bytes": {"used": memory.total - memory.available, "process": resident}}
+
+    def _disk(self) -> Counters:
         disk: Any = self._psutil.disk_io_counters()
-        if disk is not None:
-            found["disk bytes"] = {"read": disk.read_bytes, "written": disk.write_bytes}
+        if disk is None:
+            return {}
+        return self._since_last("disk bytes", read=disk.read_bytes, written=disk.write_bytes)
+
+    def _network(self) -> Counters:
         network: Any = self._psutil.net_io_counters()
-        if network is not None:
-            found["network bytes"] = {"received": network.bytes_recv, "sent": network.bytes_sent}
-        rates: dict[str, dict[str, float]] = {}
-        for name, values in found.items():
-            for series, total in values.items():
-                key = f"{name} {series}"
-                before = self._before.get(key, total)
-                self._before[key] = total
-                rates.setdefault(name, {})[series] = max(0, total - before)
-        return rates
+        if network is None:
+            return {}
+        return self._since_last(
+            "network bytes", received=network.bytes_recv, sent=network.bytes_sent
+        )
+
+    def _this_process(self) -> Any:
+        if self._process is None:
+            self._process = self._psutil.Process()
+        return self._process
+
+    def _since_last(self, name: str, **totals: int) -> Counters:
+        values: dict[str, float] = {}
+        for series, total in totals.items():
+            key = f"{name} {series}"
+            values[series] = max(0, total - self._before.get(key, total))
+            self._before[key] = total
+        return {name: values}
 
 
-def _gpu_memory() -> dict[str, float]:
+def _gpu_memory() -> Counters:
     """Bytes that torch holds on each GPU; nothing is imported or woken up for it."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -95,4 +134,4 @@ def _gpu_memory() -> dict[str, float]:
     for device in range(torch.cuda.device_count()):
         values[f"allocated {device}"] = torch.cuda.memory_allocated(device)
         values[f"reserved {device}"] = torch.cuda.memory_reserved(device)
-    return values
+    return {"GPU memory bytes": values} if values else {}

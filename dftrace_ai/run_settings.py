@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.config import Config
 
-__all__ = ["RUN_VARIABLE", "check_directory", "run_settings", "settings_of_child"]
+__all__ = ["RUN_VARIABLE", "absolute", "check_directory", "run_settings", "settings_of_child"]
 
 # What a process leaves in the environment for the programs it starts.
 RUN_VARIABLE = "DFTRACE_RUN"
@@ -31,6 +32,9 @@ SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
 # Twenty days: whoever starts within them takes the same base, and the times stay below 4e12
 # microseconds, where three decimals are exact in every reader that goes through a double.
 TIME_BASE_SECONDS = 20 * 24 * 3600
+
+# Settings that a child does not have from its parent.
+OF_ONE_PROCESS = frozenset({"rank", "world_size", "process_id"})
 
 
 def check_directory(config: Config) -> None:
@@ -43,10 +47,10 @@ def check_directory(config: Config) -> None:
         LogDirectoryError: the directory cannot be made, is no directory, cannot
             be written, or has no room.
     """
-    directory = _absolute(config.log_file).parent
+    directory = absolute(config.log_file).parent
     _check_writable(directory, "trace", "log_file or DFTRACE_LOG_FILE")
     if config.spool_dir is not None:
-        spool_directory = _absolute(config.spool_dir)
+        spool_directory = absolute(config.spool_dir)
         _check_writable(spool_directory, "spool", "spool_dir or DFTRACE_SPOOL_DIR")
 
 
@@ -68,9 +72,28 @@ def _check_writable(directory: Path, what: str, setting: str) -> None:
         ) from error
 
 
-def _absolute(path: Path) -> Path:
-    # Absolute, since the training may change its directory; not resolved, since links are meant.
-    return path if path.is_absolute() else path.cwd() / path
+def absolute(path: Path) -> Path:
+    """Return a path that stays the same when the training changes its directory.
+
+    Links in it are kept: they are meant.
+
+    Args:
+        path: as a setting has it.
+
+    Raises:
+        LogDirectoryError: it is relative, and the current directory is gone.
+    """
+    if path.is_absolute():
+        return path
+    try:
+        return path.cwd() / path
+    except FileNotFoundError as error:
+        raise LogDirectoryError(
+            error.errno,
+            "the current directory is gone; give an absolute path with log_file or "
+            "DFTRACE_LOG_FILE, and spool_dir",
+            str(path),
+        ) from error
 
 
 def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -94,7 +117,7 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
     )
     now = int(time.time())
     settings: dict[str, Any] = {
-        "prefix": str(_absolute(config.log_file)),
+        "prefix": str(absolute(config.log_file)),
         "run": inherited["run"] if inherited else _run_id(),
         "time_base_us": inherited["time_base_us"]
         if inherited
@@ -107,7 +130,7 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
         "io": config.io,
         "block_bytes": _block_bytes(config),
         "flush_interval_ms": config.flush_interval_ms,
-        "spool_dir": "" if config.spool_dir is None else str(_absolute(config.spool_dir)),
+        "spool_dir": "" if config.spool_dir is None else str(absolute(config.spool_dir)),
         "spool_bytes": config.spool_bytes,
         "wait_on_overflow": config.overflow == "wait",
         "finish_timeout_ms": round(config.finalize_timeout_s * 1000),
@@ -120,6 +143,7 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
         "rank": rank._asdict(),
         "data_dir": config.data_dir,
         "host_facts": _host_facts(),
+        "config": _for_children(config),
     }
     boot = _native.marker_place().partition(" ")[0]
     settings["clock"] = (
@@ -137,6 +161,12 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
         ),
     }
     return _of_this_process(settings, shown_pid=config.process_id or 0)
+
+
+def _for_children(config: Config) -> dict[str, Any]:
+    """The settings as they were given, for a child to hold its own against."""
+    given = {name: getattr(config, name) for name in config.model_fields_set - OF_ONE_PROCESS}
+    return {name: os.fspath(v) if isinstance(v, os.PathLike) else v for name, v in given.items()}
 
 
 def _block_bytes(config: Config) -> int:
@@ -187,7 +217,7 @@ def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]
     rank = settings["rank"]
     clock = settings["clock"]
     # Another machine has another clock.
-    same_machine = clock["boot"] == _native.marker_place().partition(" ")[0]
+    same_machine = bool(clock["boot"]) and clock["boot"] == _native.marker_place().partition(" ")[0]
     title = "python" if rank["rank"] is None else f"rank {rank['rank']}"
     facts: dict[str, Any] = {"version": __version__}
     facts.update((key, value) for key, value in rank.items() if value is not None)
@@ -211,7 +241,7 @@ def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]
         "epoch_offset_ns": clock["epoch_offset_ns"] if same_machine else 0,
         "process_name_json": _json(f"{title} · {host}"),
         "header_json": "".join(f",{_json(key)}:{_json(value)}" for key, value in facts.items()),
-        "cwd_json": _json(_text(os.getcwd())),
+        "cwd_json": _json(_text(_current_directory())),
         "command_json": _json(" ".join(facts["cmdline"])),
     }
 
@@ -232,18 +262,27 @@ def _json(value: object) -> str:
     return text[:-3] + '\\u005c"' if text.endswith('\\\\"') else text
 
 
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""  # it was deleted
+
+
 def _host_facts() -> dict[str, Any]:
     import platform
-
-    import psutil
 
     facts: dict[str, Any] = {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
     }
-    cores = psutil.cpu_count(logical=False)
-    if cores:
-        facts["cores"] = cores
+    # psutil reads /proc, which a container may lack or hide, and raises whatever comes of it.
+    with contextlib.suppress(Exception):
+        import psutil
+
+        facts["memory_bytes"] = psutil.virtual_memory().total
+        cores = psutil.cpu_count(logical=False)
+        if cores:
+            facts["cores"] = cores
     return facts

@@ -1,6 +1,9 @@
 // The module `dftrace_ai._native`: start and end of a run, and what it can tell of itself.
 #include <pthread.h>
 
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -46,6 +49,7 @@ class SettingsReader {
         if (!utf8) throw std::invalid_argument(std::string(key) + " must be text");
         return {utf8, static_cast<std::size_t>(bytes)};
     }
+    // As the file system has it, which need not be text.
     std::string path(const char* key) const {
         PyObject* encoded = nullptr;
         if (!PyUnicode_FSConverter(item(key), &encoded))
@@ -102,12 +106,11 @@ PyObject* start(PyObject*, PyObject* dict) {
         s.flight_recorder = read.flag("flight_recorder");
         s.flight_ns = read.number("flight_ns");
         max_arg_bytes = read.number("max_arg_bytes");
-        start_run(s);
+        return PyLong_FromUnsignedLongLong(start_run(s));
     } catch (const std::logic_error& error) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, error.what());
         return nullptr;
     }
-    Py_RETURN_NONE;
 }
 
 // Paths, and messages that name them, are bytes; no byte of them may fail here.
@@ -130,19 +133,39 @@ PyObject* outcome_dict(const Outcome& outcome) {
 }
 
 PyObject* finish(PyObject*, PyObject* arguments) {
+    unsigned long long number = 0;
     const char* how = nullptr;
     const char* error = "";
-    if (!PyArg_ParseTuple(arguments, "s|s", &how, &error)) return nullptr;
+    if (!PyArg_ParseTuple(arguments, "Ks|s", &number, &how, &error)) return nullptr;
     const Ending ending{how, error};
+    const bool ends = run_number() == number;
     Outcome outcome;
     {
         WithoutGil without;
-        outcome = finish_run(ending);
+        outcome = finish_run(ending, number);
     }
+    if (ends) set_dump_signal(0);
     return outcome_dict(outcome);
 }
 
 PyObject* is_on(PyObject*, PyObject*) { return PyBool_FromLong(run_is_on()); }
+
+PyObject* number_of_run(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(run_number()); }
+
+// The Run object of this process, which outlives the run. Changed in one step, since a signal handler
+// may begin or end a run between any two byte codes.
+PyObject* the_run = nullptr;
+
+PyObject* current_run(PyObject*, PyObject*) { return Py_NewRef(the_run ? the_run : Py_None); }
+
+PyObject* exchange_run(PyObject*, PyObject* arguments) {
+    PyObject* expected = nullptr;
+    PyObject* wanted = nullptr;
+    if (!PyArg_ParseTuple(arguments, "OO", &expected, &wanted)) return nullptr;
+    if (expected != (the_run ? the_run : Py_None)) Py_RETURN_FALSE;
+    const Ref before(std::exchange(the_run, wanted == Py_None ? nullptr : Py_NewRef(wanted)));
+    Py_RETURN_TRUE;
+}
 
 // Runs handlers of signals that came while the interpreter was not held; true if one raised.
 bool signal_raised() {
@@ -159,28 +182,27 @@ PyObject* none_or_error(int error) {
     return PyErr_SetFromErrno(PyExc_OSError);
 }
 
-PyObject* flush(PyObject*, PyObject*) {
-    Session* session = current_session();
-    if (!session || !run_is_on()) Py_RETURN_NONE;
+PyObject* write_out(const char* reason, double limit_s) {
+    const std::shared_ptr<Session> session = held_session();
+    if (!session) Py_RETURN_NONE;
+    const std::chrono::milliseconds limit(static_cast<std::int64_t>(limit_s * 1e3));
     int error = 0;
     {
         WithoutGil without;
-        error = session->flush(signal_raised);
+        error = session->dump(reason, signal_raised, limit);
     }
     return none_or_error(error);
 }
 
+PyObject* flush(PyObject*, PyObject* arguments) {
+    double limit_s = 0;
+    if (!PyArg_ParseTuple(arguments, "|d", &limit_s)) return nullptr;
+    return write_out("flush", limit_s);
+}
+
 PyObject* dump(PyObject*, PyObject* arguments) {
     const char* reason = nullptr;
-    if (!PyArg_ParseTuple(arguments, "s", &reason)) return nullptr;
-    Session* session = current_session();
-    if (!session || !run_is_on()) Py_RETURN_NONE;
-    int error = 0;
-    {
-        WithoutGil without;
-        error = session->dump(reason, signal_raised);
-    }
-    return none_or_error(error);
+    return PyArg_ParseTuple(arguments, "s", &reason) ? write_out(reason, 0) : nullptr;
 }
 
 PyObject* take_dump_signal_number(PyObject*, PyObject* number) {
@@ -196,14 +218,14 @@ PyObject* take_dump_signal_number(PyObject*, PyObject* number) {
 }
 
 PyObject* stats(PyObject*, PyObject*) {
-    Session* session = current_session();
-    if (!session || !run_is_on()) return PyDict_New();
+    const std::shared_ptr<Session> session = held_session();
+    if (!session) return PyDict_New();
     SpoolHeader& h = session->header();
-    const WriteMark& mark = h.last_mark();
-    const std::string path = h.trace_paths[mark.part % 2].get();
+    const WriteMark& mark = h.marks[h.landed.load() % 2];  // what is in the file, not what is on its way
+    const std::string spool = h.finalized.load() ? std::string() : session->spool_path();
     const std::size_t spans = static_cast<std::size_t>(Kind::span);
-    return Py_BuildValue("{s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", path_text(path),
-                         "spool_path", path_text(h.finalized.load() ? "" : session->spool_path()),
+    return Py_BuildValue("{s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
+                         path_text(h.trace_paths[mark.part % 2].get()), "spool_path", path_text(spool),
                          "spool_bytes", static_cast<unsigned long long>(session->spool_bytes_used()),
                          "written_bytes", static_cast<unsigned long long>(mark.file_bytes), "written_spans",
                          static_cast<unsigned long long>(mark.lines[spans] + mark.earlier_lines[spans]),
@@ -329,10 +351,16 @@ PyMethodDef functions[] = {
     {"marker_place", place, METH_NOARGS, "Boot of the machine and container, as markers tell them."},
     {"process_gone", process_gone, METH_VARARGS,
      "process_gone(pid, start): whether a process of this boot and container has ended."},
-    {"start", start, METH_O, "start(settings): turn recording on."},
-    {"finish", finish, METH_VARARGS, "finish(ended, error=''): turn recording off and complete the trace."},
+    {"start", start, METH_O, "start(settings): turn recording on; the number of the run."},
+    {"finish", finish, METH_VARARGS,
+     "finish(number, ended, error=''): turn that run's recording off and complete the trace."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},
-    {"flush", flush, METH_NOARGS, "Write what was recorded so far to the file."},
+    {"run_number", number_of_run, METH_NOARGS, "The number of the run that is on; 0 for none."},
+    {"current_run", current_run, METH_NOARGS, "The Run object that exchange_run put there, or None."},
+    {"exchange_run", exchange_run, METH_VARARGS,
+     "exchange_run(expected, wanted): make `wanted` the Run object if it is `expected`; whether it was."},
+    {"flush", flush, METH_VARARGS,
+     "flush(limit_s=0): write what was recorded so far to the file, within a time if one is given."},
     {"dump", dump, METH_VARARGS, "dump(reason): write out what a flight recorder holds."},
     {"set_dump_signal", take_dump_signal_number, METH_O,
      "set_dump_signal(number): a signal that asks for a dump; 0 for none."},

@@ -16,6 +16,7 @@
 #include "dftrace/json_check.hpp"
 #include "dftrace/spool_copy.hpp"
 #include "dftrace/spool_view.hpp"
+#include "dftrace/waiting_events.hpp"
 
 namespace dftrace {
 
@@ -205,32 +206,6 @@ void write_unfinished(TraceWriter& writer, DeadThread& thread, const DeadRun& ru
             writer.unfinished(block.tasks[i], thread.track, run.tables, clock);
 }
 
-// The tick from which on a flight recorder's records are wanted: as long before its last sign of life
-// as it was told to remember.
-std::uint64_t first_wanted_tick(SpoolView& spool, const TraceSettings& settings, const DeadRun& run,
-                                const ClockMap& clock) {
-    const std::uint64_t complete_from = spool.header().complete_from.load();
-    if (!settings.flight_recorder || !settings.flight_ns) return complete_from;
-    const std::uint64_t latest_ns = clock_ns(CLOCK_REALTIME) + clock_margin_ns;
-    std::uint64_t last = 0;
-    const auto seen = [&](std::uint64_t tick) {
-        if (clock.to_ns(tick) <= latest_ns) last = std::max(last, tick);  // else it is damaged
-    };
-    for (const DeadThread& thread : run.threads) {
-        for (UnitHeader* unit : thread.units) {
-            const std::uint32_t count = std::min(unit->committed.load(), unit->capacity);
-            spool.load(unit);
-            for (std::uint32_t i = 0; i < count; ++i) {
-                const Record& r = records_of(unit)[i];
-                if (!(r.flags & RecordFlag::absolute_time)) seen(r.kind == Kind::span ? r.end : r.start);
-            }
-            spool.let_go(unit);
-        }
-        for (std::uint32_t i = 0; i < thread.open_spans(); ++i) seen(thread.block->open[i].start);
-    }
-    return std::max(complete_from, clock.ticks_before(last, settings.flight_ns));
-}
-
 // Compressing takes three times as long as the rest. On a single processor threads would gain nothing.
 unsigned threads_ahead() noexcept {
     constexpr int most = 4;
@@ -263,7 +238,7 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     writer.belongs_to({spool.owner(), spool.group()});
     writer.doubt_after(clock_ns(CLOCK_REALTIME));
     writer.compress_ahead(threads_ahead());
-    writer.leave_out_before(first_wanted_tick(spool, settings, run, clock));
+    writer.leave_out_before(first_wanted_tick(spool, units, settings, clock));
     if (const int error = writer.resume())
         throw std::runtime_error(writer.path() + ": cannot be continued: " + std::strerror(error));
     run.was_complete = writer.stage() == TraceStage::complete;

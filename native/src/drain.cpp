@@ -51,6 +51,8 @@ void Session::drain_loop() {
         int error = 0;
         try {
             error = turn(write_out, reason);
+            // Where nothing was to be written out, nothing shows that writing works again.
+            if (!error && !write_out && !settings_.flight_recorder) error = write_error_;
         } catch (const std::bad_alloc&) {
             // The records stay in the spool; there may be memory the next time. An exception that
             // left this thread would end the training.

@@ -35,7 +35,12 @@ struct Run {
     std::uint64_t generation = 0;
     std::uint64_t epoch_offset_ns = 0;
     TraceSettings settings;
-    std::unique_ptr<Session> session;
+    std::shared_ptr<Session> session;
+
+    std::uint64_t number = 0;    // of the run, in this process and its forked children
+    std::mutex finishing;        // held while a run is ended
+    std::uint64_t finished = 0;  // the run that was ended last, and what became of it
+    Outcome outcome;
 };
 
 // Never destroyed: daemon threads may still record while the process's statics go.
@@ -57,6 +62,9 @@ void thread_ended(void*) {
     if (mine.thread && r.session && r.generation == mine.generation) r.session->detach(mine.thread);
 }
 
+// Somebody is in it for ever.
+void leak(std::shared_ptr<Session> session) { static_cast<void>(new std::shared_ptr(std::move(session))); }
+
 // The child has one thread and a copy of everything else, locks in any state among it.
 void after_fork_in_child() {
     *detail::live_generation = 0;
@@ -64,9 +72,14 @@ void after_fork_in_child() {
     detail::this_thread.generation = 0;
     Run& r = run();
     new (&r.mutex) std::mutex;
+    new (&r.finishing) std::mutex;
+    r.finished = 0;
     names_after_fork();
     if (!r.on) return;
-    if (Session* parents = r.session.release()) parents->abandon_in_child();
+    if (r.session) {
+        r.session->abandon_in_child();
+        leak(std::move(r.session));
+    }
     r.pid = getpid();
     r.parent_pid = static_cast<std::uint32_t>(getppid());
     r.settings.shown_pid = 0;  // the number was the parent's
@@ -100,7 +113,7 @@ Thread* detail::attach_this_thread() noexcept {
     if (!r.on || r.refused || *live_generation == 0) return nullptr;
     try {
         if (!r.session)
-            r.session = std::make_unique<Session>(r.settings, r.generation, r.parent_pid, r.epoch_offset_ns);
+            r.session = std::make_shared<Session>(r.settings, r.generation, r.parent_pid, r.epoch_offset_ns);
         Thread* thread = r.session->attach(os_thread_id(), name);
         if (thread) {
             this_thread.thread = thread;
@@ -115,7 +128,7 @@ Thread* detail::attach_this_thread() noexcept {
     }
 }
 
-void start_run(const TraceSettings& settings) {
+std::uint64_t start_run(const TraceSettings& settings) {
     Run& r = run();
     std::lock_guard lock(r.mutex);
     if (r.on) throw std::logic_error("a run is on already");
@@ -126,28 +139,41 @@ void start_run(const TraceSettings& settings) {
     r.settings = settings;
     r.epoch_offset_ns = settings.epoch_offset_ns ? settings.epoch_offset_ns : epoch_offset_now();
     *detail::live_generation = ++r.generation;
+    return ++r.number;
 }
 
-Outcome finish_run(const Ending& ending) {
+Outcome finish_run(const Ending& ending, std::uint64_t number) {
     Run& r = run();
-    std::unique_ptr<Session> session;
+    std::lock_guard one_at_a_time(r.finishing);
+    if (number && number == r.finished) return r.outcome;
+    std::shared_ptr<Session> session;
     {
         std::lock_guard lock(r.mutex);
-        if (!r.on) return {};
+        if (!r.on || (number && number != r.number)) return {};
+        number = r.number;
         r.on = false;
         *detail::live_generation = 0;
         session = std::move(r.session);
     }
-    if (!session) return {};
-    Outcome outcome = session->finish(ending);
+    Outcome outcome = session ? session->finish(ending) : Outcome{};
     // Its drain thread still hangs in it.
-    if (outcome.abandoned) static_cast<void>(session.release());
+    if (outcome.abandoned) leak(std::move(session));
+    r.finished = number;
+    r.outcome = outcome;
     return outcome;
 }
 
 bool run_is_on() noexcept { return run().on; }
 
+std::uint64_t run_number() noexcept { return run().on ? run().number : 0; }
+
 Session* current_session() noexcept { return run().session.get(); }
+
+std::shared_ptr<Session> held_session() {
+    Run& r = run();
+    std::lock_guard lock(r.mutex);
+    return r.on ? r.session : nullptr;
+}
 
 void count_event_without_thread() noexcept {
     if (*detail::live_generation == 0) return;

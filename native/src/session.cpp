@@ -15,6 +15,7 @@
 #include "dftrace/directory.hpp"
 #include "dftrace/signals_blocked.hpp"
 #include "dftrace/spool_marker.hpp"
+#include "dftrace/waiting_events.hpp"
 
 namespace dftrace {
 
@@ -250,29 +251,33 @@ void Session::wake(bool write_out) {
     wake_.notify_one();
 }
 
-int Session::flush(bool (*interruption)()) { return dump("flush", interruption); }
+int Session::flush(bool (*interruption)(), std::chrono::milliseconds limit) {
+    return dump("flush", interruption, limit);
+}
 
-int Session::dump(std::string_view reason, bool (*interruption)()) {
+int Session::dump(std::string_view reason, bool (*interruption)(), std::chrono::milliseconds limit) {
+    const pid_t self = getpid();
+    const auto until = std::chrono::steady_clock::now() + limit;
     std::unique_lock lock(wake_mutex_);
     asked_reason_ = reason;
     // The pass that is under way may have looked too early: the one after it has not.
     const std::uint64_t enough = passes_ + 2;
-    ++flushing_;
-    bool interrupted = false;
-    while (passes_ < enough && !stop_ && !interrupted) {
+    while (passes_ < enough && !drain_ended_) {
+        // The drain thread hangs, and nobody waits for it any more.
+        if (abandoned_) return ETIMEDOUT;
         write_out_ = true;
         woken_ = true;
         wake_.notify_one();
-        if (passed_.wait_for(lock, std::chrono::milliseconds(100)) == std::cv_status::timeout &&
-            interruption) {
-            lock.unlock();
-            interrupted = interruption();
-            lock.lock();
-        }
+        if (passed_.wait_for(lock, std::chrono::milliseconds(100)) != std::cv_status::timeout) continue;
+        if (limit.count() && std::chrono::steady_clock::now() >= until) return ETIMEDOUT;
+        if (!interruption) continue;
+        // What the signal's handler calls may end the run: then this session is over, and still there.
+        lock.unlock();
+        if (interruption()) return EINTR;
+        if (getpid() != self) return 0;  // it has forked: there is no drain thread here, and nothing to write
+        lock.lock();
     }
-    --flushing_;
-    passed_.notify_all();
-    return interrupted ? EINTR : write_error_;
+    return write_error_;
 }
 
 // The drain thread writes the end as well: whoever calls waits for it, but not for ever.
@@ -287,28 +292,29 @@ Outcome Session::finish(const Ending& ending) {
     outcome.spool_bytes = spool_bytes_used();
     outcome.losses = header().losses();
     if (const int refused = spool_.refused()) outcome.spool_refusal = reason_of(refused);
+    // A write that hangs has a mark already, and may never land.
+    const WriteMark& mark = header().marks[header().landed.load() % 2];
+    outcome.events = std::accumulate(mark.lines.begin(), mark.lines.end(), std::uint64_t{0}) +
+                     std::accumulate(mark.earlier_lines.begin(), mark.earlier_lines.end(), std::uint64_t{0});
     if (!ended) {
         // It hangs in a call to the file system. Everything stays as it is: the thread may wake up.
         drain_thread_.detach();
-        outcome.abandoned = true;
+        outcome.abandoned = abandoned_ = true;
+        passed_.notify_all();
+        outcome.lost_lines = waiting_events(spool_.path());
         outcome.error = "the file system does not answer";
         outcome.trace_path = header().trace_paths[header().last_mark().part % 2].get();
         outcome.spool_path = spool_.path();
         return outcome;
     }
-    // This object goes away afterwards.
-    passed_.wait(lock, [this] { return flushing_ == 0; });
     lock.unlock();
     drain_thread_.join();
     outcome.trace_path = writer_.path();
-    const WriteMark& mark = header().last_mark();
-    outcome.events = std::accumulate(mark.lines.begin(), mark.lines.end(), std::uint64_t{0}) +
-                     std::accumulate(mark.earlier_lines.begin(), mark.earlier_lines.end(), std::uint64_t{0});
     if (write_error_) {
         // The spool keeps what the file could not take; a later reader finishes the trace.
         outcome.error = reason_of(write_error_);
-        outcome.lost_lines = writer_.lines_waiting();
         if (!spool_.removed()) outcome.spool_path = spool_.path();
+        outcome.lost_lines = spool_.removed() ? writer_.lines_waiting() : waiting_events(spool_.path());
     }
     return outcome;
 }

@@ -97,13 +97,20 @@ ProcessIdentity ProcessIdentity::of(const SpoolHeader& h) {
     return {h.pid, h.process_start, {h.boot_id, strnlen(h.boot_id, sizeof h.boot_id)}, h.pid_namespace};
 }
 
+// Where /proc is not there to be asked, on either side, nothing is known of the boot.
+bool ProcessIdentity::of_earlier_boot() const {
+    const std::string now = read_boot_id();
+    return !boot_id.empty() && !now.empty() && boot_id != now;
+}
+
 bool ProcessIdentity::elsewhere() const {
-    return boot_id == read_boot_id() && pid_namespace != own_pid_namespace();
+    const std::uint64_t own = own_pid_namespace();
+    return !of_earlier_boot() && (own == 0 || pid_namespace != own);
 }
 
 bool ProcessIdentity::gone() const {
-    if (boot_id != read_boot_id()) return true;
-    if (pid_namespace != own_pid_namespace()) return false;
+    if (of_earlier_boot()) return true;
+    if (elsewhere()) return false;
     if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return true;
     const ProcessState now = process_state(pid);
     if (start != 0 && now.start != 0 && now.start != start) return true;
@@ -113,7 +120,7 @@ bool ProcessIdentity::gone() const {
 }
 
 ProcessEnd ProcessEnd::of(const ProcessIdentity& process) {
-    if (process.boot_id != read_boot_id()) return {true};
+    if (process.of_earlier_boot()) return {true};
     if (process.elsewhere()) return {};
     const ProcessState now = process_state(process.pid);
     if (now.state != 'Z' || now.start != process.start || now.wait_status == 0) return {};

@@ -259,3 +259,25 @@ TEST("a process keeps no descriptor of a run that is over") {
     }
     CHECK_EQ(open_descriptors(), before);
 }
+
+TEST("a run is ended by its number, once, and whoever comes late gets the same outcome") {
+    const ScratchDir dir;
+    EventName name("life", "numbered");
+    const std::uint64_t first = start_run(dir.settings());
+    CHECK_EQ(run_number(), first);
+    { SpanScope span(name); }
+    std::vector<std::string> paths(4);
+    std::vector<std::thread> threads;
+    for (std::string& path : paths)
+        threads.emplace_back([&path, first] { path = finish_run({"finalize"}, first).trace_path; });
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& path : paths) CHECK_EQ(path, paths.front());
+    check_complete(read_trace(paths.front()), "finalize");
+    CHECK_EQ(run_number(), 0);
+
+    const std::uint64_t second = start_run(dir.settings());
+    CHECK(second != first);
+    CHECK_EQ(finish_run({"finalize"}, first).trace_path, paths.front());
+    CHECK_EQ(run_number(), second);
+    CHECK_EQ(finish_run({"finalize"}, second).trace_path, "");
+}

@@ -16,10 +16,13 @@ PACKAGE = ROOT / "dftrace_ai"
 RECORDING = (
     {"errors", "_version"},
     {"_native", "ranks", "spool_search"},
-    {"wrapping", "async_iteration", "recovery", "counters", "run_settings"},
+    {"wrapping", "async_iteration", "recovery", "counters", "run_settings", "process_hooks"},
     {"node"},
     {"categories"},
     {"tree", "dft_fn"},
+    {"run", "joined_settings"},
+    {"run_end"},
+    {"run_begin"},
     {"runtime"},
     {"tracer"},
 )

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -34,13 +35,20 @@ Thread* attach_this_thread() noexcept;
 void prepare_runtime();
 
 // Turns recording on; the spool and the files come with the first record.
-// Throws std::logic_error when a run is on already.
-void start_run(const TraceSettings& settings);
-// Turns recording off and completes this process's trace. Call again: nothing happens.
-Outcome finish_run(const Ending& ending);
+// Returns the number of the run. Throws std::logic_error when a run is on already.
+std::uint64_t start_run(const TraceSettings& settings);
+// Turns recording off and completes this process's trace. A run is ended once: who comes while another
+// thread ends it waits, and gets the same outcome. With a number only that run is ended, not one that
+// came after it.
+Outcome finish_run(const Ending& ending, std::uint64_t number = 0);
 bool run_is_on() noexcept;
+// Of the run that is on; 0 for none.
+std::uint64_t run_number() noexcept;
 // The session of the run in this process, or nullptr before the first record.
 Session* current_session() noexcept;
+// The same for who waits in it: it stays until he lets go, also when the run is ended meanwhile, by a
+// signal handler of his own thread for instance.
+std::shared_ptr<Session> held_session();
 // Clock reading in epoch nanoseconds, by the map of the run where there is one.
 std::uint64_t epoch_ns() noexcept;
 

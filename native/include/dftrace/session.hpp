@@ -29,7 +29,7 @@ struct Outcome {
     std::string spool_refusal;      // why it could not grow when it should, empty if it always could
     std::string error;              // why the trace is not complete, empty if it is
     std::uint64_t events = 0;       // lines of events in the trace file
-    std::uint64_t lost_lines = 0;   // recorded, but not in the trace file
+    std::uint64_t lost_lines = 0;   // events that are not in the trace file: the spool has them
     std::uint64_t spool_bytes = 0;  // that the spool had grown to
     bool abandoned = false;         // the file system does not answer: the session has to stay
     Losses losses;
@@ -60,10 +60,11 @@ class Session {
     // Asks the drain thread to write what there is now.
     void wake(bool write_out = false);
     // Blocks until everything recorded before the call is in the file (or failed to be written). 0 or an
-    // errno. `interruption` is asked now and then; when it says so, the call ends with EINTR.
-    int flush(bool (*interruption)() = nullptr);
+    // errno. `interruption` is asked now and then; when it says so, the call ends with EINTR. It may end
+    // the run. Beyond `limit`, 0 for none, or where `finish` has given the file up, ETIMEDOUT.
+    int flush(bool (*interruption)() = nullptr, std::chrono::milliseconds limit = {});
     // As `flush`; a flight recorder writes what it holds, and `reason` beside it.
-    int dump(std::string_view reason, bool (*interruption)() = nullptr);
+    int dump(std::string_view reason, bool (*interruption)() = nullptr, std::chrono::milliseconds limit = {});
     // Ends everything and writes the footer.
     Outcome finish(const Ending& ending);
 
@@ -172,7 +173,6 @@ class Session {
     bool woken_ = false;
     std::uint64_t passes_ = 0;
     int write_error_ = 0;  // errno of the last pass
-    int flushing_ = 0;     // threads that wait in `flush`
     std::atomic<bool> writer_failing_{false};
 
     // When it was seen, by number of pass or, in a flight recorder, by tick; id.
@@ -188,6 +188,7 @@ class Session {
     bool marker_tried_ = false;
     Ending ending_;  // set before `stop_`
     bool drain_ended_ = false;
+    bool abandoned_ = false;  // the drain thread hangs, and the end does not wait for it
     std::atomic<std::uint64_t> units_freed_{0};
     std::atomic<std::uint64_t> next_id_{1};
     std::atomic<std::uint32_t> next_lane_{0};

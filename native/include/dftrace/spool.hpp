@@ -197,7 +197,8 @@ struct ProcessIdentity {
     // False when the process lives, or when it is one of another container and cannot be asked for: then
     // only the lock on its spool tells.
     bool gone() const;
-    bool elsewhere() const;  // in another pid namespace of this machine
+    bool elsewhere() const;  // in another pid namespace of this machine, or where no /proc says which
+    bool of_earlier_boot() const;
 };
 
 // What the system still knows of the end of a process that is gone.

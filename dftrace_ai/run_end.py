@@ -1,0 +1,148 @@
+"""How a run ends: step by step, so that whoever interrupts it, or comes after, can do it again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai import _native
+from dftrace_ai.errors import quoted
+from dftrace_ai.run import current_run
+
+if TYPE_CHECKING:
+    from dftrace_ai.run import Run
+
+__all__ = ["RUN_VARIABLE", "end", "end_at_exit", "exception_on_its_way"]
+
+_log = logging.getLogger("dftrace_ai")
+
+RUN_VARIABLE = "DFTRACE_RUN"
+
+# By so many bytes a spool grows.
+SPOOL_UNIT = 64 * 1024
+
+
+def end(run: Run, ended: str, error: str | None) -> None:
+    """End a run.
+
+    Args:
+        run: which may have begun in part only, or be over.
+        ended: how, for the footer.
+        error: the name of the exception that ends it.
+    """
+    run._ending = True
+    settings = run._settings
+    # A signal's handler that ends the run in the middle of this does all of it; it may go on and
+    # begin another run, which is left alone.
+    for step in (_stop_counters, _switch_on_again, _leave_environment):
+        if run._over:
+            return
+        step(run)
+    if settings is not None and run._number:
+        outcome = _complete_trace(run, settings, ended, error)
+        if not outcome["abandoned"]:  # else the directory would not answer either
+            _complete_traces_of_children(settings)
+    run._over = True
+
+
+def end_at_exit() -> None:
+    """End the run that is on, if any, with the program."""
+    run = current_run()
+    if run is not None:
+        end(run, "exit", exception_on_its_way("exit"))
+
+
+def _stop_counters(run: Run) -> None:
+    if run._counters is not None:
+        run._counters.stop()
+
+
+def _switch_on_again(run: Run) -> None:
+    for node in list(run._switched_off):
+        node.enable()
+    run._switched_off.clear()
+
+
+def _leave_environment(run: Run) -> None:
+    # Only the process that set it for its children takes it away.
+    variables = run._settings["inheritable"] if run._settings is not None else {}
+    if variables and os.environ.get(RUN_VARIABLE) == variables[RUN_VARIABLE]:
+        for name in variables:
+            os.environ.pop(name, None)
+
+
+def _complete_trace(
+    run: Run, settings: dict[str, Any], ended: str, error: str | None
+) -> dict[str, Any]:
+    how = (ended,) if error is None else ("exception", error)
+    outcome = _native.finish(run._number, *how)
+    run._outcome = outcome
+    with run._lock:
+        untold, run._told = not run._told, True
+    if untold:
+        _tell_of(outcome, settings)
+    return outcome
+
+
+def _complete_traces_of_children(settings: dict[str, Any]) -> None:
+    from dftrace_ai.recovery import complete_children
+
+    directory = os.path.dirname(settings["prefix"]) or "."
+    for line in complete_children(directory, settings["run"], settings["spool_dir"] or None):
+        _log.error("%s", line)
+
+
+def _tell_of(outcome: dict[str, Any], settings: dict[str, Any]) -> None:
+    if outcome["error"]:
+        _log.error("%s", _not_complete(outcome, settings["prefix"]))
+    if outcome["dropped"]:
+        limit = settings["spool_bytes"]
+        full = outcome["spool_bytes"] + SPOOL_UNIT > limit
+        _log.warning(
+            "%d events were dropped: %s",
+            outcome["dropped"],
+            f"the spool of {limit} bytes was full; raise spool_bytes, or set overflow='wait'"
+            if full
+            else f"the spool could not grow beyond {outcome['spool_bytes']} bytes "
+            f"({outcome['spool_refusal'] or 'a file system without room'}); choose another place "
+            "with spool_dir",
+        )
+
+
+def _not_complete(outcome: dict[str, Any], prefix: str) -> str:
+    if not outcome["spool_path"]:
+        return (
+            f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: "
+            f"{outcome['error']}; {outcome['lost_lines']} events are lost, since the spool was removed"
+        )
+    if outcome["abandoned"]:
+        where_to = "."
+    elif os.access(os.path.dirname(prefix), os.F_OK):
+        where_to = " and are added by the next dftrace command that reads the directory"
+    else:
+        where_to = ", but its directory is gone: dftrace recover DIR --orphans writes them"
+    return (
+        f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: {outcome['error']}; "
+        f"{outcome['lost_lines']} events are kept in {quoted(outcome['spool_path'])}{where_to}"
+    )
+
+
+def exception_on_its_way(ended: str) -> str | None:
+    """Name the exception that is on its way out of a block or of the program.
+
+    Args:
+        ended: how the run ends; "exit" for the end of the program.
+
+    Returns:
+        The name of its type, None where there is none or where it is no failure.
+    """
+    kind = sys.exc_info()[0]
+    if kind is None and ended == "exit" and not hasattr(sys, "ps1"):
+        # Set by the interpreter when it has printed the traceback, before it calls exit handlers;
+        # at a prompt by any line that failed.
+        kind = getattr(sys, "last_type", None)
+    if kind is None or issubclass(kind, (SystemExit, GeneratorExit)):
+        return None
+    return kind.__qualname__

@@ -1,0 +1,149 @@
+"""Hosts that tell little of themselves, and directories whose names are no text."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import RunScript, clean_environment, read_all, trace_files
+
+import dftrace_ai.recovery
+
+RECORD = """
+import os, sys
+import dftrace_ai
+from dftrace_ai import ai
+
+run = dftrace_ai.initialize(system_counters_s=0.01)
+with ai.compute.forward:
+    pass
+"""
+
+
+def test_where_proc_is_hidden(tmp_path: Path) -> None:
+    """The run, its recovery and its commands do without; facts of the host are left out."""
+    out = tmp_path / "out"
+    program = tmp_path / "program.py"
+    program.write_text(
+        RECORD + "child = os.fork()\nif not child:\n    with ai.data.item: pass\n    os._exit(0)\n"
+        "os.waitpid(child, 0)\ndftrace_ai.finalize()\nprint(run.path)\n"
+    )
+    bare = 'mount -t tmpfs none /proc && exec "$0" "$@"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", bare, sys.executable, str(program)],
+        env=clean_environment() | {"DFTRACE_LOG_FILE": str(out / "trace")},
+        capture_output=True,
+        text=True,
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip("only root may hide /proc")
+    assert done.returncode == 0, done.stderr
+    traces = read_all(trace_files(out))
+    assert sorted(str(t.path) for t in traces)[0] == min(done.stdout.split())
+    assert {name for t in traces for name in t.names} >= {"forward", "item"}
+    own = next(t for t in traces if t.names["forward"])
+    assert "memory_bytes" not in own.header
+    assert "system" in own.header
+    assert done.stderr.count("there are no counters of CPU") == 1
+
+
+def test_where_nothing_about_the_host_can_be_read(run_script: RunScript) -> None:
+    done = run_script(
+        """
+import psutil
+
+def refuse(*_, **__):
+    raise PermissionError("hidden")
+
+for name in ("virtual_memory", "cpu_count", "cpu_percent", "disk_io_counters",
+             "net_io_counters", "Process"):
+    setattr(psutil, name, refuse)
+"""
+        + RECORD
+    )
+    trace = done.trace()
+    assert trace.names == {"forward": 1}
+    assert not trace.of("C")
+    assert "memory_bytes" not in trace.header
+    assert "Traceback" not in done.stderr
+
+
+def test_a_directory_whose_name_is_no_text(tmp_path: Path, run_script: RunScript) -> None:
+    """Not UTF-8, and yet a path: written, killed, looked at, recovered and summarised."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/d\xff\xfe\xe9")
+    Path(folder).mkdir()
+    done = run_script(
+        """
+        import os, signal, subprocess, sys
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        run = dftrace_ai.initialize(flush_interval_ms=60_000)
+        with ai.compute.forward:
+            pass
+        run.flush()
+        assert os.path.exists(run.path), run.path
+        assert run.stats()["trace_path"] == run.path
+        CHILD = "from dftrace_ai import ai\\nwith ai.compute.step: pass"
+        subprocess.run([sys.executable, "-c", CHILD], check=True)
+        if not os.fork():
+            with ai.data.item:
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.wait()
+        dftrace_ai.finalize()
+        assert os.path.exists(run.path)
+        dftrace_ai.initialize()
+        with ai.compute.backward:
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        status=-9,
+        env={
+            "DFTRACE_LOG_FILE": folder + "/t\udcff",
+            "DFTRACE_SPOOL_DIR": folder,
+            "DFTRACE_DATA_DIR": folder,
+        },
+    )
+    assert "Traceback" not in done.stderr
+    recovery = dftrace_ai.recovery.adopt_dead(folder)
+    assert recovery.failed == []
+    assert len(recovery.finished) == 1
+    assert os.path.exists(recovery.finished[0])
+    assert [e for e in os.listdir(folder) if ".spool" in e] == []
+    traces = read_all(trace_files(Path(folder)))
+    assert sorted(name for t in traces for name in t.names) == [
+        *("backward", "forward", "item", "step")
+    ]
+    for command in ("summary", "validate"):
+        told = subprocess.run(
+            [sys.executable, "-m", "dftrace_ai.cli", command, folder],
+            env=clean_environment(),
+            capture_output=True,
+        )
+        assert told.returncode == 0, (command, told.stderr)
+
+
+def test_a_current_directory_that_is_gone(run_script: RunScript) -> None:
+    done = run_script("""
+        import os, subprocess, sys, tempfile
+        gone = tempfile.mkdtemp()
+        os.chdir(gone)
+        os.rmdir(gone)
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        with dftrace_ai.tracing():
+            with ai.compute.forward:
+                pass
+            subprocess.run([sys.executable, "-c", "from dftrace_ai import ai\\nai.instant('x')"],
+                           check=True)
+        try:
+            dftrace_ai.initialize(log_file="relative")
+        except dftrace_ai.LogDirectoryError as error:
+            assert "absolute path" in str(error)
+    """)
+    own, (child,) = done.split()
+    assert own.names == {"forward": 1}
+    assert child.footer["instants"] == 1

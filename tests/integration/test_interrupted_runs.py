@@ -1,0 +1,123 @@
+"""Signals at every place in what begins and ends a run: nothing hangs, nothing is lost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from conftest import read_all, trace_files
+
+import dftrace_ai
+from dftrace_ai import ai
+from dftrace_ai.runtime import current_run
+
+OURS = {"run.py", "run_begin.py", "run_end.py", "runtime.py"}
+
+
+class Interrupt(BaseException):
+    """What the handler raises."""
+
+
+class Interruption:
+    """Calls something at the n-th of the places where the interpreter calls handlers of signals.
+
+    These are the beginnings of functions and the returns from calls, in the modules of runs.
+    """
+
+    def __init__(self, place: int, action: Callable[[], object]) -> None:
+        self.left = place
+        self.action = action
+
+    def __enter__(self) -> Interruption:
+        sys.setprofile(self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _look(self, frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if path.name in OURS and path.parent.name == "dftrace_ai" and event != "c_call":
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                self.action()
+
+    @property
+    def came(self) -> bool:
+        """Whether there were so many places."""
+        return self.left <= 0
+
+
+@pytest.fixture(autouse=True)
+def _no_run() -> Iterator[None]:
+    for _ in range(3):
+        dftrace_ai.finalize()
+    yield
+    for _ in range(3):
+        dftrace_ai.finalize()
+
+
+def event() -> None:
+    with ai.compute.forward:
+        pass
+
+
+def raises() -> None:
+    raise Interrupt
+
+
+HANDLERS: dict[str, Callable[[], Any]] = {
+    "raises": raises,
+    "ends": dftrace_ai.finalize,
+    "joins": dftrace_ai.initialize,
+    "ends and raises": lambda: (dftrace_ai.finalize(), raises()),
+}
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize("operation", ["initialize", "finalize", "tracing"])
+def test_a_handler_at_any_place(
+    operation: str, handler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded while a run is on is in a complete trace, and the next run is as any other."""
+    # A handler may be the first, so the settings are given to all alike.
+    monkeypatch.setenv("DFTRACE_LOG_FILE", str(tmp_path / "t"))
+    monkeypatch.setenv("DFTRACE_COMPRESSION", "none")
+    recorded = place = 0
+    while True:
+        place += 1
+        if operation == "finalize":
+            dftrace_ai.initialize()
+            event()
+            recorded += 1
+        with Interruption(place, HANDLERS[handler]) as interruption:
+            try:
+                if operation == "initialize":
+                    dftrace_ai.initialize()
+                elif operation == "finalize":
+                    dftrace_ai.finalize()
+                else:
+                    with dftrace_ai.tracing():
+                        recorded += dftrace_ai._native.is_on()
+                        event()
+            except Interrupt:
+                pass
+        recorded += dftrace_ai._native.is_on()
+        event()
+        for _ in range(3):  # a handler may have joined, and a block may be left open
+            dftrace_ai.finalize()
+        assert current_run() is None, place
+        assert not dftrace_ai._native.is_on(), place
+        if not interruption.came:
+            break
+    traces = read_all(trace_files(tmp_path))
+    assert sum(t.names["forward"] for t in traces) == recorded
+    assert {t.footer["ended"] for t in traces} <= {"finalize", "exception"}
+    with dftrace_ai.tracing() as run:
+        event()
+    assert run.stats()["events"] == 1
