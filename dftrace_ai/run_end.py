@@ -115,7 +115,8 @@ def _not_complete(outcome: dict[str, Any], prefix: str) -> str:
     if not outcome["spool_path"]:
         return (
             f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: "
-            f"{outcome['error']}; {outcome['lost_lines']} events are lost, since the spool was removed"
+            f"{outcome['error']}; {outcome['lost_lines']} events are lost, since the spool was "
+            "removed"
         )
     if outcome["abandoned"]:
         where_to = "."
