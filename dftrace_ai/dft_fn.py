@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dftrace_ai import _native
 from dftrace_ai.node import ProfilerNode
-from dftrace_ai.wrapping import wrap
+from dftrace_ai.wrapping import in_place_of, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -200,10 +200,13 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
             return functools.partial(self._decorated, name=name, from_self=from_self)
         if isinstance(func, (staticmethod, classmethod)):
             return type(func)(self._decorated(func.__func__, name))
+        named = name or _name_of(func)
         if isinstance(func, type):
-            return wrap(self._node._alike(name or func.__qualname__, ProfilerNode), func)
-        node = self._node._alike(name or func.__qualname__, ProfilerNode)
+            return wrap(self._node._alike(named, ProfilerNode), func)
+        node = self._node._alike(named, ProfilerNode)
         self._node._add_child(node)
+        if not callable(func):  # a property and the like, or nothing that can be decorated
+            return wrap(node, func)
         sources = _sources(func)
         if not from_self:
             sources.pop("", None)
@@ -258,6 +261,15 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         """
         if self._enable:
             _native.metadata(key, value)
+
+
+def _name_of(func: Any) -> str:
+    """Return the name of what is decorated; what has none of its own is called as its kind."""
+    for inner in (func, *(getattr(func, holder, None) for holder in ("fget", "func"))):
+        name = getattr(inner, "__qualname__", None)
+        if isinstance(name, str):
+            return name
+    return type(func).__qualname__
 
 
 def _sources(func: Callable[..., Any]) -> dict[str, tuple[int | None, Any]]:
@@ -319,20 +331,20 @@ def _picking_up(
     # The kind of function stays what it was, for whoever asks inspect.
     if inspect.iscoroutinefunction(func):
 
-        @functools.wraps(func)
+        @in_place_of(func)
         async def traced_coroutine(*args: Any, **kwargs: Any) -> Any:
             return await prepared(args, kwargs)(*args, **kwargs)
 
         return traced_coroutine
     if inspect.isgeneratorfunction(func):
 
-        @functools.wraps(func)
+        @in_place_of(func)
         def traced_generator(*args: Any, **kwargs: Any) -> Any:
             return (yield from prepared(args, kwargs)(*args, **kwargs))
 
         return traced_generator
 
-    @functools.wraps(func)
+    @in_place_of(func)
     def traced(*args: Any, **kwargs: Any) -> Any:
         return prepared(args, kwargs)(*args, **kwargs)
 

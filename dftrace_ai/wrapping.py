@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import types
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dftrace_ai._native import Node, Span, TracedFunction
+from dftrace_ai.compiled_code import know_torch, needs_plain_functions
 
 if TYPE_CHECKING:
-    import inspect
     from collections.abc import AsyncGenerator, Callable, Generator
 
-__all__ = ["wrap"]
+__all__ = ["in_place_of", "wrap"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -37,6 +38,7 @@ def wrap(node: Node, target: F) -> F:
 
         forward = wrap(ai.compute.forward, forward)
     """
+    know_torch()
     wrapped = _of_descriptor(node, target)
     if wrapped is not None:
         return cast("F", wrapped)
@@ -65,20 +67,30 @@ def wrap(node: Node, target: F) -> F:
         if _is_generator_based_coroutine(target):
             generator_function = types.coroutine(generator_function)
         return cast("F", generator_function)
-    return cast("F", functools.update_wrapper(cast("Any", TracedFunction(node, target)), target))
+    traced: Any = TracedFunction(node, target)
+    functools.update_wrapper(traced, target)
+    if not isinstance(traced, TracedFunction) and not hasattr(target, "__code__"):
+        with contextlib.suppress(TypeError, ValueError):  # a builtin that does not tell
+            traced.__signature__ = inspect.signature(target)
+    return cast("F", traced)
 
 
-def bound_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a decorated method that is bound to its object."""
-    import inspect
+def in_place_of(target: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator that gives a wrapper the face of `target`.
 
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())
-    takes_self = parameters and parameters[0].kind in (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    )
-    return signature.replace(parameters=parameters[1:] if takes_self else parameters)
+    As functools.wraps, and with the signature for those who do not follow ``__wrapped__``,
+    such as inspect.getfullargspec.
+    """
+
+    def dressed(wrapper: Any) -> Any:
+        import inspect
+
+        functools.update_wrapper(wrapper, target)
+        with contextlib.suppress(TypeError, ValueError):
+            wrapper.__signature__ = inspect.signature(target)
+        return wrapper
+
+    return dressed
 
 
 def _of_descriptor(node: Node, target: object) -> object | None:
@@ -86,14 +98,28 @@ def _of_descriptor(node: Node, target: object) -> object | None:
     if isinstance(target, staticmethod):
         return staticmethod(wrap(node, target.__func__))
     if isinstance(target, classmethod):
-        return classmethod(wrap(node, target.__func__))
+        return classmethod(_called_by_descriptor(node, target.__func__))
     if isinstance(target, property):
-        getter = wrap(node, target.fget) if target.fget else None
+        getter = _called_by_descriptor(node, target.fget) if target.fget else None
         return property(getter, target.fset, target.fdel, target.__doc__)
     if isinstance(target, functools.cached_property):
         cached: functools.cached_property[Any] = functools.cached_property(wrap(node, target.func))
         return cached
+    if isinstance(target, functools.partialmethod):
+        return functools.partialmethod(wrap(node, target.func), *target.args, **target.keywords)
     return None
+
+
+def _called_by_descriptor(node: Node, target: Callable[..., Any]) -> Callable[..., Any]:
+    traced = wrap(node, target)
+    if not needs_plain_functions() or not isinstance(traced, TracedFunction):
+        return traced
+
+    @in_place_of(target)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        return traced(*args, **kwargs)
+
+    return plain
 
 
 def _is_generator_based_coroutine(target: Any) -> bool:
@@ -103,7 +129,7 @@ def _is_generator_based_coroutine(target: Any) -> bool:
 
 
 def _coroutine_function(node: Any, target: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(target)
+    @in_place_of(target)
     async def traced(*args: Any, **kwargs: Any) -> Any:
         with node:
             return await target(*args, **kwargs)
@@ -124,7 +150,7 @@ def _generator_function(
     """One span per resume, so that the time in which the consumer works is not counted."""
     over = (StopIteration, GeneratorExit)
 
-    @functools.wraps(target)
+    @in_place_of(target)
     def traced(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         generator = target(*args, **kwargs)
 
@@ -163,7 +189,7 @@ def _async_generator_function(
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     over = (StopAsyncIteration, GeneratorExit)
 
-    @functools.wraps(target)
+    @in_place_of(target)
     async def traced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         generator = target(*args, **kwargs)
 

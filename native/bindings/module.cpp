@@ -348,6 +348,8 @@ PyObject* process_gone(PyObject*, PyObject* arguments) {
 }
 
 PyMethodDef functions[] = {
+    {"show_binding", show_binding, METH_O,
+     "show_binding(get): the `__get__` that is found in the type of decorated functions."},
     {"marker_place", place, METH_NOARGS, "Boot of the machine and container, as markers tell them."},
     {"process_gone", process_gone, METH_VARARGS,
      "process_gone(pid, start): whether a process of this boot and container has ended."},

@@ -22,8 +22,15 @@ struct TracedFunction {
 };
 
 PyTypeObject function_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject bound_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 // For what does not bind to an object itself: builtins, functools.partial, instances with __call__.
 PyTypeObject callable_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+// A method that is bound already has a `__get__`, too, which gives the method itself.
+bool binds(PyObject* wrapped) {
+    return Py_TYPE(wrapped)->tp_descr_get && !Py_IS_TYPE(wrapped, &PyMethod_Type) &&
+           !Py_IS_TYPE(wrapped, &bound_type);
+}
 
 PyObject* function_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* keywords) {
     const TracedFunction* function = as<TracedFunction>(self);
@@ -45,7 +52,7 @@ PyObject* function_new(PyTypeObject*, PyObject* positional, PyObject* keywords) 
         return nullptr;
     if (!PyCallable_Check(wrapped))
         return PyErr_Format(PyExc_TypeError, "%s is not callable", Py_TYPE(wrapped)->tp_name);
-    PyTypeObject* type = Py_TYPE(wrapped)->tp_descr_get ? &function_type : &callable_type;
+    PyTypeObject* type = binds(wrapped) ? &function_type : &callable_type;
     TracedFunction* self = as<TracedFunction>(type->tp_alloc(type, 0));
     if (!self) return nullptr;
     self->vectorcall = function_call;
@@ -87,8 +94,6 @@ struct BoundFunction {
     PyObject* self;
     PyObject* weak_references;
 };
-
-PyTypeObject bound_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 PyObject* bound_call(PyObject* object, PyObject* const* arguments, std::size_t count, PyObject* keywords) {
     const BoundFunction* bound = as<BoundFunction>(object);
@@ -159,21 +164,19 @@ PyObject* bound_getattr(PyObject* object, PyObject* name) {
     if (PyObject* found = PyObject_GenericGetAttr(object, name)) return found;
     if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
     PyErr_Clear();
-    const BoundFunction* bound = as<BoundFunction>(object);
-    // Whoever follows `__wrapped__` from here would lose the bound `self`.
-    if (PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) {
-        PyErr_SetObject(PyExc_AttributeError, name);
-        return nullptr;
-    }
-    return PyObject_GetAttr(bound->function, name);
+    return PyObject_GetAttr(as<BoundFunction>(object)->function, name);
 }
 
-PyObject* bound_signature(PyObject* object, void*) {
-    Ref wrapping(PyImport_ImportModule("dftrace_ai.wrapping"));
-    return wrapping ? PyObject_CallMethod(wrapping.get(), "bound_signature", "O",
-                                          as<BoundFunction>(object)->function)
-                    : nullptr;
+// The wrapped function, bound, so that whoever follows `__wrapped__` keeps `self`. inspect takes the
+// signature from there, without `self`; its getfullargspec, which does not follow, names `self` then.
+PyObject* bound_wrapped(PyObject* object, void*) {
+    const BoundFunction* bound = as<BoundFunction>(object);
+    PyObject* wrapped = as<TracedFunction>(bound->function)->wrapped;
+    return Py_TYPE(wrapped)->tp_descr_get(wrapped, bound->self,
+                                          reinterpret_cast<PyObject*>(Py_TYPE(bound->self)));
 }
+
+PyObject* bound_again(PyObject* object, PyObject*, PyObject*) { return Py_NewRef(object); }
 
 PyObject* bound_doc(PyObject* object, void*) {
     return PyObject_GetAttrString(as<BoundFunction>(object)->function, "__doc__");
@@ -198,7 +201,7 @@ PyMemberDef bound_members[] = {
     {nullptr, 0, 0, 0, nullptr}};
 PyMethodDef bound_methods[] = {{"__reduce__", bound_reduce, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
-PyGetSetDef bound_properties[] = {{"__signature__", bound_signature, nullptr, nullptr, nullptr},
+PyGetSetDef bound_properties[] = {{"__wrapped__", bound_wrapped, nullptr, nullptr, nullptr},
                                   {"__doc__", bound_doc, nullptr, nullptr, nullptr},
                                   {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
@@ -245,12 +248,19 @@ static int add_bound_type(PyObject* module) {
     bound_type.tp_hash = bound_hash;
     bound_type.tp_repr = bound_repr;
     bound_type.tp_getattro = bound_getattr;
+    bound_type.tp_descr_get = bound_again;
     bound_type.tp_weaklistoffset = offsetof(BoundFunction, weak_references);
     bound_type.tp_members = bound_members;
     bound_type.tp_methods = bound_methods;
     bound_type.tp_getset = bound_properties;
     if (PyType_Ready(&bound_type) < 0) return -1;
     return PyModule_AddObjectRef(module, "BoundFunction", reinterpret_cast<PyObject*>(&bound_type));
+}
+
+PyObject* show_binding(PyObject*, PyObject* get) {
+    if (PyDict_SetItemString(function_type.tp_dict, "__get__", get) < 0) return nullptr;
+    PyType_Modified(&function_type);
+    Py_RETURN_NONE;
 }
 
 int add_function_type(PyObject* module) {

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "dftrace_ai"
 # From leaf to root; a module may import what stands before it, and its own kind.
 RECORDING = (
     {"errors", "_version"},
-    {"_native", "ranks", "held_directory", "spool_search"},
+    {"_native", "compiled_code", "ranks", "held_directory", "spool_search"},
     {"wrapping", "async_iteration", "recovery", "counters", "run_settings", "process_hooks"},
     {"node"},
     {"categories"},
