@@ -165,18 +165,23 @@ PyObject* counter(PyObject*, PyObject* arguments) {
     Ref numbers(PyDict_New());
     Ref items(PyDict_Items(values));
     if (!numbers || !items) return nullptr;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
-        PyObject* key = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 0);
-        PyObject* value = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 1);
-        Ref number(PyUnicode_Check(value) ? nullptr : PyNumber_Float(value));
-        if (!number) PyErr_Clear();
-        if (!number || !Py_IS_FINITE(PyFloat_AS_DOUBLE(number.get()))) {
-            ++content.sanitised;
-            continue;
+    {
+        const Converting converting;
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+            PyObject* key = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 0);
+            PyObject* value = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 1);
+            const bool plain = PyFloat_Check(value) || PyLong_Check(value);
+            const bool asked = !PyUnicode_Check(value) && (plain || !Converting::again());
+            Ref number(asked ? PyNumber_Float(value) : nullptr);
+            if (!number) forget_error();
+            if (!number || !Py_IS_FINITE(PyFloat_AS_DOUBLE(number.get()))) {
+                ++content.sanitised;
+                continue;
+            }
+            const bool whole = PyLong_CheckExact(value) && fits_63_bits(value);
+            PyObject* kept = whole ? value : number.get();
+            if (PyDict_SetItem(numbers.get(), key, kept) < 0) return nullptr;
         }
-        const bool whole = PyLong_CheckExact(value) && fits_63_bits(value);
-        PyObject* kept = whole ? value : number.get();
-        if (PyDict_SetItem(numbers.get(), key, kept) < 0) return nullptr;
     }
     content.sanitised += append_members(content.members, numbers.get());
     if (!content.members.empty() || content.sanitised) record(content);

@@ -14,12 +14,15 @@
 namespace dftrace::py {
 
 std::size_t max_arg_bytes = 1 << 20;
+thread_local int Converting::depth = 0;
 
 namespace {
 
 constexpr int max_depth = 16;
 // Members that the line itself has: a user's key of that name gets a `_` behind it.
 constexpr std::array<std::string_view, 6> reserved{"hhash", "p_idx", "level", "count", "error", "unfinished"};
+
+std::string shown_text(PyObject* object);
 
 class Serialiser {
   public:
@@ -39,6 +42,7 @@ class Serialiser {
         }
         // What others hand over is walked only so deep (it may hold itself) and only so far.
         if (depth >= max_depth || out_.size() - start_ > max_arg_bytes) return unlike("\"...\"");
+        if (Converting::again() && runs_code(object)) return foreign(object);
         if (PyDict_Check(object)) return dict(object, depth);
         if (PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
             return list(object, depth);
@@ -46,13 +50,13 @@ class Serialiser {
         if (PyIndex_Check(object)) {
             Ref number(PyNumber_Index(object));
             if (number) return integer(number.get());
-            PyErr_Clear();
+            forget_error();
         }
         const PyNumberMethods* numbers = Py_TYPE(object)->tp_as_number;
         if (numbers && numbers->nb_float) {
             Ref number(PyNumber_Float(object));
             if (number) return real(PyFloat_AS_DOUBLE(number.get()));
-            PyErr_Clear();
+            forget_error();
         }
         foreign(object);
     }
@@ -60,7 +64,7 @@ class Serialiser {
     // Each item as `,"key":value`, or without the first comma.
     void members(PyObject* dict, int depth, bool leading_comma, bool top) {
         Ref items(PyDict_Items(dict));  // a copy: a value's __str__ may change the dict
-        if (!items) return PyErr_Clear();
+        if (!items) return forget_error();
         std::set<std::string> used;
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
             PyObject* item = PyList_GET_ITEM(items.get(), i);
@@ -82,7 +86,7 @@ class Serialiser {
                                                PyFloat_CheckExact(object) || PyBool_Check(object));
             Py_ssize_t bytes = 0;
             const char* utf8 = plain ? PyUnicode_AsUTF8AndSize(name, &bytes) : nullptr;
-            if (plain && !utf8) PyErr_Clear();
+            if (plain && !utf8) forget_error();
             const std::string_view key(utf8 ? utf8 : "", static_cast<std::size_t>(bytes));
             if (!utf8 || key.size() > max_arg_bytes || is_reserved(key)) return false;
             out_.push_back(',');
@@ -112,9 +116,9 @@ class Serialiser {
         Py_ssize_t bytes = 0;
         if (const char* utf8 = PyUnicode_AsUTF8AndSize(object, &bytes))
             return bounded({utf8, static_cast<std::size_t>(bytes)});
-        PyErr_Clear();
+        forget_error();
         ++sanitised;
-        bounded(text_of(object));
+        bounded(shown_text(object));
     }
 
     void integer(PyObject* object) {
@@ -125,16 +129,17 @@ class Serialiser {
             const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
             return put({digits, static_cast<std::size_t>(end - digits)});
         }
-        PyErr_Clear();
+        forget_error();
         // Beyond 63 bits Perfetto reads -1. Hexadecimal has no limit on the digits and no cost.
         ++sanitised;
         Ref digits(PyNumber_ToBase(object, 16));
         if (!digits) {
-            PyErr_Clear();
+            forget_error();
             return put("\"int\"");
         }
-        Ref decimal(PyObject_Str(object));
-        if (!decimal) PyErr_Clear();
+        const bool shown_by_user = !PyLong_CheckExact(object) && Converting::again();
+        Ref decimal(shown_by_user ? nullptr : PyObject_Str(object));
+        if (!decimal) forget_error();
         text(decimal ? decimal.get() : digits.get());
     }
 
@@ -144,7 +149,7 @@ class Serialiser {
         if (std::isinf(number)) return unlike(number > 0 ? "\"Infinity\"" : "\"-Infinity\"");
         char* digits = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, nullptr);
         if (!digits) {
-            PyErr_Clear();
+            forget_error();
             return unlike("\"float\"");
         }
         put_real(digits);
@@ -178,7 +183,7 @@ class Serialiser {
     void list(PyObject* object, int depth) {
         Ref items(PySequence_List(object));
         if (!items) {
-            PyErr_Clear();
+            forget_error();
             return foreign(object);
         }
         const bool outer = std::exchange(in_list_, true);
@@ -197,7 +202,7 @@ class Serialiser {
 
     // A key that no other member of the object has: JSON readers keep only one of two equal ones.
     std::string free_key(PyObject* object, bool top, std::set<std::string>& used) {
-        std::string key = text_of(object);
+        std::string key = shown_text(object);
         bool changed = !PyUnicode_Check(object) || key.size() > max_arg_bytes;
         if (key.size() > max_arg_bytes) key.resize(whole_characters(key, max_arg_bytes));
         for (; (top && is_reserved(key)) || used.count(key); changed = true) key.push_back('_');
@@ -210,6 +215,11 @@ class Serialiser {
     static std::size_t whole_characters(std::string_view text, std::size_t bytes) {
         while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
         return bytes;
+    }
+
+    static bool runs_code(PyObject* object) {
+        return !PyDict_CheckExact(object) && !PyList_CheckExact(object) && !PyTuple_CheckExact(object) &&
+               !PySet_CheckExact(object) && !PyFrozenSet_CheckExact(object);
     }
 
     static bool is_tensor(PyObject* object) {
@@ -227,7 +237,7 @@ class Serialiser {
             Ref shown(value ? PyObject_Str(value.get()) : nullptr);
             const char* utf8 = shown ? PyUnicode_AsUTF8(shown.get()) : nullptr;
             if (!utf8) {
-                PyErr_Clear();
+                forget_error();
                 continue;
             }
             description += separator + std::string(attribute) + "=" + utf8;
@@ -238,7 +248,7 @@ class Serialiser {
 
     void foreign(PyObject* object) {
         ++sanitised;
-        bounded(text_of(object));
+        bounded(shown_text(object));
     }
 
     std::string& out_;
@@ -261,26 +271,34 @@ std::string without_surrogates(std::string_view encoded) {
     return out;
 }
 
-}  // namespace
-
-std::string text_of(PyObject* object) {
-    Ref shown(PyUnicode_Check(object) ? Py_NewRef(object) : PyObject_Str(object));
+std::string shown_text(PyObject* object) {
+    const bool runs_code = !PyUnicode_Check(object) && !PyLong_CheckExact(object);
+    Ref shown(PyUnicode_Check(object)            ? Py_NewRef(object)
+              : runs_code && Converting::again() ? nullptr
+                                                 : PyObject_Str(object));
     if (!shown) {
-        PyErr_Clear();
+        forget_error();
         return "<" + std::string(Py_TYPE(object)->tp_name) + ">";
     }
     Py_ssize_t bytes = 0;
     if (const char* utf8 = PyUnicode_AsUTF8AndSize(shown.get(), &bytes))
         return {utf8, static_cast<std::size_t>(bytes)};
     // Lone surrogates: not UTF-8, and as escapes they make Perfetto refuse the file.
-    PyErr_Clear();
+    forget_error();
     Ref encoded(PyUnicode_AsEncodedString(shown.get(), "utf-8", "surrogatepass"));
     if (!encoded) {
-        PyErr_Clear();
+        forget_error();
         return "?";
     }
     return without_surrogates(
         {PyBytes_AS_STRING(encoded.get()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.get()))});
+}
+
+}  // namespace
+
+std::string text_of(PyObject* object) {
+    const Converting converting;
+    return shown_text(object);
 }
 
 std::uint64_t append_members(std::string& out, PyObject* dict) {
@@ -290,17 +308,19 @@ std::uint64_t append_members(std::string& out, PyObject* dict) {
     out.resize(before);
     // A user's __str__ may raise, record, or be called while an exception is on its way.
     ErrorAside aside;
+    const Converting converting;
     Serialiser careful(out);
     careful.members(dict, 0, true, true);
-    PyErr_Clear();
+    forget_error();
     return careful.sanitised;
 }
 
 std::uint64_t append_value(std::string& out, PyObject* value) {
     ErrorAside aside;
+    const Converting converting;
     Serialiser serialiser(out);
     serialiser.value(value, 0);
-    PyErr_Clear();
+    forget_error();
     return serialiser.sanitised;
 }
 

@@ -316,8 +316,17 @@ PyObject* drain_benchmark(PyObject*, PyObject* arguments) {
     }
 }
 
+std::string native_thread_name() {
+    char native[64] = "";
+    pthread_getname_np(pthread_self(), native, sizeof native);
+    return native;
+}
+
 // The name that Python has for the calling thread, without making an entry for one it does not know.
 std::string thread_name() {
+    // A thread's `name` may be the user's code, and record, and so ask for the name again.
+    const Converting asking;
+    if (Converting::again()) return native_thread_name();
     ErrorAside aside;
     PyObject* threading = PyDict_GetItemString(PyImport_GetModuleDict(), "threading");
     Ref active(threading ? PyObject_GetAttrString(threading, "_active") : nullptr);
@@ -326,11 +335,9 @@ std::string thread_name() {
         active && ident && PyDict_Check(active.get()) ? PyDict_GetItem(active.get(), ident.get()) : nullptr;
     Ref name(thread ? PyObject_GetAttrString(thread, "name") : nullptr);
     const char* utf8 = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
-    PyErr_Clear();
-    if (utf8) return utf8;
-    char native[64] = "";
-    pthread_getname_np(pthread_self(), native, sizeof native);
-    return native;
+    const std::string known = utf8 ? utf8 : "";
+    forget_error();
+    return utf8 ? known : native_thread_name();
 }
 
 PyObject* host(PyObject*, PyObject*) { return PyUnicode_FromString(host_name().c_str()); }

@@ -15,6 +15,7 @@ namespace dftrace::py {
 
 bool prepare_slow(Node* node, Thread* thread) noexcept {
     const std::uint64_t generation = thread->generation;
+    const std::uint32_t version = node->args_version;
     std::string members;
     std::uint64_t sanitised = 0;
     if (node->args && PyDict_GET_SIZE(node->args)) {
@@ -29,18 +30,23 @@ bool prepare_slow(Node* node, Thread* thread) noexcept {
     Session* session = thread->session;
     session->define_names(node->name);
     if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
-    // The user's code may have recorded with this very node: one snapshot is enough.
-    if (node->args_generation == generation) session->release_arguments(node->args_id);
+    if (node->snapshot_generation == generation) session->release_arguments(node->args_id);
     node->args_id = session->put_arguments(members);
-    node->args_generation = generation;
+    node->snapshot_generation = generation;
+    // The user's code may have changed the arguments meanwhile, or be what this very call interrupts: then
+    // the snapshot is good for one span, and the next one makes another.
+    const bool settled = node->args_version == version && !Converting::under_way();
+    node->args_generation = settled ? generation : 0;
     return true;
 }
 
 void forget_snapshot(Node* node) noexcept {
-    if (node->args_generation && node->args_generation == *detail::live_generation)
+    ++node->args_version;
+    if (node->snapshot_generation && node->snapshot_generation == *detail::live_generation)
         if (Session* session = current_session()) session->release_arguments(node->args_id);
     node->args_id = 0;
     node->args_generation = 0;
+    node->snapshot_generation = 0;
 }
 
 namespace {

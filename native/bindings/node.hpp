@@ -9,12 +9,14 @@
 namespace dftrace::py {
 
 struct Node {
-    PyObject_HEAD std::uint32_t name;  // number in the table of names
-    bool enabled;                      // worked out when it is switched, not when a span runs
-    std::uint32_t args_id;             // snapshot of `args` in the current session, 0 for none
-    std::uint64_t args_generation;     // session that knows the name and the snapshot; 0: not up to date
-    PyObject* args;                    // dict of the user's arguments, or null
-    PyObject* children;                // list of Node, or null
+    PyObject_HEAD std::uint32_t name;   // number in the table of names
+    bool enabled;                       // worked out when it is switched, not when a span runs
+    std::uint32_t args_id;              // snapshot of `args` in the session below, 0 for none
+    std::uint64_t args_generation;      // session that knows the name and the snapshot; 0: not up to date
+    std::uint64_t snapshot_generation;  // session that has the snapshot, up to date or not; 0 for none
+    std::uint32_t args_version;         // counts the changes of `args`
+    PyObject* args;                     // dict of the user's arguments, or null
+    PyObject* children;                 // list of Node, or null
     PyObject* category;
     PyObject* label;
     PyObject* weak_references;

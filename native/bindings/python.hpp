@@ -49,4 +49,11 @@ class ErrorAside {
     PyObject* traceback_;
 };
 
+// Drops what the user's code raised, but for an interrupt (Ctrl-C), which is raised again where it can be.
+inline void forget_error() noexcept {
+    const bool interrupted = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    PyErr_Clear();
+    if (interrupted) PyErr_SetInterrupt();
+}
+
 }  // namespace dftrace::py

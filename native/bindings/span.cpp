@@ -114,8 +114,13 @@ bool in_task(PyObject* context) noexcept {
         detail::this_thread.plain_context = context;
         return false;
     }
+    // The loop's own code may record, and so ask again: for the moment that is no task.
+    static thread_local bool asking = false;
+    if (asking) return false;
     Ref keep(Py_NewRef(context));
+    asking = true;
     const bool task = asyncio_runs_a_task();
+    asking = false;
     std::vector<PyObject*> released;
     {
         Graveyard& yard = graveyard();

@@ -107,6 +107,7 @@ Thread* detail::attach_this_thread() noexcept {
     if (!r.on) return nullptr;
     // Asked for before the lock: the namer may run code that records.
     const std::string name = thread_namer ? thread_namer() : std::string();
+    if (this_thread.thread && this_thread.generation == *live_generation) return this_thread.thread;
     // A child made by a bare clone() never ran the fork handler.
     if (*live_generation == 0 && r.pid != getpid()) after_fork_in_child();
     std::lock_guard lock(r.mutex);
