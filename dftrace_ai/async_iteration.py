@@ -43,7 +43,7 @@ class TracedAsyncIterator(Generic[T]):
         except StopAsyncIteration:
             # The last request only learns that there is nothing more.
             if span is not None:
-                span.cancel()
+                span.end_unless_empty()
             raise
         except BaseException as error:
             if span is not None:

@@ -104,11 +104,6 @@ def _truth(text: str) -> bool | None:
     return False if word in FALSE_WORDS else None
 
 
-def _inverted(text: str) -> object:
-    truth = _truth(text)
-    return text if truth is None else not truth
-
-
 def _gzip_or_none(text: str) -> object:
     truth = _truth(text)
     return text if truth is None else ("gzip" if truth else "none")
@@ -124,7 +119,6 @@ ALIASES: dict[str, tuple[str, Callable[[str], object]]] = {
     "DFTRACER_LOG_FILE": ("log_file", _as_it_is),
     "DFTRACER_TRACE_COMPRESSION": ("compression", _gzip_or_none),
     "DFTRACER_INC_METADATA": ("args", _as_it_is),
-    "DFTRACER_DISABLE_IO": ("io", _inverted),
     "DFTRACER_WRITE_BUFFER_SIZE": ("write_buffer_bytes", _as_it_is),
     "DFTRACER_LOG_LEVEL": ("log_level", _as_it_is),
 }

@@ -233,8 +233,10 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
             try:
                 item = next(source)
             except StopIteration:
+                wait._clear_args()
+                wait._merge_args(self._node._copy_args())
                 if span is not None:
-                    span.cancel()
+                    span.end_unless_empty()
                 return
             except BaseException as error:
                 if span is not None:

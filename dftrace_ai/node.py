@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from dftrace_ai import _native
 from dftrace_ai._native import Node, TracedIterator
 from dftrace_ai.async_iteration import TracedAsyncIterator
+from dftrace_ai.given_arguments import flow_id, given_arguments
 from dftrace_ai.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -22,22 +23,6 @@ T = TypeVar("T")
 N = TypeVar("N", bound="ProfilerNode")
 
 _log = logging.getLogger("dftrace_ai")
-
-
-def _arguments(
-    epoch: int | None,
-    step: int | None,
-    image_idx: int | None,
-    image_size: float | None,
-    args: Mapping[str, Any] | None,
-    free: dict[str, Any],
-) -> dict[str, Any]:
-    named = {"epoch": epoch, "step": step, "image_idx": image_idx, "image_size": image_size}
-    given = {key: value for key, value in named.items() if value is not None}
-    if args is not None:
-        given.update(args)
-    given.update(free)
-    return given
 
 
 class ProfilerNode(Node):
@@ -106,6 +91,7 @@ class ProfilerNode(Node):
         image_size: float | None = None,
         args: Mapping[str, Any] | None = None,
         enable: bool | None = None,
+        metadata: bool = False,
         **free: Any,
     ) -> ProfilerNode: ...
 
@@ -120,6 +106,7 @@ class ProfilerNode(Node):
         image_size: float | None = None,
         args: Mapping[str, Any] | None = None,
         enable: bool | None = None,
+        metadata: bool = False,
         **free: Any,
     ) -> Any:
         """Decorate a function, or make an instance with arguments of its own.
@@ -137,6 +124,8 @@ class ProfilerNode(Node):
             args: more arguments of the events, by name.
             enable: record these events whatever the tree says (True), or never
                 (False); None takes the node's state of now.
+            metadata: write ``CM`` lines ``<name>.start`` and ``<name>.end`` instead
+                of spans, as `start` does.
             **free: more arguments of the events.
 
         Returns:
@@ -147,12 +136,21 @@ class ProfilerNode(Node):
             with ai.compute.forward(args={"micro_batch": 3}):
                 loss = model(x)
         """
-        given = _arguments(epoch, step, image_idx, image_size, args, free)
+        given = given_arguments(epoch, step, image_idx, image_size, args, free)
         node = self
-        if fn is None or given or enable is not None:
-            node = self._alike(self.name, ProfilerNode, enable)
-            node._merge_args(given)
+        if fn is None or given or enable is not None or metadata:
+            node = self._instance(given, enable, metadata)
         return node if fn is None else wrap(node, fn)
+
+    def _instance(self, given: dict[str, Any], enable: bool | None, metadata: bool) -> Any:
+        kind: type[ProfilerNode] = ProfilerNode
+        if metadata:
+            from dftrace_ai.metadata_mode import MetadataNode
+
+            kind = MetadataNode
+        node = self._alike(self.name, kind, enable)
+        node._merge_args(given)
+        return node
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -235,21 +233,45 @@ class ProfilerNode(Node):
         block = self.name if self.name.endswith(".block") else f"{self.name}.block"
         return iter_name or wait, block_name or block
 
-    def start(self, metadata: bool = False) -> None:
+    def start(
+        self,
+        metadata: bool = False,
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        enable: bool | None = None,
+        **free: Any,
+    ) -> None:
         """Begin a span that `stop` ends, for hooks where nothing else fits.
 
         Args:
-            metadata: write a ``CM`` line ``<name>.start`` at once instead of a span.
+            metadata: write a ``CM`` line ``<name>.start`` at once instead of a span;
+                it has no arguments.
+            epoch: as in parentheses, for this one span, and so are the others.
+            step: step number.
+            image_idx: index of the item.
+            image_size: size of the item in bytes.
+            args: more arguments, by name.
+            enable: record this span whatever the tree says (True), or not (False).
+            **free: more arguments.
 
         Example::
 
             def before_run(self, context):
-                ai.compute.start()
+                ai.compute.start(step=context.step)
         """
-        if not metadata:
+        if metadata:
+            if self.enabled if enable is None else enable:
+                _native.metadata(f"{self.name}.start", str(_native.time_us()))
+            return
+        given = given_arguments(epoch, step, image_idx, image_size, args, free)
+        if given or enable is not None:
+            self._start(self._instance(given, enable, metadata=False))
+        else:
             self._start()
-        elif self.enabled:
-            _native.metadata(f"{self.name}.start", str(_native.time_us()))
 
     def stop(self, metadata: bool = False) -> None:
         """End the latest span of this node that `start` began in this thread.
@@ -329,7 +351,7 @@ class ProfilerNode(Node):
 
             ai.update(epoch=epoch, step=step, loss=0.25)
         """
-        self._merge_args(_arguments(epoch, step, image_idx, image_size, args, free))
+        self._merge_args(given_arguments(epoch, step, image_idx, image_size, args, free))
         return self
 
     def enable(self) -> None:
@@ -359,12 +381,12 @@ class ProfilerNode(Node):
                 ai.compute.forward.flow_in("batch-7")
         """
         if self.enabled:
-            _native.flow(name, False, _flow_id(key))
+            _native.flow(name, False, flow_id(key))
 
     def flow_in(self, key: int | str, name: str = "flow") -> None:
         """End an arrow in the span that is open now; see `flow_out`."""
         if self.enabled:
-            _native.flow(name, True, _flow_id(key))
+            _native.flow(name, True, flow_id(key))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle as what is found at the same place of the tree.
@@ -403,13 +425,3 @@ def _instance(cat: str, name: str, enabled: bool, args: dict[str, Any]) -> Profi
     node = ProfilerNode(cat, name, enabled)
     node._merge_args(args)
     return node
-
-
-def _flow_id(key: int | str) -> int:
-    """A number of at most 53 bits: what every reader of JSON holds exactly."""
-    if isinstance(key, int) and 0 < key < 1 << 53:
-        return key
-    value = 0xCBF29CE484222325
-    for byte in repr(key).encode("utf-8", "surrogatepass"):
-        value = ((value ^ byte) * 0x100000001B3) & (1 << 64) - 1
-    return (value >> 11) or 1

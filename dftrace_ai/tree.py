@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from dftrace_ai import _native
 from dftrace_ai.categories import ROOT, Categories
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["Tree", "ai"]
 
@@ -30,19 +28,22 @@ class Tree(Categories):
         if self.enabled:
             _native.instant("instant", name, None if args is None else dict(args))
 
-    def counter(self, name: str, values: Mapping[str, float]) -> None:
+    def counter(self, name: str, values: float | Mapping[str, float]) -> None:
         """Plot numbers of this moment as counter tracks, one for each name in `values`.
 
         Args:
             name: name of the counter.
-            values: finite numbers by series; anything else is left out and counted.
+            values: finite numbers by series, or one number, whose series is called
+                ``value``; anything else is left out and counted.
 
         Example::
 
-            ai.counter("loss", values={"train": 0.31, "validation": 0.42})
+            ai.counter("loss", 0.31)
+            ai.counter("losses", values={"train": 0.31, "validation": 0.42})
         """
         if self.enabled:
-            _native.counter(name, dict(values))
+            series = values if isinstance(values, Mapping) else {"value": values}
+            _native.counter(name, dict(series))
 
 
 ai = Tree(*ROOT)

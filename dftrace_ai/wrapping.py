@@ -63,10 +63,12 @@ def wrap(node: Node, target: F) -> F:
     if inspect.isasyncgenfunction(target):
         return cast("F", _async_generator_function(node, target))
     if inspect.isgeneratorfunction(target):
-        generator_function: Any = _generator_function(node, target)
         if _is_generator_based_coroutine(target):
-            generator_function = types.coroutine(generator_function)
-        return cast("F", generator_function)
+            awaited = _generator_function(node, target, _end_with_result)
+            return cast("F", types.coroutine(awaited))
+        return cast("F", _generator_function(node, target, _end))
+    if type(node).__enter__ is not Node.__enter__:
+        return cast("F", _plain_function(node, target))
     traced: Any = TracedFunction(node, target)
     functools.update_wrapper(traced, target)
     if not isinstance(traced, TracedFunction) and not hasattr(target, "__code__"):
@@ -128,6 +130,17 @@ def _is_generator_based_coroutine(target: Any) -> bool:
     return code is not None and bool(code.co_flags & 0x100)  # CO_ITERABLE_COROUTINE
 
 
+def _plain_function(node: Any, target: Callable[..., Any]) -> Callable[..., Any]:
+    """For a node that does something else than spans."""
+
+    @in_place_of(target)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with node:
+            return target(*args, **kwargs)
+
+    return traced
+
+
 def _coroutine_function(node: Any, target: Callable[..., Any]) -> Callable[..., Any]:
     @in_place_of(target)
     async def traced(*args: Any, **kwargs: Any) -> Any:
@@ -137,15 +150,32 @@ def _coroutine_function(node: Any, target: Callable[..., Any]) -> Callable[..., 
     return traced
 
 
-def _end(span: Span | None, expected: tuple[type[BaseException], ...]) -> None:
-    """End a resume; what a generator raises to say that it is over is no error."""
+def _end(span: Span | None, over: tuple[type[BaseException], ...]) -> None:
+    """End a resume that raises; what is raised to say that there is nothing more is no error.
+
+    A resume that gives no item is no event, as the last request of a loop is none, unless
+    something was recorded inside of it.
+    """
+    if span is None:
+        return
+    raised = sys.exc_info()[0]
+    if raised is not None and issubclass(raised, over):
+        span.end_unless_empty()
+    else:
+        span.end(raised)
+
+
+def _end_with_result(span: Span | None, over: tuple[type[BaseException], ...]) -> None:
+    """End a resume of a generator that is awaited: its last one gives what was awaited."""
     if span is not None:
         raised = sys.exc_info()[0]
-        span.end(None if raised is None or issubclass(raised, expected) else raised)
+        span.end(None if raised is None or issubclass(raised, over) else raised)
 
 
 def _generator_function(
-    node: Node, target: Callable[..., Generator[Any, Any, Any]]
+    node: Node,
+    target: Callable[..., Generator[Any, Any, Any]],
+    end: Callable[[Span | None, tuple[type[BaseException], ...]], None],
 ) -> Callable[..., Generator[Any, Any, Any]]:
     """One span per resume, so that the time in which the consumer works is not counted."""
     over = (StopIteration, GeneratorExit)
@@ -159,7 +189,7 @@ def _generator_function(
             try:
                 item = step(*values)
             except BaseException:
-                _end(span, over)
+                end(span, over)
                 raise
             finally:
                 values = ()  # an error in it would hold this frame, and the frame all its locals
@@ -172,8 +202,8 @@ def _generator_function(
         while True:
             try:
                 item = resume(step, *values)
-            except StopIteration as end:
-                return end.value
+            except StopIteration as stop:
+                return stop.value
             finally:
                 values = ()
             try:

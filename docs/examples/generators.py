@@ -16,6 +16,6 @@ def batches(count: int) -> Iterator[int]:
 
 
 with dftrace_ai.tracing(log_file=OUT / "generators"):
-    for _batch in batches(2):  # runs three times: two items, and the end
+    for _batch in batches(2):  # the end of the generator is no event
         with ai.compute.forward:
             pass

@@ -46,7 +46,11 @@ class Serialiser {
         if (PyDict_Check(object)) return dict(object, depth);
         if (PyList_Check(object) || PyTuple_Check(object) || PyAnySet_Check(object))
             return list(object, depth);
-        if (is_tensor(object)) return tensor(object);
+        if (is_a(object, "Tensor")) return tensor(object, depth);
+        if (is_a(object, "numpy.generic") || is_a(object, "numpy.ndarray")) {
+            if (std::strstr(Py_TYPE(object)->tp_name, "complex")) return foreign(object);
+            if (plain_item(object, depth)) return;
+        }
         if (PyIndex_Check(object)) {
             Ref number(PyNumber_Index(object));
             if (number) return integer(number.get());
@@ -222,13 +226,43 @@ class Serialiser {
                !PySet_CheckExact(object) && !PyFrozenSet_CheckExact(object);
     }
 
-    static bool is_tensor(PyObject* object) {
-        return std::strcmp(Py_TYPE(object)->tp_name, "Tensor") == 0 ||
-               std::strcmp(Py_TYPE(object)->tp_name, "Parameter") == 0;
+    // Whether a type of that name is the object's or above it: classes that others derive count, too.
+    static bool is_a(PyObject* object, const char* type_name) {
+        PyObject* order = Py_TYPE(object)->tp_mro;
+        for (Py_ssize_t i = 0; order && i < PyTuple_GET_SIZE(order); ++i)
+            if (std::strcmp(as<PyTypeObject>(PyTuple_GET_ITEM(order, i))->tp_name, type_name) == 0)
+                return true;
+        return false;
     }
 
-    // A tensor is described, never read: reading one on a GPU would wait for the GPU.
-    void tensor(PyObject* object) {
+    // The number of an array without dimensions; false if it has some, or holds something else.
+    bool plain_item(PyObject* object, int depth) {
+        Ref dimensions(PyObject_GetAttrString(object, "ndim"));
+        const bool scalar =
+            dimensions && PyLong_Check(dimensions.get()) && !PyObject_IsTrue(dimensions.get());
+        Ref item(scalar ? PyObject_CallMethod(object, "item", nullptr) : nullptr);
+        if (!item) forget_error();
+        if (!item ||
+            (!PyBool_Check(item.get()) && !PyLong_CheckExact(item.get()) && !PyFloat_CheckExact(item.get())))
+            return false;
+        value(item.get(), depth);
+        return true;
+    }
+
+    // Without dimensions and on the host. One of a derived class may stand for what is elsewhere.
+    static bool is_at_hand(PyObject* tensor) {
+        const char* kind = Py_TYPE(tensor)->tp_name;
+        if (std::strcmp(kind, "Tensor") != 0 && std::strcmp(kind, "Parameter") != 0) return false;
+        Ref device(PyObject_GetAttrString(tensor, "device"));
+        Ref place(device ? PyObject_GetAttrString(device.get(), "type") : nullptr);
+        if (!place) forget_error();
+        return place && PyUnicode_Check(place.get()) &&
+               PyUnicode_CompareWithASCIIString(place.get(), "cpu") == 0;
+    }
+
+    // Other tensors are described, never read: reading one on a GPU would wait for the GPU.
+    void tensor(PyObject* object, int depth) {
+        if (is_at_hand(object) && plain_item(object, depth)) return;
         std::string description = Py_TYPE(object)->tp_name;
         const char* separator = "(";
         for (const char* attribute : {"shape", "dtype", "device"}) {

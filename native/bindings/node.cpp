@@ -173,7 +173,8 @@ PyMethodDef methods[] = {
     {"_switch", node_switch, METH_O, "Enable or disable this node and all below it."},
     {"_add_child", node_add_child, METH_O, "Put a node below this one."},
     {"_begin", node_begin, METH_NOARGS, "Open a span now and return it; None when off."},
-    {"_start", node_start, METH_NOARGS, "Open a span that `_stop` ends."},
+    {"_start", node_start, METH_VARARGS,
+     "_start(shown=self): open a span of `shown` that this node's `_stop` ends."},
     {"_stop", node_stop, METH_NOARGS, "End the latest span opened by `_start`."},
     {nullptr, nullptr, 0, nullptr}};
 

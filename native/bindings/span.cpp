@@ -17,6 +17,7 @@ struct TaskSpan {
     int slot;
     bool open;
     bool owns_lane;
+    std::uint32_t inner;  // events that name it as their parent
     const void* context;  // identity only
     TaskSpan* outer;      // owned
 };
@@ -151,6 +152,8 @@ void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* th
     span->generation = thread->generation;
     span->id = thread->new_id();
     span->open = true;
+    span->inner = 0;
+    if (outer) ++outer->inner;
     span->context = context;
     span->level = static_cast<std::uint16_t>(outer ? outer->level + 1 : around ? around->level + 1 : 1);
     // A task inherits the span it was made in as its parent, but not its track: they overlap.
@@ -278,11 +281,21 @@ void cancel_span(SpanState& state) noexcept {
     Ref keep(reinterpret_cast<PyObject*>(task));
     if (thread && thread->generation == state.generation) {
         ErrorAside aside;
+        const bool empty = is_empty(state);
         if (task) leave_task(task, thread);
         const bool innermost = thread->depth && thread->top()->id == state.id;
         const OpenSpanGuard leaves_open_spans{thread, task, state.id, innermost};
+        // As if it had not been: the span around it may be empty, too.
+        if (empty && task && task->outer) --task->outer->inner;
+        if (empty && !task) thread->next_id = state.id;
     }
     state.generation = 0;
+}
+
+bool is_empty(const SpanState& state) noexcept {
+    if (state.task) return state.task->inner == 0;
+    const Thread* thread = recording_thread();
+    return thread && thread->generation == state.generation && thread->next_id == state.id + 1;
 }
 
 const void* task_context() noexcept {
@@ -297,7 +310,8 @@ const void* task_context_of(const SpanState& state) noexcept {
 EnclosingSpan enclosing_span(Thread* thread) noexcept {
     PyObject* context = _PyThreadState_UncheckedGet()->context;
     if (context != detail::this_thread.plain_context && in_task(context)) {
-        const TaskSpan* span = innermost_task_span(thread->generation);
+        TaskSpan* span = innermost_task_span(thread->generation);
+        if (span) ++span->inner;
         // The span that a task was made in is on another track than the task.
         if (span) return {span->id, span->level, span->context == context ? span->lane : 0};
     }

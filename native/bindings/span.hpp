@@ -107,6 +107,8 @@ const void* task_context_of(const SpanState& state) noexcept;
 
 // Takes an open span back without a trace of it.
 void cancel_span(SpanState& state) noexcept;
+// Whether nothing was recorded inside of the open span, and nothing is open there.
+bool is_empty(const SpanState& state) noexcept;
 
 // Number of the type name of the exception that is being raised; 0 for none.
 std::uint32_t raised_error() noexcept;

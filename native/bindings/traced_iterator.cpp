@@ -64,12 +64,15 @@ PyObject* iterator_next(PyObject* object) {
     }
     const bool failed = PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration);
     if (wait.generation) {
-        // The last request only learns that there is nothing more: no event, as in dftracer.
+        // The last request only learns that there is nothing more: no event, unless something was
+        // recorded meanwhile, which needs its parent.
         if (failed)
             close_span(self->node, self->wait_name, wait, raised_error(), self->count + 1,
                        RecordFlag::has_count);
-        else
+        else if (is_empty(wait))
             cancel_span(wait);
+        else
+            close_span(self->node, self->wait_name, wait);
     }
     return nullptr;
 }

@@ -50,7 +50,8 @@ struct Lookup {
 Lookup lookup{nullptr, nullptr};
 
 struct ManualSpan {
-    Node* node;  // owned
+    Node* node;   // owned: what ends it
+    Node* shown;  // owned: whose arguments it has
     SpanState state;
 };
 // Opened by start(), ExitStack or a called `__enter__`. Freed with the thread, when no reference
@@ -82,8 +83,8 @@ Span* new_span(Node* node) noexcept {
     return span;
 }
 
-void open_manual(Node* node) {
-    if (!node->enabled) return;
+void open_manual(Node* node, Node* shown) {
+    if (!shown->enabled) return;
     try {
         if (!manual_spans) manual_spans = std::make_unique<ManualSpans>();
         if (manual_spans->size() == manual_spans->capacity())
@@ -94,10 +95,11 @@ void open_manual(Node* node) {
         return;
     }
     SpanState state;
-    open_span(node, node->name, state);
+    open_span(shown, shown->name, state);
     if (!state.generation) return;
     Py_INCREF(reinterpret_cast<PyObject*>(node));
-    manual_spans->push_back({node, state});
+    Py_INCREF(reinterpret_cast<PyObject*>(shown));
+    manual_spans->push_back({node, shown, state});
 }
 
 // What a run that is over left open is not open in this one. Looked for once a run: a program may leave
@@ -112,6 +114,7 @@ void sweep_manual_spans() {
         const bool gone = span.state.generation != now;
         if (gone) {
             stale.push_back(span.node);
+            stale.push_back(span.shown);
             Py_XDECREF(reinterpret_cast<PyObject*>(span.state.task));
         }
         return gone;
@@ -136,7 +139,8 @@ bool close_manual(Node* node, std::uint32_t error) {
     if (best == manual_spans->size()) return false;
     ManualSpan found = (*manual_spans)[best];
     manual_spans->erase(manual_spans->begin() + static_cast<std::ptrdiff_t>(best));
-    close_span(node, node->name, found.state, error);
+    close_span(found.shown, found.shown->name, found.state, error);
+    Py_DECREF(reinterpret_cast<PyObject*>(found.shown));
     Py_DECREF(reinterpret_cast<PyObject*>(found.node));
     return true;
 }
@@ -219,7 +223,7 @@ PyObject* enter_call(PyObject*, PyObject* const* arguments, std::size_t count, P
         // type(node).__enter__(node): what ExitStack calls.
         if (!PyObject_TypeCheck(arguments[0], &node_type))
             return PyErr_Format(PyExc_TypeError, "__enter__ is called with a node");
-        open_manual(as<Node>(arguments[0]));
+        open_manual(as<Node>(arguments[0]), as<Node>(arguments[0]));
         return Py_NewRef(arguments[0]);
     }
     PyObject* node = std::exchange(lookup.node, nullptr);
@@ -228,7 +232,7 @@ PyObject* enter_call(PyObject*, PyObject* const* arguments, std::size_t count, P
     if (span && span != off_span && reinterpret_cast<PyObject*>(as<Span>(span)->node) == node) [[likely]]
         as<Span>(span)->entered = true;
     else if (!span)
-        open_manual(as<Node>(node));
+        open_manual(as<Node>(node), as<Node>(node));
     return node;
 }
 
@@ -250,9 +254,20 @@ PyObject* span_cancel(PyObject* self, PyObject*) {
     Py_RETURN_NONE;
 }
 
+PyObject* span_end_unless_empty(PyObject* self, PyObject*) {
+    Span* span = as<Span>(self);
+    if (span->state.generation && !is_empty(span->state))
+        close_span(span->node, span->node->name, span->state);
+    else
+        cancel_span(span->state);
+    Py_RETURN_NONE;
+}
+
 PyMethodDef span_methods[] = {
     {"end", span_end, METH_VARARGS,
      "end(exc_type=None, count=0): end the span; a count is that of an iterator's item."},
+    {"end_unless_empty", span_end_unless_empty, METH_NOARGS,
+     "End the span, or take it back if nothing was recorded inside: the last request for an item."},
     {"cancel", span_cancel, METH_NOARGS, "Take the span back: nothing is recorded."},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -284,8 +299,10 @@ PyObject* node_begin(PyObject* self, PyObject*) {
     return reinterpret_cast<PyObject*>(span);
 }
 
-PyObject* node_start(PyObject* self, PyObject*) {
-    open_manual(as<Node>(self));
+PyObject* node_start(PyObject* self, PyObject* arguments) {
+    PyObject* shown = self;
+    if (!PyArg_ParseTuple(arguments, "|O!", &node_type, &shown)) return nullptr;
+    open_manual(as<Node>(self), as<Node>(shown));
     Py_RETURN_NONE;
 }
 

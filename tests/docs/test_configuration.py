@@ -45,10 +45,10 @@ def test_the_aliases_are_read_as_described() -> None:
     assert [(alias, field) for alias, field, _ in rows] == [
         (alias, field) for alias, (field, _) in ALIASES.items()
     ]
-    given = {"DFTRACER_TRACE_COMPRESSION": "0", "DFTRACER_DISABLE_IO": "1"}
+    given = {"DFTRACER_TRACE_COMPRESSION": "0", "DFTRACER_INC_METADATA": "0"}
     config = load_config(environ=given)
-    assert (config.compression, config.io) == ("none", False)
-    assert load_config(environ={**given, "DFTRACE_IO": "1"}).io is True
+    assert (config.compression, config.args) == ("none", False)
+    assert load_config(environ={**given, "DFTRACE_ARGS": "1"}).args is True
 
 
 def test_the_yaml_block_is_accepted(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_coroutines_and_generators(traced: Traced) -> None:
     t = rec.trace
     assert t.one("co").user == {"step": 4}
     assert t.parent(t.one("step")) is t.one("co")
-    assert t.names["gen"] == 3
+    assert t.names["gen"] == 2
 
 
 def test_loops(traced: Traced) -> None:

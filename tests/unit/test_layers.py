@@ -15,9 +15,9 @@ PACKAGE = ROOT / "dftrace_ai"
 # From leaf to root; a module may import what stands before it, and its own kind.
 RECORDING = (
     {"errors", "_version"},
-    {"_native", "compiled_code", "ranks", "held_directory", "spool_search"},
+    {"_native", "compiled_code", "given_arguments", "ranks", "held_directory", "spool_search"},
     {"wrapping", "async_iteration", "recovery", "counters", "run_settings", "process_hooks"},
-    {"node"},
+    {"node", "metadata_mode"},
     {"categories"},
     {"tree", "dft_fn"},
     {"run", "joined_settings"},
