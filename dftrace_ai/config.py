@@ -46,6 +46,8 @@ COMPRESSION_LEVELS = {"gzip": (1, 12), "zstd": (1, 19)}
 ACCEPTED_IN_WORDS = {
     "compression_level": "a whole number, 1 to 12 for gzip and 1 to 19 for zstd, or none",
     "dump_signal": "the name of a signal that can be handled, such as SIGUSR2, or none",
+    "file_mode": "an octal mode with reading and writing for the owner, such as '0640', "
+    "and no execution",
     "log_file": "a path whose last part is a file stem, such as 'out/trace'",
 }
 
@@ -72,6 +74,18 @@ def _signal_name(value: object) -> object:
     if name not in signal.Signals.__members__ or name in UNUSABLE_SIGNALS:
         raise ValueError("no signal that can be handled")
     return name
+
+
+def _file_mode(value: object) -> object:
+    """Accept an octal mode: as text, and as the number that 0640 is in YAML."""
+    if isinstance(value, str):
+        digits = value.strip().lower().removeprefix("0o")
+        value = int(digits, 8) if digits and set(digits) <= set("01234567") else -1
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if value & ~0o666 or value & 0o600 != 0o600:
+        raise ValueError("no mode of a file that its owner reads and writes and nobody executes")
+    return f"{value:04o}"
 
 
 def _lower(value: object) -> object:
@@ -197,6 +211,13 @@ class Config(BaseModel):
     overflow: Annotated[Literal["wait", "drop"], BeforeValidator(_lower)] = Field(
         default="drop",
         description="What a full spool does: drop events and count them, or wait for the writer.",
+    )
+    file_mode: Annotated[str, BeforeValidator(_file_mode)] = Field(
+        default="0600",
+        description=(
+            "Who may read and write the trace files, as an octal mode that the umask does not "
+            "change; 0640 lets the group read them. Spools and markers stay the owner's."
+        ),
     )
     max_file_bytes: int | None = Field(
         default=None,

@@ -134,6 +134,7 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
         "spool_bytes": config.spool_bytes,
         "wait_on_overflow": config.overflow == "wait",
         "finish_timeout_ms": round(config.finalize_timeout_s * 1000),
+        "file_mode": int(config.file_mode, 8),
         "max_file_bytes": config.max_file_bytes or 0,
         "max_files": config.max_files or 0,
         "flight_recorder": config.flight_recorder,

@@ -101,6 +101,7 @@ PyObject* start(PyObject*, PyObject* dict) {
         s.spool_bytes = read.number("spool_bytes");
         s.wait_on_overflow = read.flag("wait_on_overflow");
         s.finish_timeout_ms = static_cast<std::uint32_t>(read.number("finish_timeout_ms"));
+        s.file_mode = static_cast<std::uint32_t>(read.number("file_mode"));
         s.max_file_bytes = read.number("max_file_bytes");
         s.max_files = static_cast<std::uint32_t>(read.number("max_files"));
         s.flight_recorder = read.flag("flight_recorder");

@@ -55,6 +55,7 @@ std::string TraceSettings::encode() const {
     put("ids", ids ? "1" : "0");
     put("user_args", user_args ? "1" : "0");
     put("block_bytes", std::to_string(block_bytes));
+    put("file_mode", std::to_string(file_mode));
     put("max_file_bytes", std::to_string(max_file_bytes));
     put("max_files", std::to_string(max_files));
     put("flight_recorder", flight_recorder ? "1" : "0");
@@ -97,6 +98,9 @@ TraceSettings TraceSettings::decode(std::string_view encoded) {
     s.ids = text("ids") == "1";
     s.user_args = text("user_args") == "1";
     s.block_bytes = std::stoull(text("block_bytes"));
+    // What a spool says is held to what the setting accepts, and one of an older version says nothing.
+    if (values.contains("file_mode"))
+        s.file_mode = (static_cast<std::uint32_t>(std::stoul(text("file_mode"))) & 0666u) | 0600u;
     s.max_file_bytes = std::stoull(text("max_file_bytes"));
     s.max_files = static_cast<std::uint32_t>(std::stoul(text("max_files")));
     s.flight_recorder = text("flight_recorder") == "1";

@@ -22,12 +22,14 @@ std::string TraceFile::place_of(const std::string& path) const {
 }
 
 int TraceFile::create(const std::string& stem, const std::string& suffix,
-                      const std::function<int(const std::string&)>& announce) {
+                      const std::function<int(const std::string&)>& announce, std::uint32_t mode) {
     for (int attempt = 0; attempt < 100000; ++attempt) {
         path_ = attempt ? stem + "-" + std::to_string(attempt) + suffix : stem + suffix;
         if (announce)
             if (const int error = announce(path_)) return error;
         const int error = file_.create_new(place_of(path_), O_WRONLY, directory_);
+        // A file system that has no modes is no reason to go without a trace.
+        if (!error && mode != 0600) static_cast<void>(fchmod(file_.descriptor(), mode));
         if (error != EEXIST) return error;
     }
     return EEXIST;

@@ -15,19 +15,22 @@ LineCounts sum(LineCounts a, const LineCounts& b) {
 
 }  // namespace
 
-TraceParts::TraceParts(SpoolHeader& header, std::string stem, std::string suffix)
-    : header_(header), stem_(std::move(stem)), suffix_(std::move(suffix)) {}
+TraceParts::TraceParts(SpoolHeader& header, std::string stem, std::string suffix, std::uint32_t mode)
+    : header_(header), stem_(std::move(stem)), suffix_(std::move(suffix)), mode_(mode) {}
 
 int TraceParts::open_file() {
     // Named in the spool before it is there: whoever finishes this trace finds the file even if the
     // process dies between the two.
     const std::string stem = part_ ? stem_ + ".part" + std::to_string(part_) : stem_;
-    const int error = file_.create(stem, suffix_, [this](const std::string& path) {
-        path_ = path;
-        TracePath& named = header_.trace_paths[part_ % 2];
-        named.set(part_, path);
-        return keep(named);
-    });
+    const int error = file_.create(
+        stem, suffix_,
+        [this](const std::string& path) {
+            path_ = path;
+            TracePath& named = header_.trace_paths[part_ % 2];
+            named.set(part_, path);
+            return keep(named);
+        },
+        mode_);
     if (error) return error;
     if (owner_) static_cast<void>(fchown(file_.descriptor(), owner_->user, owner_->group));
     struct stat made {};

@@ -45,7 +45,7 @@ TraceWriter::TraceWriter(const TraceSettings& settings, SpoolHeader& header, std
       header_(header),
       formatter_(settings, shown_pid(settings, header.pid)),
       codec_(make_codec(settings.compression, settings.compression_level)),
-      parts_(header, file_stem(settings, header.pid), suffix_of(settings.compression)),
+      parts_(header, file_stem(settings, header.pid), suffix_of(settings.compression), settings.file_mode),
       parent_pid_(parent_pid) {}
 
 std::uint64_t TraceWriter::lines_waiting() const noexcept { return sum(lines_) - sum(parts_.lines()); }

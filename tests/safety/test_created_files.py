@@ -69,6 +69,30 @@ def test_nobody_else_may_read_them_even_without_a_umask(
     assert afterwards == {".gz": ["0o600", 1]}
 
 
+def test_a_mode_is_that_of_the_trace_alone_and_of_one_that_is_completed(
+    run_script: RunScript, tmp_path: Path
+) -> None:
+    for folder in ("spools", "out"):
+        (tmp_path / folder).mkdir()
+    arguments = [str(tmp_path / "out"), str(tmp_path / "spools")]
+    umask = MODES.replace("os.umask(0)", "os.umask(0o077)")
+    env = {"DFTRACE_FILE_MODE": "0664"}
+    while_it_runs, afterwards = run_script(umask, args=arguments, env=env).said
+    alone = {suffix: ["0o600", 1] for suffix in (".spool-at", ".spool")}
+    assert while_it_runs == {".gz": ["0o664", 1], **alone}
+    assert afterwards == {".gz": ["0o664", 1]}
+    killed = umask.replace("run.flush()", "os.kill(os.getpid(), 9)").replace(
+        "spool_dir=spools", "flight_recorder=True"
+    )
+    run_script(killed, args=arguments, env=env, status=-9)
+    from dftrace_ai.recovery import adopt_dead
+
+    before = set((tmp_path / "out").glob("*.pfw.gz"))
+    adopt_dead(tmp_path / "out")
+    (completed,) = set((tmp_path / "out").glob("*.pfw.gz")) - before
+    assert stat.filemode(completed.stat().st_mode) == "-rw-rw-r--"
+
+
 @pytest.mark.parametrize("what", ["trace", "spool"])
 def test_a_link_under_a_name_that_is_known_beforehand_is_not_followed(
     run_script: RunScript, tmp_path: Path, what: str

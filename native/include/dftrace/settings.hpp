@@ -37,6 +37,7 @@ struct TraceSettings {
     std::size_t spool_bytes = 256u << 20;
     bool wait_on_overflow = false;
     std::uint32_t finish_timeout_ms = 60'000;  // for a file system that does not answer at the end
+    std::uint32_t file_mode = 0600;            // of the trace files
     std::uint64_t max_file_bytes = 0;          // 0: no limit; else the trace goes on in another part
     std::uint32_t max_files = 0;               // parts to keep, 0 for all
     bool flight_recorder = false;              // keep the last records in the spool, write when asked

@@ -21,10 +21,10 @@ class TraceFile {
 
     // From here on files lie in this directory, whatever stands in front of their names.
     void lies_in(int directory) noexcept { directory_ = directory; }
-    // Creates `stem + suffix`, or `stem-1 + suffix`, ... exclusively, mode 0600; 0 or an errno.
-    // `announce` hears each name before it is tried; what it returns but 0 ends it.
+    // Creates `stem + suffix`, or `stem-1 + suffix`, ... exclusively, of that mode whatever the umask says;
+    // 0 or an errno. `announce` hears each name before it is tried; what it returns but 0 ends it.
     int create(const std::string& stem, const std::string& suffix,
-               const std::function<int(const std::string&)>& announce = {});
+               const std::function<int(const std::string&)>& announce = {}, std::uint32_t mode = 0600);
     // Opens a file that this run began, to go on behind its first `bytes` bytes; 0 or an errno. One that
     // belongs to another user than `owner`, if there is one, is not touched: EPERM; neither is one that
     // has another name besides, which may be anybody's: EMLINK.

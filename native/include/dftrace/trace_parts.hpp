@@ -28,7 +28,7 @@ using KeepMark = std::function<int(const void*, std::size_t)>;
 class TraceParts {
   public:
     // `stem` and `suffix` make up the name of the first part.
-    TraceParts(SpoolHeader& header, std::string stem, std::string suffix);
+    TraceParts(SpoolHeader& header, std::string stem, std::string suffix, std::uint32_t mode);
 
     // Files go on only if they belong to this user, and new ones are given to him.
     void belongs_to(FileOwner owner) noexcept { owner_ = owner; }
@@ -81,6 +81,7 @@ class TraceParts {
     SpoolHeader& header_;
     std::string stem_;
     std::string suffix_;
+    std::uint32_t mode_;
     std::optional<FileOwner> owner_;
     TraceFile file_;
     std::string path_;
