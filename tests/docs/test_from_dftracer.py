@@ -1,0 +1,36 @@
+"""The page for users of dftracer: its variables and names are what the code has."""
+
+from __future__ import annotations
+
+import re
+
+import dftrace_ai
+from dftrace_ai.config import Config, load_config
+from dftrace_ai.config_sources import ALIASES
+from docs.pages import DOCS, between, plain, table
+
+PAGE = DOCS / "guide" / "from-dftracer.md"
+
+
+def test_each_variable_is_read_or_not_as_its_row_says() -> None:
+    rows = {plain(row[0]): row[1] for row in table(between(PAGE, "variables"))}
+    assert {name for name, text in rows.items() if text.startswith("read")} == set(ALIASES)
+    for name in set(rows) - set(ALIASES):
+        assert rows[name].startswith("no effect")
+        assert load_config(environ={name: "1"}) == Config()
+
+
+def test_without_any_variable_a_run_is_on() -> None:
+    assert load_config(environ={}).enabled
+    assert not load_config(environ={"DFTRACER_ENABLE": "0"}).enabled
+
+
+def test_the_calls_that_it_names_are_there() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    sentence = text.split("keep their names:")[1].split(";")[0]
+    for call in re.findall(r"`(?:dftracer\.)?(\w+)`", sentence):
+        assert callable(getattr(dftrace_ai.dftracer, call)), call
+    for missing in ("relate", "uses", "generates"):
+        assert not hasattr(dftrace_ai.dft_fn, missing)
+    for missing in ("declare_entity", "get_config", "mark_used"):
+        assert not hasattr(dftrace_ai.dftracer, missing)
