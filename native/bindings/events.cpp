@@ -226,7 +226,7 @@ PyObject* log_event(PyObject*, PyObject* arguments) {
 
 // `function`, for which too little memory is no reason to fail the training: its event is dropped.
 template <PyObject* (*function)(PyObject*, PyObject*)>
-PyObject* dropped_without_memory(PyObject* module, PyObject* arguments) noexcept {
+PyObject* dropped_without_memory(PyObject* module, PyObject* arguments) {
     try {
         return function(module, arguments);
     } catch (const std::bad_alloc&) {

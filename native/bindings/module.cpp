@@ -28,17 +28,6 @@ namespace dftrace::py {
 
 namespace {
 
-class WithoutGil {
-  public:
-    WithoutGil() : state_(PyEval_SaveThread()) {}
-    ~WithoutGil() { PyEval_RestoreThread(state_); }
-    WithoutGil(const WithoutGil&) = delete;
-    WithoutGil& operator=(const WithoutGil&) = delete;
-
-  private:
-    PyThreadState* state_;
-};
-
 // Reads members of the settings dict; the first that is missing or of the wrong type throws.
 class SettingsReader {
   public:
@@ -139,12 +128,11 @@ PyObject* finish(PyObject*, PyObject* arguments) {
     const char* error = "";
     if (!PyArg_ParseTuple(arguments, "Ks|s", &number, &how, &error)) return nullptr;
     const Ending ending{how, error};
+    // With the GIL: no thread is in the middle of a record.
     const bool ends = run_number() == number;
+    stop_run(number);
     Outcome outcome;
-    {
-        WithoutGil without;
-        outcome = finish_run(ending, number);
-    }
+    without_gil([&] { outcome = complete_run(ending, number); });
     if (ends) set_dump_signal(0);
     return outcome_dict(outcome);
 }
@@ -188,10 +176,7 @@ PyObject* write_out(const char* reason, double limit_s) {
     if (!session) Py_RETURN_NONE;
     const std::chrono::milliseconds limit(static_cast<std::int64_t>(limit_s * 1e3));
     int error = 0;
-    {
-        WithoutGil without;
-        error = session->dump(reason, signal_raised, limit);
-    }
+    without_gil([&] { error = session->dump(reason, signal_raised, limit); });
     return none_or_error(error);
 }
 
@@ -219,6 +204,7 @@ PyObject* take_dump_signal_number(PyObject*, PyObject* number) {
 }
 
 PyObject* stats(PyObject*, PyObject*) {
+    // Held: the collector may run as the dict is made, and with it whatever ends the run.
     const std::shared_ptr<Session> session = held_session();
     if (!session) return PyDict_New();
     SpoolHeader& h = session->header();
@@ -256,10 +242,7 @@ PyObject* adopt(PyObject*, PyObject* arguments, PyObject* by_name) {
     if (marker) terms.marker = PyBytes_AS_STRING(marker.get());
     if (owner >= 0) terms.owner = static_cast<std::uint32_t>(owner);
     AdoptionResult result;
-    {
-        WithoutGil without;
-        result = adopt_spool(spool_path, terms);
-    }
+    without_gil([&] { result = adopt_spool(spool_path, terms); });
     static constexpr const char* states[] = {"finished", "alive", "failed", "gone"};
     Ref dict(outcome_dict(result.outcome));
     Ref state(PyUnicode_FromString(states[static_cast<int>(result.state)]));
@@ -304,10 +287,7 @@ PyObject* drain_benchmark(PyObject*, PyObject* arguments) {
     try {
         DrainFigures figures;
         const Compression wanted = compression_from(compression);
-        {
-            WithoutGil without;
-            figures = measure_drain(events, wanted, level);
-        }
+        without_gil([&] { figures = measure_drain(events, wanted, level); });
         return Py_BuildValue("{s:K,s:d,s:K,s:K}", "events", events, "seconds_cpu", figures.seconds_cpu,
                              "bytes_plain", static_cast<unsigned long long>(figures.bytes_plain),
                              "bytes_file", static_cast<unsigned long long>(figures.bytes_file));

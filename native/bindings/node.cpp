@@ -13,14 +13,15 @@
 
 namespace dftrace::py {
 
-bool prepare_slow(Node* node, Thread* thread) noexcept {
+bool prepare_slow(Node* node, Thread* thread) {
     const std::uint64_t generation = thread->generation;
     const std::uint32_t version = node->args_version;
     std::string members;
     std::uint64_t sanitised = 0;
     if (node->args && PyDict_GET_SIZE(node->args)) {
+        const Ref args(Py_NewRef(node->args));  // code that is run meanwhile may clear them
         try {
-            sanitised = append_members(members, node->args);
+            sanitised = append_members(members, args.get());
         } catch (const std::bad_alloc&) {
             members.clear();
             sanitised = 1;
@@ -123,8 +124,12 @@ PyObject* node_merge_args(PyObject* self, PyObject* updates) {
     if (PyDict_GET_SIZE(updates) == 0) Py_RETURN_NONE;
     const bool well = each_below(as<Node>(self), [updates](Node* node) {
         if (!node->args && !(node->args = PyDict_New())) return false;
+        // Held: a value that goes, or a key that is compared, may run code that clears the arguments, or
+        // records with what is there by then.
+        const Ref args(Py_NewRef(node->args));
+        const bool well = PyDict_Update(args.get(), updates) == 0;
         forget_snapshot(node);
-        return PyDict_Update(node->args, updates) == 0;
+        return well;
     });
     return well ? Py_NewRef(Py_None) : nullptr;
 }
@@ -158,7 +163,8 @@ PyObject* node_add_child(PyObject* self, PyObject* child) {
 
 PyObject* node_copy_args(PyObject* self, PyObject*) {
     Node* node = as<Node>(self);
-    return node->args ? PyDict_Copy(node->args) : PyDict_New();
+    const Ref args(Py_XNewRef(node->args));
+    return args ? PyDict_Copy(args.get()) : PyDict_New();
 }
 
 PyObject* get_enabled(PyObject* self, void*) { return PyBool_FromLong(as<Node>(self)->enabled); }

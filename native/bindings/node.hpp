@@ -27,8 +27,8 @@ int add_node_type(PyObject* module);
 
 // Makes name and arguments known to the session of `thread`. False if that session ended meanwhile:
 // a value's __str__ is the user's code, and another thread may run during it.
-[[nodiscard]] bool prepare_slow(Node* node, Thread* thread) noexcept;
-[[nodiscard]] inline bool prepare(Node* node, Thread* thread) noexcept {
+[[nodiscard]] bool prepare_slow(Node* node, Thread* thread);
+[[nodiscard]] inline bool prepare(Node* node, Thread* thread) {
     return node->args_generation == thread->generation || prepare_slow(node, thread);
 }
 // Drops the serialised form; the next span makes a new one.

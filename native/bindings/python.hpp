@@ -4,9 +4,15 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <exception>
 #include <utility>
 
 namespace dftrace::py {
+
+// False on a thread that is ended from within a call of Python: where the interpreter has gone, a daemon
+// thread that asks for the GIL leaves (until 3.13) by pthread_exit, which runs the destructors of the
+// frames that it passes. Nothing on its way may be `noexcept`, or touch an object.
+inline bool holds_gil() noexcept { return PyGILState_Check() != 0; }
 
 // Owns one reference.
 class Ref {
@@ -18,7 +24,9 @@ class Ref {
         Py_XDECREF(std::exchange(object_, std::exchange(other.object_, nullptr)));
         return *this;
     }
-    ~Ref() { Py_XDECREF(object_); }
+    ~Ref() {
+        if (object_ && holds_gil()) Py_DECREF(object_);
+    }
     Ref(const Ref&) = delete;
     Ref& operator=(const Ref&) = delete;
 
@@ -39,7 +47,9 @@ T* as(PyObject* object) noexcept {
 class ErrorAside {
   public:
     ErrorAside() noexcept { PyErr_Fetch(&type_, &value_, &traceback_); }
-    ~ErrorAside() { PyErr_Restore(type_, value_, traceback_); }
+    ~ErrorAside() {
+        if (holds_gil()) PyErr_Restore(type_, value_, traceback_);
+    }
     ErrorAside(const ErrorAside&) = delete;
     ErrorAside& operator=(const ErrorAside&) = delete;
 
@@ -54,6 +64,20 @@ inline void forget_error() noexcept {
     const bool interrupted = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
     PyErr_Clear();
     if (interrupted) PyErr_SetInterrupt();
+}
+
+// Calls what needs no object, and lets other threads run meanwhile. Not by a destructor: taking the GIL
+// again may end the thread.
+template <typename Call>
+void without_gil(Call call) {
+    PyThreadState* const state = PyEval_SaveThread();
+    try {
+        call();
+    } catch (const std::exception&) {
+        PyEval_RestoreThread(state);
+        throw;
+    }
+    PyEval_RestoreThread(state);
 }
 
 }  // namespace dftrace::py

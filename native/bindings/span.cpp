@@ -42,7 +42,7 @@ void task_span_dealloc(PyObject* self) {
 
 PyTypeObject task_span_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-TaskSpan* innermost_task_span(std::uint64_t generation) noexcept {
+TaskSpan* innermost_task_span(std::uint64_t generation) {
     PyObject* value = nullptr;
     if (PyContextVar_Get(current_task_span, Py_None, &value) < 0) {
         PyErr_Clear();
@@ -56,7 +56,7 @@ TaskSpan* innermost_task_span(std::uint64_t generation) noexcept {
     return span && span->generation == generation ? span : nullptr;
 }
 
-void set_innermost(PyObject* value) noexcept {
+void set_innermost(PyObject* value) {
     Ref token(PyContextVar_Set(current_task_span, value));
     if (!token) PyErr_Clear();
 }
@@ -94,7 +94,7 @@ struct SeenContexts {
 };
 thread_local SeenContexts seen_contexts;
 
-bool asyncio_runs_a_task() noexcept {
+bool asyncio_runs_a_task() {
     ErrorAside aside;
     PyObject* asyncio = PyDict_GetItemString(PyImport_GetModuleDict(), "asyncio");
     if (!asyncio) return false;
@@ -105,7 +105,7 @@ bool asyncio_runs_a_task() noexcept {
 
 }  // namespace
 
-bool in_task(PyObject* context) noexcept {
+bool in_task(PyObject* context) {
     if (!context) {
         detail::this_thread.plain_context = nullptr;
         return false;
@@ -138,7 +138,7 @@ bool in_task(PyObject* context) noexcept {
 
 namespace {
 
-void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept {
+void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* thread) {
     ErrorAside aside;
     TaskSpan* span = PyObject_New(TaskSpan, &task_span_type);
     if (!span) {
@@ -161,12 +161,18 @@ void open_task_span(Node* node, std::uint32_t name, SpanState& state, Thread* th
     span->lane = span->owns_lane ? thread->take_lane() : outer->lane;
     span->outer = outer;
     Py_XINCREF(reinterpret_cast<PyObject*>(outer));
-    state.generation = thread->generation;
     state.id = span->id;
     state.parent = outer ? outer->id : around ? around->id : 0;
     state.level = span->level;
-    state.task = span;
     set_innermost(reinterpret_cast<PyObject*>(span));
+    // It made objects, so the collector may have run, and with it whatever ends a run.
+    if (*detail::live_generation != span->generation) {
+        state.generation = 0;
+        Py_DECREF(reinterpret_cast<PyObject*>(span));
+        return;
+    }
+    state.generation = span->generation;
+    state.task = span;
     state.start = thread->tick();
     span->slot = thread->take_task_slot(
         {state.id, state.start, state.parent, name, node->args_id, span->lane, state.level, 1});
@@ -179,7 +185,7 @@ void open_nowhere(SpanState& state) noexcept {
     count_event_without_thread();
 }
 
-void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept {
+void open_in_context(Node* node, std::uint32_t name, SpanState& state) {
     state.generation = 0;
     const bool task = in_task(_PyThreadState_UncheckedGet()->context);
     // Asking asyncio ran Python code, and with it perhaps another thread that ended the run.
@@ -194,23 +200,24 @@ void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept 
 
 namespace {
 
-// Ends the task's span; returns the flags that its record needs. Its slot among the open spans is the
-// caller's to give back, once the record is stored.
-std::uint8_t leave_task(TaskSpan* span, Thread* thread) noexcept {
+// Ends the task's span and adds the flags that its record needs; false if the run ended meanwhile. Its
+// slot among the open spans is the caller's to give back, once the record is stored.
+bool leave_task(TaskSpan* span, Thread* thread, std::uint8_t& flags) {
     span->open = false;
-    std::uint8_t flags = 0;
     const TaskSpan* owner = span;
     while (owner && !owner->owns_lane) owner = owner->outer;
-    if (!owner || (owner != span && !owner->open)) flags = RecordFlag::overlaps;
+    if (!owner || (owner != span && !owner->open)) flags |= RecordFlag::overlaps;
     PyObject* value = nullptr;
     if (PyContextVar_Get(current_task_span, Py_None, &value) < 0) PyErr_Clear();
     Ref keep(value);
     if (value == reinterpret_cast<PyObject*>(span))
         set_innermost(span->outer ? reinterpret_cast<PyObject*>(span->outer) : Py_None);
     else
-        flags = RecordFlag::overlaps;
+        flags |= RecordFlag::overlaps;
+    // Making objects may run the collector, and with it whatever ends a run.
+    if (*detail::live_generation != span->generation) return false;
     if (span->owns_lane) thread->give_lane(span->lane);
-    return flags;
+    return true;
 }
 
 }  // namespace
@@ -238,7 +245,7 @@ struct OpenSpanGuard {
 }  // namespace
 
 void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread, std::uint32_t error,
-                std::uint64_t count, std::uint8_t flags) noexcept {
+                std::uint64_t count, std::uint8_t flags) {
     ErrorAside aside;
     TaskSpan* task = std::exchange(state.task, nullptr);
     Ref keep(reinterpret_cast<PyObject*>(task));
@@ -248,7 +255,7 @@ void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread
     if (!ours) return;
     std::uint32_t lane = 0;
     if (task) {
-        flags |= leave_task(task, thread);
+        if (!leave_task(task, thread, flags)) return;
         lane = task->lane;
     }
     if (!prepare(node, thread)) return;
@@ -275,21 +282,22 @@ void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread
     thread->commit();
 }
 
-void cancel_span(SpanState& state) noexcept {
+void cancel_span(SpanState& state) {
     Thread* thread = recording_thread();
+    const bool empty = is_empty(state);
     TaskSpan* task = std::exchange(state.task, nullptr);
     Ref keep(reinterpret_cast<PyObject*>(task));
-    if (thread && thread->generation == state.generation) {
+    const std::uint64_t generation = std::exchange(state.generation, 0);
+    if (thread && thread->generation == generation) {
         ErrorAside aside;
-        const bool empty = is_empty(state);
-        if (task) leave_task(task, thread);
+        std::uint8_t flags = 0;
+        if (task && !leave_task(task, thread, flags)) return;
         const bool innermost = thread->depth && thread->top()->id == state.id;
         const OpenSpanGuard leaves_open_spans{thread, task, state.id, innermost};
         // As if it had not been: the span around it may be empty, too.
         if (empty && task && task->outer) --task->outer->inner;
         if (empty && !task) thread->next_id = state.id;
     }
-    state.generation = 0;
 }
 
 bool is_empty(const SpanState& state) noexcept {
@@ -298,7 +306,7 @@ bool is_empty(const SpanState& state) noexcept {
     return thread && thread->generation == state.generation && thread->next_id == state.id + 1;
 }
 
-const void* task_context() noexcept {
+const void* task_context() {
     PyObject* context = _PyThreadState_UncheckedGet()->context;
     return context != detail::this_thread.plain_context && in_task(context) ? context : nullptr;
 }
@@ -307,7 +315,7 @@ const void* task_context_of(const SpanState& state) noexcept {
     return state.task ? state.task->context : nullptr;
 }
 
-EnclosingSpan enclosing_span(Thread* thread) noexcept {
+EnclosingSpan enclosing_span(Thread* thread) {
     PyObject* context = _PyThreadState_UncheckedGet()->context;
     if (context != detail::this_thread.plain_context && in_task(context)) {
         TaskSpan* span = innermost_task_span(thread->generation);
@@ -319,7 +327,7 @@ EnclosingSpan enclosing_span(Thread* thread) noexcept {
     return span ? EnclosingSpan{span->id, span->level, 0} : EnclosingSpan{};
 }
 
-std::uint32_t error_of(PyObject* exception_type) noexcept {
+std::uint32_t error_of(PyObject* exception_type) {
     if (!exception_type || exception_type == Py_None || !PyType_Check(exception_type)) return 0;
     const char* full = reinterpret_cast<PyTypeObject*>(exception_type)->tp_name;
     const std::string_view name(full);
@@ -329,7 +337,7 @@ std::uint32_t error_of(PyObject* exception_type) noexcept {
     return number;
 }
 
-std::uint32_t raised_error() noexcept { return error_of(PyErr_Occurred()); }
+std::uint32_t raised_error() { return error_of(PyErr_Occurred()); }
 
 int add_task_span_type() {
     task_span_type.tp_name = "dftrace_ai._native.TaskSpan";

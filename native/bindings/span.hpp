@@ -21,11 +21,11 @@ struct SpanState {
 };
 
 // Opens a span named `name` with the node's arguments. Leaves `state` empty when nothing records.
-void open_in_context(Node* node, std::uint32_t name, SpanState& state) noexcept;
+void open_in_context(Node* node, std::uint32_t name, SpanState& state);
 void open_nowhere(SpanState& state) noexcept;
 void close_rare(Node* node, std::uint32_t name, SpanState& state, Thread* thread, std::uint32_t error,
-                std::uint64_t count, std::uint8_t flags) noexcept;
-bool in_task(PyObject* context) noexcept;
+                std::uint64_t count, std::uint8_t flags);
+bool in_task(PyObject* context);
 
 inline void open_on_thread(Node* node, std::uint32_t name, SpanState& state, Thread* thread) noexcept {
     const OpenSpan* span = thread->push(name, node->args_id);
@@ -41,7 +41,7 @@ inline void open_on_thread(Node* node, std::uint32_t name, SpanState& state, Thr
     state.task = nullptr;
 }
 
-inline void open_span(Node* node, std::uint32_t name, SpanState& state) noexcept {
+inline void open_span(Node* node, std::uint32_t name, SpanState& state) {
     const detail::ThisThread& mine = detail::this_thread;
     Thread* thread = recording_thread(mine);
     // Tasks of an event loop interleave on a thread: each has its own context, and only then does
@@ -58,7 +58,7 @@ inline void open_span(Node* node, std::uint32_t name, SpanState& state) noexcept
 
 // Ends the span and records it. `error` is the number of an exception type's name, 0 for none.
 inline void close_span(Node* node, std::uint32_t name, SpanState& state, std::uint32_t error = 0,
-                       std::uint64_t count = 0, std::uint8_t flags = 0) noexcept {
+                       std::uint64_t count = 0, std::uint8_t flags = 0) {
     Thread* thread = recording_thread();
     if (thread && thread->generation == state.generation && !state.task && thread->depth &&
         thread->top()->id == state.id) [[likely]] {
@@ -98,21 +98,21 @@ struct EnclosingSpan {
     std::uint16_t level = 0;
     std::uint32_t lane = 0;
 };
-EnclosingSpan enclosing_span(Thread* thread) noexcept;
+EnclosingSpan enclosing_span(Thread* thread);
 
 // The context of the task that runs now, or null outside of tasks; and of the task that a span
 // was opened in. Identities, not to be followed.
-const void* task_context() noexcept;
+const void* task_context();
 const void* task_context_of(const SpanState& state) noexcept;
 
 // Takes an open span back without a trace of it.
-void cancel_span(SpanState& state) noexcept;
+void cancel_span(SpanState& state);
 // Whether nothing was recorded inside of the open span, and nothing is open there.
 bool is_empty(const SpanState& state) noexcept;
 
 // Number of the type name of the exception that is being raised; 0 for none.
-std::uint32_t raised_error() noexcept;
-std::uint32_t error_of(PyObject* exception_type) noexcept;
+std::uint32_t raised_error();
+std::uint32_t error_of(PyObject* exception_type);
 
 // Methods of Node, and `__enter__`, `__exit__` for its type.
 PyObject* node_begin(PyObject* self, PyObject*);

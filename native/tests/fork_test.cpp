@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -128,6 +129,41 @@ TEST("a child forked without the fork handlers sees by itself that it is one") {
     record(name, 10);
     check_trace(finish_run({"finalize"}).trace_path, "bare", 20, getpid(), getppid());
     check_trace(trace_of(dir, child), "bare", 7, child, getpid());
+}
+
+TEST("a child without the fork handlers ends its run, or looks at it, without its parent's session") {
+    const ScratchDir dir;
+    start_run(quiet(dir));
+    EventName name("fork", "bare");
+    record(name, 10);
+    CHECK_EQ(current_session()->flush(), 0);
+    const std::function<bool()> looks[] = {
+        [] { return current_session() == nullptr && run_is_on(); },
+        [] { return held_session() == nullptr; },
+        [] { return finish_run({"exit"}).error.empty() && !run_is_on(); },
+    };
+    for (const auto& look : looks) {
+        const pid_t child = _Fork();
+        if (child == 0) _exit(look() ? 0 : 1);
+        const int status = wait_for(child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    record(name, 10);
+    check_trace(finish_run({"finalize"}).trace_path, "bare", 20, getpid(), getppid());
+}
+
+TEST("a child of vfork, which has its parent's memory, leaves the parent's run as it is") {
+    const ScratchDir dir;
+    start_run(quiet(dir));
+    EventName name("fork", "vfork");
+    record(name, 10);
+    Thread* const thread = recording_thread();
+    const pid_t child = vfork();
+    if (child == 0) _exit(0);
+    wait_for(child);
+    CHECK_EQ(recording_thread(), thread);
+    record(name, 10);
+    check_trace(finish_run({"finalize"}).trace_path, "vfork", 20, getpid(), getppid());
 }
 
 TEST("children are forked while threads record, name things and flush") {

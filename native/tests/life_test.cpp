@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -141,7 +142,7 @@ TEST("a run may end while another thread waits for a flush") {
         start_run(settings);
         EventName name("life", "flush");
         for (int k = 0; k < 300; ++k) SpanScope span(name);
-        Session* session = current_session();
+        const std::shared_ptr<Session> session = held_session();
         REQUIRE(session != nullptr);
         std::thread flusher([session] { CHECK_EQ(session->flush(), 0); });
         // Nobody else writes this early: the flush has begun.

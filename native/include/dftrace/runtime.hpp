@@ -28,7 +28,7 @@ struct ThisThread {
 // there may be asked for in this way (an `import torch` before ours would leave no room).
 extern constinit thread_local ThisThread this_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
-Thread* attach_this_thread() noexcept;
+Thread* attach_this_thread();
 }  // namespace detail
 
 // Once, when the library is loaded.
@@ -37,32 +37,39 @@ void prepare_runtime();
 // Turns recording on; the spool and the files come with the first record.
 // Returns the number of the run. Throws std::logic_error when a run is on already.
 std::uint64_t start_run(const TraceSettings& settings);
-// Turns recording off and completes this process's trace. A run is ended once: who comes while another
-// thread ends it waits, and gets the same outcome. With a number only that run is ended, not one that
-// came after it.
+// Turns recording off, for the run of that number only; 0 means the one that is on. The caller holds off all
+// threads that record (the bindings do: they hold the GIL): afterwards none of them reaches the session by
+// its state, which may go at any time. Returns the number of the run that is to be completed, 0 for none.
+std::uint64_t stop_run(std::uint64_t number = 0);
+// Completes the trace of a run that was stopped; needs nobody to be held off. A run is completed once: who
+// comes while another thread does it waits, and gets the same outcome.
+Outcome complete_run(const Ending& ending, std::uint64_t number);
+// Both at once.
 Outcome finish_run(const Ending& ending, std::uint64_t number = 0);
 bool run_is_on() noexcept;
 // Of the run that is on; 0 for none.
 std::uint64_t run_number() noexcept;
-// The session of the run in this process, or nullptr before the first record.
+// The session of the run in this process, or nullptr before the first record; for as long as the caller
+// holds off whoever might stop the run.
 Session* current_session() noexcept;
-// The same for who waits in it: it stays until he lets go, also when the run is ended meanwhile, by a
-// signal handler of his own thread for instance.
-std::shared_ptr<Session> held_session();
+// The same for longer: whoever holds it may wait in it when nobody is held off any more, and the run end
+// meanwhile, by a signal handler of his own thread for instance.
+std::shared_ptr<Session> held_session() noexcept;
 // Clock reading in epoch nanoseconds, by the map of the run where there is one.
 std::uint64_t epoch_ns() noexcept;
 
-// Named by the caller's language: the name of the calling thread, asked once per thread.
+// Named by the caller's language: the name of the calling thread, asked once per thread. It may never
+// return: see `holds_gil` of the bindings.
 using ThreadNamer = std::string (*)();
 void set_thread_namer(ThreadNamer namer) noexcept;
 
 // The calling thread's state when the run is on; nullptr otherwise. The hot path's only check.
-inline Thread* recording_thread(const detail::ThisThread& mine) noexcept {
+inline Thread* recording_thread(const detail::ThisThread& mine) {
     if (mine.generation == *detail::live_generation && mine.thread) [[likely]]
         return mine.thread;
     return detail::attach_this_thread();
 }
-inline Thread* recording_thread() noexcept { return recording_thread(detail::this_thread); }
+inline Thread* recording_thread() { return recording_thread(detail::this_thread); }
 
 // Called for each event that is lost because its thread has no state: counts it where the run is on, and
 // the spool had no unit for the thread.

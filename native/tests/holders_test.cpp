@@ -1,0 +1,208 @@
+// Who waits in a session keeps it; who is forked meanwhile lets go of it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "scratch.hpp"
+#include "span_scope.hpp"
+#include "standing_disk.hpp"
+#include "trace_reader.hpp"
+
+using namespace dftrace;
+
+namespace {
+
+EventName& span_name() {
+    static EventName name("holders", "span");
+    return name;
+}
+
+void record_one() { SpanScope span(span_name()); }
+
+// How often the parent's spool is open or mapped in this process.
+std::size_t ties_to(const std::string& spool) {
+    std::size_t found = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;  // the descriptor of this very look
+        found += std::filesystem::read_symlink(entry.path(), gone).string().starts_with(spool);
+    }
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) found += line.find(spool) != std::string::npos;
+    return found;
+}
+
+void wait_until_gone(const std::string& path) {
+    while (std::filesystem::exists(path)) std::this_thread::yield();
+}
+
+std::uint64_t spans_of(const std::string& path) {
+    return check_complete(read_trace(path), "finalize").number("spans");
+}
+
+// A run with one span, whose drain thread hangs in a write to its trace.
+struct HangingRun {
+    ScratchDir dir;
+    std::unique_ptr<StandingDisk> disk;
+    std::string spool;
+
+    explicit HangingRun(std::uint32_t finish_timeout_ms) {
+        TraceSettings settings = dir.settings();
+        settings.finish_timeout_ms = finish_timeout_ms;
+        start_run(settings);
+        record_one();
+        disk = std::make_unique<StandingDisk>(dir.path());
+        spool = current_session()->spool_path();
+        current_session()->wake(true);
+        disk->wait_for_a_writer();
+    }
+};
+
+}  // namespace
+
+TEST("who holds the session of a run that has ended may still wait in it and look at it") {
+    const ScratchDir dir;
+    const std::size_t descriptors = open_descriptors();
+    start_run(dir.settings());
+    CHECK(held_session() == nullptr);
+    record_one();
+    std::shared_ptr<Session> held = held_session();
+    REQUIRE(held != nullptr);
+    const std::string first = finish_run({"finalize"}).trace_path;
+    CHECK(held_session() == nullptr);
+    start_run(dir.settings());
+    record_one();
+    CHECK_EQ(held->flush(), 0);
+    CHECK_EQ(held->dump("late"), 0);
+    CHECK_EQ(held->header().finalized.load(), 1);
+    CHECK(held != held_session());
+    const std::string second = finish_run({"finalize"}).trace_path;
+    CHECK_EQ(spans_of(first), 1);
+    CHECK_EQ(spans_of(second), 1);
+    held.reset();
+    CHECK_EQ(open_descriptors(), descriptors);
+}
+
+TEST("a run may be ended by the very thread that waits in a flush, on a disk that stands still") {
+    HangingRun run(10);
+    static Outcome outcome;
+    const int error = held_session()->flush([] {
+        outcome = finish_run({"finalize"});
+        return false;
+    });
+    CHECK_EQ(error, 0);
+    CHECK(outcome.abandoned);
+    // Another run, while the first one's drain thread still hangs.
+    const ScratchDir other;
+    start_run(other.settings());
+    record_one();
+    CHECK_EQ(spans_of(finish_run({"finalize"}).trace_path), 1);
+    run.disk.reset();
+    wait_until_gone(run.spool);
+    CHECK_EQ(spans_of(run.dir.only(".pfw.gz")), 1);
+}
+
+TEST("a child that is forked while a run ends, or after its end was given up, has no tie to its spool") {
+    for (const bool given_up : {false, true}) {
+        HangingRun run(given_up ? 10 : 100'000);
+        CHECK(ties_to(run.spool) > 0);
+        std::thread ending([] { finish_run({"finalize"}); });
+        if (given_up) ending.join();
+        while (run_is_on()) std::this_thread::yield();
+        CHECK(in_child([&] {
+            CHECK_EQ(ties_to(run.spool), 0);
+            CHECK(current_session() == nullptr && held_session() == nullptr);
+            CHECK_EQ(finish_run({"exit"}).trace_path, "");
+        }));
+        run.disk.reset();
+        if (!given_up) ending.join();
+        wait_until_gone(run.spool);
+        CHECK_EQ(spans_of(run.dir.only(".pfw.gz")), 1);
+    }
+}
+
+TEST("a process forked by the thread that waits in a flush goes on by itself") {
+    HangingRun run(100'000);
+    static pid_t child = -1;
+    std::fflush(stdout);
+    std::shared_ptr<Session> held = held_session();
+    const int error = held->flush([] {
+        if (child < 0) child = fork();
+        return child != 0;
+    });
+    if (child == 0) {
+        held.reset();
+        bool well = error == 0 && ties_to(run.spool) == 0 && held_session() == nullptr;
+#ifndef __SANITIZE_THREAD__  // which knows no threads in forked children
+        record_one();
+        well = well && held_session() != nullptr;
+#endif
+        _exit(well ? 0 : 1);
+    }
+    CHECK_EQ(error, EINTR);
+    held.reset();
+    const int status = wait_for(child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    run.disk.reset();
+    CHECK_EQ(spans_of(finish_run({"finalize"}).trace_path), 1);
+}
+
+TEST("two hundred threads at a time record one span and end, while runs begin and end") {
+    const ScratchDir dir;
+    std::mutex interpreter;  // held by who records, who asks for the session, and who begins or stops a run
+    std::atomic<bool> stop{false};
+    std::atomic<std::uint64_t> recorded{0};
+    std::thread storm([&] {
+        while (!stop.load()) {
+            std::vector<std::thread> threads;
+            for (int t = 0; t < 200; ++t)
+                threads.emplace_back([&] {
+                    const std::lock_guard turn(interpreter);
+                    SpanScope span(span_name());
+                    recorded += span.close();
+                });
+            for (auto& thread : threads) thread.join();
+        }
+    });
+    std::thread reader([&] {
+        while (!stop.load()) {
+            std::shared_ptr<Session> held;
+            {
+                const std::lock_guard turn(interpreter);
+                held = held_session();
+            }
+            if (held) CHECK(held->flush() == 0 && held->spool_bytes_used() > 0);
+        }
+    });
+    std::uint64_t written = 0;
+    const std::uint64_t runs = scaled(20) + 5;
+    for (std::uint64_t i = 0; i < runs; ++i) {
+        const std::uint64_t before = recorded.load();
+        {
+            const std::lock_guard turn(interpreter);
+            start_run(dir.settings());
+        }
+        while (recorded.load() < before + 20) std::this_thread::yield();
+        std::uint64_t stopped = 0;
+        {
+            const std::lock_guard turn(interpreter);
+            stopped = stop_run();
+        }
+        const Outcome outcome = complete_run({"finalize"}, stopped);
+        CHECK_EQ(outcome.losses.dropped, 0);
+        written += spans_of(outcome.trace_path);
+    }
+    stop.store(true);
+    storm.join();
+    reader.join();
+    CHECK_EQ(written, recorded.load());
+    CHECK(dir.files(".spool").empty());
+}

@@ -1,0 +1,201 @@
+"""A run or the interpreter ends while another thread, or a collector, is in the middle of recording."""
+
+from __future__ import annotations
+
+from conftest import RunScript
+
+# Keeps the interpreter in the middle of its end until the daemon threads have left it (until 3.13) or
+# been stopped for good (from 3.14 on, where they never leave).
+HOLDS_THE_END = """
+import os, sys, threading, time, types
+
+class HoldsTheEnd:
+    def __init__(self, threads):
+        self.tasks = [f"/proc/self/task/{t.native_id}" for t in threads]
+
+    def __del__(self, sleep=time.sleep, exists=os.path.exists, leave=sys.version_info < (3, 14)):
+        while leave and any(map(exists, self.tasks)):
+            sleep(0.001)
+        os.write(1, b'"held"\\n')
+
+def daemons(*threads):
+    for thread in threads:
+        thread.start()
+    # In a module that nobody else refers to: the interpreter takes it apart at its end.
+    sys.modules["held"] = types.ModuleType("held")
+    sys.modules["held"].end = HoldsTheEnd(threads)
+"""
+
+
+def test_daemon_threads_that_leave_from_within_a_call_of_ours(run_script: RunScript) -> None:
+    """The interpreter ends a daemon thread wherever it asks for the GIL: in the user's code, below ours."""
+    done = run_script(
+        HOLDS_THE_END
+        + """
+import dftrace_ai
+from dftrace_ai import ai
+
+run = dftrace_ai.initialize()
+reached = set()  # by atomic steps: a lock could stay with a thread that leaves
+
+def reach(place):
+    reached.add(place)
+
+class Slow:
+    def __str__(self):
+        reach("value")
+        while True:
+            time.sleep(0.001)
+
+class Named(threading.Thread):
+    @property
+    def name(self):
+        if threading.get_ident() == self.ident:
+            reach("name")
+            while True:
+                time.sleep(0.001)
+        return "named"
+
+    @name.setter
+    def name(self, value): ...
+
+    def run(self):
+        with ai.data: pass
+
+def in_a_value():
+    with ai.compute(args={'a': Slow()}): pass
+
+def in_an_event():
+    ai.instant("late", args={"a": [{"b": Slow()}]})
+
+@ai.compute.step
+def decorated():
+    reach("function")
+    while True:
+        time.sleep(0.001)
+
+def items():
+    yield 1
+    reach("iterator")
+    while True:
+        time.sleep(0.001)
+
+def in_an_iterator():
+    for _ in ai.data.iter(items()): pass
+
+def in_a_flush():
+    while True:
+        run.flush()
+        reach("flush")
+
+works = (in_a_value, in_an_event, decorated, in_an_iterator, in_a_flush, in_a_flush)
+daemons(Named(daemon=True), *(threading.Thread(target=work, daemon=True) for work in works))
+while len(reached) < 5:
+    time.sleep(0.001)
+"""
+    )
+    assert done.said == ["held"]
+    assert done.stderr == ""
+    assert done.trace().footer["unfinished"] >= 2
+
+
+def test_a_collector_that_ends_the_run_and_begins_another(run_script: RunScript) -> None:
+    """It may run wherever an object is made: also between a task's span and its record."""
+    done = run_script("""
+        import asyncio, gc
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        runs = 0
+        within = False
+
+        def begin_another(phase, _):
+            global runs, within
+            if phase == "start" or within:
+                return
+            within = True
+            dftrace_ai.finalize()
+            dftrace_ai.initialize()
+            runs += 1
+            within = False
+
+        async def task(i):
+            for _ in range(3):
+                gc.set_threshold(1 + i % 7)
+                with ai.compute(args={'i': [i]}):
+                    await asyncio.sleep(0)
+                    with ai.compute.forward:
+                        ai.instant("here", args={"b": [i]})
+                        await asyncio.sleep(0)
+
+        async def tasks():
+            await asyncio.gather(*map(task, range(15)))
+
+        dftrace_ai.initialize()
+        gc.callbacks.append(begin_another)
+        asyncio.run(tasks())
+        gc.callbacks.clear()
+        gc.set_threshold(700)
+        print(runs)
+    """)
+    assert done.said[0] > 50
+    done.traces(perfetto=False)
+
+
+def test_arguments_that_are_cleared_by_what_they_replace(run_script: RunScript) -> None:
+    """A value that goes may clear the node, or record with it."""
+    done = run_script("""
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        dftrace_ai.initialize()
+        node = ai.compute.forward
+
+        class Clears:
+            def __del__(self):
+                node.reset()
+                for i in range(50):
+                    {str(k): k for k in range(i)}
+
+        class Records:
+            def __del__(self):
+                with node: pass
+
+        for i in range(100):
+            node.update(args={"a": Clears(), **{f"k{k}": k for k in range(20)}})
+            node.update(args={"a": 1, **{f"k{k}": -k for k in range(20)}})
+        node.reset()
+        node.update(args={"a": Records(), "b": 1})
+        node.update(args={"a": 2, "b": 2})
+        with node: pass
+    """)
+    assert [e.user for e in done.trace().named("forward")][-1] == {"a": 2, "b": 2}
+
+
+def test_a_thread_whose_name_is_traced_has_one_track(run_script: RunScript) -> None:
+    done = run_script("""
+        import threading
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        class Named(threading.Thread):
+            @property
+            def name(self):
+                with ai.compute.forward:
+                    return "mine"
+
+            @name.setter
+            def name(self, value): ...
+
+            def run(self):
+                with ai.data.item: pass
+
+        run = dftrace_ai.initialize()
+        thread = Named()
+        thread.start()
+        thread.join()
+        print(run.stats()["spool_bytes"] // 65536)
+    """)
+    assert done.said[0] < 10
+    t = done.trace()
+    assert t.names["item"] == 1
