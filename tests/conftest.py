@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -26,8 +27,22 @@ if not Path("/dev/nvidiactl").exists():
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SCRIPT_LIMIT_S = 120
+IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess undoes that itself
 FOREIGN = ("DFTRACE_", "DFTRACER_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI", "MV2_", "PALS_")
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
+
+
+def keep_ignored_signals_from_children() -> None:
+    """Children get the default actions, whatever a shell's `nohup` and `&` have this process ignore.
+
+    What is ignored stays so in a program that is started; a handler does not, even an empty one.
+    """
+    for number in signal.valid_signals() - IGNORED_BY_PYTHON:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+keep_ignored_signals_from_children()
 
 
 def clean_environment() -> dict[str, str]:

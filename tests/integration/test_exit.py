@@ -185,18 +185,77 @@ def test_sigterm_with_a_handler_that_exits(run_script: RunScript) -> None:
     assert t.one("train").args["error"] == "SystemExit"
 
 
-def test_our_signal_handling_leaves_the_users_alone(run_script: RunScript) -> None:
-    done = run_script("""
-        import signal
-        before = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGABRT)]
+@pytest.mark.parametrize("dump_signal", [None, "SIGURG"])
+def test_what_a_program_does_with_its_signals_stays_as_it_is(
+    run_script: RunScript, dump_signal: str | None
+) -> None:
+    """What it ignores, handles and blocks, also in threads, children and programs that it starts."""
+    done = run_script(
+        """
+        import os, signal, subprocess, sys, threading
+        from pathlib import Path
+
+        IGNORED = "SIGHUP SIGINT SIGQUIT SIGTERM SIGPIPE SIGXFSZ SIGUSR2".split()
+        for name in IGNORED:
+            signal.signal(signal.Signals[name], signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        config = {"flight_recorder": True, "dump_signal": sys.argv[1]} if sys.argv[1:] else {}
+        ours = 1 << signal.Signals[sys.argv[1]] - 1 if sys.argv[1:] else 0
+
+        # Two signals are glibc's own, which it takes with the first thread.
+        everyones = sum(1 << number - 1 for number in signal.valid_signals())
+
+        def actions(status=None):
+            lines = (status or Path("/proc/thread-self/status").read_text()).splitlines()
+            masks = dict(line.split() for line in lines if line.startswith("Sig"))
+            return {
+                kind: int(masks[f"Sig{kind}:"], 16) & everyones for kind in ("Ign", "Cgt", "Blk")
+            }
+
+        def in_a_program():
+            return actions(subprocess.check_output(["cat", "/proc/self/status"], text=True))
+
+        def in_a_child():
+            reading, writing = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                with ai.compute.backward:
+                    os.write(writing, repr(actions()).encode())
+                os._exit(0)
+            os.waitpid(pid, 0)
+            return eval(os.read(reading, 10_000))
+
+        def in_a_thread():
+            told = []
+            def work():
+                with ai.compute.backward:
+                    told.append(actions())
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            return told[0]
+
+        before, program = actions(), in_a_program()
+        assert before["Ign"].bit_count() == program["Ign"].bit_count() + 2  # as subprocess has it
         import dftrace_ai
-        with dftrace_ai.tracing():
-            with dftrace_ai.ai.compute.forward:
-                pass
-        after = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGABRT)]
-        assert before == after
-    """)
-    assert done.trace().names == {"forward": 1}
+        from dftrace_ai import ai
+        assert actions() == before
+        with dftrace_ai.tracing(**config):
+            with ai.compute.forward:
+                for name in (*IGNORED, "SIGUSR1"):
+                    os.kill(os.getpid(), signal.Signals[name])
+                during = before | {"Cgt": before["Cgt"] | ours}
+                for place in (actions, in_a_thread, in_a_child):
+                    assert place() == during, place
+                assert in_a_program() == program
+            if config:
+                dftrace_ai.dump()
+        assert actions() == before
+        """,
+        args=[dump_signal] if dump_signal else [],
+    )
+    assert sum(t.names.get("forward", 0) for t in done.traces()) == 1
 
 
 def test_exec_replaces_the_process(run_script: RunScript) -> None:

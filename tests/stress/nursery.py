@@ -195,8 +195,6 @@ def serve() -> dict[str, Any] | None:
     for module in AT_ONCE:
         __import__(module)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Whoever started the tests may have had it ignored, which children inherit.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         for line in sys.stdin:
             order = json.loads(line)
