@@ -54,7 +54,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
 
 .PHONY: help demo test lint format build bench asan asan-stress tsan docs clean native-test generated \
-        fault-table fuzz fuzz-long fuzz-programs soak inspect-matrix test-life test-rest test-packages
+        fault-table fuzz fuzz-long fuzz-programs soak inspect-matrix test-life test-rest test-wheel test-packages wheel
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,8 +70,9 @@ $(VENV)/made:
 # The package itself, built from source and installed with what the demo needs.
 $(VENV)/installed: $(VENV)/made $(SOURCES) pyproject.toml
 	$(call need_packages,$(APT_BUILD))
-	$(PIP) "$(TORCH)" numpy scikit-learn
-	$(PIP) --editable .
+	$(PIP) "$(TORCH)" numpy scikit-learn "scikit-build-core>=0.10" cmake ninja
+	# Without an environment of its own for the build: it is gone on with where sources changed.
+	$(PIP) --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/test-tools: $(VENV)/installed requirements-test.txt
@@ -98,13 +99,20 @@ native-test: ## build and run the native unit tests
 # Side by side, two at a time; each tells all of it when it has ended.
 test: $(VENV)/test-tools test-packages ## run every test
 	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
-	  test-life test-rest native-test fuzz
+	  test-rest test-life native-test fuzz test-wheel
 
 test-life: $(VENV)/test-tools test-packages ## the Python tests of processes and how they end
 	$(call run_pytest,$@,$(TESTS_OF_LIFE))
 
 test-rest: $(VENV)/test-tools test-packages ## all other Python tests
-	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+
+test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where nothing was built, follow the quick start
+	$(BIN)/python packaging/build_wheels.py --this --out build/wheel
+	$(call run_pytest,$@,tests/wheel)
+
+wheel: $(VENV)/test-tools ## build wheels for other machines into dist, for every CPython from 3.10 to 3.13 that is here
+	$(BIN)/python packaging/build_wheels.py --out dist
 
 test-packages:
 	$(call need_packages,$(APT_BUILD) $(APT_FUZZ) $(APT_TEST))
@@ -211,4 +219,4 @@ tsan: ## the native tests under ThreadSanitizer
 	ctest --test-dir build/tsan --output-on-failure
 
 clean: ## remove what was built
-	rm -rf build $(VENV) traces .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist $(VENV) traces .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,53 @@
+"""The build backend: scikit-build-core, whose last words tell why a build was refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scikit_build_core import build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Settings = dict[str, list[str] | str] | None
+
+get_requires_for_build_wheel = build.get_requires_for_build_wheel
+get_requires_for_build_editable = build.get_requires_for_build_editable
+get_requires_for_build_sdist = build.get_requires_for_build_sdist
+prepare_metadata_for_build_wheel = build.prepare_metadata_for_build_wheel
+prepare_metadata_for_build_editable = build.prepare_metadata_for_build_editable
+build_sdist = build.build_sdist
+
+
+def build_wheel(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
+    """Build a wheel into a directory, as PEP 517 has it; returns its name."""
+    with _reason_told_last():
+        return build.build_wheel(directory, settings, metadata)
+
+
+def build_editable(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
+    """Build what an editable installation installs, as PEP 660 has it; returns its name."""
+    with _reason_told_last():
+        return build.build_editable(directory, settings, metadata)
+
+
+@contextlib.contextmanager
+def _reason_told_last() -> Iterator[None]:
+    """Tell on the last line what `native/requirements.cmake` found missing."""
+    with tempfile.TemporaryDirectory() as folder:
+        reason = Path(folder) / "reason"
+        os.environ["DFTRACE_REFUSAL"] = str(reason)
+        try:
+            yield
+        except SystemExit:
+            if reason.exists():
+                sys.stdout.flush()
+                print(f"\ncannot build: {reason.read_text().strip()}", file=sys.stderr, flush=True)
+            raise
+        finally:
+            del os.environ["DFTRACE_REFUSAL"]

@@ -1,0 +1,153 @@
+"""A wheel is installed where nothing was built, and the quick start is followed with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import clean_environment
+from docs.pages import DOCS, ROOT, blocks, quoted_examples, section
+
+WHEELS = ROOT / "build" / "wheel"
+LIBRARIES = ("libdeflate", "libzstd")
+HIDDEN = (
+    *("/usr/include/libdeflate.h", "/usr/include/zstd.h"),
+    *(f"/usr/lib/*/{library}.{end}" for library in LIBRARIES for end in ("a", "so*")),
+)
+# Ours is a mount namespace, in which an empty file lies over each.
+HIDE = 'for path in $HIDDEN; do mount --bind /dev/null "$path" || exit 99; done; exec "$@"'
+MAPPED = """
+import json, re
+from pathlib import Path
+import dftrace_ai
+import dftrace_ai._native
+for how in ("gzip", "zstd"):
+    with dftrace_ai.tracing(log_file="out/" + how, compression=how), dftrace_ai.ai.compute.forward:
+        pass
+maps = Path("/proc/self/maps").read_text()
+print(json.dumps({"module": dftrace_ai._native.__file__, "mapped": sorted(set(re.findall(r"/\\S+", maps)))}))
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Path:
+    """The wheel for this interpreter, as it would be published."""
+    version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    found = sorted(WHEELS.glob(f"*-{version}-{version}-*.whl"))
+    if not found:
+        pytest.skip("no wheel is built; make test-wheel builds it")
+    (one,) = found
+    return one
+
+
+class Machine:
+    """An environment with the wheel, the packages that it needs, and no library of compression."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        venv.create(folder, with_pip=False, symlinks=True)
+        self.bin = folder / "bin"
+        pip = [sys.executable, "-m", "pip", "--python", str(self.bin / "python")]
+        subprocess.run(
+            [*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], check=True
+        )
+        (packages,) = folder.glob("lib/python*/site-packages")
+        # Below what the wheel has installed. Of an editable installation nothing is found this way.
+        others = [path for path in sys.path if path.endswith("site-packages")]
+        (packages / "others.pth").write_text("\n".join(others), encoding="utf-8")
+        self.hidden = [str(p) for name in HIDDEN for p in Path("/").glob(name[1:])]
+        may = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+        self.hide = ["unshare", "--mount", "sh", "-c", HIDE, "sh"] if may.returncode == 0 else []
+
+    def run(self, command: Sequence[str], folder: Path, **env: str) -> str:
+        """What a program there prints; it must end well."""
+        done = subprocess.run(
+            [*self.hide, str(self.bin / command[0]), *command[1:]],
+            cwd=folder,
+            env={**clean_environment(), "HIDDEN": " ".join(self.hidden), **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr[-4000:]}"
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    return Machine(tmp_path_factory.mktemp("machine") / "venv", wheel)
+
+
+def test_the_quick_start_works_where_nothing_was_built(machine: Machine, tmp_path: Path) -> None:
+    page = DOCS / "quick-start.md"
+    (program,) = quoted_examples(page).values()
+    (tmp_path / "training.py").write_text(program, encoding="utf-8")
+    (named,) = machine.run(["python", "training.py", "out"], tmp_path).split()
+    assert (tmp_path / named).exists()
+    assert "101 events in 1 file" in machine.run(["dftrace", "summary", "out"], tmp_path)
+    machine.run(["dftrace", "validate", "out"], tmp_path)
+    machine.run(["python", "training.py", "off"], tmp_path, DFTRACE_ENABLE="0")
+    assert not list(tmp_path.glob("off/*.pfw*"))
+    rest = [
+        b.text for b in blocks(page, "python") if b.text in section(page, "Where to begin and end")
+    ]
+    assert len(rest) == 2
+    for block in rest:
+        machine.run(["python", "-c", block], tmp_path)
+    assert len(list(tmp_path.glob("out/*.pfw.gz"))) == 2
+
+
+def test_the_libraries_of_compression_are_inside_of_the_module(
+    machine: Machine, tmp_path: Path
+) -> None:
+    told = json.loads(machine.run(["python", "-c", MAPPED], tmp_path))
+    assert told["module"].startswith(str(machine.bin.parent))
+    assert told["module"] in told["mapped"]
+    names = [Path(path).name for path in told["mapped"]]
+    assert not [n for n in names if n.startswith(LIBRARIES)]
+    assert {p.suffix for p in tmp_path.glob("out/*")} == {".gz", ".zst"}
+
+
+def test_a_wheel_is_small_and_says_what_it_runs_with(wheel: Path, tmp_path: Path) -> None:
+    assert re.search(r"-manylinux_2_\d+_x86_64\.whl$|-manylinux_2_\d+_aarch64\.whl$", wheel.name)
+    assert wheel.stat().st_size < 2_000_000
+    with zipfile.ZipFile(wheel) as archive:
+        (module,) = (n for n in archive.namelist() if n.endswith(".so"))
+        archive.extract(module, tmp_path)
+        metadata = next(n for n in archive.namelist() if n.endswith("/METADATA"))
+        assert "Requires-Python: <3.14,>=3.10" in archive.read(metadata).decode()
+    shown = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", tmp_path / module],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [line.split()[-1] for line in shown.stdout.splitlines()] == ["PyInit__native"]
+    sections = subprocess.run(
+        ["readelf", "--section-headers", "--wide", tmp_path / module],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ".debug_info" not in sections.stdout
+
+
+def test_who_works_on_it_keeps_the_symbols() -> None:
+    from dftrace_ai import _native
+
+    assert shutil.which("readelf")
+    sections = subprocess.run(
+        ["readelf", "--section-headers", "--wide", _native.__file__],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ".debug_info" in sections.stdout
+    assert ".symtab" in sections.stdout
