@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from inspect_sessions import SIX, main_log, scalars
-from two_ranks import run_two_ranks
+from rank_processes import run_two_ranks
 
 # Unlike parts: another mean and another size, and none at all in the third tensor of rank 0.
 MADE = """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import trace_files
 from inspect_sessions import main_log, scalars
-from two_ranks import run_two_ranks
+from rank_processes import run_two_ranks
 
 # Each scenario has a session of its own; in the last one rank 1 is gone.
 JOB = """
