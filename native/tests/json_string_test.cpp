@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
 
-std::string quoted(std::string_view text) {
+std::string written(std::string_view text) {
     std::string out;
     dftrace::append_json_string(out, text);
     return out;
@@ -39,7 +39,7 @@ std::string as_utf8(std::string_view text) {
 
 // Reads back right, and the quote at the end cannot be taken for an escaped one.
 bool survives(std::string_view text) {
-    const std::string json = quoted(text);
+    const std::string json = written(text);
     if (json.size() >= 3 && json[json.size() - 2] == '\\') return false;
     return json_text(json) == as_utf8(text);
 }
@@ -47,29 +47,29 @@ bool survives(std::string_view text) {
 }  // namespace
 
 TEST("plain text stays as it is") {
-    CHECK_EQ(quoted(""), "\"\"");
-    CHECK_EQ(quoted("forward"), "\"forward\"");
-    CHECK_EQ(quoted("a/b <c> & 'd' \x7F"), "\"a/b <c> & 'd' \x7F\"");
+    CHECK_EQ(written(""), "\"\"");
+    CHECK_EQ(written("forward"), "\"forward\"");
+    CHECK_EQ(written("a/b <c> & 'd' \x7F"), "\"a/b <c> & 'd' \x7F\"");
 }
 
 TEST("valid UTF-8 of every length stays as it is") {
     for (const char* text : {"é", "Größe", "—", "中文", "\u2028\u2029", "\U0001F600", "\U0010FFFF", "\u0080",
                              "\u07FF", "\u0800", "\uD7FF", "\uE000", "\uFFFF", "\U00010000"})
-        CHECK_EQ(quoted(text), "\"" + std::string(text) + "\"");
+        CHECK_EQ(written(text), "\"" + std::string(text) + "\"");
 }
 
 TEST("quotes, backslashes and control characters are escaped") {
-    CHECK_EQ(quoted("say \"hi\""), R"("say \"hi\"")");
-    CHECK_EQ(quoted("C:\\x"), R"("C:\\x")");
-    CHECK_EQ(quoted("a\nb\tc\rd"), R"("a\nb\tc\rd")");
-    CHECK_EQ(quoted("\0\x01\x1f"s), R"("\u0000\u0001\u001f")");
+    CHECK_EQ(written("say \"hi\""), R"("say \"hi\"")");
+    CHECK_EQ(written("C:\\x"), R"("C:\\x")");
+    CHECK_EQ(written("a\nb\tc\rd"), R"("a\nb\tc\rd")");
+    CHECK_EQ(written("\0\x01\x1f"s), R"("\u0000\u0001\u001f")");
     for (int c = 0; c < 0x20; ++c) CHECK(survives(std::string(3, static_cast<char>(c))));
 }
 
 TEST("a final backslash is written so that Perfetto does not swallow the quote behind it") {
-    CHECK_EQ(quoted("\\"), R"("\u005c")");
-    CHECK_EQ(quoted("C:\\dir\\"), R"("C:\\dir\u005c")");
-    CHECK_EQ(quoted("\\\\"), R"("\\\u005c")");
+    CHECK_EQ(written("\\"), R"("\u005c")");
+    CHECK_EQ(written("C:\\dir\\"), R"("C:\\dir\u005c")");
+    CHECK_EQ(written("\\\\"), R"("\\\u005c")");
     for (const std::string text : {"\\", "\\\\", "\\\\\\", "x\\", "\"\\"}) CHECK(survives(text));
 }
 
@@ -101,7 +101,7 @@ TEST("bytes that are not UTF-8 become replacement characters") {
          "a" + r + "b\xC3\xA9"},  // good text around it stays
     };
     for (const Case& c : cases) {
-        CHECK_EQ(json_text(quoted(c.bytes)), c.expected);
+        CHECK_EQ(json_text(written(c.bytes)), c.expected);
         CHECK_EQ(as_utf8(c.bytes), c.expected);
     }
 }

@@ -80,6 +80,15 @@ function packedVarints(buf) {
 const utf8 = new TextDecoder('utf-8');
 
 // ------------------------------------------------------------------ engine
+// What every engine of this process is made of, read and compiled once.
+const scripts = new Map();  // by path
+const binaries = new Map();  // by path
+const modules = new Map();  // by the memory that holds the binary
+function once(kept, key, make) {
+  if (!kept.has(key)) kept.set(key, make());
+  return kept.get(key);
+}
+
 const APPEND = 1, FINALIZE = 2, QUERY = 3, STATUS = 10;  // TraceProcessorMethod
 const CELL = {NULL: 1, INT: 2, FLOAT: 3, STRING: 4, BLOB: 5};
 
@@ -102,9 +111,9 @@ class Engine {
       open(_method, url) { this.url = url; }
       send() {
         opened(path.basename(this.url));
-        const b = fs.readFileSync(path.join(dir, path.basename(this.url)));
         this.status = 200;
-        this.response = b.buffer.slice(b.byteOffset, b.byteOffset + b.length);
+        const file = path.join(dir, path.basename(this.url));
+        this.response = once(binaries, file, () => new Uint8Array(fs.readFileSync(file)).buffer);
       }
     }
     // Keep hold of the engine's memory, to tell how much of it is in use.
@@ -116,7 +125,15 @@ class Engine {
         return instance;
       }
     }
-    const wasm = Object.create(WebAssembly, {Instance: {value: Instance}});
+    // The bundle also compiles small modules of its own making.
+    class Module {
+      constructor(bytes) {
+        const memory = bytes.buffer || bytes;
+        const compile = () => new WebAssembly.Module(bytes);
+        return [...binaries.values()].includes(memory) ? once(modules, memory, compile) : compile();
+      }
+    }
+    const wasm = Object.create(WebAssembly, {Instance: {value: Instance}, Module: {value: Module}});
     const quiet = {log: say, warn: say, error: say, info: say, debug: say};
     // Names given here hide node's own, so that the bundle takes itself to be
     // in a worker: WorkerGlobalScope is there, process and window are not.
@@ -126,8 +143,10 @@ class Engine {
       XMLHttpRequest: FileRequest, WebAssembly: wasm, process: undefined, window: undefined,
       document: undefined, require: undefined, module: undefined,
     };
-    const code = fs.readFileSync(path.join(dir, 'engine_bundle.js'), 'utf8');
-    new Function(...Object.keys(seen), code)(...Object.values(seen));
+    const script = path.join(dir, 'engine_bundle.js');
+    const start = once(scripts, script,
+        () => new Function(...Object.keys(seen), fs.readFileSync(script, 'utf8')));
+    start(...Object.values(seen));
     this.port = {postMessage: (m) => this.replies.push(m), onmessage: null};
     worker.onmessage({data: this.port});
   }
