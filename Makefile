@@ -53,8 +53,9 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
 
-.PHONY: help demo test lint format build bench asan asan-stress tsan docs clean native-test generated \
-        fault-table fuzz fuzz-long fuzz-programs soak inspect-matrix test-life test-rest test-wheel test-packages wheel
+.PHONY: help demo test check lint format build bench asan asan-stress tsan docs clean native-test generated \
+        fault-table fuzz fuzz-long fuzz-programs soak inspect-matrix test-life test-rest test-wheel \
+        test-packages wheel
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -92,9 +93,24 @@ demo: $(VENV)/installed ## train a small network on handwritten digits, trace it
 
 native-test: ## build and run the native unit tests
 	$(call need_packages,$(APT_BUILD) cmake)
-	cmake -S native -B build/native -DDFTRACE_BINDINGS=OFF -DDFTRACE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug >/dev/null
+	cmake -S native -B build/native -DDFTRACE_BINDINGS=OFF -DDFTRACE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS_DEBUG=-g1 >/dev/null
 	cmake --build build/native -j 2 >/dev/null
 	ctest --test-dir build/native --output-on-failure --parallel 2
+
+# What most changes break first, without what compiles, kills or starts ranks.
+CHECKED := tests/unit tests/docs/test_blocks.py tests/docs/test_configuration.py \
+  tests/docs/test_trace_format.py tests/integration/test_annotations.py tests/integration/test_asyncio.py \
+  tests/integration/test_bad_config.py tests/integration/test_exit.py tests/integration/test_fork.py \
+  tests/integration/test_generators.py tests/integration/test_iter.py tests/integration/test_marks.py \
+  tests/integration/test_recover.py tests/integration/test_threads.py tests/live/test_stuck.py \
+  tests/live/test_table.py tests/safety/test_bad_files.py tests/safety/test_markers.py \
+  tests/inspect/test_attach_identity.py tests/inspect/test_attach_collection.py \
+  tests/inspect/test_explicit.py tests/inspect/test_config_check.py
+
+check: lint test-packages ## lint, and the tests that say most in little time (under three minutes)
+	$(call run_pytest,$@,$(CHECKED) --ignore tests/unit/test_demo.py \
+	  --deselect tests/docs/test_blocks.py::test_a_python_block_runs)
 
 # Side by side, two at a time; each tells all of it when it has ended.
 test: $(VENV)/test-tools test-packages ## run every test
