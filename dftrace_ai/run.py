@@ -47,6 +47,10 @@ class Run:
         self._over = False
         self._told_without_effect: set[SettingWithoutEffect] = set()
 
+    def __repr__(self) -> str:
+        state = "off" if not self.enabled else "ended" if self._outcome is not None else "on"
+        return f"<dftrace run, {state}: {self.path or 'no trace'}>"
+
     @property
     def enabled(self) -> bool:
         """False when the configuration turned the run off."""

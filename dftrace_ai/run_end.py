@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai import _native
 from dftrace_ai.errors import quoted
 from dftrace_ai.run import current_run
+from dftrace_ai.uncaught import told_of, uncaught_exception
 
 if TYPE_CHECKING:
     from dftrace_ai.run import Run
 
-__all__ = ["RUN_VARIABLE", "end", "end_at_exit", "exception_on_its_way"]
+__all__ = ["RUN_VARIABLE", "end", "end_at_exit"]
 
 _log = logging.getLogger("dftrace_ai")
 
@@ -24,13 +24,13 @@ RUN_VARIABLE = "DFTRACE_RUN"
 SPOOL_UNIT = 64 * 1024
 
 
-def end(run: Run, ended: str, error: str | None) -> None:
+def end(run: Run, ended: str, error: BaseException | None) -> None:
     """End a run.
 
     Args:
         run: which may have begun in part only, or be over.
         ended: how, for the footer.
-        error: the name of the exception that ends it.
+        error: the exception that ends it.
     """
     run._ending = True
     settings = run._settings
@@ -51,7 +51,7 @@ def end_at_exit() -> None:
     """End the run that is on, if any, with the program."""
     run = current_run()
     if run is not None:
-        end(run, "exit", exception_on_its_way("exit"))
+        end(run, "exit", uncaught_exception("exit"))
 
 
 def _stop_counters(run: Run) -> None:
@@ -74,9 +74,9 @@ def _leave_environment(run: Run) -> None:
 
 
 def _complete_trace(
-    run: Run, settings: dict[str, Any], ended: str, error: str | None
+    run: Run, settings: dict[str, Any], ended: str, error: BaseException | None
 ) -> dict[str, Any]:
-    how = (ended,) if error is None else ("exception", error)
+    how = (ended,) if error is None else ("exception", *told_of(error))
     outcome = _native.finish(run._number, *how)
     run._outcome = outcome
     with run._lock:
@@ -128,22 +128,3 @@ def _not_complete(outcome: dict[str, Any], prefix: str) -> str:
         f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: {outcome['error']}; "
         f"{outcome['lost_lines']} events are kept in {quoted(outcome['spool_path'])}{where_to}"
     )
-
-
-def exception_on_its_way(ended: str) -> str | None:
-    """Name the exception that is on its way out of a block or of the program.
-
-    Args:
-        ended: how the run ends; "exit" for the end of the program.
-
-    Returns:
-        The name of its type, None where there is none or where it is no failure.
-    """
-    kind = sys.exc_info()[0]
-    if kind is None and ended == "exit" and not hasattr(sys, "ps1"):
-        # Set by the interpreter when it has printed the traceback, before it calls exit handlers;
-        # at a prompt by any line that failed.
-        kind = getattr(sys, "last_type", None)
-    if kind is None or issubclass(kind, (SystemExit, GeneratorExit)):
-        return None
-    return kind.__qualname__

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai import _native
 from dftrace_ai.run import Run, current_run
 from dftrace_ai.run_begin import hold, join_run_of_parent
-from dftrace_ai.run_end import end, exception_on_its_way
+from dftrace_ai.run_end import end
+from dftrace_ai.uncaught import uncaught_exception
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -79,7 +80,7 @@ def finalize() -> None:
     if run is None or not run._begun:
         return
     if run._give_up(_caller()):
-        end(run, "finalize", exception_on_its_way("finalize"))
+        end(run, "finalize", uncaught_exception("finalize"))
     elif run._settings is not None and not run._settings["flight_recorder"]:
         try:
             _native.flush(run._settings["finish_timeout_ms"] / 1000)
@@ -163,8 +164,8 @@ class TracingBlock(contextlib.ContextDecorator):
     ) -> None:
         run, holder = self._entered.pop()
         if run._give_up(holder):
-            failed = kind is not None and not issubclass(kind, (SystemExit, GeneratorExit))
-            end(run, "finalize", kind.__qualname__ if kind is not None and failed else None)
+            failed = not isinstance(error, (SystemExit, GeneratorExit))
+            end(run, "finalize", error if failed else None)
 
 
 def _caller() -> str:

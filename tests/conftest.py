@@ -218,8 +218,13 @@ def run_script(tmp_path: Path) -> RunScript:
         if stop is not None:
             assert process.stdout is not None
             line = process.stdout.readline()
-            if "ready" in line:
-                stop(process)
+            try:
+                if "ready" in line:
+                    stop(process)
+            except BaseException:
+                process.kill()
+                process.communicate()
+                raise
         try:
             stdout, stderr = process.communicate(timeout=SCRIPT_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.analysis.duckdb_scan import Scan
 from dftrace_ai.analysis.files import SkippedFile, search_traces
 from dftrace_ai.analysis.wording import counted
+from dftrace_ai.vocabulary import loop_part
 
 if TYPE_CHECKING:
     import os
@@ -18,10 +19,18 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.files import TraceFile
     from dftrace_ai.analysis.trace_end import TraceEnd
+    from dftrace_ai.vocabulary import LoopPart
 
 __all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
 
-KINDS = {"B": "unfinished span", "i": "instant", "C": "counter", "s": "flow", "f": "flow"}
+KINDS = {
+    "B": "unfinished span",
+    "i": "instant",
+    "C": "counter",
+    "s": "flow",
+    "f": "flow",
+    "M": "metadata",
+}
 
 # Counts of the footer that mean something was lost or done otherwise than asked.
 LOSSES = ("dropped", "waits", "unmatched_stops", "args_sanitised", "unfinished")
@@ -42,7 +51,20 @@ MOST_TEXT = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SpanRow:
-    """The finished spans of one category and name; durations in microseconds."""
+    """The finished spans of one category and name; durations in microseconds.
+
+    Attributes:
+        cat: the category.
+        name: the name.
+        count: how many there are.
+        total_us: sum of their durations.
+        mean_us: mean of them.
+        p50_us: median.
+        p95_us: 95th percentile.
+        max_us: the longest.
+        loop: ``wait`` for the waits for a loop's items, ``body`` for what is done with
+            them, which is no work of the category; None for other spans.
+    """
 
     cat: str
     name: str
@@ -52,6 +74,7 @@ class SpanRow:
     p50_us: float
     p95_us: float
     max_us: float
+    loop: LoopPart | None = None
 
 
 @dataclass(frozen=True)
@@ -100,13 +123,13 @@ class FileFacts:
         return told
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
     """What `summarise` found.
 
     Attributes:
         spans: finished spans, by category, within it by falling total.
-        others: unfinished spans, instants, counters and flows.
+        others: unfinished spans, instants, counters, flows and custom metadata.
         files: the facts of each file.
         events: lines counted, without names, headers and footers.
         unreadable_lines: lines that hold no event and are not counted above.
@@ -122,6 +145,10 @@ class Summary:
     unreadable_lines: int
     skipped: tuple[SkippedFile, ...] = ()
     names_left_out: int = 0
+
+    def __repr__(self) -> str:
+        places = counted(len(self.files), "file")
+        return f"<summary of {counted(self.events, 'event')} in {places}: see spans, others>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, fit for JSON."""
@@ -189,9 +216,8 @@ class _Figures:
         if ph is None or name is None:
             self.unreadable += count
             return
-        if ph == "M":
-            self.events += count if name == "CM" else 0
-            return
+        if ph == "M" and name != "CM":
+            return  # names of tracks, header, hashes, footer
         self.events += count
         if ph == "X":
             self.unreadable += count - timed
@@ -204,7 +230,17 @@ class _Figures:
             p50, p95 = quantiles
             whole = float(total)
             self.spans.append(
-                SpanRow(cat, name, timed, whole, whole / timed, p50, p95, float(longest))
+                SpanRow(
+                    cat,
+                    name,
+                    timed,
+                    whole,
+                    whole / timed,
+                    p50,
+                    p95,
+                    float(longest),
+                    loop_part(name),
+                )
             )
         else:
             self.others[KINDS.get(ph, f"ph {ph!r}"), cat, name] += count

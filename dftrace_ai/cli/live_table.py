@@ -12,6 +12,7 @@ from rich.text import Text
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.live.model import NS
 from dftrace_ai.live.wording import age_text, path_text, rate_text
+from dftrace_ai.vocabulary import loop_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,9 @@ CATEGORY_STYLES = {
 OTHER_STYLE = "bright_black"
 
 MARK_STYLES = {"dead": "bold red", "unwritable": "bold red", "drops": "red"}
+
+# Time in no span, or in the body of a loop outside of all that is annotated there.
+UNANNOTATED = "not annotated"
 
 # A share of time that is not worth a word.
 LEAST_SHARE = 0.01
@@ -171,7 +175,7 @@ def _path(row: Row, width: int) -> Text:
     text = Text(shown(path_text(path, width)), no_wrap=True)
     text.truncate(width, overflow="ellipsis")
     inner = shown(path[-1].label)
-    if text.plain.endswith(inner):
+    if loop_part(path[-1].name) != "body" and text.plain.endswith(inner):
         style = CATEGORY_STYLES.get(path[-1].cat, OTHER_STYLE)
         text.stylize(style, len(text.plain) - len(inner))
     return text
@@ -200,15 +204,20 @@ def _shares(process: RankStatus, detail: _Detail) -> Text:
     main = process.main
     if main is None or main.covered_s <= 0.0:
         return Text("")
-    spent = sorted(main.self_s.items(), key=lambda item: -item[1])
+    spent = [*main.self_s.items(), (None, main.unannotated_s)]
     shares = [(cat, seconds / main.covered_s) for cat, seconds in spent]
-    told = [(cat, share) for cat, share in shares if share >= LEAST_SHARE]
+    told = sorted((one for one in shares if one[1] >= LEAST_SHARE), key=lambda one: -one[1])
     text = Text()
-    if detail.bar and told:
-        text.append_text(_bar(told)).append("  ")
+    if detail.bar and main.self_s:
+        text.append_text(_bar([(cat, share) for cat, share in told if cat is not None])).append(
+            "  "
+        )
     for number, (cat, share) in enumerate(told[: detail.shares]):
         text.append("" if number == 0 else "  ")
-        text.append(f"{share:4.0%} {shown(cat)}", style=CATEGORY_STYLES.get(cat, OTHER_STYLE))
+        if cat is None:
+            text.append(f"{share:4.0%} {UNANNOTATED}", style="dim")
+        else:
+            text.append(f"{share:4.0%} {shown(cat)}", style=CATEGORY_STYLES.get(cat, OTHER_STYLE))
     return text
 
 

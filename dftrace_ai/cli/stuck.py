@@ -174,8 +174,10 @@ def _who(group: list[Finding]) -> tuple[str, str]:
 
 def _path(one: Finding) -> str:
     """The way to the innermost span, by bare names."""
+    from dftrace_ai.vocabulary import without_loop_part
+
     names = [span.partition(".")[2] or span for span in one.path]
-    return " > ".join(name.removesuffix(".block") for name in names)
+    return " > ".join(map(without_loop_part, names))
 
 
 def _fine(job: JobVerdict) -> str:

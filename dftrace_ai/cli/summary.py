@@ -61,22 +61,29 @@ def summary_tables(found: Summary) -> list[RenderableType]:
     def name_of(text: str) -> str:
         return shown(text, NAME_LETTERS)
 
-    spans = figures_table(
-        "Spans, times in microseconds",
-        ["category", "name"],
-        ["count", "total", "mean", "p50", "p95", "max"],
-    )
-    for row in found.spans[:MOST_ROWS]:
-        times = (row.total_us, row.mean_us, row.p50_us, row.p95_us, row.max_us)
-        spans.add_row(name_of(row.cat), name_of(row.name), f"{row.count:,}", *map(micros, times))
-    tables: list[RenderableType] = [spans]
+    figures = ["count", "total", "mean", "p50", "p95", "max"]
+    # What a loop's body takes is the time of everything in it, and no work of the loop's category.
+    bodies = [row for row in found.spans if row.loop == "body"]
+    spans = [row for row in found.spans if row.loop != "body"]
+    tables: list[RenderableType] = []
+    for title, column, rows in (
+        ("Spans, times in microseconds", "category", spans),
+        ("Bodies of loops, with all that is done in them", "loop of", bodies),
+    ):
+        table = figures_table(title, [column, "name"], figures)
+        for row in rows[:MOST_ROWS]:
+            times = (row.total_us, row.mean_us, row.p50_us, row.p95_us, row.max_us)
+            told = name_of(row.cat), name_of(row.name)
+            table.add_row(*told, f"{row.count:,}", *map(micros, times))
+        if rows or rows is spans:
+            tables.append(table)
     if found.others:
         others = figures_table("Other events", ["kind", "category", "name"], ["count"])
         for other in found.others[:MOST_ROWS]:
             names = map(name_of, (other.kind, other.cat, other.name))
             others.add_row(*names, f"{other.count:,}")
         tables.append(others)
-    hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (found.spans, found.others))
+    hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (spans, bodies, found.others))
     if hidden:
         tables.append(f"{counted(hidden, 'row')} more; --json prints all")
     tables.append(f"{counted(found.events, 'event')} in {counted(len(found.files), 'file')}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from dftrace_ai.live.model import place_text
+from dftrace_ai.vocabulary import own_category
+
 if TYPE_CHECKING:
     from dftrace_ai.live.model import HiddenProcess, RankStatus, ThreadStatus
 
@@ -25,7 +28,8 @@ class Finding:
         worker: it is a worker of its rank.
         thread: name of the thread; empty for the main thread.
         path: open spans, outermost first, each as category and name.
-        category: that of the innermost open span; empty when none is open.
+        category: that of the innermost open span; empty when none is open, and in the
+            body of a loop, outside of all that is annotated there.
         moved_ns: when the thread last recorded something or opened a span,
             nanoseconds since 1970; of a dead process its last sign of life.
         quiet_s: seconds since then.
@@ -51,8 +55,8 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """The innermost open span, such as ``comm.all_reduce``; empty when none is open."""
-        return self.path[-1] if self.path else ""
+        """Where it is: ``comm.all_reduce``, ``the body of dataloader.fetch``; empty for no span."""
+        return place_text(self.path[-1]) if self.path else ""
 
 
 def finding(
@@ -72,7 +76,7 @@ def finding(
         worker=process.worker,
         thread="" if thread is None or thread.tid == process.pid else thread.name,
         path=tuple(span.label for span in path),
-        category=path[-1].cat if path else "",
+        category=(own_category(path[-1].name, path[-1].cat) or "") if path else "",
         moved_ns=moved_ns,
         quiet_s=process.quiet_s(thread) if thread and what != "dead" else process.dead_s(),
         epoch=process.epoch,

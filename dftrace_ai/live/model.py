@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from dftrace_ai.vocabulary import loop_part, without_loop_part
+
 __all__ = ["HiddenProcess", "OpenSpanStatus", "RankStatus", "Snapshot", "ThreadStatus"]
 
 SNAPSHOT_FORMAT: Final = 1
@@ -16,6 +18,14 @@ Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 NS = 1_000_000_000
+
+
+def place_text(label: str) -> str:
+    """Return how people are told of the innermost open span, by its label.
+
+    The body of a loop is no work of its category: what is done there is not annotated.
+    """
+    return f"the body of {without_loop_part(label)}" if loop_part(label) == "body" else label
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,9 @@ class ThreadStatus:
         covered_s: seconds before this moment of which all records are still there,
             the window at most.
         self_s: how many of these seconds were spent in spans of each category, a
-            child's time not being its parent's.
+            child's time not being its parent's. The rest, `unannotated_s`, was spent
+            outside of all spans or in the bodies of loops, outside of all that is
+            annotated in them.
     """
 
     tid: Count
@@ -95,6 +107,11 @@ class ThreadStatus:
         while (parent := spans.pop(path[-1].id) and spans.get(path[-1].parent)) is not None:
             path.append(parent)
         return path[::-1]
+
+    @property
+    def unannotated_s(self) -> float:
+        """How many of the covered seconds belong to no category."""
+        return max(self.covered_s - sum(self.self_s.values()), 0.0)
 
     @property
     def moved_ns(self) -> int | None:

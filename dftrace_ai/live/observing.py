@@ -24,6 +24,7 @@ from dftrace_ai.live.model import (
 )
 from dftrace_ai.live.saved import merged, plain, read_snapshot
 from dftrace_ai.live.wording import processes_text
+from dftrace_ai.vocabulary import own_category
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,6 +89,9 @@ class Observer:
         self._headers: dict[Path, dict[str, Any]] = {}
         self._walks: dict[Path, _Walk] = {}
         self._before: dict[tuple[str, str], RankStatus] = {}
+
+    def __repr__(self) -> str:
+        return f"Observer({[str(path) for path in self.paths]}, window_s={self.window_s:g})"
 
     def look(self) -> Snapshot:
         """Return what the processes are doing now.
@@ -280,8 +284,18 @@ def _thread_status(told: dict[str, Any]) -> ThreadStatus:
         last_ns=told["last_ns"],
         events=told["events"],
         covered_s=told["covered_ns"] / NS,
-        self_s={_text(category): ns / NS for category, ns in told["self_ns"]},
+        self_s=_by_category(told["self_ns"]),
     )
+
+
+def _by_category(told: list[tuple[str, int]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text, ns in told:
+        names = _members(f",{text}") if text else {}
+        category = own_category(names.get("name", UNKNOWN), names.get("cat", UNKNOWN))
+        if category is not None:
+            found[category] = found.get(category, 0.0) + ns / NS
+    return found
 
 
 def _span_status(told: dict[str, Any]) -> OpenSpanStatus:
@@ -305,10 +319,6 @@ def _members(text: str) -> dict[str, Any]:
         return {}
     result: dict[str, Any] = plain(found)
     return result
-
-
-def _text(literal: str) -> str:
-    return str(plain(json.loads(literal))) if literal else UNKNOWN
 
 
 def _path_text(path: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from dftrace_ai.vocabulary import loop_part, without_loop_part
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -63,8 +65,11 @@ def path_text(path: Sequence[OpenSpanStatus], width: int | None = None) -> str:
     """
     if not path:
         return ""
-    # The block of an item is called after its loop.
-    words = [span.name.removesuffix(".block") for span in path[:-1]] + [path[-1].label]
+    # The body of a loop is called after it, and what is done there is work of no category.
+    inner = path[-1]
+    body = loop_part(inner.name) == "body"
+    words = [without_loop_part(span.name) for span in path[:-1]]
+    words.append(without_loop_part(inner.name) if body else inner.label)
     text = " > ".join(words)
     if width is None or len(text) <= width:
         return text

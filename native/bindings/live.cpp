@@ -49,7 +49,7 @@ PyObject* span_dict(const LiveSpan& span) {
 }
 
 PyObject* thread_dict(const LiveThread& thread) {
-    const auto category = [](const auto& part) {
+    const auto share = [](const auto& part) {
         return Py_BuildValue("(NK)", text(part.first), static_cast<Number>(part.second));
     };
     const auto arguments = [](const auto& one) {
@@ -61,7 +61,7 @@ PyObject* thread_dict(const LiveThread& thread) {
         static_cast<Number>(thread.records), "depth", static_cast<unsigned long>(thread.depth), "open",
         list_of(thread.open, span_dict), "tasks", list_of(thread.tasks, span_dict), "last_ns",
         number_or_none(thread.last_ns), "events", static_cast<Number>(thread.events), "covered_ns",
-        static_cast<Number>(thread.covered_ns), "self_ns", list_of(thread.self_ns, category), "newest_args",
+        static_cast<Number>(thread.covered_ns), "self_ns", list_of(thread.self_ns, share), "newest_args",
         list_of(thread.newest_args, arguments));
 }
 

@@ -125,9 +125,18 @@ PyObject* outcome_dict(const Outcome& outcome) {
 PyObject* finish(PyObject*, PyObject* arguments) {
     unsigned long long number = 0;
     const char* how = nullptr;
-    const char* error = "";
-    if (!PyArg_ParseTuple(arguments, "Ks|s", &number, &how, &error)) return nullptr;
-    const Ending ending{how, error};
+    const char *error = "", *message = nullptr, *stack = "";
+    Py_ssize_t message_bytes = 0, stack_bytes = 0;
+    if (!PyArg_ParseTuple(arguments, "Ks|ss#s#", &number, &how, &error, &message, &message_bytes, &stack,
+                          &stack_bytes))
+        return nullptr;
+    Ending ending{how, error};
+    if (message) {
+        ending.details = ",\"message\":";
+        append_json_string(ending.details, {message, static_cast<std::size_t>(message_bytes)});
+        ending.details += ",\"stack\":";
+        append_json_string(ending.details, {stack, static_cast<std::size_t>(stack_bytes)});
+    }
     // With the GIL: no thread is in the middle of a record.
     const bool ends = run_number() == number;
     stop_run(number);
@@ -343,7 +352,8 @@ PyMethodDef functions[] = {
      "process_gone(pid, start): whether a process of this boot and container has ended."},
     {"start", start, METH_O, "start(settings): turn recording on; the number of the run."},
     {"finish", finish, METH_VARARGS,
-     "finish(number, ended, error=''): turn that run's recording off and complete the trace."},
+     "finish(number, ended, error='', message='', stack=''): turn that run's recording off and complete the "
+     "trace."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},
     {"run_number", number_of_run, METH_NOARGS, "The number of the run that is on; 0 for none."},
     {"current_run", current_run, METH_NOARGS, "The Run object that exchange_run put there, or None."},

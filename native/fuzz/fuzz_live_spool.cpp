@@ -26,9 +26,9 @@ void require_thread(const LiveThread& thread, const LiveSpool& spool) {
     if (thread.open.size() > thread.depth) fail("more open spans than there are", thread.name);
     if (thread.last_ns && *thread.last_ns > spool.now_ns) fail("a record of the future", thread.name);
     std::uint64_t sum = 0;
-    for (const auto& [category, ns] : thread.self_ns) {
-        if (!category.empty() && !is_json_string(category)) fail("no category", category);
-        if ((sum += ns) > thread.covered_ns) fail("more time than there was", category);
+    for (const auto& [name, ns] : thread.self_ns) {
+        if (!name.empty() && !is_json_name(name)) fail("no name", name);
+        if ((sum += ns) > thread.covered_ns) fail("more time than there was", name);
     }
     for (const auto& [ns, args] : thread.newest_args)
         if (args.empty() || !is_json_members(args)) fail("no arguments", args);

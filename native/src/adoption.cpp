@@ -248,6 +248,7 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     int error = writer.end_records();
     if (!error && !told)
         for (DeadThread& thread : run.threads) write_unfinished(writer, thread, run, clock);
+    if (!error && !told) error = writer.lost_spans();
     if (run.tables.refused()) run.damage.push_back(counted(run.tables.refused(), "names or arguments"));
     if (spool.cut_meanwhile()) run.damage.emplace_back("what was cut off while it was read");
     if (writer.unreadable()) run.damage.push_back(counted(writer.unreadable(), "records"));

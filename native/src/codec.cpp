@@ -4,6 +4,9 @@
 #include <libdeflate.h>
 #include <zstd.h>
 
+#include <cstdint>
+#include <cstring>
+#include <memory>
 #include <new>
 #include <stdexcept>
 
@@ -14,6 +17,9 @@ namespace {
 class Plain final : public BlockCodec {
   public:
     void append(std::string& out, std::string_view block) override { out.append(block); }
+    std::string text(std::string_view block, std::size_t most) const override {
+        return block.size() <= most ? std::string(block) : std::string();
+    }
 };
 
 class Gzip final : public BlockCodec {
@@ -28,6 +34,21 @@ class Gzip final : public BlockCodec {
         out.resize(before + libdeflate_gzip_compress_bound(compressor_, block.size()));
         out.resize(before + libdeflate_gzip_compress(compressor_, block.data(), block.size(),
                                                      out.data() + before, out.size() - before));
+    }
+    std::string text(std::string_view block, std::size_t most) const override {
+        // A member ends with the length of its text.
+        constexpr std::size_t least = 18;
+        std::uint32_t length = 0;
+        if (block.size() < least) return {};
+        std::memcpy(&length, block.data() + block.size() - sizeof length, sizeof length);
+        if (length > most) return {};
+        const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> inflate(
+            libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
+        if (!inflate) throw std::bad_alloc();
+        std::string found(length, '\0');
+        const bool whole = libdeflate_gzip_decompress(inflate.get(), block.data(), block.size(), found.data(),
+                                                      found.size(), nullptr) == LIBDEFLATE_SUCCESS;
+        return whole ? found : std::string();
     }
 
   private:
@@ -53,6 +74,13 @@ class Zstd final : public BlockCodec {
             throw std::bad_alloc();  // with room for the bound the only reason there is
         }
         out.resize(before + bytes);
+    }
+    std::string text(std::string_view block, std::size_t most) const override {
+        const unsigned long long length = ZSTD_getFrameContentSize(block.data(), block.size());
+        if (length > most) return {};  // unknown and damaged are greater than any length
+        std::string found(static_cast<std::size_t>(length), '\0');
+        const std::size_t bytes = ZSTD_decompress(found.data(), found.size(), block.data(), block.size());
+        return !ZSTD_isError(bytes) && bytes == found.size() ? found : std::string();
     }
 
   private:

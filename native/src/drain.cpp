@@ -82,9 +82,8 @@ int Session::turn(bool write_out, std::string_view reason) {
     if (write_out) tell_of_removal();
     if (settings_.flight_recorder) {
         look_after_kept();
-        if (!reason.empty()) dump_reason_ = reason;
-        dump_due_ |= !reason.empty();
-        return dump_due_ ? write_kept() : 0;
+        if (!reason.empty()) ask_for_dump(reason);
+        return dump_due_ ? write_kept(true) : 0;
     }
     if (!pass()) return writer_.last_error();
     if (write_out)

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <system_error>
+#include <utility>
 
 #include "dftrace/session.hpp"
+#include "dftrace/spool_copy.hpp"
 
 namespace dftrace {
 
@@ -34,15 +38,51 @@ void Session::look_after_kept() {
     apply_releases();
 }
 
-int Session::write_kept() {
+void Session::ask_for_dump(std::string_view reason, std::string_view details) {
+    dump_due_ = true;
+    dump_noted_ = false;
+    dump_reason_ = reason;
+    dump_details_ = details;
+}
+
+// What each thread is in just now. What gets a record afterwards has ended, and is told by that.
+void Session::see_open_spans() {
+    take_in_new_sources();
+    std::vector<std::pair<Source*, StackCopy>> stacks;
+    const SpoolCopy copy(spool_.descriptor());
+    for (auto& source : sources_) {
+        const std::optional<UnitFacts> unit = copy.unit(spool_.index_of(&source->block->unit));
+        std::optional<StackCopy> stack = unit ? copy.stack(*unit) : std::nullopt;
+        if (stack) stacks.emplace_back(source.get(), std::move(*stack));
+    }
+    read_blobs();  // their names and arguments were stored before
+    follow_clock();
+    for (auto& [source, stack] : stacks)
+        for (const auto* spans : {&stack.open, &stack.tasks})
+            for (const OpenSpan& span : *spans) writer_.open_now(span, source->track, tables_, clock_);
+}
+
+// `run_goes_on`: what is open is not unfinished yet, and the next write may tell otherwise of it.
+int Session::write_kept(bool run_goes_on) {
     kept_.hold();
     drop_ended_sources();  // whose last units were let go in the last moment
     const std::uint64_t before = tick_source.now();
     // What was there when the dump was first tried is not let go of until it is written.
     if (!dump_from_) dump_from_ = oldest_wanted_tick();
     writer_.leave_out_before(dump_from_);
+    if (run_goes_on) {
+        if (const int error = writer_.begin_dump()) return error;
+        try {
+            see_open_spans();
+        } catch (const std::system_error& error) {
+            // The program has closed the spool's file. All that is recorded is still in memory.
+            append_json_string(dump_details_ = ",\"open_spans\":", std::string("not seen: ") + error.what());
+        }
+    }
     if (!pass()) return writer_.last_error();
-    if (!dump_reason_.empty()) {
+    if (run_goes_on)
+        if (const int error = writer_.lost_spans()) return error;
+    if (!dump_noted_) {
         own_track_.tid = static_cast<std::uint32_t>(syscall(SYS_gettid));
         own_track_.name = "dftrace";
         std::string args = ",\"reason\":";
@@ -51,12 +91,14 @@ int Session::write_kept() {
         const std::uint64_t oldest = std::max(dump_from_, clock_.segments().front().tick);
         std::snprintf(seconds, sizeof seconds, ",\"seconds\":%.3f",
                       static_cast<double>(clock_.to_ns(before) - clock_.to_ns(oldest)) / 1e9);
-        if (const int error = writer_.note(R"("name":"dump","cat":"instant")", args + seconds, own_track_,
-                                           new_ids(1), clock_.to_ns(before)))
+        if (const int error = writer_.note(R"("name":"dump","cat":"instant")", args + seconds + dump_details_,
+                                           own_track_, new_ids(1), clock_.to_ns(before)))
             return error;
-        dump_reason_.clear();
+        dump_noted_ = true;
     }
     if (const int error = writer_.flush()) return error;
+    if (run_goes_on)
+        if (const int error = writer_.end_dump()) return error;
     dump_due_ = false;
     dump_from_ = 0;
     dumped_before_ = before;
@@ -65,16 +107,22 @@ int Session::write_kept() {
     drop_ended_sources();
     kept_.resume();
     units_freed_.fetch_add(1, std::memory_order_relaxed);  // threads that were refused may ask again
+    std::string reason;
+    append_json_string(reason, dump_reason_);
+    std::fprintf(stderr, "dftrace: dumped to %s (%s)\n", writer_.path().c_str(), reason.c_str());
     return 0;
 }
 
-std::uint64_t Session::events_kept() {
+std::uint64_t Session::let_go_of_kept() {
     std::uint64_t events = 0;
     for (auto& source : sources_) {
         UnitHeader* unit = source->unit;
         std::uint32_t scan = source->scan;
         for (;;) {
-            events += events_in(unit, scan, unit->committed.load(std::memory_order_acquire));
+            const std::uint32_t limit = unit->committed.load(std::memory_order_acquire);
+            events += events_in(unit, scan, limit);
+            for (; scan < limit; ++scan)
+                events -= writer_.ended_since(records_of(unit)[scan], source->track, tables_, clock_);
             const std::uint32_t next = unit->next.load(std::memory_order_acquire);
             if (!next) break;
             unit = spool_.unit(next);

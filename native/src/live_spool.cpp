@@ -236,13 +236,6 @@ struct Shown {
 
     std::string name(std::uint32_t number) const { return text(names, number); }
     std::string arguments(std::uint32_t number) const { return text(args, number); }
-    // As a JSON string; no quote inside of one stands bare.
-    std::string category(std::uint32_t number) const {
-        const std::string found = name(number);
-        constexpr std::string_view key = ",\"cat\":";
-        const std::size_t at = found.find(key);
-        return at == std::string::npos ? std::string() : found.substr(at + key.size());
-    }
 
   private:
     static std::string text(const Texts& texts, std::uint32_t number) {
@@ -267,9 +260,9 @@ LiveThread thread_of(const Look& look, const Shown& shown, const ClockMap& clock
     };
     thread.open = spans(look.stack.open);
     thread.tasks = spans(look.stack.tasks);
-    std::map<std::string, std::uint64_t> by_category;
-    for (const auto& [node, ns] : look.self_ns) by_category[shown.category(node)] += ns;
-    thread.self_ns.assign(by_category.begin(), by_category.end());
+    std::map<std::string, std::uint64_t> by_name;
+    for (const auto& [node, ns] : look.self_ns) by_name[shown.name(node)] += ns;
+    thread.self_ns.assign(by_name.begin(), by_name.end());
     for (const auto& [ns, number] : look.args_seen)
         if (std::string args = shown.arguments(number); !args.empty())
             thread.newest_args.emplace_back(ns, std::move(args));

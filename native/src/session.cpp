@@ -350,20 +350,20 @@ int Session::write_rest(Ending ending) {
     if (settings_.flight_recorder) {
         look_after_kept();
         if (ending.how == "exception") {
-            dump_due_ = true;
-            dump_reason_ = "exception " + ending.error;
+            ask_for_dump("exception " + ending.error, ending.details);
         }
         if (!dump_due_) {
-            ending.overwritten += events_kept();
+            ending.overwritten += let_go_of_kept();
             return writer_.finish(ending);
         }
-        if (const int error = write_kept()) return error;
+        if (const int error = write_kept(false)) return error;
         ending.overwritten = header().overwritten.load();
     } else if (!pass()) {
         return writer_.last_error();
     }
     if (const int error = writer_.end_records()) return error;
     write_unfinished();
+    if (const int error = writer_.lost_spans()) return error;
     return writer_.finish(ending);
 }
 

@@ -58,9 +58,17 @@ SpoolCopy::SpoolCopy() : header_(std::make_unique<Page>()) {}
 
 // Delegates, so that a file that is refused is closed again.
 SpoolCopy::SpoolCopy(const std::string& path) : SpoolCopy() {
+    look_at_file(path, file_.open(path, O_RDONLY));
+}
+
+SpoolCopy::SpoolCopy(int descriptor) : SpoolCopy() {
+    borrowed_ = descriptor;
+    look_at_file("spool", descriptor < 0 ? EBADF : 0);
+}
+
+void SpoolCopy::look_at_file(const std::string& path, int error) {
     struct stat info;
-    int error = file_.open(path, O_RDONLY);
-    if (!error && fstat(file_.descriptor(), &info) != 0) error = errno;
+    if (!error && fstat(descriptor(), &info) != 0) error = errno;
     if (error) throw std::system_error(error, std::generic_category(), path);
     if (!S_ISREG(info.st_mode)) throw std::runtime_error("not a spool");
     bytes_ = static_cast<std::uint64_t>(info.st_size);
@@ -70,7 +78,7 @@ SpoolCopy::SpoolCopy(const std::string& path) : SpoolCopy() {
 }
 
 std::size_t SpoolCopy::read(std::uint64_t offset, void* into, std::size_t bytes) const noexcept {
-    const int fd = file_.descriptor();
+    const int fd = descriptor();
     std::size_t done = 0;
     while (done < bytes) {
         const ssize_t got =
@@ -145,7 +153,7 @@ std::vector<UnitFacts> SpoolCopy::units() const {
 
 // The next unit of which the file has any bytes: a file may be far larger than what it takes of the disk.
 std::uint32_t SpoolCopy::after(std::uint32_t index) const {
-    const off_t data = lseek(file_.descriptor(), static_cast<off_t>(place_of(index + 1)), SEEK_DATA);
+    const off_t data = lseek(descriptor(), static_cast<off_t>(place_of(index + 1)), SEEK_DATA);
     if (data < 0) return errno == ENXIO ? UINT32_MAX : index + 1;
     return static_cast<std::uint32_t>(
         std::min<std::uint64_t>(static_cast<std::uint64_t>(data) / unit_bytes, UINT32_MAX));
@@ -270,8 +278,8 @@ void SpoolCopy::fill(const std::vector<UnitFacts>& all, UnitKind kind, Texts& wa
 }
 
 bool SpoolCopy::held() const noexcept {
-    if (flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) return true;
-    flock(file_.descriptor(), LOCK_UN);
+    if (flock(descriptor(), LOCK_EX | LOCK_NB) != 0) return true;
+    flock(descriptor(), LOCK_UN);
     return false;
 }
 

@@ -14,7 +14,7 @@ namespace dftrace {
 void TraceFile::close() noexcept {
     file_.close();
     bytes_ = 0;
-    torn_ = false;
+    tail_ = false;
 }
 
 std::string TraceFile::place_of(const std::string& path) const {
@@ -35,9 +35,10 @@ int TraceFile::create(const std::string& stem, const std::string& suffix,
     return EEXIST;
 }
 
-int TraceFile::resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner) {
+int TraceFile::resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner,
+                      std::string* tail) {
     path_ = path;
-    if (const int error = file_.open(place_of(path), O_WRONLY, directory_)) return error;
+    if (const int error = file_.open(place_of(path), tail ? O_RDWR : O_WRONLY, directory_)) return error;
     bytes_ = bytes;
     struct stat info;
     int error = fstat(file_.descriptor(), &info) != 0 ? errno : 0;
@@ -46,17 +47,33 @@ int TraceFile::resume(const std::string& path, std::uint64_t bytes, std::optiona
     // A file that is shorter is not the one that was written: growing it would put zeros there.
     if (!error && (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) < bytes))
         error = EINVAL;
+    if (!error && tail) error = read_behind(static_cast<std::uint64_t>(info.st_size), *tail);
     if (!error) error = take_back();
     if (error) close();
     return error;
 }
 
-// Cuts off what a write left that did not come to its end; 0 or an errno, and it is tried again.
+int TraceFile::read_behind(std::uint64_t size, std::string& tail) const {
+    tail.clear();
+    if (size - bytes_ > max_tail_bytes) return 0;
+    tail.resize(static_cast<std::size_t>(size - bytes_));
+    for (std::size_t done = 0; done < tail.size();) {
+        const ssize_t got = pread(file_.descriptor(), tail.data() + done, tail.size() - done,
+                                  static_cast<off_t>(bytes_ + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return errno;
+        if (got == 0) tail.resize(done);  // it was cut meanwhile
+        done += static_cast<std::size_t>(got);
+    }
+    return 0;
+}
+
+// Is tried again where it fails.
 int TraceFile::take_back() {
     if (ftruncate(file_.descriptor(), static_cast<off_t>(bytes_)) != 0 ||
         lseek(file_.descriptor(), static_cast<off_t>(bytes_), SEEK_SET) < 0)
         return errno;
-    torn_ = false;
+    tail_ = false;
     return 0;
 }
 
@@ -66,11 +83,28 @@ int TraceFile::open_again() {
     struct stat info;
     if (fstat(file_.descriptor(), &info) != 0) return errno;
     if (static_cast<std::uint64_t>(info.st_size) < bytes_) return EINVAL;
-    torn_ = true;
+    tail_ = true;
     return 0;
 }
 
 int TraceFile::append(std::string_view block) {
+    const int error = put(block);
+    if (!error) bytes_ += block.size();
+    return error;
+}
+
+int TraceFile::put_tail(std::string_view block) {
+    const int error = put(block);
+    if (!error) tail_ = !block.empty();
+    return error;
+}
+
+int TraceFile::cut_tail() {
+    if (!tail_) return 0;
+    return put({});
+}
+
+int TraceFile::put(std::string_view block) {
     int error = EBADF;
     // It may be closed at this very moment, but not for ever.
     for (int attempt = 0; error == EBADF && attempt < 8; ++attempt) error = write_all(block);
@@ -80,7 +114,7 @@ int TraceFile::append(std::string_view block) {
 int TraceFile::write_all(std::string_view block) {
     if (file_.descriptor() < 0)
         if (const int error = open_again()) return error;
-    if (torn_)
+    if (tail_)
         if (const int error = take_back()) return error;
     std::size_t done = 0;
     while (done < block.size()) {
@@ -89,13 +123,12 @@ int TraceFile::write_all(std::string_view block) {
         if (wrote < 0) {
             const int error = errno;
             // A torn gzip member in the middle would cost everything behind it.
-            torn_ = done != 0;
-            if (torn_) take_back();
+            tail_ = done != 0;
+            if (tail_) take_back();
             return error;
         }
         done += static_cast<std::size_t>(wrote);
     }
-    bytes_ += block.size();
     return 0;
 }
 

@@ -42,6 +42,8 @@ int TraceParts::append(std::string_view block, std::size_t plain_bytes, const Li
                        std::uint32_t lanes, TraceStage stage, bool closes) {
     if (!file_.is_open())
         if (const int error = open_file()) return error;
+    // Before a mark tells of the write: by its length the file would seem to have it already.
+    if (const int error = file_.cut_tail()) return error;
     const std::uint64_t number = next_write();
     WriteMark& mark = header_.marks[number % 2];
     mark.file_bytes = file_.bytes() + block.size();
@@ -113,11 +115,11 @@ std::string TraceParts::path_here(const TracePath& path) const {
            (name == std::string::npos ? text : text.substr(name + 1));
 }
 
-int TraceParts::resume_file(std::uint64_t bytes) {
-    return file_.resume(path_, bytes, owner_ ? std::optional(owner_->user) : std::nullopt);
+int TraceParts::resume_file(std::uint64_t bytes, std::string* tail) {
+    return file_.resume(path_, bytes, owner_ ? std::optional(owner_->user) : std::nullopt, tail);
 }
 
-int TraceParts::resume() {
+int TraceParts::resume(std::string* tail) {
     const std::uint64_t number = header_.write_number.load(std::memory_order_acquire);
     const WriteMark& mark = header_.last_mark();
     if (number) {
@@ -127,7 +129,7 @@ int TraceParts::resume() {
         earlier_lines_ = mark.earlier_lines;
         told_ = mark.told;
         path_ = path_here(header_.trace_paths[part_ % 2]);
-        if (!mark.closed) return resume_file(mark.file_bytes);
+        if (!mark.closed) return resume_file(mark.file_bytes, tail);
         go_on();
     }
     // Nothing of this part has landed; there may be a piece. The file is ours if its first write was
@@ -142,7 +144,7 @@ int TraceParts::resume() {
         directory_ ? directory_->look(name_in_directory(path), info) : lstat(path.c_str(), &info);
     if (unseen || (!begun && info.st_size != 0)) return 0;
     path_ = path;
-    return resume_file(0);
+    return resume_file(0, nullptr);
 }
 
 }  // namespace dftrace

@@ -128,13 +128,25 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
     }
     const bool absolute = r.flags & RecordFlag::absolute_time;
     const bool open = r.flags & RecordFlag::unfinished;
-    if (first_tick_ && !open && r.kind != Kind::lane_name) {
+    const bool awaited = r.kind == Kind::span && !open_lines_.empty() && open_lines_.settle(r.id);
+    if (first_tick_ && !open && !awaited && r.kind != Kind::lane_name) {
         const std::uint64_t ended = absolute || r.kind == Kind::span ? r.end : r.start;
         if (ended < (absolute ? clock.to_ns(first_tick_) : first_tick_)) {
             ++left_out_;
             return;
         }
     }
+    line(text_, r, track, tables, clock);
+    if (open)
+        ++lines_[0];
+    else if (r.kind != Kind::lane_name)
+        count(r.kind);
+}
+
+void TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, const BlobTables& tables,
+                       const ClockMap& clock) {
+    const bool absolute = r.flags & RecordFlag::absolute_time;
+    const bool open = r.flags & RecordFlag::unfinished;
     const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
     // Times before the base cannot be written.
     const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
@@ -154,11 +166,7 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
     const bool on_lane =
         r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
     const std::string_view where = on_lane ? lane_track(r, track, start, end) : std::string_view(track.text);
-    formatter_.line(text_, r, where, text, start, end);
-    if (open)
-        ++lines_[0];
-    else
-        count(r.kind);
+    formatter_.line(out, r, where, text, start, end);
 }
 
 bool TraceWriter::records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t limit, Track& track,
@@ -194,22 +202,6 @@ int TraceWriter::end_records() {
     if (const int error = flush()) return error;
     stage_ = std::max(stage_, TraceStage::unfinished);
     return 0;
-}
-
-void TraceWriter::unfinished(const OpenSpan& span, Track& track, const BlobTables& tables,
-                             const ClockMap& clock) {
-    name_track(track);
-    Record r{};
-    r.start = span.start;
-    r.id = span.id;
-    r.parent = span.parent;
-    r.node = span.node;
-    r.args = span.args;
-    r.lane = span.lane;
-    r.level = span.level;
-    r.kind = Kind::span;
-    r.flags = RecordFlag::unfinished;
-    one(r, track, tables, clock);
 }
 
 int TraceWriter::note(std::string_view name_json, std::string_view args, Track& track, std::uint64_t id,
@@ -342,6 +334,12 @@ int TraceWriter::finish(const Ending& ending) {
         begin(text_, parts_.part());
         opened_ = true;
     }
+    // Of these no dump has told otherwise. In one write with the footer: who would finish this trace does
+    // not know that they are told.
+    for (const auto& [id, told] : open_lines_.take_lost()) {
+        text_.append(told);
+        ++lines_[is_open_span(told) ? 0 : static_cast<std::size_t>(Kind::span)];
+    }
     formatter_.footer(text_, lines_, difference(header_.losses(), parts_.told()),
                       parts_.plain_bytes() + text_.size(), parts_.file_bytes(), ending, parts_.part());
     stage_ = TraceStage::complete;
@@ -349,7 +347,9 @@ int TraceWriter::finish(const Ending& ending) {
 }
 
 int TraceWriter::resume() {
-    if (const int error = parts_.resume()) return error;
+    std::string tail;
+    if (const int error = parts_.resume(settings_.flight_recorder ? &tail : nullptr)) return error;
+    open_lines_.take_in(codec_->text(tail, max_tail_bytes));
     const WriteMark& mark = header_.last_mark();
     lines_ = parts_.lines();
     if (parts_.next_write() == 1) return 0;

@@ -47,6 +47,14 @@ TEST("many blocks decompress to the whole, each by itself") {
         const auto back = plain_blocks(dftrace::suffix_of(compression), packed);
         CHECK(joined(back) == joined(blocks));
         if (compression != Compression::none) CHECK(back == blocks);
+        for (const auto& block : blocks) {
+            std::string one;
+            codec->append(one, block);
+            CHECK(codec->text(one, block.size()) == block);
+            if (!block.empty()) CHECK_EQ(codec->text(one, block.size() - 1), "");
+            if (compression != Compression::none)
+                CHECK_EQ(codec->text({one.data(), one.size() - 1}, 8u << 20), "");
+        }
     }
 }
 

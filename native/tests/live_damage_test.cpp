@@ -62,8 +62,8 @@ void check_believable(const LiveSpool& spool) {
         CHECK(thread.open.size() <= max_open_spans && thread.tasks.size() <= max_open_task_spans);
         CHECK(thread.covered_ns <= a_minute_ns);
         std::uint64_t spent = 0;
-        for (const auto& [category, ns] : thread.self_ns) {
-            CHECK(category.empty() || is_json_string(category));
+        for (const auto& [name, ns] : thread.self_ns) {
+            CHECK(name.empty() || is_json_name(name));
             spent += ns;
         }
         CHECK(spent <= thread.covered_ns);

@@ -99,6 +99,26 @@ TEST("going on with a file cuts off what is not known to be whole") {
     CHECK_EQ(file.bytes(), 11);
 }
 
+TEST("a tail stands at the end until the next write, and whoever goes on gets it") {
+    const ScratchDir dir;
+    TraceFile file;
+    CHECK_EQ(file.create(dir.file("t"), ".pfw"), 0);
+    CHECK_EQ(file.append("one\n"), 0);
+    CHECK_EQ(file.put_tail("tail\n"), 0);
+    CHECK_EQ(file.put_tail("other tail\n"), 0);
+    CHECK_EQ(file.bytes(), 4);
+    CHECK_EQ(file_bytes(file.path()), "one\nother tail\n");
+    TraceFile again;
+    std::string tail = "?";
+    CHECK_EQ(again.resume(file.path(), 4, {}, &tail), 0);
+    CHECK_EQ(tail, "other tail\n");
+    CHECK_EQ(file_bytes(file.path()), "one\n");
+    CHECK_EQ(again.append("two\n"), 0);
+    CHECK_EQ(again.put_tail("tail\n"), 0);
+    CHECK_EQ(again.append("three\n"), 0);
+    CHECK_EQ(file_bytes(file.path()), "one\ntwo\nthree\n");
+}
+
 TEST("a file that is gone, is none, or is shorter than it should be is not gone on with") {
     const ScratchDir dir;
     TraceFile missing, directory, shorter;

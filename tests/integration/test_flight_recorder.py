@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
-from conftest import RunScript, Traced, trace_files
-from perfetto.trace_file import read
+from conftest import RunScript, Traced
+from perfetto.engine import view
+from perfetto.trace_file import read, read_unfinished
 
 import dftrace_ai
 from dftrace_ai import ai
+from dftrace_ai.analysis.summary import summarise
+from dftrace_ai.analysis.validate import validate_traces
 
 MIB = 1 << 20
 
@@ -40,8 +44,8 @@ def test_dumps_add_up_to_every_event_once(traced: Traced) -> None:
     steps = [event.user["step"] for event in rec.trace.named("forward")]
     assert sorted(steps) == sorted([0, 1, 2] * 1000)
     assert [e.user["reason"] for e in rec.trace.named("dump")] == ["after 0", "after 1", "after 2"]
-    # Open at the dump, ended before the next: there once it has ended.
-    assert len(rec.trace.named("train")) == 2
+    # Open at each dump, and ended since: told once, with its duration.
+    assert [event.ph for event in rec.trace.named("train")] == ["X"] * 3
 
 
 def test_only_the_last_bytes_are_kept(traced: Traced) -> None:
@@ -150,7 +154,11 @@ def test_an_exception_nobody_caught_is_a_reason_to_dump(run_script: RunScript, e
     assert len(trace.named("forward")) == 100
     assert trace.footer["ended"] == "exception"
     assert trace.footer["error"] == "RuntimeError"
-    assert trace.one("dump").user["reason"] == "exception RuntimeError"
+    dump = trace.one("dump").user
+    assert (dump["reason"], dump["message"]) == ("exception RuntimeError", "lost")
+    assert "in work\n" in dump["stack"]
+    assert dump["stack"].endswith("RuntimeError: lost\n")
+    assert f"dftrace: dumped to {trace.path} " in done.stderr
 
 
 def test_a_killed_recorder_leaves_its_last_events(run_script: RunScript) -> None:
@@ -180,43 +188,104 @@ def test_a_killed_recorder_leaves_its_last_events(run_script: RunScript) -> None
     assert trace.one("all_reduce").args["unfinished"] is True
 
 
-def test_a_signal_dumps_while_the_main_thread_is_stuck(run_script: RunScript) -> None:
-    """The main thread sits in C without ever running a handler of Python's."""
-    seen: list[Path] = []
-
-    def ask(process: object) -> None:
-        os.kill(process.pid, signal.SIGUSR2)  # type: ignore[attr-defined]
-        folder = Path(f"/proc/{process.pid}/cwd").resolve() / "out"  # type: ignore[attr-defined]
-        while not any(p.stat().st_size for p in trace_files(folder)):
-            pass
-        seen.extend(trace_files(folder))
-        process.stdin = None  # type: ignore[attr-defined]
-        os.kill(process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
-
-    done = run_script(
-        """
-        import ctypes, os
-        import dftrace_ai
-        from dftrace_ai import ai
-        dftrace_ai.initialize(flight_recorder=True, dump_signal="SIGUSR2")
+HUNG = """
+    import ctypes, os
+    import dftrace_ai
+    from dftrace_ai import ai
+    dftrace_ai.initialize(flight_recorder=True, dump_signal="SIGUSR2")
+    os.mkfifo("go on")
+    waits = os.open("go on", os.O_RDWR)
+    with ai.pipeline.train:
         for _ in range(100):
             with ai.compute.forward:
                 pass
-        ai.comm.barrier.start()
-        print("ready", flush=True)
-        ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
-        """,
-        status=None,
-        stop=ask,
-    )
-    assert seen
+        with ai.comm.all_reduce(bytes=4096):
+            print("ready", flush=True)
+            ctypes.PyDLL(None).read(waits, ctypes.create_string_buffer(1), 1)
+        with ai.compute.step:
+            pass
+    if GOES_ON:
+        dftrace_ai.dump("it went on")
+        with ai.compute.backward:
+            pass
+        os._exit(3)
+"""
+
+
+def dumped(process: subprocess.Popen[str]) -> Path:
+    """The trace of a process that is asked for a dump, once it says that it is there."""
+    os.kill(process.pid, signal.SIGUSR2)
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert line.startswith("dftrace: dumped to "), line
+    assert line.endswith(f' ("signal {int(signal.SIGUSR2)}")\n'), line
+    return Path(line.removeprefix("dftrace: dumped to ").rpartition(" (")[0])
+
+
+def open_slices(paths: list[Path]) -> list[tuple[str, int, object]]:
+    """What Perfetto shows as not ended: name, depth, and what its arguments say of that."""
+    answer = view(paths)
+    return [
+        (one.name, one.depth, one.arg.get("unfinished"))
+        for one in answer.slices
+        if one.dur_ns == -1
+    ]
+
+
+def test_a_signal_dumps_what_the_stuck_main_thread_is_in(run_script: RunScript) -> None:
+    """The main thread sits in C without ever running a handler of Python's."""
+    seen: list[Path] = []
+
+    def ask(process: subprocess.Popen[str]) -> None:
+        seen.append(dumped(process))
+        check(seen[0])
+        # Asked once more, and nothing has changed.
+        assert dumped(process) == seen[0]
+        check(seen[0])
+        process.kill()
+
+    def check(path: Path) -> None:
+        assert open_slices([path]) == [("train", 0, True), ("all_reduce", 1, True)]
+        found = summarise([path])
+        assert {(row.kind, row.name): row.count for row in found.others} == {
+            ("unfinished span", "train"): 1,
+            ("unfinished span", "all_reduce"): 1,
+            ("instant", "dump"): found.events - 102,
+        }
+        assert validate_traces([path], unfinished_ok=True).fault_count == 0
+
+    done = run_script(HUNG.replace("GOES_ON", "False"), status=-9, stop=ask)
     from dftrace_ai.recovery import adopt_dead
 
     assert adopt_dead(done.folder).finished == [str(path) for path in seen]
     trace = done.trace()
     assert len(trace.named("forward")) == 100
-    assert trace.one("dump").user["reason"] == f"signal {int(signal.SIGUSR2)}"
-    assert trace.one("barrier").args["unfinished"] is True
+    assert [event.user["reason"] for event in trace.named("dump")] == ["signal 12"] * 2
+    assert trace.one("all_reduce").args["unfinished"] is True
+    assert trace.one("all_reduce").user["bytes"] == 4096
+    assert trace.parent(trace.one("all_reduce")) is trace.one("train")
+    assert trace.footer["unfinished"] == 2
+
+
+def test_what_was_open_at_a_dump_is_told_as_it_ended(run_script: RunScript) -> None:
+    ids: list[int] = []
+
+    def ask(process: subprocess.Popen[str]) -> None:
+        trace = read_unfinished(dumped(process))
+        assert [trace.one(name).ph for name in ("train", "all_reduce")] == ["B", "B"]
+        ids.extend(trace.one(name).id for name in ("train", "all_reduce"))
+        Path(f"/proc/{process.pid}/cwd/go on").write_text("x", encoding="utf-8")
+
+    done = run_script(HUNG.replace("GOES_ON", "True"), status=3, stop=ask)
+    from dftrace_ai.recovery import adopt_dead
+
+    # Told by a dump, and what came after it by who finds the process dead.
+    adopt_dead(done.folder)
+    trace = done.trace()
+    assert [trace.one(name).id for name in ("train", "all_reduce")] == ids
+    assert {event.ph for event in trace.spans} == {"X"}
+    assert (trace.footer["unfinished"], trace.footer["ended"]) == (0, "died")
+    assert [trace.names[name] for name in ("step", "backward", "forward")] == [1, 1, 100]
 
 
 def test_a_signal_that_has_a_handler_is_not_taken(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ class Program:
 
 
 @contextmanager
-def program(source: str, folder: Path, **env: str) -> Iterator[Program]:
-    """Runs a program that traces into a folder, until it is ready."""
+def program(source: str, folder: Path, *, wait: bool = True, **env: str) -> Iterator[Program]:
+    """Runs a program that traces into a folder, until it is ready if that is waited for."""
     folder.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-c", PREAMBLE + textwrap.dedent(source)],
@@ -79,7 +79,8 @@ def program(source: str, folder: Path, **env: str) -> Iterator[Program]:
     )
     running = Program(process)
     try:
-        running.wait_until_ready()
+        if wait:
+            running.wait_until_ready()
         yield running
     finally:
         # With all that it has started.

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dftrace_ai.errors import TraceError
-from dftrace_ai.live import Observer, RankStatus, snapshot
-from live.programs import program, until
+from dftrace_ai.live import Observer, RankStatus, ThreadStatus, snapshot
+from live.programs import dftrace, program, until
 
 
 def labels(process: RankStatus) -> list[str]:
@@ -53,6 +53,52 @@ def test_a_process_shows_where_it_is_and_what_it_has_done(tmp_path: Path) -> Non
         again = only(tmp_path)
         assert (again.epoch, again.step, again.run) == (1, 42, seen.run)
         assert again.threads[0].records > main.records
+
+
+def test_the_body_of_a_loop_is_not_charged_to_the_loader(tmp_path: Path) -> None:
+    source = """
+        from dftrace_ai import dft_fn
+
+        def waiting():
+            done("waits")
+            yield 1
+
+        dftrace_ai.initialize()
+        for _ in ai.dataloader.fetch.iter([1], include_iter=False):
+            done("fetch")
+        for _ in dft_fn("storage").iter([1], name="scan"):
+            done("scan")
+        for _ in ai.dataloader.fetch.iter(waiting(), include_block=False):
+            pass
+    """
+
+    def main_thread() -> ThreadStatus:
+        (seen,) = snapshot([tmp_path], window_s=3600.0).processes
+        (main,) = seen.threads
+        return main
+
+    with program(source, tmp_path) as running:
+        main = main_thread()
+        assert [span.label for span in main.place] == ["dataloader.fetch.block"]
+        assert main.self_s == {}
+        assert main.unannotated_s == main.covered_s > 0
+        told = dftrace("top", "--once", tmp_path)
+        assert "100% not annotated" in told.stdout, told
+        assert "dataloader" not in told.stdout
+        told = dftrace("stuck", "--limit", "0", tmp_path)
+        assert " in the body of dataloader.fetch for " in told.stdout, told
+        running.go_on()
+        running.wait_until_ready()
+        main = main_thread()
+        assert [span.label for span in main.place] == ["storage.scan.yield"]
+        assert set(main.self_s) == {"storage"}, "the wait for the item"
+        assert main.self_s["storage"] + main.unannotated_s == pytest.approx(main.covered_s)
+        running.go_on()
+        running.wait_until_ready()
+        main = main_thread()
+        assert [span.label for span in main.place] == ["dataloader.fetch.iter"]
+        assert set(main.self_s) == {"storage", "dataloader"}
+        assert " in dataloader.fetch.iter " in dftrace("stuck", "--limit", "0", tmp_path).stdout
 
 
 def test_the_newest_step_counts_wherever_it_stands(tmp_path: Path) -> None:

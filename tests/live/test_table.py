@@ -43,6 +43,15 @@ def test_a_row_says_where_a_rank_is_and_how_its_time_goes() -> None:
     )
 
 
+def test_time_in_no_category_is_told_as_such() -> None:
+    spent = {"compute": 1.5, "dataloader": 0.1}
+    body = thread(*TRAIN, for_s=0.2, tid=1003, self_s=spent)
+    row = drawn(snapshot_of(process(3, threads=[body])), 160, coloured=True)[-1]
+    assert " ".join(row.split()).startswith(
+        "3 train > epoch > fetch 0.2 s ███······· 68% not annotated 30% compute 2% dataloader 12"
+    )
+
+
 def test_a_wide_screen_has_bars() -> None:
     snapshot = snapshot_of(training(3))
     assert "█" * 9 + "·" in drawn(snapshot, 160, coloured=True)[-1]

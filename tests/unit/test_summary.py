@@ -76,10 +76,27 @@ def test_other_events_are_counted_apart(tmp_path: Path) -> None:
         ("instant", "best"): 1,
         ("counter", "loss"): 1,
         ("flow", "flow"): 2,
+        ("metadata", "CM"): 1,
     }
-    # The last one is the line of custom metadata.
-    assert found.events == 4 + 5 + 1
+    assert found.events == 4 + 6
+    assert sum(row.count for row in (*found.spans, *found.others)) == found.events
+    assert repr(found) == "<summary of 10 events in 1 file: see spans, others>"
     assert found.files[0].losses == {"unfinished": 1}
+
+
+def test_the_parts_of_loops_are_told_apart(tmp_path: Path) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    trace.span("fetch.block", "dataloader", 1_123_213_646_770_000, 9000, count=1)
+    trace.footer()
+    found = summarise([trace.write(tmp_path / "t.pfw")])
+    assert {row.name: row.loop for row in found.spans} == {
+        "fetch.block": "body",
+        "fetch.iter": "wait",
+        "forward": None,
+        "train": None,
+        "item": None,
+    }
 
 
 def test_whole_microseconds_are_summed_too(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ class BlockCodec {
     virtual ~BlockCodec() = default;
     // Appends the compressed block (a whole gzip member, a whole zstd frame, or the text itself).
     virtual void append(std::string& out, std::string_view block) = 0;
+    // The text of a block; empty if that is not what the bytes are, or if it is longer than `most`.
+    virtual std::string text(std::string_view block, std::size_t most) const = 0;
 };
 
 // `level` 0 takes the level this project found best for traces; throws std::invalid_argument for

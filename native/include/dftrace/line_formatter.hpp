@@ -20,6 +20,7 @@ struct Ending {
     int exit_status = -1;           // -1 for unknown
     std::uint64_t damaged = 0;      // pieces of the spool that could not be read
     std::uint64_t overwritten = 0;  // events that a flight recorder let go
+    std::string details = {};       // of the exception, for the dump: JSON members
 };
 
 // What a record's ids stand for.

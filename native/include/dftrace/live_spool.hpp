@@ -35,7 +35,7 @@ struct LiveThread {
     std::optional<std::uint64_t> last_ns;  // of the newest record
     std::uint64_t events = 0;              // in the covered part of the window
     std::uint64_t covered_ns = 0;          // of the window, what the records that are there tell about
-    std::vector<std::pair<std::string, std::uint64_t>> self_ns;  // by category, as a JSON string
+    std::vector<std::pair<std::string, std::uint64_t>> self_ns;  // by name, as in `LiveSpan`
     // Arguments of the newest records that have some, newest first, with the records' times.
     std::vector<std::pair<std::uint64_t, std::string>> newest_args;
 };

@@ -98,8 +98,11 @@ class Session {
     void tell_of_failure(int error);
     // Flight recorder: looks after what is kept; writes nothing.
     void look_after_kept();
-    int write_kept();
-    std::uint64_t events_kept();  // that are not in the trace
+    void ask_for_dump(std::string_view reason, std::string_view details = {});
+    void see_open_spans();
+    int write_kept(bool run_goes_on);
+    // At the end: nobody asked for these. How many they are, without those that a dump told of.
+    std::uint64_t let_go_of_kept();
     std::uint64_t oldest_wanted_tick() noexcept;
     // A unit, if need be the oldest that a flight recorder keeps.
     UnitHeader* take_unit(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1);
@@ -181,7 +184,9 @@ class Session {
     bool dump_due_ = false;
     std::uint64_t dump_from_ = 0;      // tick from which on the dump that is due writes
     std::uint64_t dumped_before_ = 0;  // tick before which every record is in the trace or was let go
-    std::string dump_reason_;          // to be told in the trace, empty once it is
+    std::string dump_reason_;          // of the last dump that was asked for
+    std::string dump_details_;         // JSON members about it
+    bool dump_noted_ = false;          // its instant is formatted
     Track own_track_;                  // what the recorder says of itself
     bool told_of_failure_ = false;
     bool told_of_removal_ = false;

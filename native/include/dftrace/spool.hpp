@@ -219,6 +219,8 @@ class Spool {
 
     SpoolHeader& header() noexcept { return *reinterpret_cast<SpoolHeader*>(base_); }
     const std::string& path() const noexcept { return path_; }
+    // For the next calls only; -1 where somebody else has closed it.
+    int descriptor() const noexcept { return file_.descriptor(); }
     UnitHeader* unit(std::uint32_t index) noexcept {
         return reinterpret_cast<UnitHeader*>(base_ + std::size_t{index} * unit_bytes);
     }

@@ -60,6 +60,8 @@ class SpoolCopy {
     // Throws std::system_error if the file cannot be read, std::runtime_error if it is no spool of this
     // version.
     explicit SpoolCopy(const std::string& path);
+    // Of a spool that is open already, and stays so.
+    explicit SpoolCopy(int descriptor);
     SpoolCopy(const SpoolCopy&) = delete;
     SpoolCopy& operator=(const SpoolCopy&) = delete;
 
@@ -95,7 +97,11 @@ class SpoolCopy {
     std::vector<OpenSpan> task_slots(std::uint64_t at, std::uint32_t slots) const;
     void fill(const std::vector<UnitFacts>& all, UnitKind kind, Texts& wanted) const;
 
+    void look_at_file(const std::string& path, int error);
+    int descriptor() const noexcept { return borrowed_ >= 0 ? borrowed_ : file_.descriptor(); }
+
     HeldFile file_;
+    int borrowed_ = -1;
     std::uint64_t bytes_ = 0;
     std::unique_ptr<Page> header_;
 };

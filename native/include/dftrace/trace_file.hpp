@@ -13,6 +13,9 @@
 
 namespace dftrace {
 
+// Of the open spans of a dump; those of thousands of threads fit.
+constexpr std::size_t max_tail_bytes = std::size_t{64} << 20;
+
 class TraceFile {
   public:
     TraceFile() = default;
@@ -27,14 +30,20 @@ class TraceFile {
                const std::function<int(const std::string&)>& announce = {}, std::uint32_t mode = 0600);
     // Opens a file that this run began, to go on behind its first `bytes` bytes; 0 or an errno. One that
     // belongs to another user than `owner`, if there is one, is not touched: EPERM; neither is one that
-    // has another name besides, which may be anybody's: EMLINK.
-    int resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner = {});
+    // has another name besides, which may be anybody's: EMLINK. What stood behind them is cut off, and put
+    // into `tail` where that is wanted and is not longer than `max_tail_bytes`.
+    int resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner = {},
+               std::string* tail = nullptr);
     void close() noexcept;
     // Its number, for the next call only; -1 where somebody else has closed it.
     int descriptor() const noexcept { return file_.descriptor(); }
     // All of `block` or nothing of it; 0 or an errno. Where the program has closed the file behind our back
     // it is opened again.
     int append(std::string_view block);
+    // The same, but what is written next takes its place.
+    int put_tail(std::string_view block);
+    // Cuts off a tail, or what a write left that did not come to its end; 0 or an errno.
+    int cut_tail();
 
     bool is_open() const noexcept { return file_.known(); }
     const std::string& path() const noexcept { return path_; }
@@ -43,13 +52,15 @@ class TraceFile {
   private:
     int open_again();
     int take_back();
+    int put(std::string_view block);
     int write_all(std::string_view block);
     // Of a path in the directory where files lie.
     std::string place_of(const std::string& path) const;
+    int read_behind(std::uint64_t size, std::string& tail) const;
 
     int directory_ = AT_FDCWD;
     HeldFile file_;
-    bool torn_ = false;  // behind the last block stands a piece of one
+    bool tail_ = false;  // behind the last block stands a tail, or a piece of a block
     std::string path_;
     std::uint64_t bytes_ = 0;
 };

@@ -41,8 +41,8 @@ class TraceParts {
     int keep(const Mark& mark) const {
         return keep_ ? keep_(&mark, sizeof mark) : 0;
     }
-    // Goes on where the process that died stopped; 0 or an errno.
-    int resume();
+    // Goes on where the process that died stopped; 0 or an errno. `tail` gets what the marks do not tell of.
+    int resume(std::string* tail = nullptr);
 
     // Number of the write that comes next.
     std::uint64_t next_write() const noexcept {
@@ -54,6 +54,8 @@ class TraceParts {
                TraceStage stage) {
         return append(block, plain_bytes, lines, lanes, stage, false);
     }
+    // Writes behind what the marks tell of; the next write takes its place. 0 or an errno.
+    int put_tail(std::string_view block) { return file_.is_open() ? file_.put_tail(block) : 0; }
     // Ends the part; what is appended next begins another. 0 or an errno.
     int close(std::string_view footer, std::size_t plain_bytes, const Losses& told);
     // Deletes the oldest parts that this object made, so that `keep` remain.
@@ -73,7 +75,7 @@ class TraceParts {
     int append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines, std::uint32_t lanes,
                TraceStage stage, bool closes);
     int open_file();
-    int resume_file(std::uint64_t bytes);
+    int resume_file(std::uint64_t bytes, std::string* tail);
     void go_on();
     // Where the file of that name lies now: in the directory of the stem, whatever the spool says.
     std::string path_here(const TracePath& path) const;

@@ -17,6 +17,7 @@
 #include "dftrace/codec.hpp"
 #include "dftrace/lanes.hpp"
 #include "dftrace/line_formatter.hpp"
+#include "dftrace/open_lines.hpp"
 #include "dftrace/spool.hpp"
 #include "dftrace/tables.hpp"
 #include "dftrace/trace_parts.hpp"
@@ -59,6 +60,16 @@ class TraceWriter {
     int end_records();
     // A span that never ended.
     void unfinished(const OpenSpan& span, Track& track, const BlobTables& tables, const ClockMap& clock);
+    // The dump of a flight recorder begins. In this order: all spans that are open, all records, the spans
+    // of the dump before of which nothing is known any more, what else there is to tell, and, once that is
+    // written, those that are open still. Each returns 0 or an errno.
+    int begin_dump();
+    void open_now(const OpenSpan& span, Track& track, const BlobTables& tables, const ClockMap& clock);
+    int lost_spans();
+    int end_dump();
+    // At the end of a run whose last records nobody asked for: true if a dump told of it as an open span.
+    // `finish` tells it as it is.
+    bool ended_since(const Record& record, Track& track, const BlobTables& tables, const ClockMap& clock);
     // An instant of the recorder's own; `args` are JSON members, each with a comma in front. 0, or the
     // errno for which an earlier block has to go first.
     int note(std::string_view name_json, std::string_view args, Track& track, std::uint64_t id,
@@ -95,6 +106,8 @@ class TraceWriter {
   private:
     bool plausible(const Record& record, const ClockMap& clock) const;
     void one(const Record& record, Track& track, const BlobTables& tables, const ClockMap& clock);
+    void line(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
+              const ClockMap& clock);
     void begin(ByteBuffer& out, std::uint32_t part) const;
     void name(std::uint32_t tid, const std::string& name);
     std::string_view lane_track(const Record& record, Track& track, std::uint64_t start_ns,
@@ -128,6 +141,7 @@ class TraceWriter {
     std::uint32_t lanes_made_ = 0;
     std::unordered_map<std::uint32_t, std::string> lane_texts_;
     std::map<std::uint32_t, std::string> names_for_next_part_;  // empty where there is never another
+    OpenLines open_lines_;
     TouchedUnits touched_;
     unsigned threads_ahead_ = 0;
     std::unique_ptr<BlocksAhead> ahead_;  // from the first full block on
