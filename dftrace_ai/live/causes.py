@@ -8,8 +8,8 @@ from statistics import median_high
 from typing import TYPE_CHECKING
 
 from dftrace_ai.live.findings import Finding, finding
-from dftrace_ai.live.judging import COLLECTIVE
 from dftrace_ai.live.model import NS
+from dftrace_ai.live.waiting import Waiting, waiting_at, waiting_of
 from dftrace_ai.live.wording import age_text
 
 if TYPE_CHECKING:
@@ -22,16 +22,19 @@ __all__ = ["with_causes"]
 # Ranks that came to a collective closer together than this came together.
 TOGETHER_S = 1.0
 
+OPTIMIZER = "compute.step"
+
 
 def with_causes(
     found: Sequence[Finding], processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]
 ) -> list[Finding]:
     """Say which findings are likely to be what the others wait for.
 
-    Ranks in a collective wait for those that are not in it: for one that died or is
-    missing, for one that is stuck elsewhere, or for one that goes on elsewhere. When
-    all are in a collective, the one is named that is at an earlier step, in another
-    collective than most, or came last.
+    Ranks in a collective wait for those that are not in it, and so may ranks in a
+    backward pass, which reduces the gradients: for one that died or is missing, for
+    one that is stuck elsewhere, or for one that goes on elsewhere. When all wait in the
+    same way, the one is named that is at an earlier step, in another collective than
+    most, or came last.
 
     Args:
         found: what is stuck or dead in a job, at least one of them stuck.
@@ -42,21 +45,64 @@ def with_causes(
         The findings, with causes, and behind them ranks that go on elsewhere.
     """
     told = [replace(one, cause="it died") if one.what == "dead" else one for one in found]
-    waiting = _in_collective(told)
-    if not waiting:
+    waiting = _Waiters(told)
+    if not waiting.findings:
         return told
-    place = Counter(one.place for one in waiting).most_common(1)[0][0]
     told += _missing(processes, hidden)
-    told = _stuck_elsewhere(told, place)
+    told = _stuck_elsewhere(told, waiting)
     if not any(one.cause for one in told):
-        told += _going_on(told, processes, place)
+        told += _going_on(told, processes, waiting)
     if not any(one.cause for one in told):
-        told = _last_of_all(told)
+        told = _last_of_all(told, waiting.findings)
     return told
 
 
-def _in_collective(found: Iterable[Finding]) -> list[Finding]:
-    return [one for one in found if one.what == "stuck" and one.category == COLLECTIVE]
+class _Waiters:
+    """The ranks that are stuck, by how surely they wait for others.
+
+    Attributes:
+        findings: where they wait: in collectives, or in backward passes if nobody is in one.
+        place: where most of them are.
+        least: how surely the one of them waits of which it is said least.
+    """
+
+    def __init__(self, found: Iterable[Finding]) -> None:
+        self._ranks: dict[tuple[str | None, int | None], Waiting] = {}
+        stuck = [one for one in found if one.what == "stuck"]
+        for one in stuck:
+            # A worker waits for nobody; any thread of a rank may.
+            at = Waiting.NOT if one.worker else waiting_at(one)
+            self._ranks[_process(one)] = min(at, self.of(one))
+        ranks = [self.of(one) for one in stuck if not one.worker]
+        most = min(ranks, default=Waiting.NOT)
+        self.least = max(ranks, default=Waiting.NOT)
+        self.findings = [
+            one
+            for one in stuck
+            if not one.worker and waiting_at(one) == most and most is not Waiting.NOT
+        ]
+        places = Counter(one.place for one in self.findings).most_common(1)
+        self.place = places[0][0] if places else ""
+
+    def of(self, one: Finding) -> Waiting:
+        """How surely the process of a finding waits."""
+        return self._ranks.get(_process(one), Waiting.NOT)
+
+    def is_waited_for(self, one: Finding) -> bool:
+        """Whether a rank waits less surely than others that are stuck."""
+        return self.of(one) == self.least and any(at < self.least for at in self._ranks.values())
+
+    def have_passed(self, one: Finding) -> bool:
+        """Whether a rank has left behind it what the others are in: the optimizer comes later."""
+        if one.place != OPTIMIZER or one.step is None:
+            return False
+        at = (one.epoch or 0, one.step)
+        return all(
+            waiting_at(other) is Waiting.PERHAPS
+            and other.step is not None
+            and (other.epoch or 0, other.step) <= at
+            for other in self.findings
+        )
 
 
 def _process(one: Finding) -> tuple[str | None, int | None]:
@@ -80,44 +126,47 @@ def _missing(processes: Sequence[RankStatus], hidden: Sequence[HiddenProcess]) -
     ]
 
 
-def _stuck_elsewhere(found: Sequence[Finding], place: str) -> list[Finding]:
-    # A rank may wait in any of its threads: gradients are reduced behind the main thread's back.
-    waiting = {_process(one) for one in _in_collective(found)}
+def _stuck_elsewhere(found: Sequence[Finding], waiting: _Waiters) -> list[Finding]:
     elsewhere = {
         one.rank: one.place
         for one in found
-        if one.what == "stuck" and not one.worker and _process(one) not in waiting
+        if one.what == "stuck"
+        and not one.worker
+        and waiting.is_waited_for(one)
+        and not waiting.have_passed(one)
     }
     told = []
     for one in found:
         cause = one.cause
-        if one.what == "stuck" and _process(one) not in waiting:
+        if one.what == "stuck" and waiting.is_waited_for(one):
             if not one.worker:
-                cause = f"the others wait for it in {place}"
+                if not waiting.have_passed(one):
+                    cause = f"the others wait for it in {waiting.place}"
             elif one.rank is not None and one.rank in elsewhere:
                 cause = f"rank {one.rank} waits for it in {elsewhere[one.rank]}"
-        told.append(replace(one, cause=cause))
+        told.append(one if cause == one.cause else replace(one, cause=cause))
     return told
 
 
 def _going_on(
-    found: Sequence[Finding], processes: Sequence[RankStatus], place: str
+    found: Sequence[Finding], processes: Sequence[RankStatus], waiting: _Waiters
 ) -> list[Finding]:
     known = {_process(one) for one in found}
-    return [
+    elsewhere = [
         replace(
-            finding("goes on", process, process.main), cause=f"the others wait for it in {place}"
+            finding("goes on", process, process.main),
+            cause=f"the others wait for it in {waiting.place}",
         )
         for process in processes
         if process.state == "alive"
         and not process.worker
         and (process.host, process.pid) not in known
-        and not any(t.place and t.place[-1].cat == COLLECTIVE for t in process.threads)
+        and waiting_of(process) > waiting.least
     ]
+    return [one for one in elsewhere if not waiting.have_passed(one)]
 
 
-def _last_of_all(found: Sequence[Finding]) -> list[Finding]:
-    waiting = _in_collective(found)
+def _last_of_all(found: Sequence[Finding], waiting: Sequence[Finding]) -> list[Finding]:
     if len(waiting) < 2:
         return list(found)
     cause = _earlier_step(waiting) or _other_place(waiting) or _came_last(waiting)
@@ -146,6 +195,9 @@ def _other_place(waiting: Sequence[Finding]) -> dict[int, str]:
 
 
 def _came_last(waiting: Sequence[Finding]) -> dict[int, str]:
+    # Who began the backward pass last has not come last to the collective in it.
+    if any(waiting_at(one) is not Waiting.SURELY for one in waiting):
+        return {}
     *_, before, last = sorted(waiting, key=lambda one: one.moved_ns)
     late_s = (last.moved_ns - before.moved_ns) / NS
     if late_s < TOGETHER_S:

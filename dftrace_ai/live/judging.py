@@ -7,17 +7,15 @@ from statistics import median, median_low
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.live.jobs import jobs_of, ranks_alive
-from dftrace_ai.live.model import NS
+from dftrace_ai.live.model import NS, place_text
+from dftrace_ai.live.waiting import waiting_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dftrace_ai.live.model import RankStatus, Snapshot
 
-__all__ = ["COLLECTIVE", "Mark", "judge"]
-
-# The category of spans in which ranks wait for each other.
-COLLECTIVE = "comm"
+__all__ = ["Mark", "judge"]
 
 # Ranks of a healthy job are at different places for a moment, and a step apart.
 PATIENCE_S = 1.0
@@ -92,19 +90,29 @@ def _elsewhere(ranks: Sequence[RankStatus]) -> list[tuple[RankStatus, Mark]]:
     usual, count = Counter(places.values()).most_common(1)[0]
     if 2 * count <= len(ranks):
         # No place is that of most; but who waits for others is not the one to look at.
-        waiting = [r for r in ranks if r.place and r.place[-1].cat == COLLECTIVE]
+        waiting = _waiting(ranks)
         if 2 * len(waiting) < len(ranks) or max(map(_since_s, waiting), default=0.0) < PATIENCE_S:
             return []
         return [
-            (rank, Mark("elsewhere", f"others in {waiting[0].place[-1].label}"))
+            (rank, Mark("elsewhere", f"others in {place_text(waiting[0].place[-1].label)}"))
             for rank in ranks
             if rank not in waiting
         ]
     return [
-        (rank, Mark("elsewhere", f"others in {usual}" if usual else "others in no span"))
+        (
+            rank,
+            Mark("elsewhere", f"others in {place_text(usual)}" if usual else "others in no span"),
+        )
         for rank in ranks
         if places[rank.identity] != usual and _quiet_s(rank) >= PATIENCE_S
     ]
+
+
+def _waiting(ranks: Sequence[RankStatus]) -> list[RankStatus]:
+    """Those that wait for others more surely than some do."""
+    at = {rank.identity: waiting_of(rank) for rank in ranks}
+    least = max(at.values())
+    return [rank for rank in ranks if rank.place and at[rank.identity] < least]
 
 
 def _quiet_s(rank: RankStatus) -> float:

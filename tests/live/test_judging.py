@@ -33,6 +33,19 @@ def test_of_two_ranks_the_one_that_waits_is_not_the_one_to_look_at() -> None:
     assert words(process(0, "compute.forward"), process(1, "data.item")) == [[], []]
 
 
+def test_who_waits_in_a_backward_pass_is_not_the_one_to_look_at() -> None:
+    backward, item = process(0, "compute.backward"), process(1, "data.preprocess")
+    assert words(backward, item) == [[], ["elsewhere"]]
+    assert words(process(0, "comm.all_reduce"), process(1, "compute.backward")) == [
+        [],
+        ["elsewhere"],
+    ]
+    both = [process(0, "comm.all_reduce"), process(1, "compute.backward")]
+    assert words(*both, process(2, "data.preprocess")) == [[], [], ["elsewhere"]]
+    brief = process(0, "compute.backward", for_s=0.5)
+    assert words(brief, process(1, "data.preprocess", for_s=0.5)) == [[], []]
+
+
 def test_a_rank_without_an_open_span_is_elsewhere_too() -> None:
     idle = process(2, threads=[thread(tid=1002, last_ns=NOW - 40 * NS)])
     others = [process(rank, "comm.all_reduce", for_s=30) for rank in (0, 1)]

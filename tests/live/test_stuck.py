@@ -211,6 +211,73 @@ def test_gradients_may_be_reduced_on_a_thread_of_their_own() -> None:
     ]
 
 
+def backward(rank: int, for_s: float = 61.0, **other: object) -> RankStatus:
+    return process(rank, *TRAIN, "compute.backward", for_s=for_s, **other)
+
+
+def named(*processes: RankStatus) -> list[str]:
+    """The labels of those that are said to be the cause, and why."""
+    (job,) = find_stuck(snapshot_of(*processes), 30.0).jobs
+    return [f"{one.label}: {one.cause}" for one in job.findings if one.cause]
+
+
+WAITED_FOR = "the others wait for it in compute.backward"
+
+
+def test_ranks_in_a_backward_pass_wait_for_the_one_elsewhere() -> None:
+    preprocess = process(1, *TRAIN, "data.preprocess", for_s=63.0)
+    assert lines(backward(0), preprocess)[-1] == (
+        "rank 1 in data.preprocess for 63 s (train > epoch > preprocess) step 12"
+        f"  <- likely cause: {WAITED_FOR}"
+    )
+    assert named(backward(0), backward(2), preprocess) == [f"rank 1: {WAITED_FOR}"]
+    # Those in a collective surely wait; those in a backward pass only where somebody is elsewhere.
+    assert named(waiting(0), backward(2), preprocess) == [
+        "rank 1: the others wait for it in comm.all_reduce"
+    ]
+    assert named(waiting(0), backward(2)) == ["rank 2: the others wait for it in comm.all_reduce"]
+    unannotated = process(1, *TRAIN, for_s=70.0)
+    assert named(backward(0), unannotated) == [f"rank 1: {WAITED_FOR}"]
+    checkpoint = process(1, *TRAIN, "checkpoint.capture", for_s=70.0)
+    assert named(backward(0), backward(2), checkpoint) == [f"rank 1: {WAITED_FOR}"]
+    assert named(backward(0), dead(1, *TRAIN, "data.item", for_s=60.0)) == ["rank 1: it died"]
+    assert named(backward(0, world_size=2)) == ["rank 1: no process of it is there"]
+    derived = process(2, *TRAIN, "compute.backward.scaled", for_s=61.0)
+    assert named(derived, preprocess) == [
+        "rank 1: the others wait for it in compute.backward.scaled"
+    ]
+
+
+def test_a_rank_that_goes_on_while_others_wait_in_a_backward_pass() -> None:
+    slow = process(1, *TRAIN, "data.preprocess", for_s=0.5)
+    assert named(backward(0), slow) == [f"rank 1: {WAITED_FOR}"]
+    # It may wait, too, for as long as it is there.
+    assert named(backward(0), backward(1, for_s=0.5)) == []
+
+
+def test_nobody_is_the_cause_where_all_are_in_a_backward_pass() -> None:
+    assert named(backward(0), backward(1, for_s=35.0), backward(2, for_s=90.0)) == []
+    assert named(backward(0), backward(1, step=11), backward(2)) == [
+        "rank 1: it is at step 11, the others at 12"
+    ]
+
+
+def test_a_rank_past_its_backward_pass_is_not_what_others_wait_for_in_theirs() -> None:
+    optimizer = process(1, *TRAIN, "compute.step", for_s=61.0)
+    assert named(backward(0), optimizer) == []
+    assert named(backward(0), process(1, *TRAIN, "compute.step", for_s=0.5)) == []
+    assert named(backward(0, step=13), optimizer) == [f"rank 1: {WAITED_FOR}"]
+    # Where steps are not known it may be one behind.
+    unknown = process(1, *TRAIN, "compute.step", for_s=61.0, step=None)
+    assert named(backward(0), unknown) == [f"rank 1: {WAITED_FOR}"]
+
+
+def test_a_job_whose_ranks_are_slow_is_not_stuck() -> None:
+    places = ["compute.backward", "data.preprocess", "checkpoint.capture", "comm.barrier"]
+    ranks = [process(rank, *TRAIN, place, for_s=25.0) for rank, place in enumerate(places)]
+    assert lines(*ranks) == ["nothing is stuck: 4 processes, no span quiet for longer than 25 s"]
+
+
 def test_a_worker_that_its_rank_waits_for_is_named_with_it() -> None:
     ranks = [waiting(0), process(1, *TRAIN, "dataloader.fetch.iter", for_s=61.0)]
     workers = [process(r, "data.item", pid=50 + r, worker=True, for_s=62.0) for r in (0, 1)]
