@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -52,6 +52,28 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from dftrace_ai._version import __version__
+
+        typer.echo(f"dftrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _dftrace(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 for _module in (demo, info, recover, summary, top, validate, view):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(inspect.app, name="inspect")

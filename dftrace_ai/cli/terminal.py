@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import unicodedata
 from io import TextIOWrapper
@@ -71,7 +72,9 @@ def _escaped(letter: str) -> str:
 
 
 def prepare_streams() -> None:
-    """Let letters that the terminal's encoding lacks come out escaped, and end nothing."""
+    """Let letters that the terminal's encoding lacks come out escaped, and no pipe be coloured."""
+    # Help and wrong calls are printed by typer, which would heed it.
+    os.environ.pop("FORCE_COLOR", None)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -96,8 +99,17 @@ def write_json(value: Any) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that never folds or colours what goes to a pipe."""
-    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    """Return a console that never folds or colours what goes to a pipe, or into a notebook."""
+    stream = sys.stderr if stderr else sys.stdout
+    # Not as rich finds out: the kernels of Jupyter set FORCE_COLOR for all that is run in them.
+    made = Console(
+        stderr=stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=stream.isatty(),
+        force_jupyter=False,
+    )
     if not made.is_terminal:
         made.width = PIPE_WIDTH
     return made

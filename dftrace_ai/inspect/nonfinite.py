@@ -206,6 +206,12 @@ class Watch:
             self.stop()
             raise
 
+    def __repr__(self) -> str:
+        layers = [live for station in self._stations for live in station.layers.values()]
+        watched = sum(live.watch is not None for live in layers)
+        state = "stopped" if self._release is None else f"on {watched} layers"
+        return f"<watch for non-finite values, {state}>"
+
     def stepped(self) -> None:
         """Take in what other devices have counted up to now."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -13,6 +14,7 @@ import pytest
 from trace_lines import small_trace
 from typer.testing import CliRunner
 
+import dftrace_ai
 from dftrace_ai.cli import app
 from dftrace_ai.cli import info as info_command
 
@@ -50,6 +52,61 @@ def test_help_loads_nothing_heavy() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_the_version() -> None:
+    assert run("--version") == (0, f"dftrace {dftrace_ai.__version__}\n", "")
+
+
+NOTEBOOK = """
+import builtins, sys
+# What rich asks for to find out where it is.
+class ZMQInteractiveShell: ...
+builtins.get_ipython = ZMQInteractiveShell
+from dftrace_ai.cli import main
+sys.argv[0] = "dftrace"
+main()
+"""
+
+
+@pytest.mark.parametrize("start", [["-m", "dftrace_ai.cli"], ["-c", NOTEBOOK]])
+def test_what_goes_to_a_pipe_or_into_a_notebook_is_plain(tmp_path: Path, start: list[str]) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    trace.footer(dropped=12)
+    path = trace.write(tmp_path / "t.pfw.gz")
+    # As the kernels of Jupyter set it for all that they run.
+    env = {**os.environ, "FORCE_COLOR": "1", "CLICOLOR": "1", "TERM": "xterm-color"}
+    told = ""
+    for words in (["summary", path], ["summary", "--wrong"], ["info"], ["top", tmp_path]):
+        done = subprocess.run(
+            [sys.executable, *start, *map(str, words)],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        told += done.stdout + done.stderr
+    assert "fetch.iter" in told
+    assert "LOST 12 events" in told
+    assert "--wrong" in told or start[0] == "-c"  # typer's words need a real notebook
+    assert "nothing runs here" in told
+    assert "\x1b" not in told
+
+
+def test_summary_prints_the_bodies_of_loops_apart(tmp_path: Path) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    trace.span("fetch.block", "dataloader", 1_123_213_646_770_000, 9000, count=1)
+    trace.footer()
+    _, out, _ = run("summary", trace.write(tmp_path / "t.pfw"))
+    spans, bodies = out.split("Bodies of loops, with all that is done in them")
+    assert "fetch.iter" in spans
+    assert "fetch.block" not in spans
+    assert [*map(str.split, bodies.splitlines())][4] == [
+        "dataloader", "fetch.block", "1", *["9.000"] * 5,
+    ]  # fmt: skip
+    assert "metadata" in bodies
 
 
 def test_summary_prints_a_table(tmp_path: Path) -> None:
