@@ -65,11 +65,13 @@ def test_gradients_are_watched_and_marked_again_when_they_were_finite_in_between
     with traced() as recording:
         model = network()
         watch = debug_api.watch_nonfinite(model)
+        assert repr(watch).startswith("<watch for non-finite values, on ")
         x = torch.randn(3, 4)
         for factor in (1.0, math.nan, math.nan, 1.0, math.inf):
             (model(x).sum() * factor).backward()
             debug_api.step()
         watch.stop()
+        assert repr(watch) == "<watch for non-finite values, stopped>"
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
     assert "model.3: gradient has 6 NaN and 0 infinities in 6 elements" in told[0]

@@ -29,6 +29,7 @@ def span(step: int) -> None:
 def test_nothing_is_written_unasked(tmp_path: Path) -> None:
     with dftrace_ai.tracing(log_file=tmp_path / "t", flight_recorder=True) as run:
         span(0)
+        assert repr(run) == f"<dftrace run, on: {run.path}>"
         assert run.stats()["written_bytes"] == 0
     assert list(tmp_path.iterdir()) == []
 
