@@ -124,11 +124,11 @@ test-rest: $(VENV)/test-tools test-packages ## all other Python tests
 	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
 
 test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where nothing was built, follow the quick start
-	$(BIN)/python packaging/build_wheels.py --this --out build/wheel
+	$(BIN)/python native/packaging/build_wheels.py --this --out build/wheel
 	$(call run_pytest,$@,tests/wheel)
 
 wheel: $(VENV)/test-tools ## build wheels for other machines into dist, for every CPython from 3.10 to 3.13 that is here
-	$(BIN)/python packaging/build_wheels.py --out dist
+	$(BIN)/python native/packaging/build_wheels.py --out dist
 
 test-packages:
 	$(call need_packages,$(APT_BUILD) $(APT_FUZZ) $(APT_TEST))

@@ -38,7 +38,7 @@ def last_line(folder: Path, arguments: str, *, path: str | None = None) -> str:
         env={
             **env,
             "CMAKE_ARGS": arguments,
-            "PYTHONPATH": str(ROOT / "packaging"),
+            "PYTHONPATH": str(ROOT / "native" / "packaging"),
             "PATH": path or env["PATH"],
         },
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Wheels for other machines: python packaging/build_wheels.py --out dist [--this].
+"""Wheels for other machines: python native/packaging/build_wheels.py --out dist [--this].
 
 Each is built with the compression libraries inside, and named after the oldest glibc that it runs
 with, which auditwheel finds out.
@@ -14,7 +14,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 HAS_HEADERS = """
 import pathlib, sys, sysconfig
