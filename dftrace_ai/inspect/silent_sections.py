@@ -35,6 +35,7 @@ class SilentSections:
         self._config = config
         self._layers: dict[str, LayerInfo] = {}
         self._section_of: dict[str, str] = {}
+        self._bits = 0
         self._told: set[str] = set()
         self._passed: list[tuple[int, int]] = []
         self._began = iteration
@@ -51,6 +52,9 @@ class SilentSections:
         """Take in the layers of a model, and the sections of those that have one."""
         self._layers |= layers
         self._section_of |= sections
+        found = set(self._section_of.values())
+        names = list(self._config.sections)[:BITS]
+        self._bits = sum(1 << index for index, name in enumerate(names) if name in found)
 
     def told_of(self, section: str) -> None:
         """Take in that it was told already that a section selects nothing."""
@@ -63,9 +67,7 @@ class SilentSections:
 
     def bits(self) -> int:
         """Return which sections have attached layers on this rank, a bit for each."""
-        found = set(self._section_of.values())
-        names = list(self._config.sections)[:BITS]
-        return sum(1 << index for index, name in enumerate(names) if name in found)
+        return self._bits
 
     def tell(
         self,

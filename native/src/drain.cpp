@@ -103,7 +103,7 @@ void Session::tell_of_failure(int error) {
     if (error)
         std::fprintf(stderr,
                      "dftrace: %s cannot be written: %s; events wait in the spool, up to %zu bytes of them\n",
-                     writer_.path().c_str(), reason_of(error).c_str(), settings_.spool_bytes);
+                     writer_.path().c_str(), reason_of(error).text, settings_.spool_bytes);
     else
         std::fprintf(stderr, "dftrace: %s is written again\n", writer_.path().c_str());
     told_of_failure_ = !error;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -119,13 +120,18 @@ void HeldFile::close() noexcept {
     known_ = false;
 }
 
-std::string reason_of(int error) {
-    const std::string text = std::strerror(error);
+Reason reason_of(int error) noexcept {
+    Reason reason;
     struct rlimit limit;
-    if (error != EFBIG || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return text;
-    return text + ": this process may write files of " + std::to_string(limit.rlim_cur) +
-           " bytes at most (RLIMIT_FSIZE, ulimit -f)";
+    const bool limited =
+        error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    if (limited)
+        std::snprintf(reason.text, sizeof reason.text,
+                      "%s: this process may write files of %llu bytes at most (RLIMIT_FSIZE, ulimit -f)",
+                      std::strerror(error), static_cast<unsigned long long>(limit.rlim_cur));
+    else
+        std::snprintf(reason.text, sizeof reason.text, "%s", std::strerror(error));
+    return reason;
 }
 
 }  // namespace dftrace

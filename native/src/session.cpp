@@ -72,7 +72,7 @@ std::string new_spool_path(const TraceSettings& settings) {
             if (!error) return path;
             break;
         }
-        tried += (tried.empty() ? "" : "; ") + directory + ": " + reason_of(error);
+        tried += (tried.empty() ? "" : "; ") + directory + ": " + reason_of(error).text;
     }
     throw std::runtime_error("no directory takes the spool (" + tried + ")");
 }
@@ -291,7 +291,7 @@ Outcome Session::finish(const Ending& ending) {
     Outcome outcome;
     outcome.spool_bytes = spool_bytes_used();
     outcome.losses = header().losses();
-    if (const int refused = spool_.refused()) outcome.spool_refusal = reason_of(refused);
+    if (const int refused = spool_.refused()) outcome.spool_refusal = reason_of(refused).text;
     // A write that hangs has a mark already, and may never land.
     const WriteMark& mark = header().marks[header().landed.load() % 2];
     outcome.events = std::accumulate(mark.lines.begin(), mark.lines.end(), std::uint64_t{0}) +
@@ -312,7 +312,7 @@ Outcome Session::finish(const Ending& ending) {
     outcome.trace_path = writer_.path();
     if (write_error_) {
         // The spool keeps what the file could not take; a later reader finishes the trace.
-        outcome.error = reason_of(write_error_);
+        outcome.error = reason_of(write_error_).text;
         if (!spool_.removed()) outcome.spool_path = spool_.path();
         outcome.lost_lines = spool_.removed() ? writer_.lines_waiting() : waiting_events(spool_.path());
     }

@@ -118,13 +118,14 @@ def test_a_fine_tuning_in_eval_mode_trains(tmp_path):
 def test_an_evaluation_is_no_micro_batch(traced, tmp_path):
     with traced() as recording, session("", tmp_path):
         model = network()
-        debug_api.watch_nonfinite(model)
+        watch = debug_api.watch_nonfinite(model)
         for value in (1.0, float("inf")):
             model.eval()
             with torch.no_grad():
                 model(torch.ones(2, 6))
             model.train()
             model(torch.full((2, 6), value))
+        watch.stop()
     marks = [one for one in recording.trace.events if one.cat == "nonfinite"]
     assert {one.args["micro_batch"] for one in marks} == {1}
     assert marks[0].name == "model.0:output"

@@ -108,9 +108,17 @@ def test_a_marker_that_cannot_be_read(left: Path) -> None:
 def test_a_marker_that_names_something_else(left: Path) -> None:
     (marker, spool) = (*left.glob("*.spool-at"), *left.glob("*.spool"))
     spool.unlink()
-    for text in ("/etc/passwd\n", "\0", "", "dftrace-\0.spool\n"):
+    for text in ("/etc/passwd\n", "\0", "\n", "dftrace-\0.spool\n"):
         marker.write_text(text)
         refused(left, "names no spool")
+
+
+def test_a_marker_that_was_only_begun_is_no_fault(left: Path) -> None:
+    (marker, spool) = (*left.glob("*.spool-at"), *left.glob("*.spool"))
+    spool.unlink()
+    for text in ("", "/dev/shm/dftrace-"):
+        marker.write_text(text)
+        refused(left, "nothing was recorded here")
 
 
 def test_a_spool_of_a_newer_version(left: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import urllib.request
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import parse_qs
@@ -117,7 +118,7 @@ def test_a_file_that_goes_while_the_others_are_read(
 
     monkeypatch.setattr(module, "search_traces", and_one_goes)
     read = {summary: summarise, validate: validate_traces}[module]
-    found = str(read([directory]))
+    found = str(asdict(read([directory])))
     assert "a.pfw.gz" in found
     assert "cannot be read: No such file or directory" in found
     small_trace(100).write(directory / "a.pfw.gz")

@@ -58,7 +58,10 @@ class HeldFile {
 };
 
 // What an errno means for somebody who has to do something about it: a limit on the size of files is told
-// as such.
-std::string reason_of(int error);
+// as such. Takes no memory, of which there may be none.
+struct Reason {
+    char text[256];
+};
+Reason reason_of(int error) noexcept;
 
 }  // namespace dftrace
