@@ -14,6 +14,7 @@ from dftrace_ai.run_end import RUN_VARIABLE, end, end_at_exit
 
 if TYPE_CHECKING:
     from dftrace_ai.config import Config
+    from dftrace_ai.joined_settings import SettingWithoutEffect
 
 __all__ = ["hold", "join_run_of_parent"]
 
@@ -56,12 +57,15 @@ def hold(holder: object, config: Config | None, overrides: dict[str, Any]) -> Ru
                     # Also what a signal's handler raises, anywhere: then nothing was begun.
                     _take_back(run, parents)
                     raise
-            elif before._take(holder):
-                if own_settings and before._begun:
-                    _tell_what_has_no_effect(before, config, overrides)
+                continue
+            # Before it is held: who asks for what is not accepted holds nothing.
+            without_effect = (
+                _without_effect(before, config, overrides) if own_settings and before._begun else []
+            )
+            if before._take(holder):
+                _tell_once(before, without_effect)
                 return before
-            else:
-                end(before, "finalize", None)
+            end(before, "finalize", None)
 
 
 def _begin(run: Run, parents: Run | None, config: Config | None, overrides: dict[str, Any]) -> None:
@@ -113,13 +117,16 @@ def _configured(config: Config | None, overrides: dict[str, Any]) -> Config:
     )
 
 
-def _tell_what_has_no_effect(run: Run, config: Config | None, overrides: dict[str, Any]) -> None:
+def _without_effect(
+    run: Run, config: Config | None, overrides: dict[str, Any]
+) -> list[SettingWithoutEffect]:
     from dftrace_ai.joined_settings import settings_without_effect
 
     names = {*overrides, *(config.model_fields_set if config is not None else ())}
-    without_effect = settings_without_effect(
-        _configured(config, overrides), names, run._config_in_force()
-    )
+    return settings_without_effect(_configured(config, overrides), names, run._config_in_force())
+
+
+def _tell_once(run: Run, without_effect: list[SettingWithoutEffect]) -> None:
     untold = [one for one in without_effect if one not in run._told_without_effect]
     run._told_without_effect.update(untold)
     if untold:
@@ -177,7 +184,11 @@ def join_run_of_parent() -> None:
 
     settings = settings_of_child(os.environ)
     if settings is None:
-        _log.warning("%s is not understood: this process records nothing", RUN_VARIABLE)
+        _log.warning(
+            "%s is not understood, or of another version of dftrace_ai: "
+            "this process records nothing",
+            RUN_VARIABLE,
+        )
         return
     run = Run()
     run._take(PARENT)

@@ -158,7 +158,7 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
         RUN_VARIABLE: f"{settings['run']}-{settings['clock']['epoch_offset_ns']}",
         SETTINGS_VARIABLE: json.dumps(
             {key: value for key, value in settings.items() if key not in ("run", "clock")}
-            | {"boot": settings["clock"]["boot"]}
+            | {"boot": settings["clock"]["boot"], "version": __version__}
         ),
     }
     return _of_this_process(settings, shown_pid=config.process_id or 0)
@@ -200,6 +200,8 @@ def settings_of_child(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """
     try:
         settings = json.loads(environ[SETTINGS_VARIABLE])
+        if settings.pop("version") != __version__:
+            return None
         settings["run"], offset = environ[RUN_VARIABLE].split("-")
         settings["clock"] = {"boot": settings.pop("boot"), "epoch_offset_ns": int(offset)}
         rank = find_rank()
@@ -209,7 +211,7 @@ def settings_of_child(environ: Mapping[str, str]) -> dict[str, Any] | None:
             name: environ[name] for name in (RUN_VARIABLE, SETTINGS_VARIABLE)
         }
         return _of_this_process(settings, shown_pid=0)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

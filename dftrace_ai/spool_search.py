@@ -144,12 +144,14 @@ def spools_of(
             faulty.append(spool)
         elif Path(spool.path).name.startswith(prefix):
             found[spool.path] = spool
+    # A marker may lead there through a link.
+    known = {os.path.realpath(path) for path in found}
     for place in _places(directory.path, os.fspath(spool_dir or "")):
         for path in _own_spools(place, prefix):
-            if path not in found and _belongs(path, directory, ask):
+            if path not in known and _belongs(path, directory, ask):
                 # Where the file system shows another owner, its marker is right all the same.
-                named = [spool for spool in faulty if spool.path == path]
-                faulty = [spool for spool in faulty if spool.path != path]
+                named = [spool for spool in faulty if os.path.realpath(spool.path) == path]
+                faulty = [spool for spool in faulty if spool not in named]
                 marker = named[0].marker if named else None
                 found[path] = FoundSpool(path, marker, owner=os.geteuid())
     return sorted([*found.values(), *faulty], key=lambda spool: (spool.path, str(spool.marker)))

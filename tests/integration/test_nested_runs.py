@@ -94,6 +94,19 @@ def test_settings_that_are_the_same_are_no_warning(
     assert f"not '{tmp_path}/elsewhere/t'" in caplog.text
 
 
+def test_who_is_refused_holds_nothing(tmp_path: Path) -> None:
+    """The run that is on ends with those who have it."""
+    library = part_of_the_program("library")
+    with dftrace_ai.tracing(log_file=tmp_path / "t"):
+        with pytest.raises(dftrace_ai.ConfigError):
+            library.initialize(compresion="none")
+        with pytest.raises(dftrace_ai.ConfigError), dftrace_ai.tracing(compresion="none"):
+            event(0)
+        event(1)
+    assert current_run() is None
+    assert steps(tmp_path) == [1]
+
+
 def test_within_a_run_that_is_turned_off_nothing_is_told_but_that(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,6 +81,18 @@ def test_a_cut_spool_gives_what_is_left_of_it(dead: tuple[Path, Path]) -> None:
     assert recover(folder)[0] == 0
 
 
+def test_a_spool_that_is_found_by_a_link_and_without_is_one(dead: tuple[Path, Path]) -> None:
+    """The setting, and so the marker, names it through a link; it is also found where it lies."""
+    folder, spool = dead
+    real = spool.parent.rename(spool.parent.with_name("a-disk"))
+    spool.parent.symlink_to(real)
+    env = {"DFTRACE_SPOOL_DIR": str(spool.parent)}
+    status, said, complaint = recover("--json", folder, env=env)
+    assert (status, complaint) == (0, "")
+    assert len(json.loads(said)["finished"]) == 1
+    assert recover(folder, env=env) == (0, "nothing to recover\n", "")
+
+
 def test_a_newer_spool_is_left_for_a_newer_dftrace(dead: tuple[Path, Path]) -> None:
     folder, spool = dead
     with spool.open("r+b") as file:

@@ -170,3 +170,26 @@ def test_the_childs_file_format_follows_the_run(run_script: RunScript) -> None:
     parent, (child,) = done.split()
     assert [t.path.suffix for t in (parent, child)] == [".pfw", ".pfw"]
     assert child.header["timestamps"] == "epoch_us"
+
+
+def test_a_subprocess_with_another_version_of_the_package(run_script: RunScript) -> None:
+    """It records nothing, says so, and goes on; what else it may find there is not its own, either."""
+    done = run_script("""
+        import json, os, subprocess, sys
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        code = "from dftrace_ai import ai\\nwith ai.data.item: print(1)"
+        with dftrace_ai.tracing():
+            with ai.pipeline.train:
+                settings = json.loads(os.environ["DFTRACE_RUN_SETTINGS"])
+                other = {**settings, "version": "0.0.1"}
+                del other["file_mode"]
+                unknown = {k: v for k, v in other.items() if k != "version"}
+                for found in (other, unknown, [], 7, None):
+                    env = {**os.environ, "DFTRACE_RUN_SETTINGS": json.dumps(found)}
+                    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+    """)
+    assert done.said == [1] * 5
+    assert done.stderr.count("DFTRACE_RUN is not understood") == 5
+    assert done.trace(perfetto=False).names == {"train": 1}
