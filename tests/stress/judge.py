@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from conftest import trace_files
@@ -51,6 +52,26 @@ def judge(place: Place, *, perfetto: bool = False, left_spools: bool = False) ->
     if not left_spools:
         for left in [*place.spools.iterdir(), *place.out.glob("*.spool-at")]:
             verdict.wrong.append(f"{left.name} is left")
+    return verdict
+
+
+def judge_counts(traces: Sequence[Trace], made: Mapping[str, int]) -> Verdict:
+    """Compare traces, which were read strictly, with how many spans of each name were made.
+
+    For programs that keep no account of each; names that are not in `made` are not looked at.
+    """
+    there: Counter[str] = Counter()
+    verdict = Verdict(made=sum(made.values()))
+    for trace in traces:
+        there += trace.names
+        if trace.footer["dropped"]:
+            verdict.wrong.append(f"{trace.path.name} tells of {trace.footer['dropped']} dropped")
+    verdict.found = sum(min(count, there[name]) for name, count in made.items())
+    verdict.wrong += [
+        f"{there[name]} times {name}, {count} were made"
+        for name, count in made.items()
+        if there[name] > count
+    ]
     return verdict
 
 

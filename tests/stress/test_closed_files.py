@@ -8,6 +8,9 @@ import pytest
 from conftest import RunScript, trace_files
 from perfetto.trace_file import read
 
+from stress.conftest import FaultRow
+from stress.judge import judge_counts
+
 # What the programs below begin with. `trained` records as much as makes the spool grow.
 PREAMBLE = """
 import fcntl, json, os, resource, signal, sys, threading, time
@@ -55,7 +58,7 @@ def usurped():
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_numbers_are_closed_and_go_to_files_of_the_program(
-    run_script: RunScript, compression: str
+    run_script: RunScript, compression: str, fault_row: FaultRow
 ) -> None:
     """Nothing of ours reaches them, and nothing is lost: our files are opened again by name."""
     done = run_script(
@@ -90,11 +93,13 @@ print(json.dumps([answers, run.stats()["error"], run.stats()["dropped"]]))
     assert done.said == [[[True] * 3, "", 0]]
     trace = done.trace(perfetto=False)
     assert trace.names == {"forward": 3000 + 2 * 5000 + 9000 + 100}
+    with fault_row(f"all files closed, others get their numbers, compression {compression}") as row:
+        row.add(judge_counts([trace], {"forward": 22_100}))
     assert done.stderr == ""
     assert list((done.folder.parent / "spools").iterdir()) == []
 
 
-def test_a_daemon_closes_all_and_goes_on(run_script: RunScript) -> None:
+def test_a_daemon_closes_all_and_goes_on(run_script: RunScript, fault_row: FaultRow) -> None:
     done = run_script(
         PREAMBLE
         + """
@@ -121,11 +126,15 @@ dftrace_ai.finalize()
 """
     )
     assert json.loads((done.folder.parent / "said").read_text()) is True
-    counts = sorted(read(path).names["forward"] for path in trace_files(done.folder))
-    assert counts == [1000, 2000, 6000]
+    traces = [read(path) for path in trace_files(done.folder)]
+    assert sorted(trace.names["forward"] for trace in traces) == [1000, 2000, 6000]
+    with fault_row("a daemon forks twice and closes all files") as row:
+        row.add(judge_counts(traces, {"forward": 9000}))
 
 
-def test_a_thread_closes_all_numbers_again_and_again(run_script: RunScript) -> None:
+def test_a_thread_closes_all_numbers_again_and_again(
+    run_script: RunScript, fault_row: FaultRow
+) -> None:
     """Also between a look at a number and its use: that is tried again."""
     done = run_script(
         PREAMBLE
@@ -147,10 +156,13 @@ print(json.dumps([run.stats()["error"], run.stats()["dropped"]]))
     )
     assert done.said == [["", 0]]
     traces = [read(path) for path in done.files]
-    assert sum(len(trace.named("forward")) for trace in traces) == 30_000
+    with fault_row("a thread closes all files again and again") as row:
+        row.add(judge_counts(traces, {"forward": 30_000}))
 
 
-def test_a_trace_that_was_moved_away_is_waited_for(run_script: RunScript) -> None:
+def test_a_trace_that_was_moved_away_is_waited_for(
+    run_script: RunScript, fault_row: FaultRow
+) -> None:
     """Closed, it can only be found by its name; what is recorded meanwhile is kept."""
     done = run_script(
         PREAMBLE
@@ -188,4 +200,7 @@ print(json.dumps([*answers, run.stats()["error"], run.stats()["lost_lines"]]))
 
     found = adopt_dead(done.folder, spool_dir=done.folder.parent / "spools")
     assert (len(found.finished), found.failed) == (1, [])
-    assert done.trace(perfetto=False).names == {"forward": 500}
+    trace = done.trace(perfetto=False)
+    assert trace.names == {"forward": 500}
+    with fault_row("all files closed, and the directory of the trace moved away") as row:
+        row.add(judge_counts([trace], {"forward": 500}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import random
 import shutil
 import signal
@@ -9,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from conftest import trace_files
-from perfetto.trace_file import BadTrace, read_unfinished
+from conftest import RunScript, trace_files
+from perfetto.trace_file import BadTrace, read, read_unfinished
 
 from stress.account import Place, read_accounts
 from stress.conftest import SEED, FaultRow, NewPlace
-from stress.judge import Verdict
+from stress.judge import Verdict, judge_counts
 from stress.nursery import Nursery
 from stress.spool_file import (
     THREAD_STACK_FROM,
@@ -162,3 +163,68 @@ def test_changed_bits_of_the_header(
             assert finished or failed or list(place.spools.iterdir())
             told = damaged or not finished
             row.add(judge_rest(place, set() if told else whole))
+
+
+# Each child leaves a spool with several units, and a neighbour does something else to each but the first.
+HAS_A_NEIGHBOUR = """
+import json, os, signal
+from pathlib import Path
+import dftrace_ai
+from dftrace_ai import ai
+
+def trained(steps, node):
+    for step in range(steps):
+        with node(step=step):
+            pass
+
+spools = Path("spools").absolute()
+dftrace_ai.initialize(spool_dir=spools, flush_interval_ms=60_000)
+trained(3000, ai.compute.forward)
+seen = set(spools.iterdir())
+children, left = [], []
+for _ in range(6):
+    child = os.fork()
+    if child == 0:
+        trained(3000, ai.data.item)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    children.append(child)
+    left += set(spools.iterdir()) - seen
+    seen.update(left)
+
+whole, empty, short, hollow, changed, moving = left
+os.truncate(empty, 0)
+os.truncate(short, 100_000)
+os.truncate(hollow, 70_000)
+os.truncate(hollow, whole.stat().st_size)
+content = bytearray(changed.read_bytes())
+content[1 << 16 :: 5] = bytes(len(content[1 << 16 :: 5]))
+changed.write_bytes(content)
+content = moving.read_bytes()
+neighbour = os.fork()
+if neighbour == 0:
+    with open(moving, "r+b", buffering=0) as file:
+        while True:
+            for bytes_ in (len(content), 200_000, 65_536, 1_000):
+                file.truncate(bytes_)
+                os.pwrite(file.fileno(), content[:100_000], 0)
+try:
+    dftrace_ai.finalize()
+finally:
+    os.kill(neighbour, signal.SIGKILL)
+    os.waitpid(neighbour, 0)
+print(json.dumps([os.getpid(), children[0]]))
+"""
+
+
+def test_spools_of_children_change_while_finalize_reads_them(
+    run_script: RunScript, fault_row: FaultRow
+) -> None:
+    """That ends no training, and costs nobody else's spans."""
+    done = run_script(HAS_A_NEIGHBOUR)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("the trace of a child") >= 4
+    (untouched,) = done.said
+    whole = [read(done.folder / f"trace-{platform.node()}-{pid}.pfw.gz") for pid in untouched]
+    with fault_row("spools of children cut and changed while finalize reads them") as row:
+        row.add(judge_counts(whole, {"forward": 3000, "item": 3000}))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dftrace_ai.recovery import adopt_dead
+from stress.judge import judge_counts
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stress.conftest import FaultRow
     from stress.pressure_program import Pressed
 
 pytest_plugins = ["stress.pressure_program"]
@@ -71,7 +78,9 @@ def interrupted(outer, inner, raises):
 
 
 @pytest.mark.parametrize("outer", ["flush", "dump", "finalize"])
-def test_a_handler_calls_anything_while_writing_takes_long(pressed: Pressed, outer: str) -> None:
+def test_a_handler_calls_anything_while_writing_takes_long(
+    pressed: Pressed, outer: str, fault_row: FaultRow
+) -> None:
     """Nothing waits for itself, and every span that was recorded is in a complete trace."""
     done = pressed(
         CALLS
@@ -86,9 +95,13 @@ for inner in CALLS:
     traces = {str(t.path): t for t in done.traces(perfetto=False)}
     for said in done.said:
         assert traces[said["path"]].names["forward"] == 10, said
+    with fault_row(f"signal handlers call anything while {outer} waits for the disk") as row:
+        row.add(judge_counts(list(traces.values()), {"forward": 220}))
 
 
-def test_a_handler_ends_a_run_whose_file_system_answers_no_more(pressed: Pressed) -> None:
+def test_a_handler_ends_a_run_whose_file_system_answers_no_more(
+    pressed: Pressed, spools: Path, fault_row: FaultRow
+) -> None:
     """After its time it gives up; the flush in which it came does, too, and says so."""
     done = pressed(
         CALLS
@@ -106,8 +119,11 @@ threading.Thread(target=send).start()
 error = refused(run)
 say(error=error, abandoned=run.stats()["abandoned"], lost=run.stats()["lost_lines"])
 os._exit(0)
-"""
+""",
+        env={"DFTRACE_SPOOL_DIR": str(spools)},
     )
-    import errno
-
     assert done.said == [{"error": errno.ETIMEDOUT, "abandoned": True, "lost": 10}]
+    found = adopt_dead(done.folder)
+    assert (len(found.finished), found.failed) == (1, [])
+    with fault_row("finalize in a signal handler during flush, and the disk never answers") as row:
+        row.add(judge_counts(done.traces(perfetto=False), {"forward": 10}))

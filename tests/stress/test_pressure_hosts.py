@@ -16,9 +16,11 @@ from conftest import clean_environment, read_all, trace_files
 from perfetto.trace_file import read
 
 import dftrace_ai.recovery
+from stress.judge import judge_counts
 from stress.pressure_shim import Shim
 
 if TYPE_CHECKING:
+    from stress.conftest import FaultRow
     from stress.pressure_program import Pressed
 
 pytest_plugins = ["stress.pressure_program"]
@@ -277,16 +279,19 @@ def test_a_spool_of_that_name_is_there(pressed: Pressed, traces: Path) -> None:
 
 @pytest.mark.parametrize("nameless", [True, False], ids=["tmpfile", "in-place"])
 def test_killed_while_the_marker_is_written(
-    pressed: Pressed, traces: Path, spools: Path, nameless: bool
+    pressed: Pressed, traces: Path, spools: Path, nameless: bool, fault_row: FaultRow
 ) -> None:
     """No marker is left that says nothing, or the next command takes it away."""
     pressed(
         f"""
         shim = Shim()
         shim.no_tmpfile = {int(not nameless)}
-        shim.marker_kills = 1
         dftrace_ai.initialize(spool_dir="{spools}")
+        shim.marker_kills = 1
+        shim.server_away = 1
         spans(100)
+        until(lambda: shim.hanging)
+        shim.server_away = 0
         time.sleep(60)  # the drain thread is killed, and everything with it
         """,
         status=-9,
@@ -297,4 +302,7 @@ def test_killed_while_the_marker_is_written(
     assert (found.failed, found.alive) == ([], [])
     assert list(traces.glob("*.spool-at")) == []
     assert list(spools.iterdir()) == []
-    assert len(found.finished) <= 1  # it may have been killed before its first span
+    assert len(found.finished) == 1
+    how = "under no name yet" if nameless else "under its name"
+    with fault_row(f"kill -9 while the marker is written, {how}") as row:
+        row.add(judge_counts(read_all(trace_files(traces)), {"forward": 100}))

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stress.judge import judge_counts
 from stress.pressure_disk import Disk
 from stress.test_pressure_disk import assert_told_once, complaints
 
 if TYPE_CHECKING:
+    from stress.conftest import FaultRow
     from stress.pressure_program import Pressed
 
 pytest_plugins = ["stress.pressure_program"]
@@ -168,3 +170,34 @@ def test_a_limit_below_what_a_run_needs_is_named_at_its_beginning(pressed: Press
     )
     assert "RLIMIT_FSIZE, ulimit -f" in done.said[0]["reason"]
     assert "another place" not in done.said[0]["reason"]
+
+
+def test_no_thread_may_be_started(pressed: Pressed, fault_row: FaultRow) -> None:
+    """A child that can have none is told so, once, and goes on unrecorded; its parent loses nothing."""
+    done = pressed(
+        """
+        import resource
+        with dftrace_ai.tracing():
+            spans(500)
+            child = os.fork()
+            if child == 0:
+                resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+                if os.geteuid() == 0:  # root may always
+                    os.setgid(65534)
+                    os.setuid(65534)
+                spans(500, ai.data.item)
+                say(alive=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            spans(500)
+        """
+    )
+    assert done.said == [{"alive": True}]
+    assert done.stderr.count("the thread that writes the trace cannot be started") == 1
+    trace = done.trace(perfetto=False)
+    assert trace.names == {"forward": 1000}
+    assert list(done.folder.glob("*.spool-at")) == []
+    with fault_row(
+        "no thread may be started in a child, which is told that it is unrecorded"
+    ) as row:
+        row.add(judge_counts([trace], {"forward": 1000}))

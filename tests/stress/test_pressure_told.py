@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import clean_environment, read_all, trace_files
 
+from stress.judge import judge_counts
+
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from stress.conftest import FaultRow
     from stress.pressure_program import Pressed
     from stress.pressure_shim import Shim
 
@@ -32,31 +35,45 @@ def work(n):
     thread.start()
     thread.join()
 """
+# Beside the spans `forward`.
+ALSO = {"item": 2001, "train": 1, "epoch": 1}
+# What is in the way, how many spans `forward` are made, and how.
 CASES = {
-    "from the first event on": """
+    "the disk is full from the first event on": (
+        33_000,
+        """
 run = dftrace_ai.initialize(flush_interval_ms=5)
 shim.write_errno = errno.ENOSPC
 work(30_000)
 refused(run)
 spans(3000)
 """,
-    "after some was written": """
+    ),
+    "writing fails after some was written": (
+        13_000,
+        """
 run = dftrace_ai.initialize(flush_interval_ms=60_000, write_buffer_bytes=65536)
 spans(3000)
 run.flush()
 shim.write_errno = errno.EIO
 work(10_000)
 """,
-    "while writing hangs": """
+    ),
+    "writing hangs after some was written": (
+        13_000,
+        """
 run = dftrace_ai.initialize(flush_interval_ms=60_000, finalize_timeout_s=0.1)
 spans(3000)
 run.flush()
 shim.writes_hang = 1
 work(10_000)
 """,
-    "flight recorder": """
+    ),
+    "the disk is full when a flight recorder is dumped": (
+        1000,
+        """
 run = dftrace_ai.initialize(flight_recorder=True, spool_bytes=1 << 20)
-spans(20_000)
+spans(20_000, ai.compute.backward)
 shim.write_errno = errno.ENOSPC
 work(1000)
 try:
@@ -64,15 +81,17 @@ try:
 except OSError:
     pass
 """,
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_as_many_as_told_are_recovered(
-    pressed: Pressed, shim: Shim, spools: Path, traces: Path, case: str
+    pressed: Pressed, shim: Shim, spools: Path, traces: Path, case: str, fault_row: FaultRow
 ) -> None:
+    forward, source = CASES[case]
     done = pressed(
-        WORK + CASES[case] + "dftrace_ai.finalize()\nsay(stats=run.stats())\nos._exit(0)\n",
+        WORK + source + "dftrace_ai.finalize()\nsay(stats=run.stats())\nos._exit(0)\n",
         env={"DFTRACE_SPOOL_DIR": str(spools)},
     )
     shim.write_errno = shim.writes_hang = 0
@@ -85,6 +104,8 @@ def test_as_many_as_told_are_recovered(
     assert trace.footer["events"] - stats["events"] == stats["lost_lines"] > 1000
     assert trace.footer["unfinished"] == 3
     assert "written again" not in done.stderr
+    with fault_row(f"{case}, recovered afterwards") as row:
+        row.add(judge_counts([trace], {"forward": forward} | ALSO))
 
 
 def test_nothing_is_written_again_before_it_is(pressed: Pressed) -> None:

@@ -15,8 +15,10 @@ from conftest import clean_environment
 from perfetto.trace_file import read
 
 from dftrace_ai.recovery import adopt_dead
+from stress.judge import judge_counts
 
 if TYPE_CHECKING:
+    from stress.conftest import FaultRow
     from stress.pressure_program import Pressed
 
 pytest_plugins = ["stress.pressure_program"]
@@ -89,7 +91,7 @@ class Living:
         )
 
 
-def test_it_is_told_as_alive_and_completes_its_trace(tmp_path: Path) -> None:
+def test_it_is_told_as_alive_and_completes_its_trace(tmp_path: Path, fault_row: FaultRow) -> None:
     living = Living(tmp_path)
     os.unlink(living.spool)
     recovered = living.commanded("recover", "--json")
@@ -110,8 +112,9 @@ def test_it_is_told_as_alive_and_completes_its_trace(tmp_path: Path) -> None:
     (path,) = living.out.iterdir()
     trace = read(path)
     assert trace.names == {"forward": 16_000}
-    assert trace.footer["dropped"] == 0
     assert trace.footer["ended"] == "finalize"
+    with fault_row("the spool is removed, and the process goes on") as row:
+        row.add(judge_counts([trace], {"forward": 16_000}))
 
 
 def test_killed_afterwards_it_is_told_as_lost(tmp_path: Path) -> None:
@@ -141,7 +144,9 @@ def test_a_marker_of_an_earlier_life_of_the_number_is_of_a_dead_process(tmp_path
     living.process.communicate(timeout=60)
 
 
-def test_with_a_full_disk_at_the_end_the_spool_is_made_again(pressed: Pressed) -> None:
+def test_with_a_full_disk_at_the_end_the_spool_is_made_again(
+    pressed: Pressed, fault_row: FaultRow
+) -> None:
     """What the trace cannot take is in memory only, and would go with the process."""
     done = pressed(
         f"""
@@ -165,6 +170,8 @@ def test_with_a_full_disk_at_the_end_the_spool_is_made_again(pressed: Pressed) -
     trace = done.trace(perfetto=False)
     assert trace.names == {"forward": 10_000}
     assert not Path(said["spool_path"]).exists()
+    with fault_row("the spool is removed, and the disk of the trace is full at the end") as row:
+        row.add(judge_counts([trace], {"forward": 10_000}))
 
 
 def test_with_no_place_for_it_either_it_is_told_as_lost(pressed: Pressed) -> None:
