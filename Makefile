@@ -152,7 +152,7 @@ generated: $(VENV)/test-tools ## write again what is made from other files (cate
 	$(BIN)/ruff format --quiet dftrace_ai/categories.py
 	$(BIN)/python -m dftrace_ai.schema_export
 
-fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (three minutes)
+fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (some minutes)
 	$(call need_packages,$(APT_TEST))
 	FAULT_TABLE=docs/guide/what-happens-when.md $(BIN)/python -m pytest $$(grep -l fault_row tests/stress/test_*.py)
 
