@@ -14,15 +14,14 @@ from dftrace_ai.spool_search import (
     FoundSpool,
     find_orphans,
     find_spools,
+    lives_without,
     spools_of,
 )
+from dftrace_ai.unfinished_spools import clear_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-# Number and start of the process in the name of its spool.
-PROCESS_IN_NAME = re.compile(r"-(\d{1,9})-(\d{1,19})-\d+\.spool$", re.ASCII)
 
 __all__ = [
     "FoundSpool",
@@ -114,7 +113,9 @@ def adopt_in(
         result = Recovery.nothing()
         result.failed.append(f"{quoted(directory.path)}: {error.strerror}")
         return result
-    return _adopt_all(found, directory)
+    result = _adopt_all(found, directory)
+    result.failed.extend(clear_unfinished(directory.path, run, spool_dir=spool_dir))
+    return result
 
 
 def complete_children(directory: str, run: str, spool_dir: str | None) -> list[str]:
@@ -140,6 +141,7 @@ def complete_children(directory: str, run: str, spool_dir: str | None) -> list[s
         with HeldDirectory(directory) as held:
             found = spools_of(held, run, spool_dir=spool_dir)
             told = _adopt_all([spool for spool in found if spool.owner == os.geteuid()], held)
+            told.failed.extend(clear_unfinished(directory, run, spool_dir=spool_dir))
     except FileNotFoundError:
         return []  # the directory is gone, and so is every trace in it
     except Exception as error:  # noqa: BLE001 - what others leave there must not end a training
@@ -223,20 +225,16 @@ def _tell_of_missing(spool: FoundSpool, directory: HeldDirectory, result: Recove
     # another container, or its process lives: that has it in memory, and completes its trace.
     if not spool.marker or not _is_there(spool.marker, directory):
         return
-    if _process_of(spool.marker) is not None and not spool.elsewhere and not _lives(spool):
+    if (
+        _process_of(spool.marker) is not None
+        and not spool.elsewhere
+        and not lives_without(spool.path, spool.place)
+    ):
         shown = quoted(spool.path)
         result.failed.append(f"{shown}: is gone; what was not yet in the trace is lost")
         _remove(spool.marker, directory, result)
     else:
         result.alive.append(spool.path)
-
-
-def _lives(spool: FoundSpool) -> bool:
-    process = PROCESS_IN_NAME.search(spool.path)
-    if not process or spool.place != _native.marker_place():
-        return False
-    pid, start = process.groups()
-    return not _native.process_gone(int(pid), int(start))
 
 
 def _is_there(marker: Path, directory: HeldDirectory) -> bool:

@@ -57,7 +57,7 @@ def check_directory(config: Config) -> None:
 def _check_writable(directory: Path, what: str, setting: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory, prefix=".dftrace-") as probe:
+        with tempfile.TemporaryFile(dir=directory, prefix=".dftrace-") as probe:
             os.posix_fallocate(probe.fileno(), 0, 64 * 1024)
     except OSError as error:
         advice = (

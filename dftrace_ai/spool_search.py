@@ -18,19 +18,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MARKER_SUFFIX",
+    "PROCESS_IN_NAME",
+    "SPOOL_PREFIX",
     "SPOOL_SUFFIX",
     "FoundSpool",
     "TraceDirectoryOf",
     "find_orphans",
     "find_spools",
+    "lives_without",
     "marker_in",
     "spool_of_marker",
+    "spool_places",
     "spools_of",
 ]
 
 MARKER_SUFFIX = ".spool-at"
 SPOOL_PREFIX = "dftrace-"
 SPOOL_SUFFIX = ".spool"
+
+# Number and start of the process in the name of its spool.
+PROCESS_IN_NAME = re.compile(r"-(\d{1,9})-(\d{1,19})-\d+\.spool$", re.ASCII)
 
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
@@ -146,7 +153,7 @@ def spools_of(
             found[spool.path] = spool
     # A marker may lead there through a link.
     known = {os.path.realpath(path) for path in found}
-    for place in _places(directory.path, os.fspath(spool_dir or "")):
+    for place in spool_places(directory.path, os.fspath(spool_dir or "")):
         for path in _own_spools(place, prefix):
             if path not in known and _belongs(path, directory, ask):
                 # Where the file system shows another owner, its marker is right all the same.
@@ -216,7 +223,7 @@ def find_orphans() -> list[FoundSpool]:
             print(spool.path)
     """
     found: list[FoundSpool] = []
-    for place in _places():
+    for place in spool_places():
         for path in _own_spools(place, SPOOL_PREFIX):
             try:
                 gone = not Path(_native.spool_trace_directory(path)).exists()
@@ -227,8 +234,27 @@ def find_orphans() -> list[FoundSpool]:
     return sorted(found)
 
 
-def _places(*others: str) -> list[str]:
-    """Return the directories in which spools may lie, each once."""
+def lives_without(spool: str, place: str) -> bool:
+    """Return whether the process of a spool that was removed runs, as far as that is known.
+
+    Args:
+        spool: the path that the spool had.
+        place: boot and container of the process, as its marker tells them.
+
+    Example::
+
+        if not Path(spool.path).exists() and lives_without(spool.path, spool.place):
+            print("it has in memory what it records, and completes its trace")
+    """
+    process = PROCESS_IN_NAME.search(spool)
+    if not process or place != _native.marker_place():
+        return False
+    pid, start = process.groups()
+    return not _native.process_gone(int(pid), int(start))
+
+
+def spool_places(*others: str) -> list[str]:
+    """Return the directories in which spools may lie, each once: `others` and the usual ones."""
     places = (*others, *SPOOL_PLACES, os.environ.get("DFTRACE_SPOOL_DIR"))
     return list(dict.fromkeys(os.path.realpath(place) for place in places if place))
 

@@ -10,6 +10,7 @@
 
 #include "dftrace/adoption.hpp"
 #include "dftrace/codec.hpp"
+#include "dftrace/directory.hpp"
 #include "dftrace/drain_benchmark.hpp"
 #include "dftrace/dump_signal.hpp"
 #include "dftrace/runtime.hpp"
@@ -344,12 +345,21 @@ PyObject* process_gone(PyObject*, PyObject* arguments) {
     return PyBool_FromLong(process.gone());
 }
 
+PyObject* on_network(PyObject*, PyObject* path) {
+    PyObject* bytes = nullptr;
+    if (!PyUnicode_FSConverter(path, &bytes)) return nullptr;
+    const Ref held(bytes);
+    return PyBool_FromLong(is_network_file_system(PyBytes_AS_STRING(bytes)));
+}
+
 PyMethodDef functions[] = {
     {"show_binding", show_binding, METH_O,
      "show_binding(get): the `__get__` that is found in the type of decorated functions."},
     {"marker_place", place, METH_NOARGS, "Boot of the machine and container, as markers tell them."},
     {"process_gone", process_gone, METH_VARARGS,
      "process_gone(pid, start): whether a process of this boot and container has ended."},
+    {"on_network", on_network, METH_O,
+     "on_network(directory): whether it lies on a file system that other hosts may share."},
     {"start", start, METH_O, "start(settings): turn recording on; the number of the run."},
     {"finish", finish, METH_VARARGS,
      "finish(number, ended, error='', message='', stack=''): turn that run's recording off and complete the "

@@ -2,9 +2,12 @@
 #include "dftrace/directory.hpp"
 
 #include <fcntl.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <system_error>
 
 namespace dftrace {
@@ -17,6 +20,15 @@ std::string directory_of(const std::string& path) {
 const char* name_in_directory(const std::string& path) noexcept {
     const auto slash = path.rfind('/');
     return path.c_str() + (slash == std::string::npos ? 0 : slash + 1);
+}
+
+bool is_network_file_system(const std::string& directory) {
+    struct statfs info;
+    if (statfs(directory.c_str(), &info) != 0) return false;
+    constexpr long network[] = {0x6969 /* NFS */,      0x0BD00BD0 /* Lustre */, 0xFF534D42 /* CIFS */,
+                                0xFE534D42 /* SMB2 */, 0x47504653 /* GPFS */,   0x65735546 /* FUSE */,
+                                0x00C36400 /* Ceph */, 0x19830326 /* BeeGFS */, 0x013111A8 /* IBRIX */};
+    return std::find(std::begin(network), std::end(network), info.f_type) != std::end(network);
 }
 
 // O_PATH: who may write to a directory may not always list it.

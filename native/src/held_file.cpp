@@ -56,7 +56,11 @@ int HeldFile::create_nameless(const std::string& directory, int access) noexcept
 
 int HeldFile::take_name(const std::string& path) const noexcept {
     const std::string self = "/proc/self/fd/" + std::to_string(descriptor());
-    return ::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) return errno;
+    if (lies_at(path)) return 0;
+    // Closed, and given away, this very moment: somebody else's file has got the name as well.
+    ::unlink(path.c_str());
+    return EBADF;
 }
 
 int HeldFile::hold(int number) noexcept {

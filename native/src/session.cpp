@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/statvfs.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,15 +19,6 @@
 namespace dftrace {
 
 namespace {
-
-bool is_network_file_system(const std::string& directory) {
-    struct statfs info;
-    if (statfs(directory.c_str(), &info) != 0) return false;
-    constexpr long network[] = {0x6969 /* NFS */,      0x0BD00BD0 /* Lustre */, 0xFF534D42 /* CIFS */,
-                                0xFE534D42 /* SMB2 */, 0x47504653 /* GPFS */,   0x65735546 /* FUSE */,
-                                0x00C36400 /* Ceph */, 0x19830326 /* BeeGFS */, 0x013111A8 /* IBRIX */};
-    return std::find(std::begin(network), std::end(network), info.f_type) != std::end(network);
-}
 
 std::uint64_t room(const std::string& directory) {
     struct statvfs info;
@@ -52,31 +42,6 @@ std::vector<std::string> spool_directories(const TraceSettings& settings) {
     return found;
 }
 
-std::string new_spool_path(const TraceSettings& settings) {
-    const ProcessIdentity self = ProcessIdentity::self();
-    const std::string name = "/dftrace-" + settings.run.substr(0, 16) + "-" + std::to_string(self.pid) + "-" +
-                             std::to_string(self.start) + "-";
-    static std::atomic<unsigned> serial{0};
-    std::string tried;
-    for (const std::string& directory : spool_directories(settings)) {
-        int error = 0;
-        constexpr int attempts = 16;  // a name that is taken is not taken over
-        for (int attempt = 0; attempt < attempts; ++attempt) {
-            const std::string path = directory + name + std::to_string(serial.fetch_add(1)) + ".spool";
-            HeldFile probe;
-            error = probe.create_new(path, O_RDWR);
-            if (error == EEXIST) continue;
-            if (error) break;
-            error = probe.reserve(0, 4 * unit_bytes);
-            unlink(path.c_str());
-            if (!error) return path;
-            break;
-        }
-        tried += (tried.empty() ? "" : "; ") + directory + ": " + reason_of(error).text;
-    }
-    throw std::runtime_error("no directory takes the spool (" + tried + ")");
-}
-
 // The settings for the spool. A very long command line is left out: it may be in the trace already,
 // and without the settings nobody could complete it.
 std::string settings_that_fit(TraceSettings settings, std::size_t bytes) {
@@ -90,24 +55,65 @@ std::string settings_that_fit(TraceSettings settings, std::size_t bytes) {
     return encoded.size() <= bytes ? encoded : std::string();
 }
 
+// What whoever finds the spool needs to complete the trace.
+Spool::Beginning beginning_of(const TraceSettings& settings, const ClockMap& clock,
+                              std::uint32_t parent_pid) {
+    return [run = settings.run, encoded = settings_that_fit(settings, sizeof SpoolHeader::settings),
+            segment = clock.segments().front(), parent_pid](SpoolHeader& h) noexcept {
+        h.parent_pid = parent_pid;
+        std::strncpy(h.run, run.c_str(), sizeof h.run - 1);
+        std::memcpy(h.settings, encoded.data(), encoded.size());
+        h.settings_bytes = static_cast<std::uint32_t>(encoded.size());
+        h.clock[0] = segment;
+        h.clock_segments.store(1, std::memory_order_release);
+    };
+}
+
+// There is room for a spool, and files may be made; 0 or an errno. Nothing of it stays.
+int try_place(const std::string& directory, const std::string& path) {
+    HeldFile probe;
+    const bool nameless = probe.create_nameless(directory, O_RDWR) == 0;
+    if (!nameless)
+        if (const int error = probe.create_new(path, O_RDWR)) return error;
+    const int error = probe.reserve(0, 4 * unit_bytes);
+    if (!nameless) unlink(path.c_str());
+    return error;
+}
+
+Spool new_spool(const TraceSettings& settings, const Spool::Beginning& beginning) {
+    const ProcessIdentity self = ProcessIdentity::self();
+    const std::string name = "/dftrace-" + settings.run.substr(0, 16) + "-" + std::to_string(self.pid) + "-" +
+                             std::to_string(self.start) + "-";
+    static std::atomic<unsigned> serial{0};
+    std::string tried;
+    for (const std::string& directory : spool_directories(settings)) {
+        int error = EEXIST;
+        constexpr int attempts = 16;  // a name that is taken is not taken over
+        for (int attempt = 0; error == EEXIST && attempt < attempts; ++attempt) {
+            const std::string path = directory + name + std::to_string(serial.fetch_add(1)) + ".spool";
+            error = try_place(directory, path);
+            if (error) continue;
+            try {
+                return Spool(path, settings.spool_bytes, beginning);
+            } catch (const std::system_error& refused) {
+                error = refused.code().value();
+            }
+        }
+        tried += (tried.empty() ? "" : "; ") + directory + ": " + reason_of(error).text;
+    }
+    throw std::runtime_error("no directory takes the spool (" + tried + ")");
+}
+
 }  // namespace
 
 Session::Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid,
                  std::uint64_t epoch_offset_ns)
     : settings_(settings),
       generation_(generation),
-      spool_(new_spool_path(settings), settings.spool_bytes),
       clock_(ClockMap::anchored_now(epoch_offset_ns)),
+      spool_(new_spool(settings, beginning_of(settings, clock_, parent_pid))),
       writer_(settings_, spool_.header(), parent_pid),
       kept_(spool_) {
-    SpoolHeader& h = header();
-    h.parent_pid = parent_pid;
-    std::strncpy(h.run, settings_.run.c_str(), sizeof h.run - 1);
-    const std::string encoded = settings_that_fit(settings_, sizeof h.settings);
-    std::memcpy(h.settings, encoded.data(), encoded.size());
-    h.settings_bytes = static_cast<std::uint32_t>(encoded.size());
-    h.clock[0] = clock_.segments().front();
-    h.clock_segments.store(1, std::memory_order_release);
     writer_.on_durable = [this](UnitHeader* unit, std::uint32_t scan) { unit_durable(unit, scan); };
     start_drain_thread();
     unless_begun_.begun = true;

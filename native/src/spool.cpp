@@ -16,6 +16,9 @@
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
+
+#include "dftrace/directory.hpp"
 
 namespace dftrace {
 
@@ -128,37 +131,57 @@ ProcessEnd ProcessEnd::of(const ProcessIdentity& process) {
     return {false, 0, WEXITSTATUS(now.wait_status)};
 }
 
-Spool::Spool(std::string path, std::size_t limit_bytes)
+Spool::Spool(std::string path, std::size_t limit_bytes, const Beginning& beginning)
     : path_(std::move(path)), limit_bytes_(std::max(limit_bytes / unit_bytes, std::size_t{4}) * unit_bytes) {
-    if (const int error = file_.create_new(path_, O_RDWR))
-        throw std::system_error(error, std::generic_category(), path_);
-    const int refused = reserve(0, unit_bytes);
-    void* mapped = refused ? MAP_FAILED
-                           : mmap(nullptr, limit_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                                  file_.descriptor(), 0);
-    if (mapped == MAP_FAILED) {
-        const int error = refused ? refused : errno;
-        unlink();
-        throw std::system_error(error, std::generic_category(), path_);
-    }
-    base_ = static_cast<char*>(mapped);
+    const ProcessIdentity self = ProcessIdentity::self();
+    int error = make(true, self, beginning);
+    // Not every file system has files without a name, and not every container a /proc by which to name them.
+    if (error && error != EEXIST) error = make(false, self, beginning);
+    if (error) throw std::system_error(error, std::generic_category(), path_);
+}
+
+// 0 or an errno.
+int Spool::make(bool nameless, const ProcessIdentity& self, const Beginning& beginning) {
+    refused_.store(0, std::memory_order_relaxed);
+    int error =
+        nameless ? file_.create_nameless(directory_of(path_), O_RDWR) : file_.create_new(path_, O_RDWR);
+    if (error) return error;
     // Held for life, and let go by the kernel at the end of it, however it ends: who cannot look for the
     // process, being in another container, sees by this that it lives. It goes with the mapping, not with
     // the number of the file, which the program may close.
     flock(file_.descriptor(), LOCK_SH | LOCK_NB);
-    SpoolHeader& h = header();
-    h.version = spool_version;
-    h.unit_size = unit_bytes;
-    h.record_size = sizeof(Record);
-    const ProcessIdentity self = ProcessIdentity::self();
-    h.pid = self.pid;
-    h.process_start = self.start;
-    h.pid_namespace = self.pid_namespace;
-    std::strncpy(h.boot_id, self.boot_id.c_str(), sizeof h.boot_id - 1);
-    h.units.store(1, std::memory_order_relaxed);
-    // The magic goes last: a header without it was never finished.
-    std::atomic_thread_fence(std::memory_order_release);
-    h.magic = spool_magic;
+    error = map();
+    if (!error) {
+        SpoolHeader& h = header();
+        h.version = spool_version;
+        h.unit_size = unit_bytes;
+        h.record_size = sizeof(Record);
+        h.pid = self.pid;
+        h.process_start = self.start;
+        h.pid_namespace = self.pid_namespace;
+        std::strncpy(h.boot_id, self.boot_id.c_str(), sizeof h.boot_id - 1);
+        h.units.store(1, std::memory_order_relaxed);
+        if (beginning) beginning(h);
+        // The magic goes last: a header without it was never finished.
+        std::atomic_thread_fence(std::memory_order_release);
+        h.magic = spool_magic;
+        if (nameless) error = file_.take_name(path_);
+        if (!error) return 0;
+        munmap(std::exchange(base_, nullptr), limit_bytes_);
+    }
+    unlink();
+    file_.close();
+    return error;
+}
+
+// 0 or an errno.
+int Spool::map() noexcept {
+    if (const int error = reserve(0, unit_bytes)) return error;
+    void* mapped = mmap(nullptr, limit_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                        file_.descriptor(), 0);
+    if (mapped == MAP_FAILED) return errno;
+    base_ = static_cast<char*>(mapped);
+    return 0;
 }
 
 Spool::~Spool() {

@@ -1,4 +1,5 @@
 // Who waits in a session keeps it; who is forked meanwhile lets go of it.
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,15 +31,24 @@ EventName& span_name() {
 
 void record_one() { SpanScope span(span_name()); }
 
-// How often the parent's spool is open or mapped in this process.
+// How often the parent's spool is open or mapped in this process. By its number in the file system: it may
+// have been opened before it had its name.
 std::size_t ties_to(const std::string& spool) {
+    struct stat wanted, info;
+    REQUIRE(stat(spool.c_str(), &wanted) == 0);
     std::size_t found = 0;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-        std::error_code gone;  // the descriptor of this very look
-        found += std::filesystem::read_symlink(entry.path(), gone).string().starts_with(spool);
-    }
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+        found += stat(entry.path().c_str(), &info) == 0 && info.st_ino == wanted.st_ino &&
+                 info.st_dev == wanted.st_dev;
+    const std::string beside = " " + std::filesystem::path(spool).parent_path().string() + "/";
     std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) found += line.find(spool) != std::string::npos;
+    for (std::string line; std::getline(maps, line);) {
+        std::istringstream fields(line);
+        std::string skipped;
+        ino_t number = 0;
+        fields >> skipped >> skipped >> skipped >> skipped >> number;
+        found += number == wanted.st_ino && line.find(beside) != std::string::npos;
+    }
     return found;
 }
 

@@ -200,7 +200,7 @@ def made_by() -> set[str]:
 
 
 WRITING = {"mkdir", "makedirs", "mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory"}
-WRITING |= {"write_text", "write_bytes", "touch", "symlink_to", "save"}
+WRITING |= {"TemporaryFile", "write_text", "write_bytes", "touch", "symlink_to", "save"}
 
 
 def writes(call: ast.Call) -> bool:

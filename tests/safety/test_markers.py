@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import signal
@@ -249,6 +250,41 @@ class TestWithoutMarker:
         spool.write_text(str(out))
         os.chown(spool, 12345, 12345)
         assert find_spools(out, trace_directory_of=self.directory_of) == []
+
+    def test_one_that_says_nothing_is_removed_if_its_process_has_died(
+        self, out: Path, tmp_path: Path
+    ) -> None:
+        memory, run = tmp_path / "memory", "a" * 16
+        dead = f"{2**22 + 1}-17"
+        start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+
+        def unfinished(name: str, content: bytes = bytes(1 << 16)) -> Path:
+            path = memory / f"dftrace-{name}.spool"
+            path.write_bytes(content)
+            return path
+
+        gone = [unfinished(f"{run}-{dead}-1"), unfinished(f"{run}-{dead}-2", b"")]
+        other_run = unfinished(f"{'b' * 16}-{dead}-1")
+        kept = [
+            unfinished(f"{run}-{os.getpid()}-{start}-1"),
+            unfinished(f"{run}-{dead}-3", b"precious"),
+            unfinished(f"{run}-nobody"),
+        ]
+        linked = memory / f"dftrace-{run}-{dead}-4.spool"
+        (tmp_path / "empty").touch()
+        linked.symlink_to(tmp_path / "empty")
+        os.mkfifo(memory / f"dftrace-{run}-{dead}-5.spool")
+        held = unfinished(f"{run}-{dead}-6")
+        with held.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            found = adopt_dead(out, run="a" * 32)
+        assert found == recovery.Recovery.nothing()
+        assert not any(path.exists() for path in gone)
+        assert all(path.exists() for path in (*kept, other_run, linked, held))
+        assert (memory / f"dftrace-{run}-{dead}-5.spool").exists()
+        adopt_dead(out)
+        assert not other_run.exists()
+        assert not held.exists()
 
     def test_they_are_finished_with_the_others(
         self, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

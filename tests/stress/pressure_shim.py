@@ -25,6 +25,7 @@ WORDS = (
     "stolen_names",
     "marker_kills",
     "no_tmpfile",
+    "spool_kills",
 )
 UNLIMITED = -1
 

@@ -306,3 +306,34 @@ def test_killed_while_the_marker_is_written(
     how = "under no name yet" if nameless else "under its name"
     with fault_row(f"kill -9 while the marker is written, {how}") as row:
         row.add(judge_counts(read_all(trace_files(traces)), {"forward": 100}))
+
+
+@pytest.mark.parametrize("nameless", [True, False], ids=["tmpfile", "in-place"])
+def test_killed_while_the_spool_is_made(
+    pressed: Pressed, shim: Shim, traces: Path, nameless: bool
+) -> None:
+    """None is left that says nothing of itself, or the next command takes it away."""
+    left = []
+    # At the look for a place, before the header, and once the spool is whole.
+    for reservation in (1, 2, 3):
+        pressed(
+            f"""
+            shim = Shim()
+            dftrace_ai.initialize(spool_dir="{traces}")
+            shim.no_tmpfile = {int(not nameless)}
+            shim.spool_kills = {reservation}
+            spans(1)
+            """,
+            status=-9,
+        )
+        left.append(len(list(traces.glob("*.spool"))))
+        found = dftrace_ai.recovery.adopt_dead(traces)
+        assert (found.failed, found.alive, found.finished) == ([], [], [])
+        assert list(traces.iterdir()) == []
+    assert left == ([0, 0, 1] if nameless else [1, 1, 1])
+
+
+def test_killed_while_a_directory_is_tried(pressed: Pressed, shim: Shim, traces: Path) -> None:
+    shim.spool_kills = 1
+    pressed("dftrace_ai.initialize()", status=-9)
+    assert list(traces.iterdir()) == []

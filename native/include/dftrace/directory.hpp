@@ -13,6 +13,8 @@ namespace dftrace {
 // What stands before the last slash of a path, and what stands behind it.
 std::string directory_of(const std::string& path);
 const char* name_in_directory(const std::string& path) noexcept;
+// Other hosts may make files there, and a server may be away.
+bool is_network_file_system(const std::string& directory);
 
 class Directory {
   public:

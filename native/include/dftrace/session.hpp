@@ -142,9 +142,9 @@ class Session {
     const TraceSettings settings_;
     const std::uint64_t generation_;
     std::string marker_path_;  // tells readers of the trace directory where the spool lies
+    ClockMap clock_;
     Spool spool_;
     UnlessBegun unless_begun_{spool_};
-    ClockMap clock_;
     TraceWriter writer_;
     BlobTables tables_;
 

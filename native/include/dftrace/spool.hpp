@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -211,8 +212,12 @@ struct ProcessEnd {
 
 class Spool {
   public:
-    // Creates `path` exclusively with mode 0600; throws std::system_error.
-    Spool(std::string path, std::size_t limit_bytes);
+    // Stores in the header what else it is to say from its first moment on.
+    using Beginning = std::function<void(SpoolHeader&)>;
+
+    // Creates `path` exclusively with mode 0600; throws std::system_error. The file gets its name once its
+    // header is whole: a process that is killed before leaves nothing.
+    Spool(std::string path, std::size_t limit_bytes, const Beginning& beginning = {});
     ~Spool();
     Spool(const Spool&) = delete;
     Spool& operator=(const Spool&) = delete;
@@ -254,6 +259,8 @@ class Spool {
     }
 
   private:
+    int make(bool nameless, const ProcessIdentity& self, const Beginning& beginning);
+    int map() noexcept;
     std::uint32_t take_free_run(std::uint32_t units);
     int reserve(std::size_t from, std::size_t bytes) noexcept;
 
