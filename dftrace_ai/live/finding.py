@@ -26,11 +26,14 @@ class MarkedSpool:
         spool: path of the spool that it names, on the host that the process runs on;
             empty when it names none.
         fault: why the spool must be left alone; empty for one that may be read.
+        place: boot of the machine and container in which its process runs, where a marker
+            says so.
     """
 
     marker: Path
     spool: str
     fault: str = ""
+    place: str = ""
 
     @property
     def stem(self) -> str:
@@ -74,7 +77,8 @@ def find_spools(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
             if name.endswith(MARKER_SUFFIX):
                 spool = spool_of_marker(Path(folder, name))
                 if spool and not spool.begun:
-                    found.append(MarkedSpool(Path(folder, name), spool.path, spool.fault))
+                    marker = Path(folder, name)
+                    found.append(MarkedSpool(marker, spool.path, spool.fault, spool.place))
     named = {spool.spool for spool in found}
     # Where the disk was full, or a process was killed early, there is no marker.
     unnamed = [one.path for one in spool_search.find_spools(directory) if one.path not in named]

@@ -24,6 +24,7 @@ from dftrace_ai.live.model import (
 )
 from dftrace_ai.live.saved import merged, plain, read_snapshot
 from dftrace_ai.live.wording import processes_text
+from dftrace_ai.spool_search import lives_without
 from dftrace_ai.vocabulary import own_category
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Observer:
                 if f"-{here}-" not in marked.marker.name:
                     elsewhere.append(marked)
                 elif marked.marker.exists():
-                    problems.append(f"{marked.spool}: is gone, or in another container")
+                    problems.append(f"{marked.spool}: {_why_not_there(marked)}")
                 continue
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -235,6 +236,12 @@ class Observer:
             return f"{places}: nothing was recorded here: no traces and no spools"
         told = f"{counted(traces, 'trace')}, which `dftrace summary` reads"
         return f"{places}: nothing runs here: {told}"
+
+
+def _why_not_there(marked: MarkedSpool) -> str:
+    if lives_without(marked.spool, marked.place):
+        return "was removed while its process runs, which cannot be looked into any more"
+    return "is gone, or in another container"
 
 
 def _rank_status(told: dict[str, Any], spool: str) -> RankStatus:

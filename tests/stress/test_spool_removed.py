@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from conftest import clean_environment
 from perfetto.trace_file import read
 
+from dftrace_ai.live import snapshot
 from dftrace_ai.recovery import adopt_dead
 from stress.judge import judge_counts
 
@@ -101,6 +102,16 @@ def test_it_is_told_as_alive_and_completes_its_trace(tmp_path: Path, fault_row: 
     assert summed_up.returncode == 0
     assert "the process still runs" in summed_up.stderr
     assert "is gone" not in summed_up.stderr
+    told = f"{living.spool}: was removed while its process runs, which cannot be looked into"
+    looked = living.commanded("stuck")
+    assert (looked.returncode, told in looked.stderr) == (1, True)
+    assert "is gone" not in looked.stderr
+    other = Living(tmp_path / "other")
+    (problem,) = snapshot([living.out, other.out]).problems
+    assert problem.startswith(told)
+    looked = living.commanded("stuck", str(other.out))
+    assert (looked.returncode, told in looked.stdout) == (0, True)
+    other.process.communicate(timeout=60)
     assert len(living.markers()) == 1
     # The spool grows on, out of sight.
     assert [living.train() for _ in range(3)] == [0, 0, 0]
