@@ -7,6 +7,7 @@ import fcntl
 import os
 import resource
 import stat
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class HeldFile:
     Python's own file objects write to a number. Where a program closes all the numbers there are,
     as daemons do, the next file that it opens gets that number, and the lines. Here the number is
     looked at before each use, and the file opened again by its name where it leads elsewhere.
+    Any thread may write, and so may the handler of a signal while another call is under way.
 
     Args:
         path: the file; a link is not followed. The program may change its directory later.
@@ -49,6 +51,8 @@ class HeldFile:
         self.closed = False
         self._gathered: list[bytes] = []
         self._bytes = 0
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
         # Not waiting for a reader, should it be a pipe.
         flags = os.O_CREAT | os.O_NONBLOCK | (os.O_TRUNC if overwrite else 0)
         number = os.open(self.path, FLAGS | flags, 0o600)
@@ -66,11 +70,13 @@ class HeldFile:
             OSError: what was gathered cannot be written. It is kept for the next try as long as
                 it is not too much; beyond that the new text is lost.
         """
-        if self._bytes < KEPT_BYTES:
-            self._gathered.append(text.encode("utf-8", errors="backslashreplace"))
-            self._bytes += len(self._gathered[-1])
-        if self._bytes >= GATHERED_BYTES:
-            self.flush()
+        line = text.encode("utf-8", errors="backslashreplace")
+        with self._own_lock():
+            if self._bytes < KEPT_BYTES:
+                self._gathered.append(line)
+                self._bytes += len(line)
+            if self._bytes >= GATHERED_BYTES:
+                self.flush()
 
     def flush(self) -> None:
         """Bring the text into the file.
@@ -78,15 +84,16 @@ class HeldFile:
         Raises:
             OSError: it cannot be written, and is kept for the next try.
         """
-        gathered, self._gathered, self._bytes = self._gathered, [], 0
-        rest = b"".join(gathered)
-        try:
-            while rest:
-                rest = rest[os.write(self._own_number(), rest) :]
-        finally:
-            if rest:
-                self._gathered.insert(0, rest)
-                self._bytes += len(rest)
+        with self._own_lock():
+            gathered, self._gathered, self._bytes = self._gathered, [], 0
+            rest = b"".join(gathered)
+            try:
+                while rest:
+                    rest = rest[os.write(self._own_number(), rest) :]
+            finally:
+                if rest:
+                    self._gathered.insert(0, rest)
+                    self._bytes += len(rest)
 
     def close(self) -> None:
         """Bring the text into the file and close it.
@@ -105,6 +112,14 @@ class HeldFile:
     def __del__(self) -> None:
         """Close what nobody has closed."""
         self._let_go()
+
+    def _own_lock(self) -> threading.RLock:
+        if self._pid != os.getpid():
+            # Forked: a thread that is not here may hold the lock, and these lines are the parent's.
+            self._pid = os.getpid()
+            self._lock = threading.RLock()
+            self._gathered, self._bytes = [], 0
+        return self._lock
 
     def _leads_here(self) -> bool:
         try:

@@ -15,7 +15,15 @@ PACKAGE = ROOT / "dftrace_ai"
 # From leaf to root; a module may import what stands before it, and its own kind.
 RECORDING = (
     {"errors", "_version", "uncaught", "vocabulary"},
-    {"_native", "compiled_code", "given_arguments", "ranks", "held_directory", "spool_search"},
+    {
+        "_native",
+        "compiled_code",
+        "given_arguments",
+        "ranks",
+        "held_directory",
+        "spool_search",
+        "unfinished_spools",
+    },
     {"wrapping", "async_iteration", "recovery", "counters", "run_settings", "process_hooks"},
     {"node", "metadata_mode"},
     {"categories"},
