@@ -148,9 +148,9 @@ format: $(VENV)/test-tools ## rewrite the sources as the formatters want them
 	clang-format -i $$(find native -name '*.cpp' -o -name '*.hpp')
 
 generated: $(VENV)/test-tools ## write again what is made from other files (categories, schemas)
-	$(BIN)/python -m dftrace_ai.categories_export
-	$(BIN)/ruff format --quiet dftrace_ai/categories.py
-	$(BIN)/python -m dftrace_ai.schema_export
+	$(BIN)/python schemas/export_categories.py
+	$(BIN)/ruff format --quiet dftrace_ai/annotation/categories.py
+	$(BIN)/python schemas/export_schemas.py
 
 fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (some minutes)
 	$(call need_packages,$(APT_TEST))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai import runtime
 from dftrace_ai._version import __version__
-from dftrace_ai.dft_fn import dft_fn
 from dftrace_ai.errors import ConfigError, DftraceError, LogDirectoryError, TraceError
-from dftrace_ai.runtime import Run, dump, finalize, initialize, tracing
-from dftrace_ai.tracer import dftracer
-from dftrace_ai.tree import ai
 
 if TYPE_CHECKING:
-    from dftrace_ai.config import Config as Config
-    from dftrace_ai.config import load_config as load_config
+    from dftrace_ai.annotation.dftracer_functions import dft_fn as dft_fn
+    from dftrace_ai.annotation.dftracer_logger import dftracer as dftracer
+    from dftrace_ai.annotation.tree import ai as ai
+    from dftrace_ai.config.model import Config as Config
+    from dftrace_ai.config.model import load_config as load_config
+    from dftrace_ai.run.lifecycle import dump as dump
+    from dftrace_ai.run.lifecycle import finalize as finalize
+    from dftrace_ai.run.lifecycle import initialize as initialize
+    from dftrace_ai.run.lifecycle import tracing as tracing
+    from dftrace_ai.run.run import Run as Run
 
 __all__ = [
     "Config",
@@ -34,14 +40,47 @@ __all__ = [
     "tracing",
 ]
 
+# Traces are read where the recorder is not built or cannot be loaded, and who configures nothing
+# does not wait for pydantic: each name comes with its home when it is first asked for.
+_HOMES = {
+    "Config": "config.model",
+    "Run": "run.run",
+    "ai": "annotation.tree",
+    "dft_fn": "annotation.dftracer_functions",
+    "dftracer": "annotation.dftracer_logger",
+    "dump": "run.lifecycle",
+    "finalize": "run.lifecycle",
+    "initialize": "run.lifecycle",
+    "load_config": "config.model",
+    "tracing": "run.lifecycle",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # pydantic takes longer to import than everything else: only who configures pays for it.
-    if name in ("Config", "load_config"):
-        from dftrace_ai import config
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
 
-        return getattr(config, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
-runtime.join_run_of_parent()
+class _MovedModule(ModuleType):
+    """A module under the documented name that it had before it moved."""
+
+    def __init__(self, name: str, home: str) -> None:
+        super().__init__(f"{__name__}.{name}", f"Moved to `{__name__}.{home}`.")
+        self.__file__ = __file__
+        self._home = f"{__name__}.{home}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(import_module(self._home), name)
+
+
+recovery = _MovedModule("recovery", "spools.recovery")
+sys.modules[recovery.__name__] = recovery

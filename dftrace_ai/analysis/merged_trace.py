@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from dftrace_ai.analysis.reader import FRAMING, LongLine, TraceReader
+from dftrace_ai.analysis.reading.reader import FRAMING, LongLine, TraceReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dftrace_ai.analysis.files import TraceFile
+    from dftrace_ai.analysis.reading.files import TraceFile
 
 __all__ = ["MergedTrace"]
 

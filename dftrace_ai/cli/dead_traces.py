@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from dftrace_ai.recovery import Recovery
+    from dftrace_ai.spools.recovery import Recovery
 
 __all__ = ["RECOVER_HELP", "complete_dead_traces", "complete_directories"]
 
@@ -58,10 +58,10 @@ def complete_directories(paths: Iterable[Path], spool_dir: Path | None = None) -
 
         print(complete_directories([Path("out")]).finished)
     """
-    from dftrace_ai.analysis.files import SUFFIXES
-    from dftrace_ai.held_directory import directories_at
-    from dftrace_ai.recovery import Recovery, adopt_in
-    from dftrace_ai.spool_search import MARKER_SUFFIX, SPOOL_SUFFIX
+    from dftrace_ai.analysis.reading.files import SUFFIXES
+    from dftrace_ai.spools.held_directory import directories_at
+    from dftrace_ai.spools.recovery import Recovery, adopt_in
+    from dftrace_ai.spools.search import MARKER_SUFFIX, SPOOL_SUFFIX
 
     traces_of_runs = (MARKER_SUFFIX, SPOOL_SUFFIX, *SUFFIXES)
     found = Recovery.nothing()

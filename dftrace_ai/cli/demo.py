@@ -27,12 +27,12 @@ def command(
     forward, backward, optimizer, evaluation, checkpoints, the loss as a curve.
     """
     import dftrace_ai
-    from dftrace_ai.analysis.files import search_traces
-    from dftrace_ai.analysis.summary import summarise
-    from dftrace_ai.analysis.wording import counted
+    from dftrace_ai.analysis.reading.files import search_traces
+    from dftrace_ai.analysis.summary.figures import summarise
     from dftrace_ai.cli.summary import summary_tables
     from dftrace_ai.cli.terminal import console, shown
     from dftrace_ai.errors import TraceError
+    from dftrace_ai.wording import counted
 
     screen = console()
     before = set(out.rglob("*.pfw*")) if out.is_dir() else set()

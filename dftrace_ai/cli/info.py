@@ -84,7 +84,7 @@ def _versions() -> dict[str, Any]:
 
 def _native() -> dict[str, Any]:
     try:
-        from dftrace_ai import _native
+        import dftrace_ai._native as _native
     except ImportError as error:
         return {"error": f"not built, nothing can be recorded: {error}"}
     built: dict[str, Any] = dict(_native.build_info())
@@ -102,7 +102,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _settings() -> dict[str, Any]:
-    from dftrace_ai.config import load_config
+    from dftrace_ai.config.model import load_config
     from dftrace_ai.errors import ConfigError
 
     try:

@@ -56,7 +56,7 @@ def check(
     Without a model, the layers are told as the rule that selects them. Exit status: 0 the
     config can be used, 1 it has errors, 2 the call is wrong.
     """
-    from dftrace_ai.cli.inspect_report import report_lines, report_of
+    from dftrace_ai.cli.inspect_view.report import report_lines, report_of
     from dftrace_ai.cli.output import write_out
     from dftrace_ai.inspect.config.loading import examine
     from dftrace_ai.inspect.errors import InspectValueError
@@ -68,7 +68,7 @@ def check(
     # Before the config is read: what it names has to be registered.
     _register(feature_dirs)
     if model is not None:
-        from dftrace_ai.cli.inspect_model import layers_made_by
+        from dftrace_ai.cli.inspect_view.model import layers_made_by
 
         layers = layers_made_by(model)
     found, problems = examine(config)
@@ -91,7 +91,7 @@ def features(
 ) -> None:
     """List the features that a config can name, or explain some of them with their keys."""
     from dftrace_ai.cli.output import write_out
-    from dftrace_ai.inspect.features import explanations, summaries
+    from dftrace_ai.inspect.config.features import explanations, summaries
 
     _register(feature_dirs)
     found = explanations(names) if names else summaries()
@@ -106,7 +106,7 @@ def features(
 
 def _register(feature_dirs: list[str] | None) -> None:
     if feature_dirs:
-        from dftrace_ai.cli.inspect_model import register_features_in
+        from dftrace_ai.cli.inspect_view.model import register_features_in
 
         register_features_in(feature_dirs)
 

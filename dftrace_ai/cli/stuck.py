@@ -103,8 +103,8 @@ def _print(verdict: Verdict, *, as_json: bool) -> None:
 
 def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Return what to print for a verdict: lines, each with a style."""
+    from dftrace_ai.cli.live_view.unseen import hidden_lines, problem_lines
     from dftrace_ai.cli.terminal import shown
-    from dftrace_ai.cli.unseen import hidden_lines, problem_lines
 
     for job in verdict.jobs:
         if len(verdict.jobs) > 1:
@@ -174,7 +174,7 @@ def _who(group: list[Finding]) -> tuple[str, str]:
 
 def _path(one: Finding) -> str:
     """The way to the innermost span, by bare names."""
-    from dftrace_ai.vocabulary import without_loop_part
+    from dftrace_ai.trace_format.vocabulary import without_loop_part
 
     names = [span.partition(".")[2] or span for span in one.path]
     return " > ".join(map(without_loop_part, names))

@@ -12,7 +12,7 @@ from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dftrace_ai.analysis.summary import Summary
+    from dftrace_ai.analysis.summary.figures import Summary
 
 __all__ = ["command", "summary_tables"]
 
@@ -35,7 +35,7 @@ def command(
     Files of a directory that cannot be read are skipped with a warning. Exit status 1
     when there are any.
     """
-    from dftrace_ai.analysis.summary import summarise
+    from dftrace_ai.analysis.summary.figures import summarise
     from dftrace_ai.cli.terminal import complain, console, write_json
 
     if recover:
@@ -55,8 +55,8 @@ def command(
 
 def summary_tables(found: Summary) -> list[RenderableType]:
     """Return what to print for a summary: spans, other events, and a closing line."""
-    from dftrace_ai.analysis.wording import counted
     from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, micros, shown
+    from dftrace_ai.wording import counted
 
     def name_of(text: str) -> str:
         return shown(text, NAME_LETTERS)

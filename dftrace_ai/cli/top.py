@@ -60,13 +60,13 @@ def command(
     if once or not out.is_terminal:
         _print_once(out, observer)
     else:
-        from dftrace_ai.cli.live_screen import LiveScreen
+        from dftrace_ai.cli.live_view.screen import LiveScreen
 
         LiveScreen(out, observer, interval).run()
 
 
 def _print_once(out: Console, observer: Observer) -> None:
-    from dftrace_ai.cli.live_page import page
+    from dftrace_ai.cli.live_view.page import page
     from dftrace_ai.cli.output import print_all
 
     coloured = out.color_system is not None

@@ -33,9 +33,9 @@ def command(
     Prints the first faults as file:line: message. Exit status 1 when there are any. A
     file of a directory that cannot be read as a trace is a fault.
     """
-    from dftrace_ai.analysis.validate import validate_traces
-    from dftrace_ai.analysis.wording import counted
+    from dftrace_ai.analysis.validating.validate import validate_traces
     from dftrace_ai.cli.terminal import complain, shown
+    from dftrace_ai.wording import counted
 
     if recover:
         complete_dead_traces(paths)

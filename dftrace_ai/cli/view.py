@@ -42,9 +42,9 @@ def command(
     127.0.0.1 only, under an address that holds a secret made for this call; nothing is
     uploaded.
     """
-    from dftrace_ai.analysis.files import search_traces
-    from dftrace_ai.analysis.wording import counted
-    from dftrace_ai.cli.trace_server import TraceServer, offline_ui
+    from dftrace_ai.analysis.reading.files import search_traces
+    from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
+    from dftrace_ai.wording import counted
 
     if recover:
         complete_dead_traces(paths)

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
         step,
     )
     from dftrace_ai.inspect.attaching import attach, fp8_autocast
-    from dftrace_ai.inspect.bridge import NvdlfwTraceLogger
+    from dftrace_ai.inspect.config.features import register_feature
     from dftrace_ai.inspect.errors import InspectError
-    from dftrace_ai.inspect.features import register_feature
     from dftrace_ai.inspect.naming import infer_and_assign_layer_names
-    from dftrace_ai.inspect.nonfinite import watch_nonfinite
-    from dftrace_ai.inspect.sinks import BaseLogger
+    from dftrace_ai.inspect.nonfinite.watch import watch_nonfinite
+    from dftrace_ai.inspect.output.bridge import NvdlfwTraceLogger
+    from dftrace_ai.inspect.output.sinks import BaseLogger
 
 __all__ = [
     "BaseLogger",
@@ -62,14 +62,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BaseLogger": "sinks",
+    "BaseLogger": "output.sinks",
     "InspectError": "errors",
-    "NvdlfwTraceLogger": "bridge",
+    "NvdlfwTraceLogger": "output.bridge",
     "attach": "attaching",
     "fp8_autocast": "attaching",
     "infer_and_assign_layer_names": "naming",
-    "register_feature": "features",
-    "watch_nonfinite": "nonfinite",
+    "register_feature": "config.features",
+    "watch_nonfinite": "nonfinite.watch",
 }
 
 

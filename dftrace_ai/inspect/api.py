@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dftrace_ai.inspect import features, nonfinite
 from dftrace_ai.inspect.arguments import checked_text, executed, iteration_of
+from dftrace_ai.inspect.config import features
 from dftrace_ai.inspect.config.problems import told
 from dftrace_ai.inspect.errors import (
     InspectAssertionError,
@@ -18,6 +18,7 @@ from dftrace_ai.inspect.errors import (
     InspectTypeError,
     InspectValueError,
 )
+from dftrace_ai.inspect.nonfinite import watch
 from dftrace_ai.inspect.session import Session
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def initialize(
         session.log.write(
             f"initialize: the argument {keyword} is not known and ignored.", logging.WARNING
         )
-    nonfinite.begin(session.iteration, session.warn)
+    watch.begin(session.iteration, session.warn)
     _session = session
 
 
@@ -150,7 +151,7 @@ def step() -> None:
     """
     if _session is not None:
         _session.step()
-    nonfinite.stepped(_session.iteration if _session is not None else None)
+    watch.stepped(_session.iteration if _session is not None else None)
 
 
 def initialize_training_step(train_step: int) -> None:
@@ -169,7 +170,7 @@ def initialize_training_step(train_step: int) -> None:
     if _session is not None:
         iteration = iteration_of(train_step, "initialize_training_step")
         _session.go_to(iteration)
-        nonfinite.stepped(iteration)
+        watch.stepped(iteration)
 
 
 def log_tensor_stats(
@@ -341,7 +342,7 @@ def end_debug() -> None:
         try:
             session.end()
         finally:
-            nonfinite.end()
+            watch.end()
 
 
 def list_features() -> None:

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dftrace_ai.inspect import trace_events
+from dftrace_ai.inspect.collecting.rings import Awaited, elements_of
 from dftrace_ai.inspect.config import LayerInfo
 from dftrace_ai.inspect.errors import InspectTypeError
-from dftrace_ai.inspect.exchange import gathered, gathered_rows, is_last_rank
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.plain import merged_rows, neutral_row
 from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values, merge_all
 from dftrace_ai.inspect.numerics.row_values import values_of_row
-from dftrace_ai.inspect.outbox import ExplicitCall
-from dftrace_ai.inspect.rings import Awaited, elements_of
+from dftrace_ai.inspect.output import trace_events
+from dftrace_ai.inspect.output.outbox import ExplicitCall
+from dftrace_ai.inspect.ranks.exchange import gathered, gathered_rows, is_last_rank
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from torch import Tensor
 
+    from dftrace_ai.inspect.collecting.rings import DeviceRing
     from dftrace_ai.inspect.config import Observe, Section
     from dftrace_ai.inspect.numerics.record import Record
-    from dftrace_ai.inspect.rings import DeviceRing
     from dftrace_ai.inspect.session import Session
 
 __all__ = ["NEVER", "ExplicitCalls"]

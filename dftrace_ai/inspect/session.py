@@ -6,22 +6,22 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect import trace_events
-from dftrace_ai.inspect.collector import Collector
+from dftrace_ai.inspect.collecting.collector import Collector
+from dftrace_ai.inspect.collecting.rings import Rings
 from dftrace_ai.inspect.config import LayerInfo, layer_plan, load
 from dftrace_ai.inspect.errors import described
-from dftrace_ai.inspect.exchange import (
+from dftrace_ai.inspect.explicit import ExplicitCalls
+from dftrace_ai.inspect.output import trace_events
+from dftrace_ai.inspect.output.log_files import LogNames, MainLog, StatisticsFile
+from dftrace_ai.inspect.output.outbox import Outbox
+from dftrace_ai.inspect.output.sinks import Sinks, Statistics
+from dftrace_ai.inspect.ranks.exchange import (
     Groups,
     distributed,
     rank_of_process,
 )
-from dftrace_ai.inspect.explicit import ExplicitCalls
-from dftrace_ai.inspect.log_files import LogNames, MainLog, StatisticsFile
-from dftrace_ai.inspect.outbox import Outbox
-from dftrace_ai.inspect.reduction import digest_of
-from dftrace_ai.inspect.rings import Rings
+from dftrace_ai.inspect.ranks.reduction import digest_of
 from dftrace_ai.inspect.silent_sections import SilentSections
-from dftrace_ai.inspect.sinks import Sinks, Statistics
 
 if TYPE_CHECKING:
     import os

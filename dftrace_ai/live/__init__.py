@@ -11,9 +11,7 @@ died are shown as they were at the last::
 
 from __future__ import annotations
 
-from dftrace_ai.live.findings import Finding, JobVerdict, Verdict
 from dftrace_ai.live.jobs import Job, jobs_of
-from dftrace_ai.live.judging import Mark, judge
 from dftrace_ai.live.model import (
     HiddenProcess,
     OpenSpanStatus,
@@ -22,8 +20,10 @@ from dftrace_ai.live.model import (
     ThreadStatus,
 )
 from dftrace_ai.live.observing import Observer, snapshot
+from dftrace_ai.live.outliers import Mark, judge
 from dftrace_ai.live.saved import read_snapshot, snapshot_json
 from dftrace_ai.live.stuck import find_stuck
+from dftrace_ai.live.verdict import Finding, JobVerdict, Verdict
 
 __all__ = [
     "Finding",

@@ -7,8 +7,8 @@ from dataclasses import replace
 from statistics import median_high
 from typing import TYPE_CHECKING
 
-from dftrace_ai.live.findings import Finding, finding
 from dftrace_ai.live.model import NS
+from dftrace_ai.live.verdict import Finding, finding
 from dftrace_ai.live.waiting import Waiting, waiting_at, waiting_of
 from dftrace_ai.live.wording import age_text
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from dftrace_ai.vocabulary import loop_part, without_loop_part
+from dftrace_ai.trace_format.vocabulary import loop_part, without_loop_part
 
 __all__ = ["HiddenProcess", "OpenSpanStatus", "RankStatus", "Snapshot", "ThreadStatus"]
 

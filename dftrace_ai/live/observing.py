@@ -9,10 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai import _native
-from dftrace_ai.analysis.wording import counted
+import dftrace_ai._native as _native
 from dftrace_ai.errors import TraceError
-from dftrace_ai.live.finding import MarkedSpool, find_spools
 from dftrace_ai.live.jobs import with_workers
 from dftrace_ai.live.model import (
     NS,
@@ -24,8 +22,10 @@ from dftrace_ai.live.model import (
 )
 from dftrace_ai.live.saved import merged, plain, read_snapshot
 from dftrace_ai.live.wording import processes_text
-from dftrace_ai.spool_search import lives_without
-from dftrace_ai.vocabulary import own_category
+from dftrace_ai.spools.marked import MarkedSpool, find_spools
+from dftrace_ai.spools.search import lives_without
+from dftrace_ai.trace_format.vocabulary import own_category
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -183,8 +183,8 @@ class Observer:
 
     def _header(self, marked: MarkedSpool) -> dict[str, Any]:
         """The header of the trace beside a marker, as far as it is written."""
-        from dftrace_ai.analysis.files import open_trace_file
-        from dftrace_ai.analysis.reader import TraceReader
+        from dftrace_ai.analysis.reading.files import open_trace_file
+        from dftrace_ai.analysis.reading.reader import TraceReader
 
         known = self._headers.get(marked.marker)
         if known is not None:
@@ -218,7 +218,7 @@ class Observer:
 
     def _nothing(self, found: Snapshot) -> str:
         """Say why there is nothing to see."""
-        from dftrace_ai.analysis.files import find_traces
+        from dftrace_ai.analysis.reading.files import find_traces
 
         places = ", ".join(map(str, self.paths))
         if found.hidden:

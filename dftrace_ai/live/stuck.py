@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dftrace_ai.live.causes import with_causes
-from dftrace_ai.live.findings import JobVerdict, Verdict, finding
 from dftrace_ai.live.jobs import is_replaced, jobs_of
+from dftrace_ai.live.verdict import JobVerdict, Verdict, finding
 
 if TYPE_CHECKING:
     from dftrace_ai.live.jobs import Job

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from dftrace_ai.vocabulary import COLLECTIVES
+from dftrace_ai.trace_format.vocabulary import COLLECTIVES
 
 if TYPE_CHECKING:
-    from dftrace_ai.live.findings import Finding
     from dftrace_ai.live.model import RankStatus
+    from dftrace_ai.live.verdict import Finding
 
 __all__ = ["Waiting", "waiting_in", "waiting_of"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.config import Config, accepted_values, load_config
-from dftrace_ai.config_sources import ALIASES, variable_of
+from dftrace_ai.config.model import Config, accepted_values, load_config
+from dftrace_ai.config.sources import ALIASES, variable_of
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.ranks import find_rank
+from dftrace_ai.run.ranks import find_rank
 from docs.pages import DOCS, between, blocks, plain, section, table
 
 PAGE = DOCS / "configuration.md"

@@ -12,7 +12,7 @@ from perfetto.trace_file import Trace
 from perfetto.trace_file import plain as plain_text
 
 from dftrace_ai import ai, dftracer
-from dftrace_ai.events import FooterArgs, event_adapter
+from dftrace_ai.trace_format.lines import FooterArgs, event_adapter
 from docs.pages import DOCS, between, blocks, plain, section, table
 
 PAGE = DOCS / "trace-format.md"

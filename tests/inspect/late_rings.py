@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.api import current_session
+from dftrace_ai.inspect.collecting.rings import Rings
 from dftrace_ai.inspect.numerics.ring import Ring
-from dftrace_ai.inspect.rings import Rings
 
 
 class LateCopies:

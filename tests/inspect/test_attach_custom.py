@@ -13,7 +13,7 @@ import dftrace_ai.inspect as debug_api
 @pytest.fixture
 def features():
     """Registers features for a test."""
-    from dftrace_ai.inspect.features import forget_custom_features
+    from dftrace_ai.inspect.config.features import forget_custom_features
 
     forget_custom_features()
     yield debug_api.register_feature

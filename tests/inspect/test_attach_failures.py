@@ -8,7 +8,7 @@ from attaching import main_log, section, session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect import observer
+from dftrace_ai.inspect.collecting import observer
 
 
 def train(model, count=3):
@@ -101,7 +101,7 @@ METHODS = ("modify_tensor_enabled", "inspect_tensor_enabled", "fp8_gemm_enabled"
 @pytest.fixture
 def features():
     """Registers features for a test."""
-    from dftrace_ai.inspect.features import forget_custom_features
+    from dftrace_ai.inspect.config.features import forget_custom_features
 
     forget_custom_features()
     yield debug_api.register_feature

@@ -13,7 +13,7 @@ from conftest import Traced
 from inspect_sessions import SIX, base_config, scalars
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.bridge import NvdlfwTraceLogger
+from dftrace_ai.inspect.output.bridge import NvdlfwTraceLogger
 
 peer = pytest.importorskip("nvdlfw_inspect.api", reason="nvdlfw-inspect is not installed")
 

@@ -13,7 +13,7 @@ from late_rings import LateCopies, through_rings
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect import nonfinite
+from dftrace_ai.inspect.nonfinite import watch as nonfinite
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import Format, quantisation_record

@@ -15,7 +15,7 @@ from inspect_configs import EXAMPLES, LOG, one_section
 from typer.testing import CliRunner
 
 from dftrace_ai.cli import app
-from dftrace_ai.inspect.features import forget_custom_features
+from dftrace_ai.inspect.config.features import forget_custom_features
 
 MODEL = """
 import torch
@@ -263,7 +263,7 @@ def test_many_layers_in_two_sections_are_counted(model: str) -> None:
 
 def test_a_model_may_bring_features_of_its_own(model: str) -> None:
     registering = """
-from dftrace_ai.inspect.features import register_feature
+from dftrace_ai.inspect.config.features import register_feature
 
 @register_feature("Clip")
 class Clip:

@@ -8,14 +8,14 @@ import pytest
 from inspect_configs import LOG, one_section
 
 from dftrace_ai.inspect.config import LayerInfo, layer_plan, load
-from dftrace_ai.inspect.errors import InspectError
-from dftrace_ai.inspect.features import (
+from dftrace_ai.inspect.config.features import (
     custom_features,
     explanations,
     feature_names,
     forget_custom_features,
     register_feature,
 )
+from dftrace_ai.inspect.errors import InspectError
 
 
 @pytest.fixture(autouse=True)

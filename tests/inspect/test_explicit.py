@@ -13,7 +13,7 @@ from conftest import Traced
 from inspect_sessions import base_config, main_log, scalars, statistics_path
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.features import forget_custom_features
+from dftrace_ai.inspect.config.features import forget_custom_features
 
 
 @pytest.fixture(autouse=True)

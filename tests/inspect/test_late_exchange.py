@@ -13,7 +13,7 @@ from rank_processes import on_ranks
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect import collector
+from dftrace_ai.inspect.collecting import collector
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),

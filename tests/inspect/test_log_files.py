@@ -12,8 +12,8 @@ from conftest import RunScript
 from inspect_sessions import base_config, main_log, scalars, statistics_path
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.held_file import HeldFile
-from dftrace_ai.inspect.log_files import StatisticsFile
+from dftrace_ai.inspect.output.held_file import HeldFile
+from dftrace_ai.inspect.output.log_files import StatisticsFile
 
 LAYER = "transformer_layer.self_attention.layernorm_qkv_activation"
 VALUES = {

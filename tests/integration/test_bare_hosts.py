@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import RunScript, clean_environment, read_all, trace_files
 
-import dftrace_ai.recovery
+import dftrace_ai.spools.recovery
 
 RECORD = """
 import os, sys
@@ -107,7 +107,7 @@ def test_a_directory_whose_name_is_no_text(tmp_path: Path, run_script: RunScript
         },
     )
     assert "Traceback" not in done.stderr
-    recovery = dftrace_ai.recovery.adopt_dead(folder)
+    recovery = dftrace_ai.spools.recovery.adopt_dead(folder)
     assert recovery.failed == []
     assert len(recovery.finished) == 1
     assert os.path.exists(recovery.finished[0])

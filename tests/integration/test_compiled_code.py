@@ -8,7 +8,8 @@ import inspect
 import pytest
 from conftest import RunScript
 
-from dftrace_ai import ai, compiled_code
+from dftrace_ai import ai
+from dftrace_ai.annotation import compiled_code
 
 SHAPES = """
 import functools

@@ -15,8 +15,8 @@ from perfetto.trace_file import read, read_unfinished
 
 import dftrace_ai
 from dftrace_ai import ai
-from dftrace_ai.analysis.summary import summarise
-from dftrace_ai.analysis.validate import validate_traces
+from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.validating.validate import validate_traces
 
 MIB = 1 << 20
 
@@ -178,7 +178,7 @@ def test_a_killed_recorder_leaves_its_last_events(run_script: RunScript) -> None
         status=-9,
     )
     assert done.files == []
-    from dftrace_ai.recovery import adopt_dead
+    from dftrace_ai.spools.recovery import adopt_dead
 
     (path,) = adopt_dead(done.folder).finished
     trace = read(Path(path))
@@ -256,7 +256,7 @@ def test_a_signal_dumps_what_the_stuck_main_thread_is_in(run_script: RunScript) 
         assert validate_traces([path], unfinished_ok=True).fault_count == 0
 
     done = run_script(HUNG.replace("GOES_ON", "False"), status=-9, stop=ask)
-    from dftrace_ai.recovery import adopt_dead
+    from dftrace_ai.spools.recovery import adopt_dead
 
     assert adopt_dead(done.folder).finished == [str(path) for path in seen]
     trace = done.trace()
@@ -278,7 +278,7 @@ def test_what_was_open_at_a_dump_is_told_as_it_ended(run_script: RunScript) -> N
         Path(f"/proc/{process.pid}/cwd/go on").write_text("x", encoding="utf-8")
 
     done = run_script(HUNG.replace("GOES_ON", "True"), status=3, stop=ask)
-    from dftrace_ai.recovery import adopt_dead
+    from dftrace_ai.spools.recovery import adopt_dead
 
     # Told by a dump, and what came after it by who finds the process dead.
     adopt_dead(done.folder)

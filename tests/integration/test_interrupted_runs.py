@@ -13,7 +13,7 @@ from conftest import read_all, trace_files
 
 import dftrace_ai
 from dftrace_ai import ai
-from dftrace_ai.runtime import current_run
+from dftrace_ai.run.lifecycle import current_run
 
 OURS = {"run.py", "run_begin.py", "run_end.py", "runtime.py"}
 

@@ -15,7 +15,7 @@ from conftest import RunScript, read_all, trace_files
 
 import dftrace_ai
 from dftrace_ai import ai, dftracer
-from dftrace_ai.runtime import current_run
+from dftrace_ai.run.lifecycle import current_run
 
 
 @pytest.fixture(autouse=True)

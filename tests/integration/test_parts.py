@@ -10,7 +10,7 @@ from conftest import RunScript, Traced, trace_files
 
 import dftrace_ai
 from dftrace_ai import ai
-from dftrace_ai.analysis.summary import summarise
+from dftrace_ai.analysis.summary.figures import summarise
 
 LIMIT = 64 * 1024
 
@@ -106,7 +106,7 @@ def test_a_killed_process_goes_on_in_its_last_part(run_script: RunScript) -> Non
     )
     before = len(done.files)
     assert before > 1
-    from dftrace_ai.recovery import adopt_dead
+    from dftrace_ai.spools.recovery import adopt_dead
 
     assert adopt_dead(done.folder).failed == []
     traces = sorted(done.traces(), key=lambda trace: part_of(trace.path))

@@ -142,7 +142,7 @@ JSON = st.recursive(
 def test_a_snapshot_with_any_value_replaced_is_refused_or_shown(
     tmp_path: Path, data: st.DataObject, value: Any
 ) -> None:
-    from dftrace_ai.cli.live_page import page
+    from dftrace_ai.cli.live_view.page import page
     from dftrace_ai.cli.stuck import verdict_lines
     from dftrace_ai.cli.terminal import console
     from dftrace_ai.live import find_stuck

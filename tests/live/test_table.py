@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dftrace_ai.cli.live_page import page
+from dftrace_ai.cli.live_view.page import page
 from dftrace_ai.live import RankStatus, Snapshot
 from live.made import NOW, NS, dead, hidden, process, snapshot_of, thread
 

@@ -22,22 +22,22 @@ def peak_mib() -> int:
 
 
 def validated(path: str) -> list[str]:
-    from dftrace_ai.analysis.validate import validate_traces
+    from dftrace_ai.analysis.validating.validate import validate_traces
 
     found = validate_traces([path], limit=3)
     return [fault.message for file in found.files for fault in file.faults]
 
 
 def merged(path: str) -> list[object]:
-    from dftrace_ai.analysis.files import find_traces
     from dftrace_ai.analysis.merged_trace import MergedTrace
+    from dftrace_ai.analysis.reading.files import find_traces
 
     trace = MergedTrace(find_traces([path]))
     return [sum(chunk.count(b"\n") for chunk in trace), *trace.notes]
 
 
 def summed(path: str) -> list[object]:
-    from dftrace_ai.analysis.summary import summarise
+    from dftrace_ai.analysis.summary.figures import summarise
 
     found = summarise([path])
     return [found.events, *found.warnings()]
@@ -49,7 +49,7 @@ READERS = {"validate": validated, "merge": merged, "summary": summed}
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESS_SPACE, MOST_ADDRESS_SPACE))
     # Two GiB take seconds; what matters is that there is an end.
-    from dftrace_ai.analysis import reader
+    from dftrace_ai.analysis.reading import reader
     from dftrace_ai.errors import DftraceError
 
     reader.ENDLESS_BYTES = 104 << 20

@@ -15,10 +15,11 @@ import pytest
 from conftest import clean_environment
 from unit.trace_lines import small_trace
 
-from dftrace_ai.analysis import summary, validate
-from dftrace_ai.analysis.files import TraceSearch, find_traces, search_traces
-from dftrace_ai.analysis.summary import summarise
-from dftrace_ai.analysis.validate import validate_traces
+from dftrace_ai.analysis.reading.files import TraceSearch, find_traces, search_traces
+from dftrace_ai.analysis.summary import figures as summary
+from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.validating import validate
+from dftrace_ai.analysis.validating.validate import validate_traces
 from dftrace_ai.errors import TraceError
 from safety.commands import COMMAND, invoke
 
@@ -164,7 +165,7 @@ def test_a_temporary_directory_of_an_odd_name(
 def test_duckdb_reads_the_files_it_is_given_and_nothing_else(tmp_path: Path) -> None:
     import duckdb
 
-    from dftrace_ai.analysis.duckdb_scan import Scan
+    from dftrace_ai.analysis.summary.duckdb_scan import Scan
 
     path = small_trace().write(tmp_path / "t.pfw")
     small_trace().write(tmp_path / "other.pfw")

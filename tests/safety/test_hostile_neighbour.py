@@ -12,9 +12,10 @@ import pytest
 from conftest import RunScript, Traced, trace_files
 from perfetto.trace_file import read
 
-from dftrace_ai import _native, recovery
+from dftrace_ai import _native
 from dftrace_ai.cli.dead_traces import complete_directories
-from dftrace_ai.recovery import adopt_dead
+from dftrace_ai.spools import recovery
+from dftrace_ai.spools.recovery import adopt_dead
 from safety.commands import dftrace, invoke
 
 NEIGHBOUR = 12345
@@ -109,11 +110,11 @@ def test_what_finding_children_meets_does_not_end_the_program(
     run_script: RunScript, spools: Path
 ) -> None:
     change = """
-import dftrace_ai.spool_search
+import dftrace_ai.spools.search
 def broken(*_, **__):
     raise RuntimeError("the directory is no directory any more")
-import dftrace_ai.recovery
-dftrace_ai.recovery.spools_of = broken
+import dftrace_ai.spools.recovery
+dftrace_ai.spools.recovery.spools_of = broken
 """
     done = planted(run_script, spools, gives=False, change=change)
     assert "traces of children are not completed" in done.stderr

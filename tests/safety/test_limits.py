@@ -17,7 +17,7 @@ from dftrace_ai.analysis import (
     summary,
     validate,
 )
-from dftrace_ai.analysis.summary import summarise
+from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.cli import summary as summary_command
 from safety.commands import invoke
 

@@ -17,9 +17,10 @@ from conftest import clean_environment
 from perfetto.trace_file import read
 from unit.trace_lines import small_trace
 
-from dftrace_ai import recovery, spool_search
-from dftrace_ai.held_directory import HeldDirectory
-from dftrace_ai.recovery import adopt_dead, find_spools
+from dftrace_ai.spools import recovery
+from dftrace_ai.spools import search as spool_search
+from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.spools.recovery import adopt_dead, find_spools
 from safety.commands import invoke
 
 VICTIM = """

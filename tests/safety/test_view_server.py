@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from unit.trace_lines import TraceLines, small_trace
 
-from dftrace_ai.analysis.files import find_traces
-from dftrace_ai.cli import local_server, trace_server
-from dftrace_ai.cli.trace_server import TraceServer
+from dftrace_ai.analysis.reading.files import find_traces
+from dftrace_ai.cli.trace_server import local as local_server
+from dftrace_ai.cli.trace_server import server as trace_server
+from dftrace_ai.cli.trace_server.server import TraceServer
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import sys
 import pytest
 from conftest import clean_environment
 
-from dftrace_ai import spool_search
-from dftrace_ai.recovery import Recovery, adopt_dead
+from dftrace_ai.spools import search as spool_search
+from dftrace_ai.spools.recovery import Recovery, adopt_dead
 from stress.account import Place
 
 

@@ -196,7 +196,7 @@ print(json.dumps([*answers, run.stats()["error"], run.stats()["lost_lines"]]))
     missing = "No such file or directory"
     assert done.said == [[None, missing, 0, None, missing, 100]]
     assert "100 events are kept in" in done.stderr
-    from dftrace_ai.recovery import adopt_dead
+    from dftrace_ai.spools.recovery import adopt_dead
 
     found = adopt_dead(done.folder, spool_dir=done.folder.parent / "spools")
     assert (len(found.finished), found.failed) == (1, [])

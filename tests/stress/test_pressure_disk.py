@@ -12,7 +12,7 @@ import pytest
 from conftest import Outcome
 from perfetto.trace_file import Trace
 
-import dftrace_ai.recovery
+import dftrace_ai.spools.recovery
 from stress.pressure_disk import Disk
 from stress.pressure_shim import Shim
 
@@ -44,7 +44,7 @@ def recovered(disk: Disk, spools: Path) -> list[Trace]:
     """The traces, once a reader has found and completed them."""
     from conftest import read_all, trace_files
 
-    outcome = dftrace_ai.recovery.adopt_dead(disk.path)
+    outcome = dftrace_ai.spools.recovery.adopt_dead(disk.path)
     assert outcome.failed == []
     assert list(spools.iterdir()) == []
     return read_all(trace_files(disk.path))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dftrace_ai.recovery import adopt_dead
+from dftrace_ai.spools.recovery import adopt_dead
 from stress.judge import judge_counts
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ pytest_plugins = ["stress.pressure_program"]
 
 # What may be called by the program, and by the handler of a signal that comes meanwhile.
 CALLS = """
-from dftrace_ai.runtime import current_run
+from dftrace_ai.run.lifecycle import current_run
 shim = Shim()
 CALLS = {
     "flush": lambda run: run.flush(),

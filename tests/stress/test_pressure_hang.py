@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import clean_environment, read_all, trace_files
 
-import dftrace_ai.recovery
+import dftrace_ai.spools.recovery
 from stress.pressure_shim import Shim
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ say(stats=run.stats())
     assert process.returncode == 0, stderr
     (spool,) = spools.iterdir()
     assert str(spool) in stderr
-    outcome = dftrace_ai.recovery.adopt_dead(traces)
+    outcome = dftrace_ai.spools.recovery.adopt_dead(traces)
     assert outcome.failed == []
     (trace,) = read_all(trace_files(traces))
     assert trace.names == {"forward": 100, "backward": 500}

@@ -15,7 +15,7 @@ import pytest
 from conftest import clean_environment, read_all, trace_files
 from perfetto.trace_file import read
 
-import dftrace_ai.recovery
+import dftrace_ai.spools.recovery
 from stress.judge import judge_counts
 from stress.pressure_shim import Shim
 
@@ -38,7 +38,7 @@ dftrace_ai.finalize()
 """
 ADOPTS = """
 import json, sys
-from dftrace_ai.recovery import adopt_dead
+from dftrace_ai.spools.recovery import adopt_dead
 found = adopt_dead(sys.argv[1])
 print(json.dumps([len(found.finished), len(found.alive), len(found.failed)]))
 """
@@ -215,7 +215,7 @@ def test_a_container_of_the_same_host_name(
     ]
     with container.recording(records, traces, spools) as process:
         kept = {path: path.read_bytes() for path in traces.iterdir()}
-        found = dftrace_ai.recovery.adopt_dead(traces)
+        found = dftrace_ai.spools.recovery.adopt_dead(traces)
         assert (found.finished, len(found.alive), found.failed) == ([], 1, [])
         assert {path: path.read_bytes() for path in traces.iterdir()} == kept
         _, stderr = process.communicate("go\n", timeout=60)
@@ -298,7 +298,7 @@ def test_killed_while_the_marker_is_written(
     )
     left = [path.stat().st_size for path in traces.glob("*.spool-at")]
     assert left == ([] if nameless else [0])
-    found = dftrace_ai.recovery.adopt_dead(traces)
+    found = dftrace_ai.spools.recovery.adopt_dead(traces)
     assert (found.failed, found.alive) == ([], [])
     assert list(traces.glob("*.spool-at")) == []
     assert list(spools.iterdir()) == []
@@ -327,7 +327,7 @@ def test_killed_while_the_spool_is_made(
             status=-9,
         )
         left.append(len(list(traces.glob("*.spool"))))
-        found = dftrace_ai.recovery.adopt_dead(traces)
+        found = dftrace_ai.spools.recovery.adopt_dead(traces)
         assert (found.failed, found.alive, found.finished) == ([], [], [])
         assert list(traces.iterdir()) == []
     assert left == ([0, 0, 1] if nameless else [1, 1, 1])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import read_all
 
-import dftrace_ai.recovery
+import dftrace_ai.spools.recovery
 
 if TYPE_CHECKING:
     from stress.pressure_program import Pressed
@@ -163,7 +163,7 @@ def test_no_memory_for_finalize(pressed: Pressed, spools: Path) -> None:
     stats = done.said[0]["stats"]
     assert os.strerror(errno.ENOMEM) in stats["error"]
     assert stats["spool_path"] in done.stderr
-    assert dftrace_ai.recovery.adopt_dead(done.folder).failed == []
+    assert dftrace_ai.spools.recovery.adopt_dead(done.folder).failed == []
     trace = done.trace(perfetto=False)
     assert trace.names == {"forward": 10, "backward": 300}
     assert list(spools.iterdir()) == []

@@ -15,7 +15,7 @@ from conftest import clean_environment
 from perfetto.trace_file import read
 
 from dftrace_ai.live import snapshot
-from dftrace_ai.recovery import adopt_dead
+from dftrace_ai.spools.recovery import adopt_dead
 from stress.judge import judge_counts
 
 if TYPE_CHECKING:

@@ -3,17 +3,18 @@
 import ast
 from pathlib import Path
 
+import export_categories
 import yaml
 
-from dftrace_ai import ai, categories_export
-from dftrace_ai.node import ProfilerNode
+from dftrace_ai import ai
+from dftrace_ai.annotation.node import ProfilerNode
 
 VOCABULARY = Path(__file__).resolve().parents[2] / "schemas" / "categories.yaml"
 
 
 def test_categories_module_is_what_its_source_generates():
-    written = ast.unparse(ast.parse(categories_export.TARGET.read_text(encoding="utf-8")))
-    assert ast.unparse(ast.parse(categories_export.generated(VOCABULARY))) == written
+    written = ast.unparse(ast.parse(export_categories.TARGET.read_text(encoding="utf-8")))
+    assert ast.unparse(ast.parse(export_categories.generated(VOCABULARY))) == written
 
 
 def test_every_name_of_the_vocabulary_is_reached_by_its_path():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai import config_sources
-from dftrace_ai.config import Config, accepted_values, load_config
+from dftrace_ai.config import sources as config_sources
+from dftrace_ai.config.model import Config, accepted_values, load_config
 from dftrace_ai.errors import ConfigError, DftraceError
 
 

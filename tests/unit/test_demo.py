@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.analysis.files import find_traces
-from dftrace_ai.analysis.reader import TraceReader
-from dftrace_ai.analysis.summary import summarise
-from dftrace_ai.analysis.validate import validate_traces
+from dftrace_ai.analysis.reading.files import find_traces
+from dftrace_ai.analysis.reading.reader import TraceReader
+from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.validating.validate import validate_traces
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")

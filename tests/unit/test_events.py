@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 from trace_lines import small_trace
 
-from dftrace_ai import events
-from dftrace_ai.events import event_adapter
+from dftrace_ai.trace_format import lines as events
+from dftrace_ai.trace_format.lines import event_adapter
 
 SPAN = (
     '{"id":1,"name":"forward","cat":"compute","pid":2,"tid":3,"ts":4.000,"dur":5.125,"ph":"X",'

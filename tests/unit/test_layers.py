@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from layers import upward
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "dftrace_ai"
 
-# From leaf to root; a module may import what stands before it, and its own kind.
-RECORDING = (
-    {"errors", "_version", "uncaught", "vocabulary"},
-    {
-        "_native",
-        "compiled_code",
-        "given_arguments",
-        "ranks",
-        "held_directory",
-        "spool_search",
-        "unfinished_spools",
-    },
-    {"wrapping", "async_iteration", "recovery", "counters", "run_settings", "process_hooks"},
-    {"node", "metadata_mode"},
-    {"categories"},
-    {"tree", "dft_fn"},
-    {"run", "joined_settings"},
-    {"run_end"},
-    {"run_begin"},
-    {"runtime"},
-    {"tracer"},
-)
-CONFIGURING = {"config", "config_sources", "errors"}
 HEAVY = {
     "torch",
     "pydantic",
@@ -48,70 +24,54 @@ HEAVY = {
     "numpy",
 }
 
+READ_WITHOUT_THE_CORE = """
+import sys
 
-def imports(path: Path) -> set[str]:
-    """Every module that a file imports, at the top or inside functions, for types or for use."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+class Blocked:
+    def find_spec(self, name, *_):
+        if name == "dftrace_ai._native":
+            raise ImportError("blocked")
 
-
-def own(path: Path) -> set[str]:
-    """The modules of the package that a file imports at its top, by their first component."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            if node.module == "dftrace_ai":
-                found.update(alias.name for alias in node.names)
-            elif node.module.startswith("dftrace_ai."):
-                found.add(node.module.split(".")[1])
-    return found
+sys.meta_path.insert(0, Blocked())
+import os
+os.environ["DFTRACE_RUN"] = "0-0"
+import dftrace_ai.analysis.reading.reader
+import dftrace_ai.analysis.validating.validate
+from dftrace_ai.analysis.summary import summarise
+assert "torch" not in sys.modules and "dftrace_ai.run" not in sys.modules
+try:
+    import dftrace_ai.run
+except ImportError as error:
+    print(error)
+"""
 
 
-@pytest.mark.parametrize("layer", range(len(RECORDING)))
-def test_recording_modules_import_only_what_lies_below(layer: int) -> None:
-    allowed = set().union(*RECORDING[: layer + 1])
-    for name in RECORDING[layer]:
-        path = PACKAGE / f"{name}.py"
-        if path.exists():
-            assert own(path) <= allowed, name
+def run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
-def test_configuration_knows_nothing_of_recording() -> None:
-    for name in CONFIGURING:
-        assert own(PACKAGE / f"{name}.py") <= CONFIGURING
+def test_each_room_imports_only_what_lies_below_it() -> None:
+    assert upward(PACKAGE) == []
 
 
-def test_analysis_needs_neither_torch_nor_the_native_module() -> None:
-    files = sorted((PACKAGE / "analysis").glob("*.py"))
-    assert files
-    for path in files:
-        for name in imports(path):
-            assert name.split(".")[0] != "torch", path
-            if name.startswith("dftrace_ai."):
-                assert name.split(".")[1] in {"analysis", "errors", "events", "vocabulary"}, path
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert (
+        run(f"import sys, dftrace_ai.annotation; print(sorted(set(sys.modules) & {HEAVY!r}))")
+        == "[]"
+    )
+
+
+def test_traces_are_read_where_the_recorder_cannot_be_loaded() -> None:
+    assert run(READ_WITHOUT_THE_CORE) == "blocked"
 
 
 def test_a_config_of_inspection_is_read_without_torch_and_without_a_run() -> None:
-    files = [*(PACKAGE / "inspect" / "config").glob("*.py"), PACKAGE / "inspect" / "features.py"]
-    assert len(files) > 5
-    for path in files:
-        assert own(path) <= {"inspect", "config_sources", "errors"}, path
-        assert not [name for name in imports(path) if name.split(".")[0] == "torch"], path
-
-
-def test_nothing_below_imports_the_command_line() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        if path.parent.name not in {"cli", "demo"}:
-            assert not [
-                n for n in imports(path) if n.startswith(("dftrace_ai.cli", "dftrace_ai.demo"))
-            ], path
+    names = "{'torch', 'dftrace_ai.run', 'dftrace_ai._native'}"
+    assert (
+        run(f"import sys, dftrace_ai.inspect.config; print(set(sys.modules) & {names})") == "set()"
+    )
 
 
 def test_only_the_bindings_include_python() -> None:
@@ -119,9 +79,3 @@ def test_only_the_bindings_include_python() -> None:
     assert len(files) > 20
     for path in files:
         assert "Python.h" not in path.read_text(encoding="utf-8"), path
-
-
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = f"import sys, dftrace_ai; print(sorted(set(sys.modules) & {HEAVY!r}))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"

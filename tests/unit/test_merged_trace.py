@@ -8,8 +8,8 @@ from typing import Any
 
 from trace_lines import TIME_BASE_US, TraceLines, small_trace
 
-from dftrace_ai.analysis.files import find_traces
 from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.reading.files import find_traces
 
 
 def merged(directory: Path) -> tuple[list[bytes], list[dict[str, Any]], MergedTrace]:

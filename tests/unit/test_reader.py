@@ -11,9 +11,9 @@ import pytest
 import zstandard
 from trace_lines import small_trace
 
-from dftrace_ai.analysis.files import find_traces, open_trace_file
-from dftrace_ai.analysis.reader import TraceReader
-from dftrace_ai.analysis.trace_end import read_end
+from dftrace_ai.analysis.reading.files import find_traces, open_trace_file
+from dftrace_ai.analysis.reading.reader import TraceReader
+from dftrace_ai.analysis.reading.trace_end import read_end
 from dftrace_ai.errors import TraceError
 
 NAMES = ("t.pfw", "t.pfw.gz", "t.pfw.zst")

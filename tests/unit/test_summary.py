@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trace_lines import TraceLines, small_trace
 
-from dftrace_ai.analysis.summary import SpanRow, Summary, summarise
+from dftrace_ai.analysis.summary.figures import SpanRow, Summary, summarise
 
 
 def quantile(values: list[float], share: float) -> float:

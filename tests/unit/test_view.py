@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from trace_lines import small_trace
 
-from dftrace_ai.analysis.files import find_traces
-from dftrace_ai.cli import trace_server
-from dftrace_ai.cli.trace_server import TraceServer, offline_ui
+from dftrace_ai.analysis.reading.files import find_traces
+from dftrace_ai.cli.trace_server import server as trace_server
+from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
 from dftrace_ai.errors import DftraceError
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.inspect.collecting.observer import amax_of
 from dftrace_ai.inspect.config import Schedule
 from dftrace_ai.inspect.numerics.record import NEUTRAL, Record
-from dftrace_ai.inspect.observer import amax_of
-from dftrace_ai.inspect.reduction import GroupMerger, Slot, SlotTable
+from dftrace_ai.inspect.ranks.reduction import GroupMerger, Slot, SlotTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.inspect.attaching.amax_history import DelayedScaling
     from dftrace_ai.inspect.attaching.fp8 import Recipe
-    from dftrace_ai.inspect.exchange import Groups
+    from dftrace_ai.inspect.ranks.exchange import Groups
 
 __all__ = ["AmaxSharing"]
 

@@ -13,15 +13,15 @@ from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
 from dftrace_ai.inspect.attaching.fp8 import Recipe, hybrid_format, recipe_in_force
 from dftrace_ai.inspect.attaching.passes import Pass
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
-from dftrace_ai.inspect.nonfinite_marks import MARKS
+from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics.fp8 import Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.inspect.nonfinite import LayerWatch
-    from dftrace_ai.inspect.observer import TensorObserver
-    from dftrace_ai.inspect.rings import Rings
+    from dftrace_ai.inspect.collecting.observer import TensorObserver
+    from dftrace_ai.inspect.collecting.rings import Rings
+    from dftrace_ai.inspect.nonfinite.watch import LayerWatch
 
 __all__ = ["LiveLayer", "Table", "Treatment"]
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
-from dftrace_ai.inspect import trace_events
 from dftrace_ai.inspect.api import current_session, weights_are_reduced
 from dftrace_ai.inspect.attaching.amax_sharing import AmaxSharing
 from dftrace_ai.inspect.attaching.attention import FAST_PATH
@@ -24,6 +23,7 @@ from dftrace_ai.inspect.errors import (
     InspectTypeError,
 )
 from dftrace_ai.inspect.naming import NamedLayer, layers_of
+from dftrace_ai.inspect.output import trace_events
 
 if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.layer import LiveLayer

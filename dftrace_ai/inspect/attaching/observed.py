@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
-    from dftrace_ai.inspect.nonfinite import LayerWatch
+    from dftrace_ai.inspect.nonfinite.watch import LayerWatch
 
 __all__ = ["first_tensor", "look_into", "observable_tensors", "run_compiled"]
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from dftrace_ai.inspect.attaching.fp8 import hybrid_format
 from dftrace_ai.inspect.attaching.surroundings import transformed
-from dftrace_ai.inspect.nonfinite_marks import MARKS
+from dftrace_ai.inspect.collecting.observer import amax_of
+from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import Format, fake_quantise, scale_of
-from dftrace_ai.inspect.observer import amax_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

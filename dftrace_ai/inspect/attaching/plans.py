@@ -9,11 +9,11 @@ from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
 from dftrace_ai.inspect.attaching.observed import observable_tensors
 from dftrace_ai.inspect.attaching.swap import Station
 from dftrace_ai.inspect.attaching.weights import is_unready, what_is_the_weight
+from dftrace_ai.inspect.collecting.observer import TensorObserver
 from dftrace_ai.inspect.config import LayerPlan, Observe, layer_plan
 from dftrace_ai.inspect.config.names import TENSORS, listed
 from dftrace_ai.inspect.errors import InspectRuntimeError, InspectValueError
-from dftrace_ai.inspect.exchange import distributed
-from dftrace_ai.inspect.observer import TensorObserver
+from dftrace_ai.inspect.ranks.exchange import distributed
 from dftrace_ai.inspect.session import DEFAULT_GROUP
 from dftrace_ai.inspect.silent_sections import near
 

@@ -6,9 +6,8 @@ import copy
 import os
 from typing import Any
 
-from dftrace_ai.config_sources import nearest
-from dftrace_ai.inspect import features
-from dftrace_ai.inspect.config import names
+from dftrace_ai.config.sources import nearest
+from dftrace_ai.inspect.config import features, names
 from dftrace_ai.inspect.config.checking import check_combinations, check_feature
 from dftrace_ai.inspect.config.faults import note_faults, renamed
 from dftrace_ai.inspect.config.models import (

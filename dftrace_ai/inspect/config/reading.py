@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config_sources import small_text
+from dftrace_ai.config.sources import small_text
 from dftrace_ai.errors import ConfigError, quoted
 from dftrace_ai.inspect.config.problems import told
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError

@@ -12,9 +12,9 @@ from dftrace_ai.inspect.config.schedule import Schedule
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dftrace_ai.inspect.config.features import CustomFeature
     from dftrace_ai.inspect.config.models import Layers
     from dftrace_ai.inspect.config.problems import Problem
-    from dftrace_ai.inspect.features import CustomFeature
 
 __all__ = ["CustomUse", "InspectConfig", "Observe", "Section", "observed"]
 

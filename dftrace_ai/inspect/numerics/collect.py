@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dftrace_ai import _native
+import dftrace_ai._native as _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.fp8 import FP32_MAX, Format

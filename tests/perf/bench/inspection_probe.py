@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.exchange import gathered
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.record import merge_all
+from dftrace_ai.inspect.ranks.exchange import gathered
 
 from .inspection import IDLE, MERGED, NOT_CONFIGURED, NOT_DUE, PEER, PLAIN
 from .tensor_probe import CONFIG, rounds_of

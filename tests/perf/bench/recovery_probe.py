@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from dftrace_ai import recovery
+from dftrace_ai.spools import recovery
 
 from .traces import footer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from dftrace_ai import spool_search
-from dftrace_ai.recovery import Recovery, adopt_dead
+from dftrace_ai.spools import search as spool_search
+from dftrace_ai.spools.recovery import Recovery, adopt_dead
 from stress.account import Place
 from stress.nursery import wait_until
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import dftrace_ai
 from dftrace_ai import ai
-from dftrace_ai.node import ProfilerNode
+from dftrace_ai.annotation.node import ProfilerNode
 from stress.account import (
     AFTER_BEGIN,
     AFTER_END,

@@ -1,0 +1,1 @@
+"""Finding, opening and decoding trace files."""

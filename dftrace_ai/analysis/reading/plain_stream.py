@@ -1,0 +1,193 @@
+"""The plain bytes of a trace file of any codec, read up to where the file is torn."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.reading.files import Codec, TraceFile
+
+__all__ = ["BlockDecoder", "BrokenBlockError", "PlainStream", "Tear", "block_decoder"]
+
+# Compressed bytes per step.
+STEP_BYTES = 64 * 1024
+PLAIN_STEP_BYTES = 1024 * 1024
+
+# Plain bytes that a gzip block gives at once; the rest stays in the decoder.
+GZIP_PIECE_BYTES = 1024 * 1024
+
+# The decoder of zstandard cannot be stopped half-way, so it is fed in crumbs: four bytes may stand
+# for 128 KiB, and these for no more than 16 MiB.
+ZSTD_CRUMB_BYTES = 512
+
+# What a zstd frame may ask for; `zstd --ultra` stays within it.
+ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Tear:
+    """Where a file stops being readable.
+
+    Attributes:
+        offset: byte of the file.
+        reason: what is wrong there, for people.
+    """
+
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} at byte {self.offset}"
+
+
+class BrokenBlockError(Exception):
+    """The bytes of a block are not what its codec writes."""
+
+
+class BlockDecoder(Protocol):
+    """A decoder of one gzip member or zstd frame, in memory that its input cannot raise.
+
+    Attributes:
+        ended: the block is complete.
+        unused: what was fed beyond its end.
+    """
+
+    ended: bool
+    unused: bytes
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield the plain bytes that become known with `data`, up to the first broken byte.
+
+        Raises:
+            BrokenBlockError: the data is broken; what precedes was yielded.
+        """
+
+
+class _GzipBlock:
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=31)
+        self.ended = False
+        self.unused = b""
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        plain = b""
+        # A full piece may leave bytes in the decoder that need no more input.
+        while not self.ended and (data or len(plain) == GZIP_PIECE_BYTES):
+            # A copy of its state costs a few microseconds.
+            before = self._inflate.copy()
+            try:
+                plain = self._inflate.decompress(data, GZIP_PIECE_BYTES)
+            except zlib.error as error:
+                yield _readable_part(before, data)
+                raise BrokenBlockError(str(error)) from error
+            data = self._inflate.unconsumed_tail
+            self.ended = self._inflate.eof
+            self.unused = self._inflate.unused_data
+            if plain:
+                yield plain
+
+
+def _readable_part(inflate: Any, data: bytes) -> bytes:
+    """Return what precedes the broken byte; a failing call gives back nothing of its input."""
+    plain = bytearray()
+    with contextlib.suppress(zlib.error):
+        for at in range(len(data)):
+            plain += inflate.decompress(data[at : at + 1])
+    return bytes(plain)
+
+
+class _ZstdBlock:
+    def __init__(self) -> None:
+        import zstandard
+
+        limited = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
+        self._frame = limited.decompressobj()
+        self._broken = zstandard.ZstdError
+        self.ended = False
+        self.unused = b""
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        for at in range(0, len(data), ZSTD_CRUMB_BYTES):
+            try:
+                plain = self._frame.decompress(data[at : at + ZSTD_CRUMB_BYTES])
+            except self._broken as error:
+                raise BrokenBlockError(str(error)) from error
+            if plain:
+                yield plain
+            if self._frame.eof:
+                self.ended = True
+                self.unused = self._frame.unused_data + data[at + ZSTD_CRUMB_BYTES :]
+                return
+
+
+def block_decoder(codec: Codec) -> BlockDecoder:
+    """Return a decoder of the next member or frame."""
+    return _GzipBlock() if codec == "gzip" else _ZstdBlock()
+
+
+class PlainStream:
+    """Iterates over the plain bytes of a trace file; after that, `tear` tells how it ended.
+
+    Members and frames that follow one another are joined. Zero bytes behind the last
+    one, which file systems leave after a power cut, are passed over.
+
+    Args:
+        file: the file to read.
+
+    Raises:
+        TraceError: while iterating, when the operating system refuses to read.
+
+    Example::
+
+        stream = PlainStream(file)
+        size = sum(len(chunk) for chunk in stream)
+        if stream.tear:
+            print(f"{file}: {stream.tear}")
+    """
+
+    def __init__(self, file: TraceFile) -> None:
+        self.file = file
+        self.tear: Tear | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.tear = None
+        try:
+            with open_regular(self.file.path) as raw:
+                yield from self._plain(raw) if self.file.codec == "plain" else self._blocks(raw)
+        except OSError as error:
+            raise TraceError(f"{self.file}: cannot be read: {error.strerror}") from error
+
+    def _plain(self, raw: BinaryIO) -> Iterator[bytes]:
+        while chunk := raw.read(PLAIN_STEP_BYTES):
+            yield chunk
+
+    def _blocks(self, raw: BinaryIO) -> Iterator[bytes]:
+        codec = self.file.codec
+        decoder: BlockDecoder | None = None
+        began = offset = 0
+        while step := raw.read(STEP_BYTES):
+            offset += len(step)
+            while step:
+                if decoder is None:
+                    step = step.lstrip(b"\0")
+                    if not step:
+                        break
+                    decoder, began = block_decoder(codec), offset - len(step)
+                try:
+                    yield from decoder.pieces(step)
+                except BrokenBlockError as error:
+                    self.tear = Tear(began, f"broken {codec} data ({error}) in the block")
+                    return
+                step = decoder.unused if decoder.ended else b""
+                if decoder.ended:
+                    decoder = None
+        if decoder is not None:
+            self.tear = Tear(began, f"the file ends inside the {codec} block that begins")

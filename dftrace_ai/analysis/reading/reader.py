@@ -1,0 +1,160 @@
+"""Reading the lines and events of one trace file, with their line numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from dftrace_ai.analysis.reading.plain_stream import PlainStream, Tear
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.reading.files import TraceFile
+
+__all__ = ["LINE_BYTES", "LongLine", "TraceReader", "is_whole_line"]
+
+# Lines that frame the objects of a Chrome trace and carry none.
+FRAMING = frozenset({b"", b"[", b"]"})
+
+# A longer line is passed over: parsing one can take thirty times its length.
+LINE_BYTES = 16 * 1024 * 1024
+
+# Far beyond what any event may hold. Who goes on here is reading a bomb or a hole.
+ENDLESS_BYTES = 2 * 1024 * 1024 * 1024
+
+SHOWN_BYTES = 256
+
+
+class LongLine(bytes):
+    """Stands for a line of more than `LINE_BYTES`: its first bytes, and how long it is.
+
+    Attributes:
+        size: bytes of the whole line, without its newline.
+    """
+
+    size: int
+
+
+def _long_line(beginning: bytes, size: int) -> LongLine:
+    line = LongLine(beginning[:SHOWN_BYTES])
+    line.size = size
+    return line
+
+
+class _HeldLine:
+    """The beginning of a line whose end has not been read yet."""
+
+    def __init__(self) -> None:
+        self.text = bytearray()
+        self.size = 0
+
+    def add(self, part: bytes) -> None:
+        self.size += len(part)
+        self.text += part[: LINE_BYTES + 1 - len(self.text)]
+
+    def take(self) -> bytes:
+        text, size = bytes(self.text), self.size
+        self.text.clear()
+        self.size = 0
+        return text if size <= LINE_BYTES else _long_line(text, size)
+
+
+class TraceReader:
+    """Reads a trace line by line, in memory that neither the file nor a line can raise.
+
+    Attributes:
+        file: the file that is read.
+        tear: where reading had to stop; known after the last line, None when all
+            was read. A last line without its newline is a tear unless it is whole, and
+            so is a line of more than two GiB.
+        bad_lines: how many lines `events` passed over because they are no objects.
+
+    Example::
+
+        reader = TraceReader(open_trace_file("trace-host-1.pfw.gz"))
+        for number, event in reader.events():
+            print(f"{reader.file}:{number}: {event['name']}")
+        if reader.tear:
+            print(f"{reader.file}: {reader.tear}")
+    """
+
+    def __init__(self, file: TraceFile) -> None:
+        self.file = file
+        self.tear: Tear | None = None
+        self.bad_lines = 0
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield line number, from 1, and bytes of each line without its newline.
+
+        A line of more than `LINE_BYTES` comes as a `LongLine`, which holds no event.
+
+        Raises:
+            TraceError: the operating system refuses to read the file.
+        """
+        self.tear = None
+        stream = PlainStream(self.file)
+        number = 1
+        plain_bytes = 0
+        held = _HeldLine()
+        for chunk in stream:
+            plain_bytes += len(chunk)
+            first, *others = chunk.split(b"\n")
+            held.add(first)
+            if others:
+                yield number, held.take()
+                number += 1
+                held.add(others.pop())
+                for line in others:
+                    yield number, line if len(line) <= LINE_BYTES else _long_line(line, len(line))
+                    number += 1
+            if held.size > ENDLESS_BYTES:
+                self.tear = Tear(plain_bytes - held.size, f"line {number} has no end; it begins")
+                return
+        self.tear = stream.tear
+        rest = held.take()
+        if not rest:
+            return
+        if is_whole_line(rest):
+            yield number, rest
+        elif self.tear is None:
+            size = rest.size if isinstance(rest, LongLine) else len(rest)
+            self.tear = Tear(plain_bytes - size, f"line {number} is cut; its plain text begins")
+
+    def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield line number and object of each event; lines that hold none are counted.
+
+        Raises:
+            TraceError: the operating system refuses to read the file.
+        """
+        self.bad_lines = 0
+        loads = orjson.loads
+        for number, line in self.lines():
+            text = line.strip()
+            if text in FRAMING:
+                continue
+            if isinstance(line, LongLine):
+                self.bad_lines += 1
+                continue
+            try:
+                event = loads(text.removesuffix(b","))
+            except orjson.JSONDecodeError:
+                self.bad_lines += 1
+                continue
+            if isinstance(event, dict):
+                yield number, event
+            else:
+                self.bad_lines += 1
+
+
+def is_whole_line(line: bytes) -> bool:
+    """Return whether a last line without newline is complete all the same."""
+    if isinstance(line, LongLine):
+        return False
+    if line.strip() in FRAMING:
+        return True
+    try:
+        return isinstance(orjson.loads(line.strip().removesuffix(b",")), dict)
+    except orjson.JSONDecodeError:
+        return False

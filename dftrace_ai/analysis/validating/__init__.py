@@ -1,0 +1,1 @@
+"""Checking a trace against the format and the rules of its viewers."""

@@ -1,0 +1,350 @@
+"""A node of the profiler tree: one name of one category, used in every form of annotation."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import dftrace_ai._native as _native
+from dftrace_ai._native import TracedIterator
+from dftrace_ai.annotation.async_iteration import TracedAsyncIterator
+from dftrace_ai.annotation.branching import BranchingNode
+from dftrace_ai.annotation.given_arguments import flow_id, given_arguments
+from dftrace_ai.annotation.metadata_mode import MetadataMode, write_mark
+from dftrace_ai.annotation.wrapping import wrap
+from dftrace_ai.run import emitting
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+
+    from typing_extensions import Self
+
+__all__ = ["ProfilerNode"]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+T = TypeVar("T")
+N = TypeVar("N", bound="ProfilerNode")
+
+_log = logging.getLogger("dftrace_ai")
+
+
+class ProfilerNode(BranchingNode):
+    """One kind of span: decorator, context manager, iterator, and start/stop in one.
+
+    Nodes are shared by the whole program and may be used by many threads and
+    tasks at once, also inside themselves.
+
+    Example::
+
+        @ai.compute.forward
+        def forward(model, x):
+            return model(x)
+
+        with ai.comm.all_reduce:
+            loss.backward()
+
+        for batch in ai.dataloader.fetch.iter(loader):
+            ai.update(step=step)
+    """
+
+    def _child(self, name: str, kind: type[N] | None = None) -> Any:
+        return self._child_of(name, kind or ProfilerNode)
+
+    @overload
+    def __call__(self, fn: F, /) -> F: ...
+
+    @overload
+    def __call__(
+        self,
+        fn: None = None,
+        /,
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        enable: bool | None = None,
+        metadata: bool = False,
+        **free: Any,
+    ) -> ProfilerNode: ...
+
+    def __call__(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        enable: bool | None = None,
+        metadata: bool = False,
+        **free: Any,
+    ) -> Any:
+        """Decorate a function, or make an instance with arguments of its own.
+
+        Parentheses make a new node that starts from this one's arguments and
+        state and does not follow later calls of `update`, `enable` or `disable`.
+
+        Args:
+            fn: what to decorate; without it an instance is returned, which is a
+                decorator and a context manager.
+            epoch: epoch number of the events.
+            step: step number of the events.
+            image_idx: index of the item.
+            image_size: size of the item in bytes.
+            args: more arguments of the events, by name.
+            enable: record these events whatever the tree says (True), or never
+                (False); None takes the node's state of now.
+            metadata: write ``CM`` lines ``<name>.start`` and ``<name>.end`` instead
+                of spans, as `start` does.
+            **free: more arguments of the events.
+
+        Returns:
+            The decorated function, or the instance.
+
+        Example::
+
+            with ai.compute.forward(args={"micro_batch": 3}):
+                loss = model(x)
+        """
+        given = given_arguments(epoch, step, image_idx, image_size, args, free)
+        node = self
+        if fn is None or given or enable is not None or metadata:
+            node = self._instance(given, enable, metadata)
+        return node if fn is None else wrap(node, fn)
+
+    def _instance(self, given: dict[str, Any], enable: bool | None, metadata: bool) -> Any:
+        kind = MetadataNode if metadata else ProfilerNode
+        node: ProfilerNode = self._alike(self.name, kind, enable)
+        node._merge_args(given)
+        return node
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(self, exc_type: object, exc: object, traceback: object) -> None:
+        type(self).__exit__(self, exc_type, exc, traceback)
+
+    def iter(
+        self,
+        iterable: Iterable[T],
+        *,
+        include_iter: bool = True,
+        include_block: bool = True,
+        iter_name: str | None = None,
+        block_name: str | None = None,
+    ) -> TracedIterator[T]:
+        """Iterate with two events an item: the wait for it, and what is done with it.
+
+        Args:
+            iterable: what to iterate; its ``len()`` and attributes stay in reach.
+            include_iter: record the wait, as ``<name>.iter``.
+            include_block: record the body of the loop, as ``<name>.block``.
+            iter_name: another name for the wait.
+            block_name: another name for the body.
+
+        Returns:
+            An iterator over the same items; both events carry the item's number,
+            from 1, as ``count``. A new ``for`` over it starts over where the
+            iterable can.
+
+        Raises:
+            TypeError: `iterable` is not one.
+
+        Example::
+
+            for step, batch in enumerate(ai.dataloader.fetch.iter(loader)):
+                train_step(batch)
+        """
+        wait, block = self._loop_names(iter_name, block_name)
+        return TracedIterator(
+            self, iterable, wait if include_iter else None, block if include_block else None
+        )
+
+    def aiter(
+        self,
+        iterable: AsyncIterable[T],
+        *,
+        include_iter: bool = True,
+        include_block: bool = True,
+        iter_name: str | None = None,
+        block_name: str | None = None,
+    ) -> TracedAsyncIterator[T]:
+        """Iterate asynchronously; otherwise as `iter`.
+
+        Args:
+            iterable: an async iterable.
+            include_iter: record the wait, as ``<name>.iter``.
+            include_block: record the body of the loop, as ``<name>.block``.
+            iter_name: another name for the wait.
+            block_name: another name for the body.
+
+        Returns:
+            An async iterator over the same items.
+
+        Example::
+
+            async for batch in ai.dataloader.fetch.aiter(stream):
+                await train_step(batch)
+        """
+        wait, block = self._loop_names(iter_name, block_name)
+        return TracedAsyncIterator(
+            iterable,
+            self._child(wait) if include_iter else None,
+            self._child(block) if include_block else None,
+        )
+
+    def _loop_names(self, iter_name: str | None, block_name: str | None) -> tuple[str, str]:
+        wait = self.name if self.name.endswith(".iter") else f"{self.name}.iter"
+        block = self.name if self.name.endswith(".block") else f"{self.name}.block"
+        return iter_name or wait, block_name or block
+
+    def start(
+        self,
+        metadata: bool = False,
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        enable: bool | None = None,
+        **free: Any,
+    ) -> None:
+        """Begin a span that `stop` ends, for hooks where nothing else fits.
+
+        Args:
+            metadata: write a ``CM`` line ``<name>.start`` at once instead of a span;
+                it has no arguments.
+            epoch: as in parentheses, for this one span, and so are the others.
+            step: step number.
+            image_idx: index of the item.
+            image_size: size of the item in bytes.
+            args: more arguments, by name.
+            enable: record this span whatever the tree says (True), or not (False).
+            **free: more arguments.
+
+        Example::
+
+            def before_run(self, context):
+                ai.compute.start(step=context.step)
+        """
+        if metadata:
+            node = self if enable is None else self._instance({}, enable, metadata=False)
+            write_mark(node, "start")
+            return
+        given = given_arguments(epoch, step, image_idx, image_size, args, free)
+        if given or enable is not None:
+            self._start(self._instance(given, enable, metadata=False))
+        else:
+            self._start()
+
+    def stop(self, metadata: bool = False) -> None:
+        """End the latest span of this node that `start` began in this thread.
+
+        A stop without a start is counted in the trace's last line, logged once,
+        and otherwise ignored.
+
+        Args:
+            metadata: write a ``CM`` line ``<name>.end`` at once instead.
+        """
+        if metadata:
+            write_mark(self, "end")
+        elif not self._stop() and self.enabled and _native.is_on():
+            _native.count_unmatched_stop()
+            if not self.__dict__.get("_told"):
+                self._told = True
+                _log.warning("%s.stop() without start(): ignored, and counted", self.name)
+
+    @property
+    def init(self) -> ProfilerNode:
+        """The node of this one's initialisation, named ``<name>.init``.
+
+        Example::
+
+            class Dataset:
+                @ai.data.item.init
+                def __init__(self): ...
+        """
+        node: ProfilerNode = self._child(f"{self.name}.init")
+        return node
+
+    def derive(self, name: str) -> ProfilerNode:
+        """Return the child named ``<this name>.<name>``, with this node's arguments and state.
+
+        Args:
+            name: what is added to the name.
+
+        Returns:
+            The same node for the same name; it follows `update`, `enable` and
+            `disable` of this one.
+
+        Example::
+
+            @ai.data.preprocess.derive(name="collate")
+            def collate(batch): ...
+        """
+        node: ProfilerNode = self._child(f"{self.name}.{name}")
+        return node
+
+    def update(
+        self,
+        epoch: int | None = None,
+        step: int | None = None,
+        image_idx: int | None = None,
+        image_size: float | None = None,
+        args: Mapping[str, Any] | None = None,
+        **free: Any,
+    ) -> Self:
+        """Set arguments for the events of this node and of all below it.
+
+        An open span takes the values that hold when it ends. The last write
+        wins, whether it was made here, above or below.
+
+        Args:
+            epoch: epoch number.
+            step: step number.
+            image_idx: index of the item.
+            image_size: size of the item in bytes.
+            args: more arguments, by name.
+            **free: more arguments.
+
+        Returns:
+            This node.
+
+        Example::
+
+            ai.update(epoch=epoch, step=step, loss=0.25)
+        """
+        self._merge_args(given_arguments(epoch, step, image_idx, image_size, args, free))
+        return self
+
+    def flow_out(self, key: int | str, name: str = "flow") -> None:
+        """Start an arrow in the span that is open now.
+
+        Args:
+            key: what the two ends have in common; the same in every process.
+            name: name of the arrow; the same at both ends.
+
+        Example::
+
+            with ai.dataloader.fetch:
+                ai.dataloader.fetch.flow_out("batch-7")
+            with ai.compute.forward:
+                ai.compute.forward.flow_in("batch-7")
+        """
+        if self.enabled:
+            emitting.flow_out(name, flow_id(key))
+
+    def flow_in(self, key: int | str, name: str = "flow") -> None:
+        """End an arrow in the span that is open now; see `flow_out`."""
+        if self.enabled:
+            emitting.flow_in(name, flow_id(key))
+
+
+class MetadataNode(MetadataMode, ProfilerNode):
+    """What ``node(metadata=True)`` makes: `start`, `stop` and all other forms of it write lines."""

@@ -1,0 +1,1 @@
+"""What `dftrace top` shows: its screen, its page and its table."""

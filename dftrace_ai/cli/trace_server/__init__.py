@@ -1,0 +1,1 @@
+"""What `dftrace view` serves to the browser, on this machine alone."""

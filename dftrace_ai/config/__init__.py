@@ -1,0 +1,7 @@
+"""The settings of a run: what they are, and where they come from."""
+
+from __future__ import annotations
+
+from dftrace_ai.config.model import Config, load_config
+
+__all__ = ["Config", "load_config"]

@@ -1,0 +1,254 @@
+"""What is to be seen of one tensor of one layer, and what was seen."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from dftrace_ai.inspect.collecting.rings import elements_of
+from dftrace_ai.inspect.collecting.seen import Seen
+from dftrace_ai.inspect.nonfinite.marks import MARKS, Counts, Place
+from dftrace_ai.inspect.numerics.collect import collect
+from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_row
+from dftrace_ai.inspect.numerics.plain import row_with_quantisation
+from dftrace_ai.inspect.numerics.record import (
+    PREFIXES,
+    Record,
+    final_values,
+    with_quantisation,
+)
+from dftrace_ai.inspect.numerics.row_values import amax_of_row
+from dftrace_ai.inspect.output.sinks import Statistics
+from dftrace_ai.inspect.output.trace_events import this_moment
+from dftrace_ai.inspect.ranks.reduction import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from torch import Tensor
+
+    from dftrace_ai.inspect.collecting.rings import Asked, Awaited, DeviceRing, Rings
+    from dftrace_ai.inspect.collecting.weights_ahead import DueWeight
+    from dftrace_ai.inspect.config import Observe, Schedule
+    from dftrace_ai.inspect.numerics.fp8 import Format
+    from dftrace_ai.inspect.output.trace_events import Moment
+
+__all__ = ["ScaleSource", "TensorObserver", "amax_of", "source_of"]
+
+PLAIN = "plain"
+_CURRENT, _DELAYED = PREFIXES
+FP8_FEATURE = "LogFp8TensorStats"
+
+
+def source_of(feature: str, stat: str) -> str:
+    """Return by which scale a statistic counts: a slot's `source`."""
+    if feature != FP8_FEATURE:
+        return PLAIN
+    return (
+        "current"
+        if stat.startswith(_CURRENT)
+        else "delayed"
+        if stat.startswith(_DELAYED)
+        else "used"
+    )
+
+
+def amax_of(record: Record) -> float:
+    """Return the largest magnitude of a tensor as torch gives it: NaN where there is a NaN."""
+    return math.nan if record[8] else record[7]
+
+
+class ScaleSource(Protocol):
+    """Tells under which scale a tensor is, or would be, quantised."""
+
+    def __call__(self, source: str, amax: float | Tensor, /) -> tuple[Format, float | Tensor]:
+        """Return format and scale.
+
+        Args:
+            source: ``used``, ``current`` or ``delayed``.
+            amax: of the tensor itself; NaN where it has a NaN. One that is on a device stays
+                there, and so does the scale.
+        """
+
+
+class TensorObserver:
+    """What is to be seen of one tensor of one layer.
+
+    Args:
+        layer: name of the layer.
+        tensor: name of the tensor.
+        wanted: the statistics that the config asks for.
+        group: which ranks share the tensor: None for none, else a key of the collector's groups.
+        failed: is told of what goes wrong in looking; the training goes on.
+    """
+
+    def __init__(
+        self,
+        layer: str,
+        tensor: str,
+        wanted: Iterable[Observe],
+        group: str | None,
+        failed: Callable[[str, str, Exception], None],
+    ) -> None:
+        self.layer = layer
+        self.tensor = tensor
+        self.wanted = tuple(wanted)
+        self.group = group
+        self.features: tuple[str, ...] = ()
+        """Which features look in this iteration."""
+        self.rings: Rings | None = None
+        """Where records of tensors on other devices are made."""
+        self.ahead: DueWeight | None = None
+        """Where a record may have been asked for before the layer runs."""
+        self._failed = failed
+        self.sources: tuple[str, ...] = ()
+        self.with_error = False
+        self.seen = Seen()
+
+    def arm(self, iteration: int) -> bool:
+        """Prepare for an iteration; say whether there is anything to see in it."""
+        due = [one for one in self.wanted if one.schedule.due(iteration)]
+        sources = dict.fromkeys(source_of(one.feature, stat) for one in due for stat in one.stats)
+        # What needs no scale does not miss it where there is none.
+        self.sources = tuple(sorted(sources, key=lambda source: source != PLAIN))
+        self.with_error = any(stat.endswith("mse") for one in due for stat in one.stats)
+        self.features = tuple(dict.fromkeys(one.feature for one in due))
+        return bool(due)
+
+    def next_due(self, iteration: int) -> int | None:
+        """Return the next iteration after this one in which there is something to see."""
+        found = [one.schedule.next_due(iteration) for one in self.wanted]
+        return min((one for one in found if one is not None), default=None)
+
+    def table(self) -> dict[Slot, tuple[Schedule, ...]]:
+        """Return every slot that may be fed, with what makes it due."""
+        slots: dict[Slot, tuple[Schedule, ...]] = {}
+        for one in self.wanted:
+            for stat in one.stats:
+                slot = Slot(self.layer, self.tensor, source_of(one.feature, stat))
+                slots[slot] = tuple(dict.fromkeys((*slots.get(slot, ()), one.schedule)))
+        return slots
+
+    def see(
+        self, tensor: Tensor, scales: ScaleSource | None = None, micro_batch: int | None = None
+    ) -> Record | Tensor | None:
+        """Look at a tensor, which is merged with what was seen since the last step.
+
+        Args:
+            tensor: as it is before anything is changed; one without elements is passed over.
+            scales: how it is quantised; needed where 8-bit statistics are due.
+            micro_batch: which forward of the layer in the step, where NaN and infinities in a
+                record that comes later are to be marked.
+
+        Returns:
+            The record of this tensor alone, or, of a tensor whose record comes later, its amax on
+            the device. None where it has no elements or could not be seen.
+        """
+        if self.tensor == "weight" and self.seen:
+            return None
+        try:
+            ring = None if self.rings is None else self.rings.of(tensor)
+            if ring is not None:
+                return self._see_there(ring, tensor, scales, micro_batch)
+            return self._see_here(tensor, scales)
+        except Exception as error:  # noqa: BLE001 - a statistic must not end the training
+            self._failed(self.layer, self.tensor, error)
+            return None
+
+    def _see_here(self, tensor: Tensor, scales: ScaleSource | None) -> Record | None:
+        moment = this_moment()
+        record = collect(tensor)
+        if record is None:
+            return None
+        for source in self.sources:
+            if source == PLAIN:
+                self._keep(source, record, moment)
+                continue
+            format_, scale = self._scale(scales, source, amax_of(record))
+            quantised = self._quantised(tensor, record, format_, float(scale))
+            self._keep(source, quantised, moment)
+        return record
+
+    def _scale(
+        self, scales: ScaleSource | None, source: str, amax: float | Tensor
+    ) -> tuple[Format, float | Tensor]:
+        if scales is None:
+            raise RuntimeError(f"{self.layer}: no scale is known for {self.tensor}")
+        return scales(source, amax)
+
+    def _quantised(self, tensor: Tensor, record: Record, format_: Format, scale: float) -> Record:
+        if self.with_error:
+            return with_quantisation(record, quantisation_record(tensor, format_, scale))
+        return collect(tensor, scale=scale, format=format_) or record
+
+    def _see_there(
+        self,
+        ring: DeviceRing,
+        tensor: Tensor,
+        scales: ScaleSource | None,
+        micro_batch: int | None,
+    ) -> Tensor | None:
+        elements = elements_of(tensor)
+        if elements is None:
+            return None
+        moment = this_moment()
+        come = None
+        if micro_batch is not None:
+            come = partial(_mark, Place(self.layer, self.tensor, MARKS.step, micro_batch, moment))
+        asked = None if self.ahead is None else self.ahead.asked(ring, elements)
+        if asked is not None:
+            asked.awaited.when_come(come)
+        else:
+            asked = ring.add(elements, come=come)
+        if asked is None:
+            return None
+        amax = amax_of_row(asked.row)
+        for source in self.sources:
+            found: Asked | None = asked
+            if source != PLAIN:
+                cast = self._scale(scales, source, amax)
+                if self.with_error:
+                    lost = quantisation_row(elements, *cast)
+                    found = ring.add_row(row_with_quantisation(asked.row, lost))
+                else:
+                    found = ring.add(elements, cast=cast)
+            if found is not None:
+                self._keep(source, found.awaited, moment)
+        return amax
+
+    def _keep(self, source: str, part: Record | Awaited, moment: Moment) -> None:
+        self.seen.add(source, part, moment, once=self.tensor == "weight")
+
+    def statistics(
+        self, records: Mapping[Slot, Record], iteration: int, rank: int, moment: Moment
+    ) -> Iterator[Statistics]:
+        """Yield what is due in an iteration.
+
+        Args:
+            records: what was seen, by slot.
+            iteration: the step.
+            rank: of this process.
+            moment: when and where the tensor was seen first.
+        """
+        for one in self.wanted:
+            if not one.schedule.due(iteration):
+                continue
+            values: dict[str, float] = {}
+            told: Record | None = None
+            for stat in one.stats:
+                slot = Slot(self.layer, self.tensor, source_of(one.feature, stat))
+                record = records.get(slot)
+                if record is None or not record[13]:
+                    continue
+                told = told or record
+                values |= final_values(record, [stat])
+            if told is not None and values:
+                yield Statistics(
+                    self.layer, self.tensor, one.feature, iteration, values, told, moment, rank
+                )
+
+
+def _mark(place: Place, record: Record) -> None:
+    """Mark NaN and infinities of a record that has come."""
+    MARKS.counted(place, Counts.of(record))

@@ -1,0 +1,274 @@
+"""Records that devices make: asked for now, on the host some steps later, and nothing waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from dftrace_ai.inspect.errors import InspectTypeError
+from dftrace_ai.inspect.numerics.memory import local_part
+from dftrace_ai.inspect.numerics.ring import Landed, Ring
+from dftrace_ai.inspect.output import trace_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from torch import Tensor
+
+    from dftrace_ai.inspect.numerics.fp8 import Format
+    from dftrace_ai.inspect.numerics.record import Record
+
+__all__ = ["Asked", "Awaited", "DeviceRing", "Rings", "elements_of"]
+
+
+class Awaited:
+    """A record that is on its way to the host.
+
+    Args:
+        come: is given the record when it is there.
+
+    Attributes:
+        record: None until then.
+    """
+
+    __slots__ = ("_come", "record")
+
+    def __init__(self, come: Callable[[Record], None] | None = None) -> None:
+        self.record: Record | None = None
+        self._come = come
+
+    def when_come(self, come: Callable[[Record], None] | None) -> None:
+        """Say who is given the record when it is there."""
+        self._come = come
+
+    def tell(self) -> None:
+        """Give the record to whoever wants to be told."""
+        if self._come is not None and self.record is not None:
+            self._come(self.record)
+
+
+class Asked(NamedTuple):
+    """A record that a device makes.
+
+    Attributes:
+        awaited: has it later.
+        row: has it on the device, until the ring comes round.
+    """
+
+    awaited: Awaited
+    row: Tensor
+
+
+class DeviceRing:
+    """The ring of one device; the threads of autograd may share it.
+
+    Args:
+        device: the device.
+        make: makes the ring when the first record is asked for.
+        captured: told when a tensor is left out because a CUDA graph is captured.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        make: Callable[[], Ring[list[Awaited]]],
+        captured: Callable[[], None],
+    ) -> None:
+        self._device = device
+        self._make = make
+        self._captured = captured
+        self._ring: Ring[list[Awaited]] | None = None
+        self._asked: list[Awaited] = []
+        self._under_way = 0
+        self._lock = threading.Lock()
+
+    def add(
+        self,
+        tensor: Tensor,
+        *,
+        cast: tuple[Format, float | Tensor] | None = None,
+        come: Callable[[Record], None] | None = None,
+    ) -> Asked | None:
+        """Have the record of a tensor made.
+
+        Args:
+            tensor: plain, real, with at least one element; see `elements_of`.
+            cast: counts what this format would clip or turn to zero under this scale.
+            come: is given the record when it is on the host.
+
+        Returns:
+            None while a CUDA graph is captured.
+        """
+        with self._lock:
+            ring = self._ready()
+            if ring is None:
+                return None
+            format_, scale = cast or (None, None)
+            place = ring.add(tensor, scale=scale, format=format_)
+            return self._asked_for(ring, place, come)
+
+    def add_all(self, tensors: Sequence[Tensor]) -> list[Asked | None] | None:
+        """Have the records of tensors made together; as `add`."""
+        with self._lock:
+            ring = self._ready()
+            places = None if ring is None else ring.add_all(tensors)
+            if ring is None or places is None:
+                return None
+            return [self._asked_for(ring, place, None) for place in places]
+
+    def add_row(self, row: Tensor) -> Asked | None:
+        """Take in a record that was made on the device in another way; as `add`."""
+        with self._lock:
+            ring = self._ready()
+            return None if ring is None else self._asked_for(ring, ring.add_row(row), None)
+
+    def _ready(self) -> Ring[list[Awaited]] | None:
+        # Memory that the host shares must not be asked for in a capture, which it would end.
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self._captured()
+            return None
+        if self._ring is None:
+            self._ring = self._make()
+        return self._ring
+
+    def _asked_for(
+        self,
+        ring: Ring[list[Awaited]],
+        place: int | None,
+        come: Callable[[Record], None] | None,
+    ) -> Asked | None:
+        if place is None:
+            return None
+        awaited = Awaited(come)
+        self._asked.append(awaited)
+        return Asked(awaited, ring.row(place))
+
+    def send(self) -> None:
+        """Send what was asked for on its way."""
+        with self._lock:
+            if self._asked and self._ring is not None:
+                self._take(self._ring.landed())
+                asked, self._asked = self._asked, []
+                self._ring.end_generation(asked)
+                self._under_way += 1
+
+    def receive(self, *, wait: bool = False) -> None:
+        """Take in what has come; or wait for all that is under way."""
+        with self._lock:
+            if self._ring is not None:
+                self._take(self._ring.drain() if wait else self._ring.landed())
+
+    @property
+    def busy(self) -> bool:
+        """Whether records are asked for that have not come."""
+        return bool(self._asked) or self._under_way > 0
+
+    def _take(self, generations: Iterable[Landed[list[Awaited]]]) -> None:
+        for generation in generations:
+            self._under_way -= 1
+            for awaited, record in zip(generation.tag, generation.records, strict=True):
+                awaited.record = record
+            for awaited in generation.tag:
+                awaited.tell()
+
+
+def elements_of(tensor: Tensor) -> Tensor | None:
+    """Return what this process has of a tensor, None where that is nothing.
+
+    Raises:
+        InspectTypeError: the tensor is complex.
+    """
+    if tensor.is_complex():
+        raise InspectTypeError("a complex tensor has no statistics; take those of its parts")
+    local = local_part(tensor)
+    return local if local.numel() else None
+
+
+class Rings:
+    """The rings of all devices that have one.
+
+    Args:
+        say_once: writes a line of the log once for each key.
+        devices: the types of devices whose tensors go into rings.
+        make: makes a ring; for tests.
+    """
+
+    def __init__(
+        self,
+        say_once: Callable[[Hashable, str, int], None],
+        devices: Iterable[str] = ("cuda",),
+        make: Callable[..., Ring[Any]] = Ring,
+    ) -> None:
+        self._say_once = say_once
+        self._devices = frozenset(devices)
+        self._make = make
+        self._rings: dict[torch.device, DeviceRing | None] = {}
+        self.stalls = 0
+        """How often a device was waited for because its ring was full."""
+        self.stalled_ns = 0
+        """How long, in nanoseconds."""
+
+    def of(self, tensor: Tensor) -> DeviceRing | None:
+        """Return the ring into which a tensor goes, None where its record is made at once."""
+        device = tensor.device
+        try:
+            return self._rings[device]
+        except KeyError:
+            ring = self._new(device) if device.type in self._devices else None
+            return self._rings.setdefault(device, ring)
+
+    def _new(self, device: torch.device) -> DeviceRing:
+        def make() -> Ring[list[Awaited]]:
+            return self._make(
+                device,
+                on_stall=lambda ns: self._stalled(device, ns),
+                stalled=trace_events.RING_STALL,
+                on_capture=self._captured,
+            )
+
+        return DeviceRing(device, make, self._captured)
+
+    def _stalled(self, device: torch.device, waited_ns: int) -> None:
+        self.stalls += 1
+        self.stalled_ns += waited_ns
+        self._say_once(
+            ("stall", device),
+            f"The statistics of several steps were under way on {device}, and the oldest were "
+            f"waited for, {waited_ns / 1e6:.1f} ms. This is told once; the trace has each time.",
+            logging.WARNING,
+        )
+
+    def _captured(self) -> None:
+        self._say_once(
+            "capture",
+            "A CUDA graph is being captured: tensors in it have no statistics.",
+            logging.WARNING,
+        )
+
+    def send(self) -> None:
+        """Send what was asked for since the last call on its way to the host."""
+        for ring in self._present():
+            ring.send()
+
+    def receive(self, *, wait: bool = False) -> None:
+        """Take in what has come; or send the rest and wait for all that is under way."""
+        if wait:
+            self.send()
+        for ring in self._present():
+            ring.receive(wait=wait)
+
+    def receive_sent(self) -> None:
+        """Wait for all that is under way, and not for what was asked for since the last `send`."""
+        for ring in self._present():
+            ring.receive(wait=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether records are asked for that have not come."""
+        return any(ring.busy for ring in self._present())
+
+    def _present(self) -> list[DeviceRing]:
+        return [ring for ring in list(self._rings.values()) if ring is not None]

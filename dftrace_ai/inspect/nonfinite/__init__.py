@@ -1,0 +1,1 @@
+"""Where a value that is not finite was seen first."""

@@ -1,0 +1,149 @@
+"""Which tensors have non-finite values at present, and where and when they got the first ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dftrace_ai.inspect.output import trace_events
+from dftrace_ai.inspect.output.log_files import tell_on_stderr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.inspect.numerics.record import Record
+    from dftrace_ai.inspect.output.trace_events import Moment
+
+__all__ = ["MARKS", "Counts", "Marks", "Place"]
+
+
+class Counts(NamedTuple):
+    """What was found in a tensor.
+
+    Attributes:
+        nan: elements that are NaN.
+        inf: elements that are infinite.
+        total: all elements.
+    """
+
+    nan: int
+    inf: int
+    total: int
+
+    @classmethod
+    def of(cls, record: Record) -> Counts:
+        """Take the counts out of a record."""
+        return cls(int(record[8]), int(record[9]), int(record[13]))
+
+
+class Place(NamedTuple):
+    """Where and when a tensor was seen.
+
+    Attributes:
+        layer: name of the layer.
+        tensor: name of the tensor.
+        step: the iteration.
+        micro_batch: which forward of the layer in the step, from 0.
+        moment: when, and in which span.
+    """
+
+    layer: str
+    tensor: str
+    step: int
+    micro_batch: int
+    moment: Moment
+
+    @classmethod
+    def now(cls, layer: str, tensor: str, micro_batch: int) -> Place:
+        """Return the place of what is seen in this moment."""
+        return cls(layer, tensor, MARKS.step, micro_batch, trace_events.this_moment())
+
+
+class Marks:
+    """Which tensors have non-finite values at present; it marks and tells what is new.
+
+    A tensor is marked in the trace when its counts leave zero, and again when they do so after
+    they were zero. The first one of all is also told in the log.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        """The present iteration."""
+        self.tell: Callable[[str], None] | None = None
+        """Writes a line to the log of a session; without one it goes to standard error."""
+        self._bad: set[tuple[str, str]] = set()
+        self._told = False
+
+    def reset(self) -> None:
+        """Forget what was found."""
+        self._bad.clear()
+        self._told = False
+
+    def counted(
+        self, place: Place, counts: Counts, causes: Callable[[], dict[str, Counts]] | None = None
+    ) -> None:
+        """Take in the counts of a tensor.
+
+        Args:
+            place: where it was seen.
+            counts: what was found.
+            causes: looks at what the tensor was made of, where that can still be done.
+        """
+        key = place.layer, place.tensor
+        if not counts.nan and not counts.inf:
+            self._bad.discard(key)
+            return
+        if key in self._bad:
+            return
+        self._bad.add(key)
+        found = {"n_nan": counts.nan, "n_inf": counts.inf, "n": counts.total}
+        made_of = causes() if causes is not None else {}
+        for name, one in made_of.items():
+            found |= {f"{name}_n_nan": one.nan, f"{name}_n_inf": one.inf}
+        first = not self._told
+        trace_events.nonfinite(
+            place.layer,
+            place.tensor,
+            place.moment,
+            {
+                "iteration": place.step,
+                "micro_batch": place.micro_batch,
+                "first": first,
+                **found,
+            },
+        )
+        if first:
+            self._told = True
+            self._say(place, counts, made_of)
+
+    def seen(
+        self,
+        layer: str,
+        tensor: str,
+        record: Record,
+        micro_batch: int,
+        causes: Callable[[], dict[str, Counts]] | None = None,
+    ) -> None:
+        """Take in the record of a tensor of this moment; as `counted`."""
+        if record[8] or record[9] or (layer, tensor) in self._bad:
+            self.counted(Place.now(layer, tensor, micro_batch), Counts.of(record), causes)
+
+    def _say(self, place: Place, counts: Counts, made_of: dict[str, Counts]) -> None:
+        message = (
+            f"{place.layer}: {place.tensor} has {counts.nan} NaN and {counts.inf} infinities in "
+            f"{counts.total} elements, the first ones seen: iteration {place.step}, "
+            f"micro-batch {place.micro_batch}"
+        )
+        told = [
+            f"{name} {'is finite' if not (one.nan or one.inf) else 'has such values, too'}"
+            for name, one in made_of.items()
+        ]
+        if told:
+            message += f"; its {' and its '.join(told)}"
+        if self.tell is not None:
+            self.tell(message)
+        else:
+            tell_on_stderr(f"dftrace: {message}")
+
+
+MARKS = Marks()
+"""Those of the process: attached layers and watches share them."""

@@ -1,0 +1,1 @@
+"""Numbers on their way to files, loggers and the trace."""

@@ -1,0 +1,164 @@
+"""A logger for nvdlfw-inspect: statistics of Transformer Engine on the trace."""
+
+from __future__ import annotations
+
+import atexit
+import re
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dftrace_ai.inspect.errors import InspectAssertionError, InspectRuntimeError, described
+from dftrace_ai.inspect.output import trace_events
+from dftrace_ai.inspect.output.log_files import tell_on_stderr
+from dftrace_ai.inspect.ranks.exchange import rank_of_process
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+__all__ = ["NvdlfwTraceLogger"]
+
+_NAME = re.compile(
+    r"(?P<layer>.*)_(?P<tensor>activation|weight|gradient|output|wgrad|dgrad)_(?P<stat>.+)",
+    re.DOTALL,
+)
+
+
+class _Value(NamedTuple):
+    name: str
+    value: Any
+
+
+class _Tensor(NamedTuple):
+    title: str
+    moment: trace_events.Moment
+    values: dict[str, _Value]
+
+
+@cache
+def _class_for(base: type, ours: type) -> type:
+    return type(ours.__name__, (ours, base), {"__doc__": ours.__doc__})
+
+
+class NvdlfwTraceLogger:
+    """Takes the statistics of nvdlfw-inspect and puts them on the timeline of the trace.
+
+    nvdlfw-inspect serves a TensorBoard writer, and writes its own file, only where it is given
+    no logger: so this one hands the numbers on to both. The numbers of an iteration are recorded
+    when the first one of the next iteration comes, by `flush`, and when the process ends: until
+    then, values on a GPU are not waited for. What goes wrong in it is told once on standard error,
+    and the training goes on.
+
+    Args:
+        tb_writer: an object with ``add_scalar(name, value, iteration)``, or None.
+        default_file: path of a text file that gets a line for each number, or None.
+
+    Raises:
+        InspectRuntimeError: nvdlfw-inspect is not installed.
+        InspectAssertionError: the writer has no `add_scalar`.
+        OSError: the file cannot be opened.
+
+    Example::
+
+        import nvdlfw_inspect.api as debug_api
+
+        debug_api.initialize("config.yaml", statistics_logger=NvdlfwTraceLogger())
+    """
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+        """Make an object that nvdlfw-inspect takes for one of its loggers."""
+        try:
+            from nvdlfw_inspect.logging import BaseLogger
+        except ImportError as error:
+            raise InspectRuntimeError(
+                "NvdlfwTraceLogger needs nvdlfw-inspect: pip install nvdlfw-inspect"
+            ) from error
+        if issubclass(cls, BaseLogger):
+            return super().__new__(cls)
+        made: Self = super().__new__(_class_for(BaseLogger, cls))  # type: ignore[arg-type]
+        return made
+
+    def __init__(
+        self, *, tb_writer: Any = None, default_file: str | os.PathLike[str] | None = None
+    ) -> None:
+        if tb_writer is not None and not callable(getattr(tb_writer, "add_scalar", None)):
+            raise InspectAssertionError(
+                f"tb_writer: {type(tb_writer).__name__} has no method add_scalar"
+            )
+        self._tb_writer = tb_writer
+        self._file: Any = None
+        if default_file is not None:
+            from dftrace_ai.inspect.output.log_files import StatisticsFile
+
+            self._file = StatisticsFile(Path(default_file))
+        self._iteration: Any = None
+        self._waiting: dict[str, list[_Tensor]] = {}
+        self._failed: set[str] = set()
+        atexit.register(self.flush)
+
+    def log_scalar(self, name: str, value: Any, iteration: int, **_kwargs: Any) -> None:
+        """Take one number.
+
+        Args:
+            name: ``{layer}_{tensor}_{statistic}``.
+            value: a number, or a tensor with one element on any device.
+            iteration: the step to which it belongs.
+        """
+        if iteration != self._iteration:
+            self.flush()
+            self._iteration = iteration
+        name = str(name)
+        found = _NAME.fullmatch(name)
+        layer, tensor, stat = found.groups() if found else (name, "", "value")
+        title = f"{layer}:{tensor}" if tensor else layer
+        of_title = self._waiting.setdefault(title, [])
+        # Two looks at a tensor in an iteration are two events.
+        if not of_title or stat in of_title[-1].values:
+            of_title.append(_Tensor(title, trace_events.this_moment(), {}))
+        if hasattr(value, "detach"):
+            # Whoever made it may write into it again.
+            value = value.detach().clone()
+        of_title[-1].values[stat] = _Value(name, value)
+
+    def flush(self) -> None:
+        """Hand on and record what came since the last iteration; call it before the trace ends."""
+        waiting, self._waiting = self._waiting, {}
+        about = {
+            "iteration": self._iteration,
+            "rank": rank_of_process(),
+            "feature": "nvdlfw-inspect",
+        }
+        for seen in chain.from_iterable(waiting.values()):
+            values = {}
+            for stat, (name, value) in seen.values.items():
+                number = self._tried(name, float, value)
+                if number is not None:
+                    values[stat] = number
+                    self._hand_on(name, number)
+            if values:
+                trace_events.numbers(seen.title, about, values, {}, seen.moment)
+        if self._file is not None:
+            self._tried("default_file", self._file.flush)
+
+    def _hand_on(self, name: str, value: float) -> None:
+        if self._tb_writer is not None:
+            self._tried("tb_writer", self._tb_writer.add_scalar, name, value, self._iteration)
+        if self._file is not None:
+            self._tried("default_file", self._file.write, name, value, self._iteration)
+
+    def _tried(self, what: str, action: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what an action gives, None where it fails, which is told once."""
+        try:
+            return action(*arguments)
+        except Exception as error:  # noqa: BLE001 - a logger must not end the training
+            if what not in self._failed:
+                self._failed.add(what)
+                tell_on_stderr(
+                    f"dftrace: NvdlfwTraceLogger: {what} failed, which is told once: "
+                    f"{described(error)}"
+                )
+            return None

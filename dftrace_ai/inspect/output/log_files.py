@@ -1,0 +1,192 @@
+"""The files of tensor inspection: the main log, and the statistics, a line for each number."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dftrace_ai.inspect.output.held_file import HeldFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["LogNames", "MainLog", "StatisticsFile", "open_log", "tell_on_stderr"]
+
+LEVEL_VARIABLE = "NVDLFW_INSPECT_LOG_LEVEL"
+OVERWRITE_VARIABLE = "NVDLFW_INSPECT_ENABLE_LOG_OVERWRITE"
+STAMPED_VARIABLE = "NVDLFW_INSPECT_ENABLE_LOG_TIMESTAMP"
+STAMP_VARIABLE = "NVDLFW_INSPECT_LOG_TIMESTAMP"
+
+MAIN_DIRECTORY = "nvdlfw_inspect_logs"
+STATISTICS_DIRECTORY = "nvdlfw_inspect_statistics_logs"
+
+LEVELS = {
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARNING": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "CRITICAL": logging.CRITICAL,
+}
+
+NAME_COLUMNS = 77
+
+
+def _switched_on(environ: Mapping[str, str], variable: str, *, default: bool) -> bool:
+    said = environ.get(variable, "").strip().lower()
+    return {"0": False, "false": False, "1": True, "true": True}.get(said, default)
+
+
+class LogNames:
+    """Where the files of a session lie and how they are opened, from the environment.
+
+    Args:
+        log_dir: root of the log directories.
+        rank: the global rank of this process.
+
+    Example::
+
+        names = LogNames("log", rank=0)
+        names.main  # log/nvdlfw_inspect_logs/nvdlfw_inspect_globalrank-0.log
+    """
+
+    def __init__(self, log_dir: str | os.PathLike[str], rank: int) -> None:
+        self.overwrites = _switched_on(os.environ, OVERWRITE_VARIABLE, default=True)
+        self.stamped = _switched_on(os.environ, STAMPED_VARIABLE, default=False)
+        stamp = ""
+        if self.stamped:
+            # Kept in the environment, so that child processes name their files alike.
+            stamp = os.environ.setdefault(STAMP_VARIABLE, time.strftime("%Y%m%d_%H%M%S")) + "_"
+            stamp = stamp.replace("/", "-")
+        file = f"nvdlfw_inspect_{stamp}globalrank-{rank}.log"
+        self.main = Path(log_dir) / MAIN_DIRECTORY / file
+        self.statistics = Path(log_dir) / STATISTICS_DIRECTORY / file
+
+
+def open_log(path: Path, *, overwrite: bool) -> HeldFile:
+    """Open a log for writing; directories are made as needed, and a link is not followed.
+
+    Lines are appended wherever the file ends, so that another process that begins the same file
+    anew leaves no gap in it.
+
+    Args:
+        path: the file, readable for its owner alone when it is new.
+        overwrite: begin anew; else append.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return HeldFile(path, overwrite=overwrite)
+
+
+def tell_on_stderr(line: str) -> None:
+    """Write a line to standard error, if there is one: a process may have closed it."""
+    try:
+        sys.stderr.write(f"{line}\n")
+    except (AttributeError, OSError, ValueError):
+        # None, a pipe that nobody reads, closed: there is nobody left to be told.
+        return
+
+
+def _one_line(text: str) -> str:
+    """Return a text that is one line, and does nothing to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter
+        if letter.isprintable() or letter == "\t"
+        else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
+class MainLog:
+    """The main log of a session; warnings and worse are told on standard error, too.
+
+    Args:
+        names: where it lies.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, names: LogNames) -> None:
+        said = os.environ.get(LEVEL_VARIABLE, "").strip().upper()
+        self._least = LEVELS.get(said, logging.INFO)
+        self._stamped = names.stamped
+        self._failed = False
+        self._file = open_log(names.main, overwrite=names.overwrites)
+
+    def write(self, message: str, level: int = logging.INFO) -> None:
+        """Write one line.
+
+        Args:
+            message: its text; line breaks and other control characters in it are escaped.
+            level: as in `logging`.
+        """
+        line = f"{logging.getLevelName(level)} - {_one_line(message)}"
+        if level >= logging.WARNING:
+            tell_on_stderr(f"NVDLFW INSPECT - {line}")
+        if level < self._least or self._file.closed:
+            return
+        if self._stamped:
+            now = time.time()
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+            line = f"{stamp},{int(now % 1 * 1000):03d} - {line}"
+        try:
+            self._file.write(line + "\n")
+            self._file.flush()
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                tell_on_stderr(f"dftrace: {self._file.path}: {error.strerror}")
+
+    def close(self) -> None:
+        """Close the file; later messages go to standard error only."""
+        try:
+            self._file.close()
+        except OSError as error:
+            tell_on_stderr(f"dftrace: {self._file.path}: {error.strerror}")
+
+
+class StatisticsFile:
+    """The statistics, a line for each number.
+
+    Args:
+        path: the file.
+        overwrite: begin anew; else append.
+        stamped: begin each line with the time.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool = True, stamped: bool = False) -> None:
+        self._stamped = stamped
+        self._file = open_log(path, overwrite=overwrite)
+
+    def write(self, name: str, value: float, iteration: int) -> None:
+        """Write one number in the columns of Transformer Engine's statistics log.
+
+        Args:
+            name: ``{layer}_{tensor}_{statistic}``.
+            value: the number, of which four decimals are written.
+            iteration: the step.
+        """
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S - ") if self._stamped else ""
+        self._file.write(
+            f"{stamp}INFO - {_one_line(name):<{NAME_COLUMNS}} iteration={iteration:06d}"
+            f"{'':18}value={value:.4f}\n"
+        )
+
+    def flush(self) -> None:
+        """Bring the lines into the file."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,116 @@
+"""What tensor inspection puts on the timeline of the trace."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai._native import Node
+from dftrace_ai.run import emitting
+from dftrace_ai.run.emitting import Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dftrace_ai.inspect.output.sinks import Statistics
+
+__all__ = [
+    "FLUSH",
+    "RING_STALL",
+    "Moment",
+    "nonfinite",
+    "numbers",
+    "outside_of_spans",
+    "plan",
+    "statistics",
+    "this_moment",
+]
+
+STATISTICS_TRACK = "tensor stats"
+NONFINITE_TRACK = "non-finite values"
+PLAN_TRACK = "inspection plan"
+
+FLUSH = Node("inspect", "step")
+"""The span of what `step` does beside counting: the cost of the inspection itself."""
+
+RING_STALL = Node("inspect", "ring stall")
+"""The span of waiting for a device that has not delivered its records in time."""
+
+this_moment = emitting.moment
+
+
+def outside_of_spans() -> Moment:
+    """Return the present, in no span: for what was not seen where it is told."""
+    return (this_moment()[0], 0, 0, 0)
+
+
+def _shortened(value: float) -> float:
+    """Return a number of fp32 with the nine digits that tell it from all others."""
+    return float(f"{value:.9g}")
+
+
+def _told(values: Mapping[str, float]) -> dict[str, Any]:
+    """JSON has no NaN and no infinities: they become null, with the text beside it."""
+    told: dict[str, Any] = {}
+    for name, value in values.items():
+        if math.isfinite(value):
+            told[name] = _shortened(value)
+        else:
+            told[name] = None
+            told[f"{name}_str"] = str(value)
+    return told
+
+
+def statistics(found: Statistics) -> None:
+    """Record the statistics of a tensor: an instant with all of them, and the finite ones plotted.
+
+    Args:
+        found: the statistics; the instant lies where the tensor was seen.
+    """
+    if not emitting.is_recording():
+        return
+    name = f"{found.layer}:{found.tensor}"
+    counts = {
+        "n": found.record[13],
+        "n_nan": found.record[8],
+        "n_inf": found.record[9],
+        "n_zero": found.record[10],
+    }
+    about = {"iteration": found.iteration, "rank": found.rank, "feature": found.feature}
+    known = {key: int(count) for key, count in counts.items() if not math.isnan(count)}
+    numbers(name, about, found.values, known, found.moment)
+
+
+def numbers(
+    name: str,
+    about: Mapping[str, Any],
+    values: Mapping[str, float],
+    counts: Mapping[str, int],
+    moment: Moment,
+) -> None:
+    """Record numbers of a tensor, whoever made them.
+
+    Args:
+        name: ``{layer}:{tensor}``.
+        about: what they belong to: iteration, rank, feature.
+        values: the statistics, which may be NaN or infinite.
+        counts: elements by kind, as far as they are known.
+        moment: when and where the tensor was seen.
+    """
+    args = {**about, **_told(values), **counts}
+    emitting.instant(name, args, category="tensor_stats", track=STATISTICS_TRACK, at=moment)
+    finite = {stat: _shortened(value) for stat, value in values.items() if math.isfinite(value)}
+    if finite:
+        emitting.counter(name, finite, at=moment)
+
+
+def nonfinite(layer: str, tensor: str, moment: Moment, args: dict[str, Any]) -> None:
+    """Mark the moment at which the values of a tensor stopped being finite."""
+    emitting.instant(
+        f"{layer}:{tensor}", args, category="nonfinite", track=NONFINITE_TRACK, at=moment
+    )
+
+
+def plan(layer: str, args: dict[str, Any]) -> None:
+    """Record what is planned for the GEMMs of a layer."""
+    emitting.instant(layer, args, category="inspect", track=PLAN_TRACK, at=this_moment())

@@ -1,0 +1,198 @@
+"""How a run begins: by its own settings, or by what the parent left in the environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import dftrace_ai._native as _native
+from dftrace_ai.run.ending import RUN_VARIABLE, end, end_at_exit
+from dftrace_ai.run.hooks import begin_hooks, fork_hooks
+from dftrace_ai.run.process_hooks import hook_into_process
+from dftrace_ai.run.run import PARENT, Run, current_run
+
+if TYPE_CHECKING:
+    from dftrace_ai.config.model import Config
+    from dftrace_ai.run.joined_settings import SettingWithoutEffect
+
+__all__ = ["hold", "join_run_of_parent"]
+
+_log = logging.getLogger("dftrace_ai")
+
+# Held while a run is begun: another thread waits and joins it. A signal handler of the same thread
+# comes through, and finds the run that is being begun.
+_beginning = threading.RLock()
+
+
+def hold(holder: object, config: Config | None, overrides: dict[str, Any]) -> Run:
+    """Begin a run, or join the one that is on.
+
+    Args:
+        holder: for whom; `end` is called when the last one has given the run up.
+        config: all settings; None gathers them.
+        overrides: settings by name, which win.
+
+    Returns:
+        The run, held.
+
+    Raises:
+        ConfigError: a setting is unknown or its value is not accepted.
+        LogDirectoryError: the directory of the trace cannot be made or written.
+    """
+    own_settings = config is not None or bool(overrides)
+    with _beginning:
+        while True:
+            before: Run | None = _native.current_run()
+            # A child that nothing was recorded for by its own wish may go its own way.
+            if before is None or before._over or (own_settings and before._is_only_parents()):
+                parents = None if before is None or before._over else before
+                run = Run()
+                run._take(holder)
+                try:
+                    if _native.exchange_run(before, run):
+                        _begin(run, parents, config, overrides)
+                        return run
+                except BaseException:
+                    # Also what a signal's handler raises, anywhere: then nothing was begun.
+                    _take_back(run, parents)
+                    raise
+                continue
+            # Before it is held: who asks for what is not accepted holds nothing.
+            without_effect = (
+                _without_effect(before, config, overrides) if own_settings and before._begun else []
+            )
+            if before._take(holder):
+                _tell_once(before, without_effect)
+                return before
+            end(before, "finalize", None)
+
+
+def _begin(run: Run, parents: Run | None, config: Config | None, overrides: dict[str, Any]) -> None:
+    config = _configured(config, overrides)
+    _log.setLevel(config.log_level)
+    settings = _settings(config, parents)
+    if parents is not None:
+        end(parents, "finalize", None)
+    run._config = config
+    if settings is not None:
+        _start(run, settings)
+    run._begun = True
+
+
+def _take_back(run: Run, parents: Run | None) -> None:
+    if _native.current_run() is not run:
+        return
+    if parents is None or parents._over:
+        run._number = _native.run_number()
+        end(run, "finalize", None)
+    else:
+        run._over = True
+        _native.exchange_run(run, parents)
+
+
+def _settings(config: Config, parents: Run | None) -> dict[str, Any] | None:
+    if not config.enabled:
+        return None
+    from dftrace_ai.run.settings import check_directory, run_settings
+
+    check_directory(config)
+    return run_settings(config, parents._settings if parents is not None else None)
+
+
+def _configured(config: Config | None, overrides: dict[str, Any]) -> Config:
+    from dftrace_ai.config.model import Config, load_config
+
+    if config is None:
+        config = load_config(**overrides)
+    elif overrides:
+        config = Config(**{**config.model_dump(exclude_unset=True), **overrides})
+    from dftrace_ai.run.settings import absolute
+
+    places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
+    return config.model_copy(
+        update={name: absolute(place) for name, place in places.items() if place is not None}
+    )
+
+
+def _without_effect(
+    run: Run, config: Config | None, overrides: dict[str, Any]
+) -> list[SettingWithoutEffect]:
+    from dftrace_ai.run.joined_settings import settings_without_effect
+
+    names = {*overrides, *(config.model_fields_set if config is not None else ())}
+    return settings_without_effect(_configured(config, overrides), names, run._config_in_force())
+
+
+def _tell_once(run: Run, without_effect: list[SettingWithoutEffect]) -> None:
+    untold = [one for one in without_effect if one not in run._told_without_effect]
+    run._told_without_effect.update(untold)
+    if untold:
+        _log.warning(
+            "a run is on and goes on with its own settings: %s",
+            ", ".join(f"{one.name} is {one.in_force}, not {one.asked}" for one in untold),
+        )
+
+
+def _start(run: Run, settings: dict[str, Any]) -> None:
+    # Loaded now: at the end of an interrupted program what is imported may make the interpreter
+    # forget the interrupt, and in a signal's handler it may be half imported.
+    import dftrace_ai.spools.recovery  # noqa: F401
+
+    hook_into_process(end_at_exit, _after_fork)
+    _take_signal(settings["dump_signal"])
+    run._settings = settings
+    run._number = _native.start(settings)
+    os.environ.update(settings["inheritable"])
+    begin_hooks(run)
+
+
+def _take_signal(name: str | None) -> None:
+    if name is None:
+        return
+    import signal
+
+    from dftrace_ai.errors import ConfigError
+
+    try:
+        _native.set_dump_signal(int(signal.Signals[name]))
+    except ValueError as error:
+        raise ConfigError(f"dump_signal {name}: {error}; choose another one") from None
+
+
+def join_run_of_parent() -> None:
+    """Go on with the run of the process that started this one, if the environment names it."""
+    # Still on when the package is imported a second time (sys.modules was cleared).
+    if not os.environ.get(RUN_VARIABLE) or current_run() is not None:
+        return
+    from dftrace_ai.errors import ConfigError
+    from dftrace_ai.run.settings import settings_of_child
+
+    settings = settings_of_child(os.environ)
+    if settings is None:
+        _log.warning(
+            "%s is not understood, or of another version of dftrace_ai: "
+            "this process records nothing",
+            RUN_VARIABLE,
+        )
+        return
+    run = Run()
+    run._take(PARENT)
+    try:
+        _start(run, settings)
+    except ConfigError as error:
+        _log.warning("%s", error)
+        _start(run, {**settings, "dump_signal": None})
+    run._begun = True
+    _native.exchange_run(_native.current_run(), run)
+
+
+def _after_fork() -> None:
+    global _beginning
+    _beginning = threading.RLock()
+    run = current_run()
+    if run is not None:
+        run._lock = threading.RLock()
+        run._outcome = None
+        fork_hooks(run)

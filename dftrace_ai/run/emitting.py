@@ -1,0 +1,151 @@
+"""The one door for events that are not spans: whoever records something records it here.
+
+Annotations, counters of the system, tensor inspection, loggers and instrumentation alike. Each
+call does nothing where no run is on, waits for nothing and raises nothing for what it is given to
+record: what cannot be written is left out and counted in the trace's last line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import dftrace_ai._native as _native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "Moment",
+    "complete",
+    "counter",
+    "flow_in",
+    "flow_out",
+    "instant",
+    "is_recording",
+    "metadata",
+    "moment",
+    "time_us",
+]
+
+Moment = tuple[int, int, int, int]
+"""When and where something was: nanoseconds since the epoch by the trace's clock, id and level of
+the span that was open, and the run that the span belongs to. What is told later lies there."""
+
+moment: Callable[[], Moment] = _native.moment
+"""Returns the present, in the span that is open in this thread or task."""
+
+time_us: Callable[[], int] = _native.time_us
+"""Returns microseconds since the epoch, by the trace's clock."""
+
+is_recording: Callable[[], bool] = _native.is_on
+"""Returns whether a run is on: who has to work for an event asks first."""
+
+
+def instant(
+    name: str,
+    args: Mapping[str, Any] | None = None,
+    *,
+    category: str = "instant",
+    track: str = "",
+    at: Moment | None = None,
+) -> None:
+    """Mark a moment.
+
+    Args:
+        name: name of the event.
+        args: its arguments, by name.
+        category: its category.
+        track: name of a track of its own; empty for that of the thread or task.
+        at: when and where it was, as of `moment`; None for now, in the open span.
+
+    Example::
+
+        instant("checkpoint is old", {"age_s": 812}, category="checkpoint")
+    """
+    arguments = None if args is None else dict(args)
+    if at is None:
+        _native.instant(category, name, arguments, track)
+    else:
+        _native.instant(category, name, arguments, track, at)
+
+
+def counter(name: str, values: float | Mapping[str, float], *, at: Moment | None = None) -> None:
+    """Plot numbers on a track of the counter's name.
+
+    Args:
+        name: name of the counter, and of its track.
+        values: finite numbers by series, or one number, whose series is called
+            ``value``; anything else is left out and counted.
+        at: when it was, as of `moment`; None for now.
+
+    Example::
+
+        counter("loss", {"train": 0.31, "validation": 0.42})
+    """
+    series = dict(values) if isinstance(values, Mapping) else {"value": values}
+    if at is None:
+        _native.counter(name, series)
+    else:
+        _native.counter(name, series, at)
+
+
+def flow_out(name: str, identity: int) -> None:
+    """Start an arrow in the span that is open now; without one it is left out and counted.
+
+    Args:
+        name: name of the arrow; the same at both ends.
+        identity: 64 bits that its two ends have in common, in all processes.
+
+    Example::
+
+        flow_out("batch", 7)
+    """
+    _native.flow(name, False, identity)
+
+
+def flow_in(name: str, identity: int) -> None:
+    """End an arrow in the span that is open now; see `flow_out`."""
+    _native.flow(name, True, identity)
+
+
+def metadata(key: object, value: object) -> None:
+    """Write a ``CM`` line, which is in the file at once.
+
+    Args:
+        key: its name.
+        value: its value.
+
+    Example::
+
+        metadata("dataset", "digits")
+    """
+    _native.metadata(key, value)
+
+
+def complete(
+    name: str,
+    start_us: int,
+    duration_us: int,
+    args: Mapping[str, Any] | None = None,
+    *,
+    category: str,
+    sanitised: int = 0,
+) -> None:
+    """Record a span whose times are known.
+
+    Args:
+        name: name of the event.
+        start_us: when it began, in microseconds since the epoch, as of `time_us`.
+        duration_us: how long it was, in microseconds.
+        args: its arguments, by name.
+        category: its category.
+        sanitised: how much of it was written otherwise than given; it is counted.
+
+    Example::
+
+        began = time_us()
+        answer = ask_the_scheduler()
+        complete("scheduler", began, time_us() - began, {"node": answer}, category="io")
+    """
+    _native.log_event(category, name, start_us, duration_us, dict(args or {}), sanitised)

@@ -1,0 +1,120 @@
+"""How a run ends: step by step, so that whoever interrupts it, or comes after, can do it again."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import dftrace_ai._native as _native
+from dftrace_ai.errors import quoted
+from dftrace_ai.run.hooks import end_hooks
+from dftrace_ai.run.run import current_run
+from dftrace_ai.run.uncaught import told_of, uncaught_exception
+
+if TYPE_CHECKING:
+    from dftrace_ai.run.run import Run
+
+__all__ = ["RUN_VARIABLE", "end", "end_at_exit"]
+
+_log = logging.getLogger("dftrace_ai")
+
+RUN_VARIABLE = "DFTRACE_RUN"
+
+# By so many bytes a spool grows.
+SPOOL_UNIT = 64 * 1024
+
+
+def end(run: Run, ended: str, error: BaseException | None) -> None:
+    """End a run.
+
+    Args:
+        run: which may have begun in part only, or be over.
+        ended: how, for the footer.
+        error: the exception that ends it.
+    """
+    run._ending = True
+    settings = run._settings
+    # A signal's handler that ends the run in the middle of this does all of it; it may go on and
+    # begin another run, which is left alone.
+    for step in (end_hooks, _leave_environment):
+        if run._over:
+            return
+        step(run)
+    if settings is not None and run._number:
+        outcome = _complete_trace(run, settings, ended, error)
+        if not outcome["abandoned"]:  # else the directory would not answer either
+            _complete_traces_of_children(settings)
+    run._over = True
+
+
+def end_at_exit() -> None:
+    """End the run that is on, if any, with the program."""
+    run = current_run()
+    if run is not None:
+        end(run, "exit", uncaught_exception("exit"))
+
+
+def _leave_environment(run: Run) -> None:
+    # Only the process that set it for its children takes it away.
+    variables = run._settings["inheritable"] if run._settings is not None else {}
+    if variables and os.environ.get(RUN_VARIABLE) == variables[RUN_VARIABLE]:
+        for name in variables:
+            os.environ.pop(name, None)
+
+
+def _complete_trace(
+    run: Run, settings: dict[str, Any], ended: str, error: BaseException | None
+) -> dict[str, Any]:
+    how = (ended,) if error is None else ("exception", *told_of(error))
+    outcome = _native.finish(run._number, *how)
+    run._outcome = outcome
+    with run._lock:
+        untold, run._told = not run._told, True
+    if untold:
+        _tell_of(outcome, settings)
+    return outcome
+
+
+def _complete_traces_of_children(settings: dict[str, Any]) -> None:
+    from dftrace_ai.spools.recovery import complete_children
+
+    directory = os.path.dirname(settings["prefix"]) or "."
+    for line in complete_children(directory, settings["run"], settings["spool_dir"] or None):
+        _log.error("%s", line)
+
+
+def _tell_of(outcome: dict[str, Any], settings: dict[str, Any]) -> None:
+    if outcome["error"]:
+        _log.error("%s", _not_complete(outcome, settings["prefix"]))
+    if outcome["dropped"]:
+        limit = settings["spool_bytes"]
+        full = outcome["spool_bytes"] + SPOOL_UNIT > limit
+        _log.warning(
+            "%d events were dropped: %s",
+            outcome["dropped"],
+            f"the spool of {limit} bytes was full; raise spool_bytes, or set overflow='wait'"
+            if full
+            else f"the spool could not grow beyond {outcome['spool_bytes']} bytes "
+            f"({outcome['spool_refusal'] or 'a file system without room'}); choose another place "
+            "with spool_dir",
+        )
+
+
+def _not_complete(outcome: dict[str, Any], prefix: str) -> str:
+    if not outcome["spool_path"]:
+        return (
+            f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: "
+            f"{outcome['error']}; {outcome['lost_lines']} events are lost, since the spool was "
+            "removed"
+        )
+    if outcome["abandoned"]:
+        where_to = "."
+    elif os.access(os.path.dirname(prefix), os.F_OK):
+        where_to = " and are added by the next dftrace command that reads the directory"
+    else:
+        where_to = ", but its directory is gone: dftrace recover DIR --orphans writes them"
+    return (
+        f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: {outcome['error']}; "
+        f"{outcome['lost_lines']} events are kept in {quoted(outcome['spool_path'])}{where_to}"
+    )

@@ -1,0 +1,125 @@
+"""What else begins and ends with a run: counters, inspection, loggers and instrumentation register.
+
+A run knows none of them by name. They are begun in the order in which they were registered and
+ended in reverse; one that fails is told of, and the others, the run and the training go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.run.run import Run
+
+__all__ = ["Hook", "begin_hooks", "end_hooks", "fork_hooks", "register"]
+
+_log = logging.getLogger("dftrace_ai")
+
+
+@dataclass(frozen=True)
+class Hook:
+    """What is called when a run begins, ends, and goes on in a forked child.
+
+    Attributes:
+        name: for messages, as in "the counters".
+        on_begin: called with the run when recording is on; and at once when it is registered
+            during a run.
+        on_end: called with the run while recording is still on. A handler of a signal may end
+            the run in the middle of it: then it is called again.
+        after_fork: called in a forked child that goes on with the run, before anything else is
+            recorded there. The thread that forked is the only one that is left.
+    """
+
+    name: str
+    on_begin: Callable[[Run], None] | None = None
+    on_end: Callable[[Run], None] | None = None
+    after_fork: Callable[[Run], None] | None = None
+
+
+_registered: dict[str, Hook] = {}
+
+
+class _Begun:
+    """The run that is on, and what has begun with it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.hooks: list[Hook] = []
+
+
+_begun: _Begun | None = None
+
+
+def register(hook: Hook) -> None:
+    """Call a hook for this run and for all that come; one of the same name is replaced.
+
+    Args:
+        hook: what to call.
+
+    Example::
+
+        register(Hook("my logger", on_begin=open_it, on_end=lambda run: close_it()))
+    """
+    is_new = hook.name not in _registered
+    _registered[hook.name] = hook
+    if is_new and _begun is not None:
+        _begin(hook, _begun)
+
+
+def begin_hooks(run: Run) -> None:
+    """Begin everything that is registered; called when recording has been turned on."""
+    global _begun
+    _begun = _Begun(run)
+    for hook in list(_registered.values()):
+        _begin(hook, _begun)
+
+
+def end_hooks(run: Run) -> None:
+    """End what was begun, the latest first; called before recording is turned off.
+
+    Interrupted, it is called again, for what is left.
+    """
+    global _begun
+    begun = _begun
+    if begun is None or begun.run is not run:
+        return
+    for hook in reversed(list(begun.hooks)):
+        if run._over:
+            return
+        if hook.on_end is not None:
+            try:
+                hook.on_end(run)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
+                _tell(hook, "end", error)
+        if hook in begun.hooks:
+            begun.hooks.remove(hook)
+    if _begun is begun:
+        _begun = None
+
+
+def fork_hooks(run: Run) -> None:
+    """Tell what was begun that this is a forked child."""
+    for hook in list(_begun.hooks) if _begun is not None else ():
+        if hook.after_fork is not None:
+            try:
+                hook.after_fork(run)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
+                _tell(hook, "go on in a forked child", error)
+
+
+def _begin(hook: Hook, begun: _Begun) -> None:
+    # First: if a signal's handler ends the run in the middle, what has begun is ended with it.
+    begun.hooks.append(hook)
+    if hook.on_begin is not None:
+        try:
+            hook.on_begin(begun.run)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
+            _tell(hook, "begin", error)
+
+
+def _tell(hook: Hook, what: str, error: Exception) -> None:
+    _log.warning("%s could not %s, and the run goes on: %s", hook.name, what, error, exc_info=True)

@@ -1,0 +1,131 @@
+"""A run of this process, as its user sees it, and who holds it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import dftrace_ai._native as _native
+
+if TYPE_CHECKING:
+    from dftrace_ai.config.model import Config
+    from dftrace_ai.run.joined_settings import SettingWithoutEffect
+
+__all__ = ["PARENT", "Run", "current_run"]
+
+# Holds the run of a child that has not said anything of its own.
+PARENT = "the parent process"
+
+
+class Run:
+    """A run of this process: from `initialize` to `finalize`.
+
+    Example::
+
+        run = dftrace_ai.initialize(log_file="out/trace")
+        train()
+        dftrace_ai.finalize()
+        print(run.path)
+    """
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] | None = None
+        self._config: Config | None = None
+        self._number = 0
+        self._outcome: dict[str, Any] | None = None
+        # Blocks, and parts of the program by name, in the order in which they came.
+        self._holders: dict[object, None] = {}
+        self._lock = threading.RLock()
+        self._begun = False
+        self._ending = False
+        self._told = False
+        self._over = False
+        self._told_without_effect: set[SettingWithoutEffect] = set()
+
+    def __repr__(self) -> str:
+        state = "off" if not self.enabled else "ended" if self._outcome is not None else "on"
+        return f"<dftrace run, {state}: {self.path or 'no trace'}>"
+
+    @property
+    def enabled(self) -> bool:
+        """False when the configuration turned the run off."""
+        return self._settings is not None
+
+    @property
+    def path(self) -> str | None:
+        """Trace file of this process; None when the run recorded nothing.
+
+        Until the first event is written it is the name that the file will have if
+        nobody else has taken it.
+        """
+        if self._settings is None:
+            return None
+        if self._outcome is not None:
+            return str(self._outcome["trace_path"]) or None
+        return str(_native.stats().get("trace_path") or self._settings["expected_path"])
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of the run: what was written, dropped, waited for, sanitised.
+
+        Returns:
+            While it runs: ``trace_path``, ``spool_path``, ``spool_bytes``,
+            ``written_bytes``, ``written_spans``. After its end: ``trace_path``,
+            ``events``, ``lost_lines``, ``error``. Always, once there was a first
+            event: ``dropped``, ``waits``, ``unmatched_stops``, ``args_sanitised``.
+            While it runs also ``overwritten``, the events that a flight recorder
+            has let go.
+        """
+        return dict(self._outcome if self._outcome is not None else _native.stats())
+
+    def dump(self, reason: str = "dump") -> str | None:
+        """Write out what a flight recorder holds; see `dftrace_ai.dump`."""
+        if self._settings is None:
+            return None
+        _native.dump(reason)
+        return str(_native.stats().get("trace_path", "")) or None
+
+    def flush(self) -> None:
+        """Write everything recorded so far to the trace file.
+
+        A flight recorder writes what it holds, as by `dump`.
+
+        Raises:
+            OSError: the file cannot be written; what was recorded is kept for
+                the next try.
+        """
+        _native.flush()
+
+    def _config_in_force(self) -> Config:
+        """Return the settings; of a child that goes on with its parent's run, the parent's."""
+        if self._config is None:
+            from dftrace_ai.config.model import Config
+
+            self._config = Config(**(self._settings or {})["config"])
+        return self._config
+
+    def _is_only_parents(self) -> bool:
+        return list(self._holders) == [PARENT]
+
+    def _take(self, holder: object) -> bool:
+        """Hold the run for somebody; False when it is about to end."""
+        with self._lock:
+            if not self._ending:
+                self._holders[holder] = None
+            return not self._ending
+
+    def _give_up(self, holder: object) -> bool:
+        """Let go of the run for somebody; True when nobody holds it any more, and it has to end."""
+        with self._lock:
+            if holder in self._holders:
+                del self._holders[holder]
+            elif isinstance(holder, str) and self._holders:
+                # Begun in one place and ended in another, as by a handler of a signal.
+                del self._holders[next(iter(self._holders))]
+            self._ending |= not self._holders
+            return self._ending
+
+
+def current_run() -> Run | None:
+    """Return the run that is on, or None."""
+    run: Run | None = _native.current_run()
+    return None if run is None or run._over else run

@@ -1,0 +1,291 @@
+"""What the native core is told at the start of a run, and what children are told of it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+import dftrace_ai._native as _native
+from dftrace_ai._version import __version__
+from dftrace_ai.errors import LogDirectoryError
+from dftrace_ai.run.ranks import RankInfo, find_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from dftrace_ai.config.model import Config
+
+__all__ = ["RUN_VARIABLE", "absolute", "check_directory", "run_settings", "settings_of_child"]
+
+# What a process leaves in the environment for the programs it starts.
+RUN_VARIABLE = "DFTRACE_RUN"
+SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
+
+# Twenty days: whoever starts within them takes the same base, and the times stay below 4e12
+# microseconds, where three decimals are exact in every reader that goes through a double.
+TIME_BASE_SECONDS = 20 * 24 * 3600
+
+# Settings that a child does not have from its parent.
+OF_ONE_PROCESS = frozenset({"rank", "world_size", "process_id"})
+
+
+def check_directory(config: Config) -> None:
+    """Make sure that trace files, and the spool, can be written where they shall go.
+
+    Args:
+        config: the settings of the run.
+
+    Raises:
+        LogDirectoryError: the directory cannot be made, is no directory, cannot
+            be written, or has no room.
+    """
+    directory = absolute(config.log_file).parent
+    _check_writable(directory, "trace", "log_file or DFTRACE_LOG_FILE")
+    if config.spool_dir is not None:
+        spool_directory = absolute(config.spool_dir)
+        _check_writable(spool_directory, "spool", "spool_dir or DFTRACE_SPOOL_DIR")
+
+
+def _check_writable(directory: Path, what: str, setting: str) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory, prefix=".dftrace-") as probe:
+            os.posix_fallocate(probe.fileno(), 0, 64 * 1024)
+    except OSError as error:
+        advice = (
+            "raise the limit on the size of files (RLIMIT_FSIZE, ulimit -f)"
+            if error.errno == errno.EFBIG
+            else f"choose another place with {setting}"
+        )
+        raise LogDirectoryError(
+            error.errno,
+            f"the {what} cannot be written: {error.strerror}; {advice}",
+            str(directory),
+        ) from error
+
+
+def absolute(path: Path) -> Path:
+    """Return a path that stays the same when the training changes its directory.
+
+    Links in it are kept: they are meant.
+
+    Args:
+        path: as a setting has it.
+
+    Raises:
+        LogDirectoryError: it is relative, and the current directory is gone.
+    """
+    if path.is_absolute():
+        return path
+    try:
+        return path.cwd() / path
+    except FileNotFoundError as error:
+        raise LogDirectoryError(
+            error.errno,
+            "the current directory is gone; give an absolute path with log_file or "
+            "DFTRACE_LOG_FILE, and spool_dir",
+            str(path),
+        ) from error
+
+
+def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Work the configuration out into what the native core needs.
+
+    Args:
+        config: the settings of the run.
+        inherited: the settings of the parent's run, whose identity and time base
+            are kept.
+
+    Returns:
+        Plain values for `dftrace_ai._native.start`, and under ``inheritable`` the
+        variables that children find in their environment.
+    """
+    found = find_rank()
+    rank = RankInfo(
+        found.rank if config.rank is None else config.rank,
+        found.world_size if config.world_size is None else config.world_size,
+        found.local_rank,
+        found.launcher,
+    )
+    now = int(time.time())
+    settings: dict[str, Any] = {
+        "prefix": str(absolute(config.log_file)),
+        "run": inherited["run"] if inherited else _run_id(),
+        "time_base_us": inherited["time_base_us"]
+        if inherited
+        else (now - now % TIME_BASE_SECONDS) * 1_000_000,
+        "compression": config.compression,
+        "compression_level": config.compression_level or 0,
+        "epoch_us": config.timestamps == "epoch_us",
+        "ids": config.ids,
+        "user_args": config.args,
+        "io": config.io,
+        "block_bytes": _block_bytes(config),
+        "flush_interval_ms": config.flush_interval_ms,
+        "spool_dir": "" if config.spool_dir is None else str(absolute(config.spool_dir)),
+        "spool_bytes": config.spool_bytes,
+        "wait_on_overflow": config.overflow == "wait",
+        "finish_timeout_ms": round(config.finalize_timeout_s * 1000),
+        "file_mode": int(config.file_mode, 8),
+        "max_file_bytes": config.max_file_bytes or 0,
+        "max_files": config.max_files or 0,
+        "flight_recorder": config.flight_recorder,
+        "flight_ns": round((config.flight_seconds or 0.0) * 1e9),
+        "dump_signal": config.dump_signal,
+        "max_arg_bytes": config.max_arg_bytes,
+        "rank": rank._asdict(),
+        "data_dir": config.data_dir,
+        "host_facts": _host_facts(),
+        "config": _for_children(config),
+    }
+    boot = _native.marker_place().partition(" ")[0]
+    settings["clock"] = (
+        inherited["clock"]
+        if inherited and inherited["clock"]["boot"] == boot
+        else {"boot": boot, "epoch_offset_ns": _epoch_offset_ns()}
+    )
+    # Apart, since the C library keeps every value that a variable ever had: the long one, which is
+    # the same for each run with these settings, it keeps once.
+    settings["inheritable"] = {
+        RUN_VARIABLE: f"{settings['run']}-{settings['clock']['epoch_offset_ns']}",
+        SETTINGS_VARIABLE: json.dumps(
+            {key: value for key, value in settings.items() if key not in ("run", "clock")}
+            | {"boot": settings["clock"]["boot"], "version": __version__}
+        ),
+    }
+    return _of_this_process(settings, shown_pid=config.process_id or 0)
+
+
+def _for_children(config: Config) -> dict[str, Any]:
+    """The settings as they were given, for a child to hold its own against."""
+    given = {name: getattr(config, name) for name in config.model_fields_set - OF_ONE_PROCESS}
+    return {name: os.fspath(v) if isinstance(v, os.PathLike) else v for name, v in given.items()}
+
+
+def _block_bytes(config: Config) -> int:
+    # A file is closed between two blocks: small ones make it end near its limit.
+    if config.max_file_bytes is None:
+        return config.write_buffer_bytes
+    return min(config.write_buffer_bytes, config.max_file_bytes // 4)
+
+
+def _run_id() -> str:
+    """The same for all ranks of a job where the launcher has a name for it, else random."""
+    for variable in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE"):
+        name = os.environ.get(variable)
+        if name and name != "none":
+            import hashlib
+
+            restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+            return hashlib.sha256(f"{variable}={name}/{restart}".encode()).hexdigest()[:32]
+    return secrets.token_hex(16)
+
+
+def settings_of_child(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Read what the parent left in the environment.
+
+    Args:
+        environ: with the variables that `run_settings` gave under ``inheritable``.
+
+    Returns:
+        The settings for this process, or None if they are of another version.
+    """
+    try:
+        settings = json.loads(environ[SETTINGS_VARIABLE])
+        if settings.pop("version") != __version__:
+            return None
+        settings["run"], offset = environ[RUN_VARIABLE].split("-")
+        settings["clock"] = {"boot": settings.pop("boot"), "epoch_offset_ns": int(offset)}
+        rank = find_rank()
+        if rank.rank is not None:
+            settings["rank"] = rank._asdict()
+        settings["inheritable"] = {
+            name: environ[name] for name in (RUN_VARIABLE, SETTINGS_VARIABLE)
+        }
+        return _of_this_process(settings, shown_pid=0)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]:
+    host = _native.host_name()
+    rank = settings["rank"]
+    clock = settings["clock"]
+    # Another machine has another clock.
+    same_machine = bool(clock["boot"]) and clock["boot"] == _native.marker_place().partition(" ")[0]
+    title = "python" if rank["rank"] is None else f"rank {rank['rank']}"
+    facts: dict[str, Any] = {"version": __version__}
+    facts.update((key, value) for key, value in rank.items() if value is not None)
+    facts["python"] = ".".join(map(str, sys.version_info[:3]))
+    words = [_text(word) for word in sys.orig_argv]
+    # A command line may be megabytes long; the header has 32 KiB in the spool.
+    facts["cmdline"] = words if sum(map(len, words)) < 4000 else [" ".join(words)[:4000]]
+    if settings["data_dir"] is not None:
+        facts["data_dir"] = _text(settings["data_dir"])
+    facts.update(settings["host_facts"])
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        facts["torch"] = str(getattr(torch, "__version__", "unknown"))
+    pid = shown_pid or os.getpid()
+    suffix = {"gzip": ".pfw.gz", "zstd": ".pfw.zst", "none": ".pfw"}[settings["compression"]]
+    return {
+        **settings,
+        "host": host,
+        "expected_path": f"{settings['prefix']}-{host}-{pid}{suffix}",
+        "shown_pid": shown_pid,
+        "epoch_offset_ns": clock["epoch_offset_ns"] if same_machine else 0,
+        "process_name_json": _json(f"{title} · {host}"),
+        "header_json": "".join(f",{_json(key)}:{_json(value)}" for key, value in facts.items()),
+        "cwd_json": _json(_text(_current_directory())),
+        "command_json": _json(" ".join(facts["cmdline"])),
+    }
+
+
+def _epoch_offset_ns() -> int:
+    """Return when, in nanoseconds since 1970, the clock that counts through sleep was at zero."""
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _text(value: str) -> str:
+    """Replace what is not Unicode text (the file system may hold any bytes)."""
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _json(value: object) -> str:
+    # A final backslash swallows the rest of the file in Perfetto when written as `\\`.
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text[:-3] + '\\u005c"' if text.endswith('\\\\"') else text
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""  # it was deleted
+
+
+def _host_facts() -> dict[str, Any]:
+    import platform
+
+    facts: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+    }
+    # psutil reads /proc, which a container may lack or hide, and raises whatever comes of it.
+    with contextlib.suppress(Exception):
+        import psutil
+
+        facts["memory_bytes"] = psutil.virtual_memory().total
+        cores = psutil.cpu_count(logical=False)
+        if cores:
+            facts["cores"] = cores
+    return facts

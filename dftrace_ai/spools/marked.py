@@ -1,0 +1,90 @@
+"""The spools that belong to a directory, by the markers that lie in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dftrace_ai.spools import search
+from dftrace_ai.spools.search import MARKER_SUFFIX, spool_of_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["MarkedSpool", "find_spools"]
+
+
+@dataclass(frozen=True)
+class MarkedSpool:
+    """A marker and what it says.
+
+    Attributes:
+        marker: its path; that of the spool where it has no marker.
+        spool: path of the spool that it names, on the host that the process runs on;
+            empty when it names none.
+        fault: why the spool must be left alone; empty for one that may be read.
+        place: boot of the machine and container in which its process runs, where a marker
+            says so.
+    """
+
+    marker: Path
+    spool: str
+    fault: str = ""
+    place: str = ""
+
+    @property
+    def stem(self) -> str:
+        """What stands in its name before the process: stem of the trace, ``-``, host."""
+        name = self.marker.name.removesuffix(MARKER_SUFFIX)
+        # Hosts have numbers in their names, too.
+        _, _, pid, *_ = [*self.spool.rpartition("/")[2].split("-"), "", "", ""]
+        before, found, behind = name.rpartition(f"-{pid}")
+        if pid and found and re.fullmatch(r"(-\d+)?", behind):
+            return before
+        return re.sub(r"-\d+$", "", name)
+
+    @property
+    def run(self) -> str:
+        """The first 16 hexadecimal digits of the run, from the spool's name."""
+        return Path(self.spool).name.removeprefix("dftrace-").partition("-")[0]
+
+    def traces(self) -> Iterator[Path]:
+        """The names that the trace beside it may have."""
+        base = str(self.marker).removesuffix(MARKER_SUFFIX)
+        for suffix in (".pfw.gz", ".pfw", ".pfw.zst"):
+            yield Path(base + suffix)
+
+
+def find_spools(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
+    """Find the spools that markers in a directory name, to any depth, and those without one.
+
+    Args:
+        directory: where traces are written.
+
+    Returns:
+        What each of them says, sorted by path. One that goes away meanwhile is left
+        out: its process has just finished.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    found = []
+    for folder, _, names in os.walk(directory, onerror=_raise):
+        for name in names:
+            if name.endswith(MARKER_SUFFIX):
+                spool = spool_of_marker(Path(folder, name))
+                if spool and not spool.begun:
+                    marker = Path(folder, name)
+                    found.append(MarkedSpool(marker, spool.path, spool.fault, spool.place))
+    named = {spool.spool for spool in found}
+    # Where the disk was full, or a process was killed early, there is no marker.
+    unnamed = [one.path for one in search.find_spools(directory) if one.path not in named]
+    found += [MarkedSpool(Path(path), path) for path in unnamed if path]
+    return sorted(found, key=lambda spool: spool.marker)
+
+
+def _raise(error: OSError) -> None:
+    raise error

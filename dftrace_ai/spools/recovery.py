@@ -1,0 +1,281 @@
+"""Finishing the traces of processes that died, from the spools they left."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import dftrace_ai._native as _native
+from dftrace_ai.errors import quoted
+from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.spools.search import (
+    MARKER_SUFFIX,
+    FoundSpool,
+    find_orphans,
+    find_spools,
+    lives_without,
+    spools_of,
+)
+from dftrace_ai.spools.unfinished import clear_unfinished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = [
+    "FoundSpool",
+    "Recovery",
+    "adopt_dead",
+    "adopt_in",
+    "adopt_orphans",
+    "complete_children",
+    "find_spools",
+]
+
+
+class Recovery(NamedTuple):
+    """What became of the spools of a directory."""
+
+    finished: list[str]
+    """Trace files that are complete now."""
+    alive: list[str]
+    """Spools whose processes still run, here or on another host."""
+    failed: list[str]
+    """For each spool that could not be read: its path and why."""
+    damaged: list[str]
+    """What of the spools of finished traces could not be read: the path, and how much of what."""
+    ended_in_order: list[str]
+    """Those of `finished` that their own processes had completed: only their spools were left."""
+
+    @classmethod
+    def nothing(cls) -> Recovery:
+        """Return one of no spools."""
+        return cls([], [], [], [], [])
+
+    def add(self, other: Recovery) -> None:
+        """Take in what became of other spools."""
+        for all_of_them, some in zip(self, other, strict=True):
+            all_of_them.extend(some)
+
+
+def adopt_dead(
+    directory: str | os.PathLike[str],
+    run: str | None = None,
+    *,
+    spool_dir: str | os.PathLike[str] | None = None,
+) -> Recovery:
+    """Finish the traces in `directory` whose processes have died.
+
+    Safe to call at any time and any number of times: processes that run are left
+    alone, and a trace is finished exactly once.
+
+    Args:
+        directory: where the trace files are.
+        run: only the spools of this run (32 hexadecimal digits); None takes all.
+        spool_dir: a directory to look for spools besides the usual ones, as the
+            setting of that name.
+
+    Returns:
+        What was finished, what still runs, what could not be read.
+
+    Raises:
+        OSError: never for a spool; those are told of in `Recovery.failed`.
+
+    Example::
+
+        for path in dftrace_ai.spools.recovery.adopt_dead("out").finished:
+            print("finished", path)
+    """
+    result = Recovery.nothing()
+    try:
+        held = HeldDirectory(directory)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return result
+    except OSError as error:
+        result.failed.append(f"{quoted(os.fspath(directory))}: {error.strerror}")
+        return result
+    with held:
+        result.add(adopt_in(held, run, spool_dir=spool_dir))
+    return result
+
+
+def adopt_in(
+    directory: HeldDirectory,
+    run: str | None = None,
+    *,
+    spool_dir: str | os.PathLike[str] | None = None,
+) -> Recovery:
+    """Finish traces as `adopt_dead` does, in a directory that is held open."""
+    try:
+        found = spools_of(directory, run, spool_dir=spool_dir)
+    except OSError as error:
+        result = Recovery.nothing()
+        result.failed.append(f"{quoted(directory.path)}: {error.strerror}")
+        return result
+    result = _adopt_all(found, directory)
+    result.failed.extend(clear_unfinished(directory.path, run, spool_dir=spool_dir))
+    return result
+
+
+def complete_children(directory: str, run: str, spool_dir: str | None) -> list[str]:
+    """Finish the traces of the children of this process's run that have died; never raises.
+
+    Whoever may write to the directory can put markers and spools there that bear the
+    run's name. Only those of this user are looked at.
+
+    Args:
+        directory: where the trace files are.
+        run: of this process (32 hexadecimal digits).
+        spool_dir: the setting of that name.
+
+    Returns:
+        A line for each trace that is not, or not wholly, completed.
+
+    Example::
+
+        for line in complete_children("out", run, None):
+            print(line)
+    """
+    try:
+        with HeldDirectory(directory) as held:
+            found = spools_of(held, run, spool_dir=spool_dir)
+            told = _adopt_all([spool for spool in found if spool.owner == os.geteuid()], held)
+            told.failed.extend(clear_unfinished(directory, run, spool_dir=spool_dir))
+    except FileNotFoundError:
+        return []  # the directory is gone, and so is every trace in it
+    except Exception as error:  # noqa: BLE001 - what others leave there must not end a training
+        return [f"the traces of children are not completed: {quoted(directory)}: {error!r}"]
+    damaged = [f"the trace of a child is not complete: {line}" for line in told.damaged]
+    return damaged + [f"the trace of a child cannot be completed: {line}" for line in told.failed]
+
+
+def _adopt_all(found: Iterable[FoundSpool], directory: HeldDirectory) -> Recovery:
+    result = Recovery.nothing()
+    for spool in found:
+        if spool.begun and spool.marker:
+            _tell_of_begun(spool.marker, directory, result)
+        elif spool.fault:
+            result.failed.append(f"{quoted(str(spool.marker))}: {spool.fault}")
+        elif not os.path.lexists(spool.path):
+            _tell_of_missing(spool, directory, result)
+        else:
+            _adopt(spool, directory, result)
+    return result
+
+
+def adopt_orphans(directory: str | os.PathLike[str]) -> Recovery:
+    """Finish, in `directory`, the traces whose own directory is gone and whose processes have died.
+
+    Their spools are looked for in ``/dev/shm``, in ``/tmp`` and in ``DFTRACE_SPOOL_DIR``.
+    What had been written before is gone with its directory; the rest is written.
+
+    Args:
+        directory: where the trace files are to be made.
+
+    Returns:
+        What became of the spools that were found.
+
+    Example::
+
+        dftrace_ai.spools.recovery.adopt_orphans("found")
+    """
+    result = Recovery.nothing()
+    try:
+        held = HeldDirectory(directory)
+    except OSError as error:
+        result.failed.append(f"{quoted(os.fspath(directory))}: {error.strerror}")
+        return result
+    with held:
+        for spool in find_orphans():
+            _adopt(spool, held, result, anew=True)
+    return result
+
+
+def _process_of(marker: Path) -> int | None:
+    """Return the process of a marker by its name; None for one of another host."""
+    # The stem in front may hold any text, even another host's name.
+    host = re.escape(_native.host_name())
+    found = re.search(rf"-{host}-(\d+)(-\d+)?{re.escape(MARKER_SUFFIX)}$", marker.name)
+    return int(found[1]) if found else None
+
+
+def _tell_of_begun(marker: Path, directory: HeldDirectory, result: Recovery) -> None:
+    process = _process_of(marker)
+    if process is None or _runs(process):
+        result.alive.append(str(marker))
+    else:
+        # It says nothing: the spool, if there is one, is found where spools lie.
+        _remove(marker, directory, result)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True  # another user's
+    return True
+
+
+def _tell_of_missing(spool: FoundSpool, directory: HeldDirectory, result: Recovery) -> None:
+    # Its process, or who finished the trace, took the marker away before the spool. So one that has
+    # only its marker was lost (a reboot empties /dev/shm), unless it lies on another host or in
+    # another container, or its process lives: that has it in memory, and completes its trace.
+    if not spool.marker or not _is_there(spool.marker, directory):
+        return
+    if (
+        _process_of(spool.marker) is not None
+        and not spool.elsewhere
+        and not lives_without(spool.path, spool.place)
+    ):
+        shown = quoted(spool.path)
+        result.failed.append(f"{shown}: is gone; what was not yet in the trace is lost")
+        _remove(spool.marker, directory, result)
+    else:
+        result.alive.append(spool.path)
+
+
+def _is_there(marker: Path, directory: HeldDirectory) -> bool:
+    try:
+        directory.look(marker.name)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _adopt(
+    spool: FoundSpool, directory: HeldDirectory, result: Recovery, *, anew: bool = False
+) -> None:
+    outcome = _native.adopt(
+        spool.path,
+        directory.path,
+        descriptor=directory.descriptor,
+        anew=anew,
+        marker=spool.marker.name if spool.marker else "",
+        owner=spool.owner,
+    )
+    if outcome["state"] == "finished":
+        if outcome["trace_path"]:
+            result.finished.append(outcome["trace_path"])
+            if outcome["was_complete"]:
+                result.ended_in_order.append(outcome["trace_path"])
+        result.damaged.extend(f"{quoted(spool.path)}: {what}" for what in outcome["damage"])
+        if spool.marker:
+            _remove(spool.marker, directory, result)
+    elif outcome["state"] == "alive":
+        result.alive.append(spool.path)
+    elif outcome["state"] == "gone":
+        _tell_of_missing(spool, directory, result)
+    else:
+        result.failed.append(f"{quoted(spool.path)}: {quoted(outcome['error'])}")
+
+
+def _remove(marker: Path, directory: HeldDirectory, result: Recovery) -> None:
+    try:
+        directory.remove(marker.name)
+    except OSError as error:
+        result.failed.append(f"{quoted(str(marker))}: cannot be removed: {error.strerror}")

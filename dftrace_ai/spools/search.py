@@ -1,0 +1,324 @@
+"""Finding the spools that belong to a directory of traces; whoever may write there can lie."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import dftrace_ai._native as _native
+from dftrace_ai.errors import quoted
+from dftrace_ai.spools.held_directory import HeldDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "MARKER_SUFFIX",
+    "PROCESS_IN_NAME",
+    "SPOOL_PREFIX",
+    "SPOOL_SUFFIX",
+    "FoundSpool",
+    "TraceDirectoryOf",
+    "find_orphans",
+    "find_spools",
+    "lives_without",
+    "marker_in",
+    "spool_of_marker",
+    "spool_places",
+    "spools_of",
+]
+
+MARKER_SUFFIX = ".spool-at"
+SPOOL_PREFIX = "dftrace-"
+SPOOL_SUFFIX = ".spool"
+
+# Number and start of the process in the name of its spool.
+PROCESS_IN_NAME = re.compile(r"-(\d{1,9})-(\d{1,19})-\d+\.spool$", re.ASCII)
+
+# Where the recorder puts spools by itself, beside the directory of the trace.
+SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
+
+# The longest path that Linux takes, a newline, and a line that says on which boot, and in
+# which container of the machine, the path holds.
+MARKER_BYTES = 4096 + 1 + 100
+MARKER = re.compile(rb"(?P<path>[^\n]*)\n(?:(?P<boot>[^ \n]*) (?P<container>\d+)\n)?")
+# What a process leaves that ends between making its marker and writing it.
+BEGUN_MARKER = re.compile(rb"(?:/[^\n\0]*)?")
+
+
+class FoundSpool(NamedTuple):
+    """A spool that belongs to a directory of traces."""
+
+    path: str
+    """Where it lies, or lay; empty where a marker does not say."""
+    marker: Path | None
+    """The file in the directory that names it; None for one found without."""
+    fault: str = ""
+    """Why it must be left alone; empty for a spool that may be read."""
+    elsewhere: bool = False
+    """Its marker is of another container of this machine, where its path may mean another file."""
+    place: str = ""
+    """Boot of the machine and container in which its process runs, where a marker says so."""
+    owner: int = -1
+    """Number of the user whose the marker is, and has to be whose the spool is; -1 if not known."""
+    begun: bool = False
+    """The marker is not written to its end: its process does that now, or has died there."""
+
+
+class TraceDirectoryOf(Protocol):
+    """Reads in a spool in which directory the trace of its process is."""
+
+    def __call__(self, spool: str, /) -> str:
+        """Return the directory.
+
+        Raises:
+            OSError: the spool cannot be opened.
+            ValueError: it is no spool, or names no directory.
+        """
+
+
+def find_spools(
+    directory: str | os.PathLike[str],
+    run: str | None = None,
+    *,
+    spool_dir: str | os.PathLike[str] | None = None,
+    trace_directory_of: TraceDirectoryOf | None = None,
+) -> list[FoundSpool]:
+    """Find the spools that belong to a directory of traces; nothing is changed.
+
+    These are the ones that markers in the directory name. A marker may be missing, since
+    the disk was full or its process was killed too early. So a spool of the caller counts
+    as well that says itself that its trace is in this directory, if it lies there, in
+    ``/dev/shm``, in ``/tmp`` or in ``DFTRACE_SPOOL_DIR``.
+
+    Args:
+        directory: where the trace files are.
+        run: only the spools of this run (32 hexadecimal digits); None takes all.
+        spool_dir: a directory to look for spools besides those.
+        trace_directory_of: how to ask a spool; by default the native core.
+
+    Returns:
+        The spools by path, each once, those that must be left alone with the reason:
+        a marker or a spool that is a link, a pipe or a directory, and a spool of
+        another user than its marker. Nothing where there is no such directory.
+
+    Raises:
+        OSError: the directory cannot be read.
+
+    Example::
+
+        for spool in dftrace_ai.spools.recovery.find_spools("out"):
+            print(spool.path, spool.fault or "may be read")
+    """
+    try:
+        held = HeldDirectory(directory)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        # Who looks for traces there is told so; who only looks for spools has none there.
+        return []
+    with held:
+        return spools_of(held, run, spool_dir=spool_dir, trace_directory_of=trace_directory_of)
+
+
+def spools_of(
+    directory: HeldDirectory,
+    run: str | None = None,
+    *,
+    spool_dir: str | os.PathLike[str] | None = None,
+    trace_directory_of: TraceDirectoryOf | None = None,
+) -> list[FoundSpool]:
+    """Find spools as `find_spools` does, in a directory that is held open.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    ask: TraceDirectoryOf = trace_directory_of or _native.spool_trace_directory
+    prefix = SPOOL_PREFIX if run is None else f"{SPOOL_PREFIX}{run[:16]}-"
+    found: dict[str, FoundSpool] = {}
+    faulty: list[FoundSpool] = []
+    try:
+        names = directory.entries()
+    except (FileNotFoundError, PermissionError):
+        names = {}  # as in `find_spools`
+    for name in names:
+        spool = marker_in(directory, name) if name.endswith(MARKER_SUFFIX) else None
+        if spool is None:
+            continue
+        if spool.fault or spool.begun:
+            faulty.append(spool)
+        elif Path(spool.path).name.startswith(prefix):
+            found[spool.path] = spool
+    # A marker may lead there through a link.
+    known = {os.path.realpath(path) for path in found}
+    for place in spool_places(directory.path, os.fspath(spool_dir or "")):
+        for path in _own_spools(place, prefix):
+            if path not in known and _belongs(path, directory, ask):
+                # Where the file system shows another owner, its marker is right all the same.
+                named = [spool for spool in faulty if os.path.realpath(spool.path) == path]
+                faulty = [spool for spool in faulty if spool not in named]
+                marker = named[0].marker if named else None
+                found[path] = FoundSpool(path, marker, owner=os.geteuid())
+    return sorted([*found.values(), *faulty], key=lambda spool: (spool.path, str(spool.marker)))
+
+
+def spool_of_marker(marker: Path) -> FoundSpool | None:
+    """Read which spool a marker names.
+
+    Args:
+        marker: its path; a link is not followed, and nothing is waited for.
+
+    Returns:
+        The spool, with the reason where it must be left alone; None when the marker is
+        gone, since its process took it away just now.
+
+    Example::
+
+        spool = spool_of_marker(Path("out/t-node1-4711.spool-at"))
+    """
+    try:
+        with HeldDirectory(marker.parent) as directory:
+            return marker_in(directory, marker.name)
+    except OSError:
+        return None
+
+
+def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
+    """Read which spool a marker names, as `spool_of_marker`, in a directory that is held open."""
+    marker = Path(directory.shown(name))
+    owner = -1
+    try:
+        owner = directory.look(name).st_uid
+        content = _content(directory, name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        reason = "is a link" if error.errno == errno.ELOOP else str(error.strerror)
+        return FoundSpool("", marker, reason, owner=owner)
+    if content is None:
+        return FoundSpool("", marker, "is no regular file", owner=owner)
+    text, owner = content
+    if len(text) < MARKER_BYTES and BEGUN_MARKER.fullmatch(text):
+        return FoundSpool("", marker, owner=owner, begun=True)
+    said = MARKER.fullmatch(text)
+    path = os.fsdecode(said["path"]) if said else ""
+    if not said or len(text) > MARKER_BYTES or not _may_be_spool(path):
+        return FoundSpool("", marker, "names no spool", owner=owner)
+    elsewhere = said["boot"] is not None and _is_elsewhere(said["boot"], said["container"])
+    place = "" if said["boot"] is None else f"{os.fsdecode(said['boot'])} {int(said['container'])}"
+    return FoundSpool(path, marker, _fault_of(path, owner), elsewhere, place, owner)
+
+
+def find_orphans() -> list[FoundSpool]:
+    """Find the spools of the caller whose directory of traces is gone.
+
+    Returns:
+        The spools by path, those of running processes among them.
+
+    Example::
+
+        for spool in find_orphans():
+            print(spool.path)
+    """
+    found: list[FoundSpool] = []
+    for place in spool_places():
+        for path in _own_spools(place, SPOOL_PREFIX):
+            try:
+                gone = not Path(_native.spool_trace_directory(path)).exists()
+            except (OSError, ValueError):
+                continue  # no whole spool: its process makes it just now
+            if gone:
+                found.append(FoundSpool(path, None, owner=os.geteuid()))
+    return sorted(found)
+
+
+def lives_without(spool: str, place: str) -> bool:
+    """Return whether the process of a spool that was removed runs, as far as that is known.
+
+    Args:
+        spool: the path that the spool had.
+        place: boot and container of the process, as its marker tells them.
+
+    Example::
+
+        if not Path(spool.path).exists() and lives_without(spool.path, spool.place):
+            print("it has in memory what it records, and completes its trace")
+    """
+    process = PROCESS_IN_NAME.search(spool)
+    if not process or place != _native.marker_place():
+        return False
+    pid, start = process.groups()
+    return not _native.process_gone(int(pid), int(start))
+
+
+def spool_places(*others: str) -> list[str]:
+    """Return the directories in which spools may lie, each once: `others` and the usual ones."""
+    places = (*others, *SPOOL_PLACES, os.environ.get("DFTRACE_SPOOL_DIR"))
+    return list(dict.fromkeys(os.path.realpath(place) for place in places if place))
+
+
+def _is_elsewhere(boot: bytes, container: bytes) -> bool:
+    own_boot, _, own_container = _native.marker_place().encode().partition(b" ")
+    # After a restart of the machine there is no such container any more.
+    return boot == own_boot and container != own_container
+
+
+def _content(directory: HeldDirectory, name: str) -> tuple[bytes, int] | None:
+    """Return what a marker holds, and who owns it; None for what is no regular file.
+
+    Never waits, and follows no link.
+    """
+    # Looked at first, since opening alone does something to some devices.
+    mode = directory.look(name).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        return None
+    with open(directory.open(name, os.O_RDONLY), "rb", buffering=0) as file:  # noqa: PTH123
+        info = os.fstat(file.fileno())
+        return (file.read(MARKER_BYTES + 1), info.st_uid) if stat.S_ISREG(info.st_mode) else None
+
+
+def _may_be_spool(path: str) -> bool:
+    name = Path(path).name
+    well = path.startswith("/") and "\0" not in path and "\n" not in path
+    return well and name.startswith(SPOOL_PREFIX) and name.endswith(SPOOL_SUFFIX)
+
+
+def _fault_of(spool: str, owner: int) -> str:
+    """Return why a spool that is named by a marker of `owner` must be left alone, or ""."""
+    try:
+        info = os.lstat(spool)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"names {quoted(spool)}: {error.strerror}"
+    if not stat.S_ISREG(info.st_mode):
+        return f"names {quoted(spool)}, which is no regular file"
+    if info.st_uid != owner:
+        return f"names {quoted(spool)}, which belongs to another user"
+    return ""
+
+
+def _own_spools(place: str, prefix: str) -> Iterator[str]:
+    """Yield the spools in a directory that are regular files of the caller."""
+    try:
+        with HeldDirectory(place) as directory:
+            for name in directory.entries():
+                if name.startswith(prefix) and name.endswith(SPOOL_SUFFIX):
+                    try:
+                        info = directory.look(name)
+                    except FileNotFoundError:
+                        continue  # its process finished just now
+                    if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
+                        yield directory.shown(name)
+    except OSError:
+        return  # one of several places that are looked into in case there is something
+
+
+def _belongs(spool: str, directory: HeldDirectory, ask: TraceDirectoryOf) -> bool:
+    try:
+        return directory.is_same(ask(spool))
+    except (OSError, ValueError):
+        # No whole spool, or one whose directory is gone: it belongs to no directory at all.
+        return False

@@ -1,0 +1,110 @@
+"""Writes the JSON Schemas of files: ``python schemas/export_schemas.py``.
+
+The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
+`dftrace_ai.live` and `dftrace_ai.inspect.config`, with sorted keys, so that the same models always
+give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from dftrace_ai.config.model import Config
+from dftrace_ai.config.sources import variable_of
+from dftrace_ai.trace_format.lines import event_adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["schema_texts"]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def _event_schema() -> dict[str, Any]:
+    schema = event_adapter().json_schema()
+    schema["title"] = "A line of a dftrace trace file"
+    schema["description"] = (
+        "Each line after the first, which is '[', is one such object, without a comma behind it."
+    )
+    return schema
+
+
+def _config_schema() -> dict[str, Any]:
+    schema = TypeAdapter(Config).json_schema()
+    schema["title"] = "Settings of a dftrace run"
+    schema["description"] = "The YAML file that DFTRACE_CONFIG names; every key may be left out."
+    for name, field in schema["properties"].items():
+        field["x-environment-variable"] = variable_of(name)
+    return schema
+
+
+def _snapshot_schema() -> dict[str, Any]:
+    from dftrace_ai.live.saved import snapshot_adapter
+
+    schema = snapshot_adapter().json_schema()
+    schema["title"] = "What `dftrace top --json` prints, and `dftrace stuck` reads"
+    return schema
+
+
+def _inspect_schema() -> dict[str, Any]:
+    from dftrace_ai.inspect.config.json_schema import config_schema
+
+    schema = config_schema()
+    schema["title"] = "Config of tensor inspection"
+    schema["description"] = (
+        "Sections by name, each with a selection of layers and the features for them. Custom "
+        "features and contradictions are checked by `dftrace inspect check` only."
+    )
+    return schema
+
+
+def schema_texts() -> dict[str, str]:
+    """Return the text of each schema file by its file name."""
+    schemas = {
+        "event.schema.json": _event_schema(),
+        "config.schema.json": _config_schema(),
+        "snapshot.schema.json": _snapshot_schema(),
+        "inspect.schema.json": _inspect_schema(),
+    }
+    return {
+        name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"
+        for name, schema in schemas.items()
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the schema files, or with ``--check`` tell whether they are as they should be."""
+    parser = argparse.ArgumentParser(prog="python schemas/export_schemas.py", description=__doc__)
+    parser.add_argument("directory", type=Path, nargs="?", default=Path(__file__).parent)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 on a difference"
+    )
+    options = parser.parse_args(arguments)
+    stale = [
+        options.directory / name
+        for name, text in schema_texts().items()
+        if not (options.directory / name).is_file()
+        or (options.directory / name).read_text(encoding="utf-8") != text
+    ]
+    if options.check:
+        for path in stale:
+            sys.stdout.write(
+                f"{path}: not as the models make it; run: python schemas/export_schemas.py\n"
+            )
+        return 1 if stale else 0
+    options.directory.mkdir(parents=True, exist_ok=True)
+    for path in stale:
+        path.write_text(schema_texts()[path.name], encoding="utf-8")
+        sys.stdout.write(f"wrote {path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

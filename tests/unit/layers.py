@@ -1,0 +1,140 @@
+"""What may import what in the package, read from its sources."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+NATIVE = "dftrace_ai._native"
+
+# Rooms from the ground up, and what each may import beside itself and the leaves.
+LEAVES = {"errors", "wording", "_version"}
+ROOMS: dict[str, set[str]] = {
+    "trace_format": set(),
+    "config": {"trace_format"},
+    "spools": {"_native", "trace_format", "config"},
+    "run": {"_native", "trace_format", "config", "spools"},
+    "annotation": {"_native", "trace_format", "config", "run"},
+    "analysis": {"trace_format", "config"},
+    "live": {"_native", "trace_format", "config", "spools", "analysis"},
+    "inspect": {"_native", "trace_format", "config", "run", "annotation"},
+    "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
+    "cli": {
+        *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
+        *("inspect", "demo", "face"),
+    },
+}
+# In a room whose parts stand above each other: what each part may import of it.
+INSIDE: dict[str, dict[str, set[str]]] = {}
+
+MOST_LINES = 400
+MOST_FILES = 15
+
+
+def modules(package: Path) -> dict[str, Path]:
+    """Every module of the package by its full name."""
+    found = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(path: Path, known: set[str]) -> Iterator[str]:
+    """The package's modules that a file imports: anywhere in it, for types too, and by name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.startswith("dftrace_ai"))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dftrace_ai"):
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in known or full == NATIVE else str(node.module)
+        elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"}:
+            if node.args and isinstance(node.args[0], ast.Constant):
+                yield str(node.args[0].value)
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def arrows(package: Path) -> dict[str, set[str]]:
+    """For each module those that it imports."""
+    known = modules(package)
+    return {name: set(imported(path, set(known))) - {name} for name, path in known.items()}
+
+
+def room(module: str) -> str:
+    """The room of a module: ``face`` for the package itself."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "face"
+
+
+def upward(package: Path) -> list[str]:
+    """Imports that the rooms do not allow."""
+    found = []
+    for name, targets in arrows(package).items():
+        here = room(name)
+        if here == "face":
+            continue
+        allowed = set() if here in LEAVES else {here, *LEAVES, *ROOMS.get(here, set())}
+        found += [f"{name} -> {t}" for t in sorted(targets) if room(t) not in allowed]
+    return found
+
+
+def inside(package: Path) -> list[str]:
+    """Imports within a room from a lower part to a higher one."""
+    found = []
+    for name, targets in arrows(package).items():
+        parts_of = INSIDE.get(room(name))
+        if parts_of is None or name.count(".") < 2:
+            continue
+        here = name.split(".")[2]
+        for target in sorted(targets):
+            if room(target) == room(name) and target.count(".") >= 2:
+                there = target.split(".")[2]
+                if there != here and there not in parts_of.get(here, set()):
+                    found.append(f"{name} -> {target}")
+    return found
+
+
+def circles(package: Path) -> list[list[str]]:
+    """Sets of modules that import each other, directly or by way of others."""
+    graph = arrows(package)
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        open_names = [start]
+        while open_names:
+            for target in graph.get(open_names.pop(), ()):
+                if target not in seen:
+                    seen.add(target)
+                    open_names.append(target)
+        reached[start] = seen
+    found = {
+        tuple(sorted(b for b in reached[a] if a in reached.get(b, ())))
+        for a in graph
+        if a in reached[a]
+    }
+    return [list(names) for names in sorted(found)]
+
+
+def sizes(package: Path) -> list[str]:
+    """Files with too many lines, folders with too many files, modules where only leaves may be."""
+    found = []
+    for path in package.rglob("*.py"):
+        lines = path.read_text(encoding="utf-8").count("\n")
+        if lines > MOST_LINES:
+            found.append(f"{path.relative_to(package)}: {lines} lines")
+    for folder in [package, *(p for p in package.rglob("*") if p.is_dir())]:
+        files = len(list(folder.glob("*.py")))
+        if files > MOST_FILES:
+            found.append(f"{folder.name}: {files} files")
+    found += [
+        f"{path.name} stands at the top"
+        for path in package.glob("*.py")
+        if path.stem not in LEAVES | {"__init__"}
+    ]
+    return found
