@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.dftracer_functions import dft_fn as dft_fn
     from dftrace_ai.annotation.dftracer_logger import dftracer as dftracer
     from dftrace_ai.annotation.tree import ai as ai
+    from dftrace_ai.config.loading import load_config as load_config
     from dftrace_ai.config.model import Config as Config
-    from dftrace_ai.config.model import load_config as load_config
     from dftrace_ai.run.lifecycle import dump as dump
     from dftrace_ai.run.lifecycle import finalize as finalize
     from dftrace_ai.run.lifecycle import initialize as initialize
@@ -51,7 +51,7 @@ _HOMES = {
     "dump": "run.lifecycle",
     "finalize": "run.lifecycle",
     "initialize": "run.lifecycle",
-    "load_config": "config.model",
+    "load_config": "config.loading",
     "tracing": "run.lifecycle",
 }
 

@@ -85,7 +85,7 @@ class BranchingNode(Node):
         )
 
 
-def _remade(kind: type[N], cat: str, name: str, enabled: bool, args: dict[str, Any]) -> N:
+def _remade(kind: type[N], cat: str, name: str, enabled: bool, args: dict[str, object]) -> N:
     node = kind(cat, name, enabled)
     node._merge_args(args)
     return node

@@ -311,7 +311,7 @@ def _picking_up(
         """What to call: with a node of its own for this call, since others are in it, too."""
         if not node.enabled or not is_recording():
             return func
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         if of_self and args:
             for name in PICKED_UP:
                 value = _attribute(args[0], name)

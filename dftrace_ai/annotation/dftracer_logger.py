@@ -111,7 +111,7 @@ class dftracer:  # noqa: N801 - the name that users of dftracer know
             logger.log_event("work", "app", start, logger.get_time() - start)
         """
         start, length = _microseconds(start_time), _microseconds(duration)
-        args: dict[str, Any] = {}
+        args: dict[str, object] = {}
         for group in (int_args, float_args, string_args):
             for key, value in (group or {}).items():
                 # dftracer's own form is a pair (kind of tag, value).

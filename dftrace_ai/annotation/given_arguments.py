@@ -16,11 +16,11 @@ def given_arguments(
     image_idx: int | None,
     image_size: float | None,
     args: Mapping[str, Any] | None,
-    free: dict[str, Any],
-) -> dict[str, Any]:
+    free: Mapping[str, object],
+) -> dict[str, object]:
     """Return what was given, by name; the last of two of one name counts."""
     named = {"epoch": epoch, "step": step, "image_idx": image_idx, "image_size": image_size}
-    given = {key: value for key, value in named.items() if value is not None}
+    given: dict[str, object] = {key: value for key, value in named.items() if value is not None}
     if args is not None:
         given.update(args)
     given.update(free)

@@ -116,7 +116,7 @@ class ProfilerNode(BranchingNode):
             node = self._instance(given, enable, metadata)
         return node if fn is None else wrap(node, fn)
 
-    def _instance(self, given: dict[str, Any], enable: bool | None, metadata: bool) -> Any:
+    def _instance(self, given: dict[str, object], enable: bool | None, metadata: bool) -> Any:
         kind = MetadataNode if metadata else ProfilerNode
         node: ProfilerNode = self._alike(self.name, kind, enable)
         node._merge_args(given)

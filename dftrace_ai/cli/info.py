@@ -102,7 +102,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _settings() -> dict[str, Any]:
-    from dftrace_ai.config.model import load_config
+    from dftrace_ai.config.loading import load_config
     from dftrace_ai.errors import ConfigError
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from dftrace_ai.config.model import Config, load_config
+from dftrace_ai.config.loading import load_config
+from dftrace_ai.config.model import Config
 
 __all__ = ["Config", "load_config"]

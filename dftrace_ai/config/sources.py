@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.errors import ConfigError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "RESERVED",
@@ -34,23 +34,6 @@ RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
 
 # Fields whose variable is not the prefix and the field's name.
 RENAMED = {"enabled": "DFTRACE_ENABLE"}
-
-# Fields for which the word "none" in a variable means: no value.
-OPTIONAL = frozenset(
-    {
-        "compression_level",
-        "data_dir",
-        "dump_signal",
-        "flight_seconds",
-        "max_file_bytes",
-        "max_files",
-        "process_id",
-        "rank",
-        "spool_dir",
-        "system_counters_s",
-        "world_size",
-    }
-)
 
 # A file of settings has a few lines; parsing takes a thousand times its size.
 FILE_BYTES = 64 * 1024
@@ -124,7 +107,9 @@ ALIASES: dict[str, tuple[str, Callable[[str], object]]] = {
 }
 
 
-def environment_settings(environ: Mapping[str, str], known: Sequence[str]) -> dict[str, Setting]:
+def environment_settings(
+    environ: Mapping[str, str], known: Sequence[str], may_be_none: Collection[str]
+) -> dict[str, Setting]:
     """Read the settings that the environment gives.
 
     A variable that is empty counts as not set. A ``DFTRACE_`` name wins over the
@@ -134,6 +119,7 @@ def environment_settings(environ: Mapping[str, str], known: Sequence[str]) -> di
     Args:
         environ: the variables.
         known: the names of all fields.
+        may_be_none: those among them for which the word "none" means: no value.
 
     Returns:
         The settings by field.
@@ -147,7 +133,7 @@ def environment_settings(environ: Mapping[str, str], known: Sequence[str]) -> di
         variable = variable_of(name)
         text = environ.get(variable, "").strip()
         if text:
-            missing = name in OPTIONAL and text.lower() == "none"
+            missing = name in may_be_none and text.lower() == "none"
             settings[name] = Setting(None if missing else text, f"environment variable {variable}")
     # A child of a traced run would only repeat what its parent said.
     if "DFTRACE_RUN" not in environ:

@@ -14,8 +14,11 @@ from dftrace_ai.run.process_hooks import hook_into_process
 from dftrace_ai.run.run import PARENT, Run, current_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dftrace_ai.config.model import Config
     from dftrace_ai.run.joined_settings import SettingWithoutEffect
+    from dftrace_ai.run.native_types import RunSettings
 
 __all__ = ["hold", "join_run_of_parent"]
 
@@ -26,7 +29,7 @@ _log = logging.getLogger("dftrace_ai")
 _beginning = threading.RLock()
 
 
-def hold(holder: object, config: Config | None, overrides: dict[str, Any]) -> Run:
+def hold(holder: object, config: Config | None, overrides: Mapping[str, object]) -> Run:
     """Begin a run, or join the one that is on.
 
     Args:
@@ -69,7 +72,9 @@ def hold(holder: object, config: Config | None, overrides: dict[str, Any]) -> Ru
             end(before, "finalize", None)
 
 
-def _begin(run: Run, parents: Run | None, config: Config | None, overrides: dict[str, Any]) -> None:
+def _begin(
+    run: Run, parents: Run | None, config: Config | None, overrides: Mapping[str, object]
+) -> None:
     config = _configured(config, overrides)
     _log.setLevel(config.log_level)
     settings = _settings(config, parents)
@@ -92,7 +97,7 @@ def _take_back(run: Run, parents: Run | None) -> None:
         _native.exchange_run(run, parents)
 
 
-def _settings(config: Config, parents: Run | None) -> dict[str, Any] | None:
+def _settings(config: Config, parents: Run | None) -> RunSettings | None:
     if not config.enabled:
         return None
     from dftrace_ai.run.settings import check_directory, run_settings
@@ -101,13 +106,14 @@ def _settings(config: Config, parents: Run | None) -> dict[str, Any] | None:
     return run_settings(config, parents._settings if parents is not None else None)
 
 
-def _configured(config: Config | None, overrides: dict[str, Any]) -> Config:
-    from dftrace_ai.config.model import Config, load_config
+def _configured(config: Config | None, overrides: Mapping[str, object]) -> Config:
+    from dftrace_ai.config.loading import config_of, load_config
 
     if config is None:
-        config = load_config(**overrides)
+        given: Any = overrides
+        config = load_config(**given)
     elif overrides:
-        config = Config(**{**config.model_dump(exclude_unset=True), **overrides})
+        config = config_of({**config.model_dump(exclude_unset=True), **overrides})
     from dftrace_ai.run.settings import absolute
 
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
@@ -117,7 +123,7 @@ def _configured(config: Config | None, overrides: dict[str, Any]) -> Config:
 
 
 def _without_effect(
-    run: Run, config: Config | None, overrides: dict[str, Any]
+    run: Run, config: Config | None, overrides: Mapping[str, object]
 ) -> list[SettingWithoutEffect]:
     from dftrace_ai.run.joined_settings import settings_without_effect
 
@@ -135,15 +141,16 @@ def _tell_once(run: Run, without_effect: list[SettingWithoutEffect]) -> None:
         )
 
 
-def _start(run: Run, settings: dict[str, Any]) -> None:
+def _start(run: Run, settings: RunSettings) -> None:
     # Loaded now: at the end of an interrupted program what is imported may make the interpreter
     # forget the interrupt, and in a signal's handler it may be half imported.
     import dftrace_ai.spools.recovery  # noqa: F401
+    from dftrace_ai.run.settings import core_settings
 
     hook_into_process(end_at_exit, _after_fork)
     _take_signal(settings["dump_signal"])
     run._settings = settings
-    run._number = _native.start(settings)
+    run._number = _native.start(core_settings(settings))
     os.environ.update(settings["inheritable"])
     begin_hooks(run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dftrace_ai._native as _native
 from dftrace_ai.errors import quoted
@@ -13,6 +13,7 @@ from dftrace_ai.run.run import current_run
 from dftrace_ai.run.uncaught import told_of, uncaught_exception
 
 if TYPE_CHECKING:
+    from dftrace_ai.run.native_types import RunOutcome, RunSettings
     from dftrace_ai.run.run import Run
 
 __all__ = ["RUN_VARIABLE", "end", "end_at_exit"]
@@ -64,8 +65,8 @@ def _leave_environment(run: Run) -> None:
 
 
 def _complete_trace(
-    run: Run, settings: dict[str, Any], ended: str, error: BaseException | None
-) -> dict[str, Any]:
+    run: Run, settings: RunSettings, ended: str, error: BaseException | None
+) -> RunOutcome:
     how = (ended,) if error is None else ("exception", *told_of(error))
     outcome = _native.finish(run._number, *how)
     run._outcome = outcome
@@ -76,7 +77,7 @@ def _complete_trace(
     return outcome
 
 
-def _complete_traces_of_children(settings: dict[str, Any]) -> None:
+def _complete_traces_of_children(settings: RunSettings) -> None:
     from dftrace_ai.spools.recovery import complete_children
 
     directory = os.path.dirname(settings["prefix"]) or "."
@@ -84,11 +85,11 @@ def _complete_traces_of_children(settings: dict[str, Any]) -> None:
         _log.error("%s", line)
 
 
-def _tell_of(outcome: dict[str, Any], settings: dict[str, Any]) -> None:
+def _tell_of(outcome: RunOutcome, settings: RunSettings) -> None:
     if outcome["error"]:
         _log.error("%s", _not_complete(outcome, settings["prefix"]))
     if outcome["dropped"]:
-        limit = settings["spool_bytes"]
+        limit = int(settings["core"]["spool_bytes"])
         full = outcome["spool_bytes"] + SPOOL_UNIT > limit
         _log.warning(
             "%d events were dropped: %s",
@@ -101,7 +102,7 @@ def _tell_of(outcome: dict[str, Any], settings: dict[str, Any]) -> None:
         )
 
 
-def _not_complete(outcome: dict[str, Any], prefix: str) -> str:
+def _not_complete(outcome: RunOutcome, prefix: str) -> str:
     if not outcome["spool_path"]:
         return (
             f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: "

@@ -14,6 +14,7 @@ from dftrace_ai.run.run import Run, current_run
 from dftrace_ai.run.uncaught import uncaught_exception
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType, TracebackType
 
     from dftrace_ai.config.model import Config
@@ -80,9 +81,9 @@ def finalize() -> None:
         return
     if run._give_up(_caller()):
         end(run, "finalize", uncaught_exception("finalize"))
-    elif run._settings is not None and not run._settings["flight_recorder"]:
+    elif run._settings is not None and not run._settings["core"]["flight_recorder"]:
         try:
-            _native.flush(run._settings["finish_timeout_ms"] / 1000)
+            _native.flush(int(run._settings["core"]["finish_timeout_ms"]) / 1000)
         except OSError as error:
             _log.warning("the run goes on, and its trace is not up to date: %s", error.strerror)
 
@@ -144,7 +145,7 @@ def tracing(config: Config | None = None, **overrides: Any) -> TracingBlock:
 class TracingBlock(contextlib.ContextDecorator):
     """What `tracing` returns: a block, or a decorator, that may be entered any number of times."""
 
-    def __init__(self, config: Config | None, overrides: dict[str, Any]) -> None:
+    def __init__(self, config: Config | None, overrides: Mapping[str, object]) -> None:
         self._config = config
         self._overrides = overrides
         self._entered: list[tuple[Run, object]] = []

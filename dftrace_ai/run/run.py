@@ -10,6 +10,7 @@ import dftrace_ai._native as _native
 if TYPE_CHECKING:
     from dftrace_ai.config.model import Config
     from dftrace_ai.run.joined_settings import SettingWithoutEffect
+    from dftrace_ai.run.native_types import RunOutcome, RunSettings
 
 __all__ = ["PARENT", "Run", "current_run"]
 
@@ -29,10 +30,10 @@ class Run:
     """
 
     def __init__(self) -> None:
-        self._settings: dict[str, Any] | None = None
+        self._settings: RunSettings | None = None
         self._config: Config | None = None
         self._number = 0
-        self._outcome: dict[str, Any] | None = None
+        self._outcome: RunOutcome | None = None
         # Blocks, and parts of the program by name, in the order in which they came.
         self._holders: dict[object, None] = {}
         self._lock = threading.RLock()
@@ -98,9 +99,9 @@ class Run:
     def _config_in_force(self) -> Config:
         """Return the settings; of a child that goes on with its parent's run, the parent's."""
         if self._config is None:
-            from dftrace_ai.config.model import Config
+            from dftrace_ai.config.loading import config_of
 
-            self._config = Config(**(self._settings or {})["config"])
+            self._config = config_of(self._settings["config"] if self._settings is not None else {})
         return self._config
 
     def _is_only_parents(self) -> bool:

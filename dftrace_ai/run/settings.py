@@ -10,10 +10,11 @@ import secrets
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dftrace_ai._native as _native
 from dftrace_ai._version import __version__
+from dftrace_ai.config.values import ToCore
 from dftrace_ai.errors import LogDirectoryError
 from dftrace_ai.run.ranks import RankInfo, find_rank
 
@@ -22,8 +23,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dftrace_ai.config.model import Config
+    from dftrace_ai.run.native_types import CoreSettings, RunSettings
 
-__all__ = ["RUN_VARIABLE", "absolute", "check_directory", "run_settings", "settings_of_child"]
+__all__ = [
+    "RUN_VARIABLE",
+    "absolute",
+    "check_directory",
+    "core_settings",
+    "run_settings",
+    "settings_of_child",
+]
 
 # What a process leaves in the environment for the programs it starts.
 RUN_VARIABLE = "DFTRACE_RUN"
@@ -32,6 +41,8 @@ SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
 # Twenty days: whoever starts within them takes the same base, and the times stay below 4e12
 # microseconds, where three decimals are exact in every reader that goes through a double.
 TIME_BASE_SECONDS = 20 * 24 * 3600
+
+SUFFIXES = {"gzip": ".pfw.gz", "zstd": ".pfw.zst", "none": ".pfw"}
 
 # Settings that a child does not have from its parent.
 OF_ONE_PROCESS = frozenset({"rank", "world_size", "process_id"})
@@ -96,7 +107,7 @@ def absolute(path: Path) -> Path:
         ) from error
 
 
-def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dict[str, Any]:
+def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSettings:
     """Work the configuration out into what the native core needs.
 
     Args:
@@ -105,8 +116,7 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
             are kept.
 
     Returns:
-        Plain values for `dftrace_ai._native.start`, and under ``inheritable`` the
-        variables that children find in their environment.
+        The run as this process takes part in it.
     """
     found = find_rank()
     rank = RankInfo(
@@ -116,55 +126,68 @@ def run_settings(config: Config, inherited: dict[str, Any] | None = None) -> dic
         found.launcher,
     )
     now = int(time.time())
-    settings: dict[str, Any] = {
-        "prefix": str(absolute(config.log_file)),
+    boot = _native.marker_place().partition(" ")[0]
+    settings: RunSettings = {
+        "version": __version__,
         "run": inherited["run"] if inherited else _run_id(),
-        "time_base_us": inherited["time_base_us"]
-        if inherited
-        else (now - now % TIME_BASE_SECONDS) * 1_000_000,
-        "compression": config.compression,
-        "compression_level": config.compression_level or 0,
-        "epoch_us": config.timestamps == "epoch_us",
-        "ids": config.ids,
-        "user_args": config.args,
-        "io": config.io,
-        "block_bytes": _block_bytes(config),
-        "flush_interval_ms": config.flush_interval_ms,
+        "prefix": str(absolute(config.log_file)),
+        "expected_path": "",
         "spool_dir": "" if config.spool_dir is None else str(absolute(config.spool_dir)),
-        "spool_bytes": config.spool_bytes,
-        "wait_on_overflow": config.overflow == "wait",
-        "finish_timeout_ms": round(config.finalize_timeout_s * 1000),
-        "file_mode": int(config.file_mode, 8),
-        "max_file_bytes": config.max_file_bytes or 0,
-        "max_files": config.max_files or 0,
-        "flight_recorder": config.flight_recorder,
-        "flight_ns": round((config.flight_seconds or 0.0) * 1e9),
+        "io": config.io,
         "dump_signal": config.dump_signal,
-        "max_arg_bytes": config.max_arg_bytes,
+        "core": {
+            **_told_to_core(config),
+            "time_base_us": inherited["core"]["time_base_us"]
+            if inherited
+            else (now - now % TIME_BASE_SECONDS) * 1_000_000,
+            "block_bytes": _block_bytes(config),
+        },
+        "of_process": {},
+        "config": _for_children(config),
         "rank": rank._asdict(),
         "data_dir": config.data_dir,
         "host_facts": _host_facts(),
-        "config": _for_children(config),
-    }
-    boot = _native.marker_place().partition(" ")[0]
-    settings["clock"] = (
-        inherited["clock"]
+        "clock": inherited["clock"]
         if inherited and inherited["clock"]["boot"] == boot
-        else {"boot": boot, "epoch_offset_ns": _epoch_offset_ns()}
-    )
-    # Apart, since the C library keeps every value that a variable ever had: the long one, which is
-    # the same for each run with these settings, it keeps once.
-    settings["inheritable"] = {
-        RUN_VARIABLE: f"{settings['run']}-{settings['clock']['epoch_offset_ns']}",
-        SETTINGS_VARIABLE: json.dumps(
-            {key: value for key, value in settings.items() if key not in ("run", "clock")}
-            | {"boot": settings["clock"]["boot"], "version": __version__}
-        ),
+        else {"boot": boot, "epoch_offset_ns": _epoch_offset_ns()},
+        "inheritable": {},
     }
+    settings["inheritable"] = _inheritable(settings)
     return _of_this_process(settings, shown_pid=config.process_id or 0)
 
 
-def _for_children(config: Config) -> dict[str, Any]:
+def core_settings(settings: RunSettings) -> CoreSettings:
+    """Return all that `dftrace_ai._native.start` takes."""
+    return {
+        **settings["core"],
+        **settings["of_process"],
+        "run": settings["run"],
+        "prefix": settings["prefix"],
+        "spool_dir": settings["spool_dir"],
+    }
+
+
+def _told_to_core(config: Config) -> CoreSettings:
+    return {
+        told.name: told.value(getattr(config, name))
+        for name, field in type(config).model_fields.items()
+        for told in field.metadata
+        if isinstance(told, ToCore)
+    }
+
+
+def _inheritable(settings: RunSettings) -> dict[str, str]:
+    # Apart, since the C library keeps every value that a variable ever had: the long one, which is
+    # the same for each run with these settings, it keeps once.
+    clock = settings["clock"]
+    same = {**settings, "run": "", "clock": {**clock, "epoch_offset_ns": 0}}
+    return {
+        RUN_VARIABLE: f"{settings['run']}-{clock['epoch_offset_ns']}",
+        SETTINGS_VARIABLE: json.dumps(same),
+    }
+
+
+def _for_children(config: Config) -> dict[str, object]:
     """The settings as they were given, for a child to hold its own against."""
     given = {name: getattr(config, name) for name in config.model_fields_set - OF_ONE_PROCESS}
     return {name: os.fspath(v) if isinstance(v, os.PathLike) else v for name, v in given.items()}
@@ -189,45 +212,48 @@ def _run_id() -> str:
     return secrets.token_hex(16)
 
 
-def settings_of_child(environ: Mapping[str, str]) -> dict[str, Any] | None:
+def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
     """Read what the parent left in the environment.
 
     Args:
         environ: with the variables that `run_settings` gave under ``inheritable``.
 
     Returns:
-        The settings for this process, or None if they are of another version.
+        The run as this process takes part in it, or None if they are of another version.
     """
     try:
-        settings = json.loads(environ[SETTINGS_VARIABLE])
-        if settings.pop("version") != __version__:
+        settings: RunSettings = json.loads(environ[SETTINGS_VARIABLE])
+        if settings["version"] != __version__:
             return None
         settings["run"], offset = environ[RUN_VARIABLE].split("-")
-        settings["clock"] = {"boot": settings.pop("boot"), "epoch_offset_ns": int(offset)}
-        rank = find_rank()
-        if rank.rank is not None:
-            settings["rank"] = rank._asdict()
+        settings["clock"]["epoch_offset_ns"] = int(offset)
         settings["inheritable"] = {
             name: environ[name] for name in (RUN_VARIABLE, SETTINGS_VARIABLE)
         }
+        rank = find_rank()
+        if rank.rank is not None:
+            settings["rank"] = rank._asdict()
         return _of_this_process(settings, shown_pid=0)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]:
+def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
     host = _native.host_name()
     rank = settings["rank"]
     clock = settings["clock"]
     # Another machine has another clock.
     same_machine = bool(clock["boot"]) and clock["boot"] == _native.marker_place().partition(" ")[0]
     title = "python" if rank["rank"] is None else f"rank {rank['rank']}"
-    facts: dict[str, Any] = {"version": __version__}
-    facts.update((key, value) for key, value in rank.items() if value is not None)
-    facts["python"] = ".".join(map(str, sys.version_info[:3]))
     words = [_text(word) for word in sys.orig_argv]
     # A command line may be megabytes long; the header has 32 KiB in the spool.
-    facts["cmdline"] = words if sum(map(len, words)) < 4000 else [" ".join(words)[:4000]]
+    command = words if sum(map(len, words)) < 4000 else [" ".join(words)[:4000]]
+    facts: dict[str, object] = {
+        "version": __version__,
+        **{key: value for key, value in rank.items() if value is not None},
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "cmdline": command,
+    }
     if settings["data_dir"] is not None:
         facts["data_dir"] = _text(settings["data_dir"])
     facts.update(settings["host_facts"])
@@ -235,18 +261,18 @@ def _of_this_process(settings: dict[str, Any], shown_pid: int) -> dict[str, Any]
     if torch is not None:
         facts["torch"] = str(getattr(torch, "__version__", "unknown"))
     pid = shown_pid or os.getpid()
-    suffix = {"gzip": ".pfw.gz", "zstd": ".pfw.zst", "none": ".pfw"}[settings["compression"]]
-    return {
-        **settings,
+    suffix = SUFFIXES[str(settings["core"]["compression"])]
+    settings["expected_path"] = f"{settings['prefix']}-{host}-{pid}{suffix}"
+    settings["of_process"] = {
         "host": host,
-        "expected_path": f"{settings['prefix']}-{host}-{pid}{suffix}",
         "shown_pid": shown_pid,
         "epoch_offset_ns": clock["epoch_offset_ns"] if same_machine else 0,
         "process_name_json": _json(f"{title} · {host}"),
         "header_json": "".join(f",{_json(key)}:{_json(value)}" for key, value in facts.items()),
         "cwd_json": _json(_text(_current_directory())),
-        "command_json": _json(" ".join(facts["cmdline"])),
+        "command_json": _json(" ".join(command)),
     }
+    return settings
 
 
 def _epoch_offset_ns() -> int:
@@ -272,10 +298,10 @@ def _current_directory() -> str:
         return ""  # it was deleted
 
 
-def _host_facts() -> dict[str, Any]:
+def _host_facts() -> dict[str, object]:
     import platform
 
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "cpus": os.cpu_count(),

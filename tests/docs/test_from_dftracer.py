@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import dftrace_ai
-from dftrace_ai.config.model import Config, load_config
+from dftrace_ai.config import Config, load_config
 from dftrace_ai.config.sources import ALIASES
 from docs.pages import DOCS, between, plain, table
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dftrace_ai.config import Config, load_config
 from dftrace_ai.config import sources as config_sources
-from dftrace_ai.config.model import Config, accepted_values, load_config
+from dftrace_ai.config.explaining import accepted_values
+from dftrace_ai.config.sources import variable_of
 from dftrace_ai.errors import ConfigError, DftraceError
 
 
@@ -73,16 +75,19 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 
 def test_every_field_has_a_variable_and_a_description() -> None:
     for name, field in Config.model_fields.items():
-        assert config_sources.variable_of(name).startswith("DFTRACE_")
+        assert variable_of(name).startswith("DFTRACE_")
         assert field.description
-        assert accepted_values(name)
+        assert accepted_values(name, Config.model_fields)
 
 
 def test_fields_that_may_be_none_are_known_to_the_environment() -> None:
-    optional = {
-        name for name, field in Config.model_fields.items() if "None" in str(field.annotation)
-    }
-    assert optional == config_sources.OPTIONAL
+    for name, field in Config.model_fields.items():
+        environ = {variable_of(name): "none"}
+        if "None" in str(field.annotation):
+            assert getattr(load_config(environ=environ), name) is None
+        elif name not in {"compression", "log_file"}:
+            with pytest.raises(ConfigError):
+                load_config(environ=environ)
 
 
 @pytest.mark.parametrize("given", ["0640", "640", "0o640", 0o640])

@@ -1,0 +1,110 @@
+"""How single settings are read from what was given, and how the native core is told of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "TRACE_SUFFIXES",
+    "ToCore",
+    "directory",
+    "level_name",
+    "lower",
+    "octal_mode",
+    "prefix",
+    "signal_name",
+]
+
+TRACE_SUFFIXES = (".pfw.gz", ".pfw.zst", ".pfw")
+
+# Those that cannot be handled, and those whose default action a crash needs.
+UNUSABLE_SIGNALS = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGCHLD"}
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+class ToCore(NamedTuple):
+    """How the native core is told of a setting.
+
+    Attributes:
+        name: the name that the core has for it.
+        value: makes of the setting what the core takes: text, a whole number or a truth value.
+    """
+
+    name: str
+    value: Callable[[Any], str | int] = _as_it_is
+
+
+def level_name(value: object) -> object:
+    """Accept level names in any case, and the short form WARN."""
+    if not isinstance(value, str):
+        return value
+    name = value.strip().upper()
+    return "WARNING" if name == "WARN" else name
+
+
+def signal_name(value: object) -> object:
+    """Accept names of signals that can be handled, with and without SIG, in any case."""
+    if not isinstance(value, str):
+        return value
+    name = value.strip().upper()
+    name = name if name.startswith("SIG") else f"SIG{name}"
+    if name not in signal.Signals.__members__ or name in UNUSABLE_SIGNALS:
+        raise ValueError("no signal that can be handled")
+    return name
+
+
+def octal_mode(value: object) -> object:
+    """Accept an octal mode: as text, and as the number that 0640 is in YAML."""
+    if isinstance(value, str):
+        digits = value.strip().lower().removeprefix("0o")
+        value = int(digits, 8) if digits and set(digits) <= set("01234567") else -1
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if value & ~0o666 or value & 0o600 != 0o600:
+        raise ValueError("no mode of a file that its owner reads and writes and nobody executes")
+    return f"{value:04o}"
+
+
+def lower(value: object) -> object:
+    """Accept words in any case."""
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def prefix(value: object) -> object:
+    """Turn what the user wrote into a prefix: directory and stem, without a trace suffix."""
+    if not isinstance(value, (str, os.PathLike)):
+        return value
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        return value
+    if not text.strip() or "\0" in text:
+        raise ValueError("empty, or holds a NUL character")
+    if text.endswith(os.sep):
+        text += "trace"
+    for suffix in TRACE_SUFFIXES:
+        if text.endswith(suffix) and Path(text).name != suffix:
+            text = text.removesuffix(suffix)
+            break
+    path = Path(text).expanduser()
+    if not path.name or path.name == "..":
+        raise ValueError("names a directory and no file stem")
+    return path
+
+
+def directory(value: object) -> object:
+    """Accept the path of a directory, in which ``~`` is the home directory."""
+    if not isinstance(value, (str, os.PathLike)):
+        return value
+    text = os.fspath(value)
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise ValueError("empty, or holds a NUL character")
+    return Path(text).expanduser()

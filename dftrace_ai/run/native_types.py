@@ -1,0 +1,116 @@
+"""What the native core is told at the start of a run, and what it tells of the run."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+__all__ = ["ClockFacts", "CoreSettings", "RunOutcome", "RunSettings", "RunStatistics"]
+
+CoreSettings = dict[str, "str | int"]
+"""What `dftrace_ai._native.start` takes: text, whole numbers and truth values by the core's names.
+Those that come from a setting are named at the field of `dftrace_ai.config.Config`."""
+
+
+class ClockFacts(TypedDict):
+    """Which machine's clock the times of a run are from, and when it was at zero.
+
+    Attributes:
+        boot: the machine since it was started, as the kernel names it.
+        epoch_offset_ns: nanoseconds since 1970 at which the clock was at zero.
+    """
+
+    boot: str
+    epoch_offset_ns: int
+
+
+class RunSettings(TypedDict):
+    """A run as this process takes part in it: worked out once, and handed on to children.
+
+    Attributes:
+        version: of this package; a process of another one cannot go on with the run.
+        run: 32 hexadecimal digits that all processes of the run share.
+        prefix: directory and stem of the trace files.
+        expected_path: the name that this process's trace will have if nobody has taken it.
+        spool_dir: directory of the spools; empty for the core's choice.
+        io: whether the nodes data.io, checkpoint.io and other.io record.
+        dump_signal: name of the signal that has the process write out its events.
+        core: what the native core is told, for each process the same.
+        of_process: what the native core is told of this process.
+        config: the settings that were given, for children.
+        rank: the facts of `dftrace_ai.run.ranks.RankInfo` by name.
+        data_dir: directory of the training data.
+        host_facts: what the header says of the machine.
+        clock: the clock of the process that began the run.
+        inheritable: variables that children find in their environment.
+    """
+
+    version: str
+    run: str
+    prefix: str
+    expected_path: str
+    spool_dir: str
+    io: bool
+    dump_signal: str | None
+    core: CoreSettings
+    of_process: CoreSettings
+    config: dict[str, object]
+    rank: dict[str, object]
+    data_dir: str | None
+    host_facts: dict[str, object]
+    clock: ClockFacts
+    inheritable: dict[str, str]
+
+
+class _Losses(TypedDict):
+    dropped: int
+    waits: int
+    unmatched_stops: int
+    args_sanitised: int
+
+
+class RunOutcome(_Losses):
+    """What became of a run.
+
+    Attributes:
+        trace_path: the trace file; empty when nothing was recorded.
+        spool_path: the spool, if it had to stay; empty when it could not.
+        spool_refusal: why the spool could not grow.
+        error: why the trace is not complete; empty when it is.
+        abandoned: whether the file system did not answer in time.
+        events: events in the trace.
+        lost_lines: events that are not in it.
+        spool_bytes: bytes of spool that were in use.
+        dropped: events that were dropped since the spool was full.
+        waits: times that a thread waited for room in the spool.
+        unmatched_stops: calls of `stop` without a `start`.
+        args_sanitised: arguments that were written otherwise than given.
+    """
+
+    trace_path: str
+    spool_path: str
+    spool_refusal: str
+    error: str
+    abandoned: bool
+    events: int
+    lost_lines: int
+    spool_bytes: int
+
+
+class RunStatistics(_Losses, total=False):
+    """How a run is getting on; nothing before the first event.
+
+    Attributes:
+        trace_path: the trace file.
+        spool_path: the spool.
+        spool_bytes: bytes of spool in use.
+        written_bytes: bytes of the trace file that are written.
+        written_spans: spans in it.
+        overwritten: events that a flight recorder has let go.
+    """
+
+    trace_path: str
+    spool_path: str
+    spool_bytes: int
+    written_bytes: int
+    written_spans: int
+    overwritten: int

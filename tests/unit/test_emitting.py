@@ -1,0 +1,54 @@
+"""The one door for events that are not spans."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from conftest import Traced
+
+from dftrace_ai import ai
+from dftrace_ai.run import emitting
+
+PACKAGE = Path(emitting.__file__).parents[1]
+DOORS = r"_native\.(instant|counter|flow|metadata|log_event|moment|time_us)\b"
+
+
+def test_every_kind_of_event(traced: Traced) -> None:
+    with traced() as run:
+        with ai.compute.step:
+            then = emitting.moment()
+            emitting.flow_out("arrow", 7)
+        with ai.compute.forward:
+            emitting.flow_in("arrow", 7)
+            emitting.instant("now", {"n": 1}, category="test")
+            emitting.instant("then", category="test", track="of its own", at=then)
+            emitting.counter("loss", 0.5)
+            emitting.counter("losses", {"a": 1, "b": "no number"}, at=then)
+            emitting.metadata("key", "value")
+            began = emitting.time_us()
+            emitting.complete("scheduler", began - 100, 100, {"node": "a"}, category="io")
+    trace = run.trace
+    step, forward = (next(s for s in trace.spans if s.name == name) for name in ("step", "forward"))
+    now, later = (next(e for e in trace.of("i") if e.name == name) for name in ("now", "then"))
+    assert (now.cat, now.args["n"], now.args["p_idx"]) == ("test", 1, forward.id)
+    assert later.args["p_idx"] == step.id
+    assert step.ts_ns <= later.ts_ns <= step.end_ns
+    assert later.tid != now.tid
+    assert {e.name: dict(e.args) for e in trace.of("C")} == {
+        "loss": {"value": 0.5},
+        "losses": {"a": 1},
+    }
+    assert len(trace.of("s")) == len(trace.of("f")) == 1
+    (told,) = [s for s in trace.spans if s.name == "scheduler"]
+    assert (told.cat, told.dur_ns, told.args["node"]) == ("io", 100_000, "a")
+    assert trace.footer["args_sanitised"] == 1
+
+
+def test_nobody_else_uses_the_doors_of_the_core() -> None:
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if re.search(DOORS, path.read_text(encoding="utf-8"))
+    }
+    assert users == {"run/emitting.py"}
