@@ -8,16 +8,11 @@ import pytest
 from docs.pages import DOCS, section, table
 from unit.trace_lines import TraceLines
 
-from dftrace_ai.analysis import (
-    duckdb_scan,
-    line_model,
-    nesting,
-    plain_stream,
-    reader,
-    summary,
-    validate,
-)
+from dftrace_ai.analysis.reading import plain_stream, reader
+from dftrace_ai.analysis.summary import duckdb_scan
+from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.validating import line_model, nesting, validate
 from dftrace_ai.cli import summary as summary_command
 from safety.commands import invoke
 
