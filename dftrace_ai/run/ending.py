@@ -87,7 +87,7 @@ def _complete_traces_of_children(settings: RunSettings) -> None:
 
 def _tell_of(outcome: RunOutcome, settings: RunSettings) -> None:
     if outcome["error"]:
-        _log.error("%s", _not_complete(outcome, settings["prefix"]))
+        _log.error("%s", _not_complete(outcome, settings))
     if outcome["dropped"]:
         limit = int(settings["core"]["spool_bytes"])
         full = outcome["spool_bytes"] + SPOOL_UNIT > limit
@@ -102,20 +102,24 @@ def _tell_of(outcome: RunOutcome, settings: RunSettings) -> None:
         )
 
 
-def _not_complete(outcome: RunOutcome, prefix: str) -> str:
+def _not_complete(outcome: RunOutcome, settings: RunSettings) -> str:
+    prefix = settings["prefix"]
+    kept = outcome["lost_lines"] - outcome["spoilt_lines"]
+    told = (
+        f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: {outcome['error']}"
+    )
+    if outcome["spoilt_lines"]:
+        told += f"; {outcome['spoilt_lines']} events in a file that was removed or cut are lost"
     if not outcome["spool_path"]:
-        return (
-            f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: "
-            f"{outcome['error']}; {outcome['lost_lines']} events are lost, since the spool was "
-            "removed"
-        )
+        return f"{told}; {kept} events are lost, since the spool was removed" if kept else told
     if outcome["abandoned"]:
         where_to = "."
-    elif os.access(os.path.dirname(prefix), os.F_OK):
+    elif not os.access(os.path.dirname(prefix), os.F_OK):
+        where_to = ", but its directory is gone: dftrace recover DIR --orphans writes them"
+    elif outcome["marked"] or not settings["spool_dir"]:
         where_to = " and are added by the next dftrace command that reads the directory"
     else:
-        where_to = ", but its directory is gone: dftrace recover DIR --orphans writes them"
-    return (
-        f"the trace {quoted(outcome['trace_path'] or prefix)} is not complete: {outcome['error']}; "
-        f"{outcome['lost_lines']} events are kept in {quoted(outcome['spool_path'])}{where_to}"
-    )
+        # Nothing beside the trace tells where it is.
+        place = os.path.dirname(outcome["spool_path"])
+        where_to = f"; DFTRACE_SPOOL_DIR={quoted(place)} dftrace recover DIR adds them"
+    return f"{told}; {kept} events are kept in {quoted(outcome['spool_path'])}{where_to}"

@@ -79,6 +79,8 @@ class RunOutcome(_Losses):
         abandoned: whether the file system did not answer in time.
         events: events in the trace.
         lost_lines: events that are not in it.
+        spoilt_lines: those of them that were in a file which somebody removed or cut.
+        marked: whether a marker beside the trace tells where the spool is that had to stay.
         spool_bytes: bytes of spool that were in use.
         dropped: events that were dropped since the spool was full.
         waits: times that a thread waited for room in the spool.
@@ -93,6 +95,8 @@ class RunOutcome(_Losses):
     abandoned: bool
     events: int
     lost_lines: int
+    spoilt_lines: int
+    marked: bool
     spool_bytes: int
 
 

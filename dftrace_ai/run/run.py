@@ -71,8 +71,10 @@ class Run:
         Returns:
             While it runs: ``trace_path``, ``spool_path``, ``spool_bytes``,
             ``written_bytes``, ``written_spans``. After its end: ``trace_path``,
-            ``events``, ``lost_lines``, ``error``. Always, once there was a first
-            event: ``dropped``, ``waits``, ``unmatched_stops``, ``args_sanitised``.
+            ``events``, ``lost_lines``, ``error``, and ``spoilt_lines``, those of
+            ``lost_lines`` that were in a file which somebody removed or cut. Always,
+            once there was a first event: ``dropped``, ``waits``, ``unmatched_stops``,
+            ``args_sanitised``.
             While it runs also ``overwritten``, the events that a flight recorder
             has let go.
         """

@@ -60,6 +60,7 @@ def check_directory(config: Config) -> None:
     """
     directory = absolute(config.log_file).parent
     _check_writable(directory, "trace", "log_file or DFTRACE_LOG_FILE")
+    _check_length(config)
     if config.spool_dir is not None:
         spool_directory = absolute(config.spool_dir)
         _check_writable(spool_directory, "spool", "spool_dir or DFTRACE_SPOOL_DIR")
@@ -81,6 +82,21 @@ def _check_writable(directory: Path, what: str, setting: str) -> None:
             f"the {what} cannot be written: {error.strerror}; {advice}",
             str(directory),
         ) from error
+
+
+def _check_length(config: Config) -> None:
+    # What is put behind it, at its longest.
+    longest = f"{config.log_file.name}-{_native.host_name()}-{2**22}-9.part99999.pfw.zst"
+    place = absolute(config.log_file).parent
+    most = os.pathconf(place, "PC_NAME_MAX")
+    excess = len(os.fsencode(longest)) - most
+    if excess > 0:
+        raise LogDirectoryError(
+            errno.ENAMETOOLONG,
+            f"the names of the trace's files would have up to {most + excess} bytes, and may have "
+            f"{most}; make the last part of log_file, or DFTRACE_LOG_FILE, {excess} bytes shorter",
+            str(config.log_file),
+        )
 
 
 def absolute(path: Path) -> Path:

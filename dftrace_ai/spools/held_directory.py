@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typing_extensions import Self
+
+from dftrace_ai.held_number import HeldNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +27,12 @@ FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 class HeldDirectory:
     """A directory that may be renamed, or replaced by a link, without misleading its holder.
 
+    Where the program closes its number meanwhile, it is opened again by its path, if that still
+    leads to it: nothing is done in a directory of the program's that has the number by then.
+
     Args:
         path: its path, for messages; links in it are followed.
-        descriptor: of the directory, if it is open already; it is closed with this object.
+        descriptor: of the directory, if it was opened just now; it is closed with this object.
 
     Raises:
         OSError: there is no such directory.
@@ -40,7 +46,22 @@ class HeldDirectory:
 
     def __init__(self, path: str | os.PathLike[str], descriptor: int | None = None) -> None:
         self.path = os.fspath(path)
-        self.descriptor = os.open(self.path, FLAGS) if descriptor is None else descriptor
+        self._held = HeldNumber(os.open(self.path, FLAGS) if descriptor is None else descriptor)
+
+    @property
+    def descriptor(self) -> int:
+        """Its number, for the next call only.
+
+        Raises:
+            OSError: the program has closed it, and it does not lie at its path any more.
+        """
+        if self._held.leads_elsewhere():
+            again = HeldNumber(os.open(self.path, FLAGS))
+            if not self._held.is_same(again):
+                again.close()
+                raise OSError(errno.ESTALE, "another directory lies there now", self.path)
+            self._held = again
+        return self._held.now()
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +72,7 @@ class HeldDirectory:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        os.close(self.descriptor)
+        self._held.close()
 
     def shown(self, name: str) -> str:
         """Return the path of what has this name, for messages."""

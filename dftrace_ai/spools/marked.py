@@ -76,7 +76,7 @@ def find_spools(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
         for name in names:
             if name.endswith(MARKER_SUFFIX):
                 spool = spool_of_marker(Path(folder, name))
-                if spool and not spool.begun:
+                if spool and not spool.begun and not spool.complete:
                     marker = Path(folder, name)
                     found.append(MarkedSpool(marker, spool.path, spool.fault, spool.place))
     named = {spool.spool for spool in found}

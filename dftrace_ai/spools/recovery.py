@@ -139,7 +139,8 @@ def complete_children(directory: str, run: str, spool_dir: str | None) -> list[s
     """
     try:
         with HeldDirectory(directory) as held:
-            found = spools_of(held, run, spool_dir=spool_dir)
+            # Others may name a path that makes whoever looks at it wait.
+            found = spools_of(held, run, spool_dir=spool_dir, owner=os.geteuid())
             told = _adopt_all([spool for spool in found if spool.owner == os.geteuid()], held)
             told.failed.extend(clear_unfinished(directory, run, spool_dir=spool_dir))
     except FileNotFoundError:
@@ -225,7 +226,9 @@ def _tell_of_missing(spool: FoundSpool, directory: HeldDirectory, result: Recove
     # another container, or its process lives: that has it in memory, and completes its trace.
     if not spool.marker or not _is_there(spool.marker, directory):
         return
-    if (
+    if spool.complete:
+        _remove(spool.marker, directory, result)
+    elif (
         _process_of(spool.marker) is not None
         and not spool.elsewhere
         and not lives_without(spool.path, spool.place)

@@ -42,10 +42,12 @@ PROCESS_IN_NAME = re.compile(r"-(\d{1,9})-(\d{1,19})-\d+\.spool$", re.ASCII)
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
 
-# The longest path that Linux takes, a newline, and a line that says on which boot, and in
-# which container of the machine, the path holds.
-MARKER_BYTES = 4096 + 1 + 100
-MARKER = re.compile(rb"(?P<path>[^\n]*)\n(?:(?P<boot>[^ \n]*) (?P<container>\d+)\n)?")
+# The longest path that Linux takes, a newline, a line that says on which boot, and in which
+# container of the machine, the path holds, and one that stands there when the trace is complete.
+MARKER_BYTES = 4096 + 1 + 100 + 10
+MARKER = re.compile(
+    rb"(?P<path>[^\n]*)\n(?:(?P<boot>[^ \n]*) (?P<container>\d+)\n(?P<complete>complete\n)*)?"
+)
 # What a process leaves that ends between making its marker and writing it.
 BEGUN_MARKER = re.compile(rb"(?:/[^\n\0]*)?")
 
@@ -67,6 +69,8 @@ class FoundSpool(NamedTuple):
     """Number of the user whose the marker is, and has to be whose the spool is; -1 if not known."""
     begun: bool = False
     """The marker is not written to its end: its process does that now, or has died there."""
+    complete: bool = False
+    """Its marker says that the trace is complete: only the spool, if it is there, has to go."""
 
 
 class TraceDirectoryOf(Protocol):
@@ -129,8 +133,16 @@ def spools_of(
     *,
     spool_dir: str | os.PathLike[str] | None = None,
     trace_directory_of: TraceDirectoryOf | None = None,
+    owner: int | None = None,
 ) -> list[FoundSpool]:
     """Find spools as `find_spools` does, in a directory that is held open.
+
+    Args:
+        directory: where the trace files are.
+        run: only the spools of this run; None takes all.
+        spool_dir: a directory to look for spools besides the usual ones.
+        trace_directory_of: how to ask a spool; by default the native core.
+        owner: only markers of this user are opened, and what they name looked at; None takes all.
 
     Raises:
         OSError: the directory cannot be read.
@@ -139,12 +151,18 @@ def spools_of(
     prefix = SPOOL_PREFIX if run is None else f"{SPOOL_PREFIX}{run[:16]}-"
     found: dict[str, FoundSpool] = {}
     faulty: list[FoundSpool] = []
+    others: list[str] = []
     try:
         names = directory.entries()
     except (FileNotFoundError, PermissionError):
         names = {}  # as in `find_spools`
     for name in names:
-        spool = marker_in(directory, name) if name.endswith(MARKER_SUFFIX) else None
+        if not name.endswith(MARKER_SUFFIX):
+            continue
+        if not _is_of(owner, directory, name):
+            others.append(name)
+            continue
+        spool = marker_in(directory, name)
         if spool is None:
             continue
         if spool.fault or spool.begun:
@@ -159,9 +177,30 @@ def spools_of(
                 # Where the file system shows another owner, its marker is right all the same.
                 named = [spool for spool in faulty if os.path.realpath(spool.path) == path]
                 faulty = [spool for spool in faulty if spool not in named]
-                marker = named[0].marker if named else None
+                marker = named[0].marker if named else _marker_among(others, directory, path)
                 found[path] = FoundSpool(path, marker, owner=os.geteuid())
     return sorted([*found.values(), *faulty], key=lambda spool: (spool.path, str(spool.marker)))
+
+
+def _is_of(owner: int | None, directory: HeldDirectory, name: str) -> bool:
+    if owner is None:
+        return True
+    try:
+        return directory.look(name).st_uid == owner
+    except OSError:
+        return False  # it is gone
+
+
+def _marker_among(names: list[str], directory: HeldDirectory, spool: str) -> Path | None:
+    """Return the marker that names a spool; where they lead to otherwise is not looked at."""
+    for name in names:
+        try:
+            content = _content(directory, name)
+        except OSError:
+            continue  # another user's, who may keep it to himself
+        if content is not None and content[0].startswith(os.fsencode(spool) + b"\n"):
+            return Path(directory.shown(name))
+    return None
 
 
 def spool_of_marker(marker: Path) -> FoundSpool | None:
@@ -208,7 +247,9 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
         return FoundSpool("", marker, "names no spool", owner=owner)
     elsewhere = said["boot"] is not None and _is_elsewhere(said["boot"], said["container"])
     place = "" if said["boot"] is None else f"{os.fsdecode(said['boot'])} {int(said['container'])}"
-    return FoundSpool(path, marker, _fault_of(path, owner), elsewhere, place, owner)
+    complete = said["complete"] is not None
+    fault = _fault_of(path, owner)
+    return FoundSpool(path, marker, fault, elsewhere, place, owner, complete=complete)
 
 
 def find_orphans() -> list[FoundSpool]:

@@ -15,6 +15,7 @@
 #include "dftrace/file_size_signal.hpp"
 #include "dftrace/json_check.hpp"
 #include "dftrace/spool_copy.hpp"
+#include "dftrace/spool_marker.hpp"
 #include "dftrace/spool_view.hpp"
 #include "dftrace/waiting_events.hpp"
 
@@ -250,6 +251,8 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
         for (DeadThread& thread : run.threads) write_unfinished(writer, thread, run, clock);
     if (!error && !told) error = writer.lost_spans();
     if (run.tables.refused()) run.damage.push_back(counted(run.tables.refused(), "names or arguments"));
+    if (spool.hollow())
+        run.damage.push_back(counted(spool.hollow(), "units of names or arguments with holes"));
     if (spool.cut_meanwhile()) run.damage.emplace_back("what was cut off while it was read");
     if (writer.unreadable()) run.damage.push_back(counted(writer.unreadable(), "records"));
     Ending ending = ending_of(h);
@@ -297,8 +300,11 @@ AdoptionResult adopt_spool(const std::string& spool_path, const AdoptionTerms& t
         h.finalized.store(1);
         // Where it cannot be kept, and this process dies right now, the trace tells by its footer.
         static_cast<void>(spool.keep(h.finalized));
-        if (!terms.marker.empty()) directory.remove(terms.marker.c_str());
+        // As the process itself does it.
+        const bool told = !terms.marker.empty() && tell_complete(directory, terms.marker, spool.owner());
+        if (!told && !terms.marker.empty()) directory.remove(terms.marker.c_str());
         spool.remove();
+        if (told) directory.remove(terms.marker.c_str());
         result.damage = std::move(run.damage);
         result.was_complete = run.was_complete;
         result.outcome.spool_path.clear();

@@ -37,6 +37,11 @@ Directory::Directory(const std::string& path) {
         throw std::system_error(error, std::generic_category(), path);
 }
 
+Directory::Directory(int descriptor) {
+    if (const int error = file_.open_same(descriptor))
+        throw std::system_error(error, std::generic_category(), "the directory that is held open");
+}
+
 int Directory::look(const char* name, struct stat& info) const noexcept {
     return fstatat(descriptor(), name, &info, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
 }

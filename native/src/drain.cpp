@@ -10,7 +10,6 @@
 
 #include "dftrace/dump_signal.hpp"
 #include "dftrace/session.hpp"
-#include "dftrace/spool_marker.hpp"
 
 namespace dftrace {
 
@@ -27,7 +26,7 @@ void Session::drain_loop() {
     } catch (const std::bad_alloc&) {
     }
     pthread_setname_np(pthread_self(), "dftrace-drain");
-    marker_path_ = write_marker(settings_, spool_.path());
+    marker_.write(settings_, spool_.path());
     auto next_write = std::chrono::steady_clock::now() + interval();
     std::unique_lock lock(wake_mutex_);
     marker_tried_ = true;
@@ -42,7 +41,7 @@ void Session::drain_loop() {
         const auto now = std::chrono::steady_clock::now();
         if (const int signal = take_dump_signal()) {
             write_out = true;
-            reason = "signal " + std::to_string(signal);
+            add_reason(reason, "signal " + std::to_string(signal));
         }
         if (now >= next_write) {
             write_out = true;
@@ -78,7 +77,7 @@ void Session::drain_loop() {
 int Session::turn(bool write_out, std::string_view reason) {
     std::lock_guard looking(pass_mutex_);
     // There was no room for it, perhaps, and now there is.
-    if (marker_path_.empty() && write_out) marker_path_ = write_marker(settings_, spool_.path());
+    if (write_out) marker_.write(settings_, spool_.path());
     if (write_out) tell_of_removal();
     if (settings_.flight_recorder) {
         look_after_kept();

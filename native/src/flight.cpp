@@ -13,6 +13,19 @@
 
 namespace dftrace {
 
+void add_reason(std::string& reasons, std::string_view more) {
+    constexpr std::string_view between = "; ";
+    constexpr std::size_t most = 4096;  // the disk may be full for long, and one after another ask
+    for (std::size_t at = reasons.find(more); at != reasons.npos; at = reasons.find(more, at + 1)) {
+        const std::string_view before = std::string_view(reasons).substr(0, at);
+        const std::string_view after = std::string_view(reasons).substr(at + more.size());
+        if ((before.empty() || before.ends_with(between)) && (after.empty() || after.starts_with(between)))
+            return;
+    }
+    if (!reasons.empty() && reasons.size() + more.size() > most) return;
+    reasons.append(reasons.empty() ? "" : between).append(more);
+}
+
 UnitHeader* Session::take_unit(UnitKind kind, std::uint32_t owner, std::uint32_t units) {
     UnitHeader* unit = spool_.acquire(kind, owner, units);
     if (unit || !settings_.flight_recorder || !spool_.could_give(units)) return unit;
@@ -39,10 +52,12 @@ void Session::look_after_kept() {
 }
 
 void Session::ask_for_dump(std::string_view reason, std::string_view details) {
+    // One that could not be written is due still, and told of with this one.
+    if (!dump_due_ || dump_noted_) dump_reason_.clear();
+    add_reason(dump_reason_, reason);
+    if (!dump_due_ || !details.empty()) dump_details_ = details;
     dump_due_ = true;
     dump_noted_ = false;
-    dump_reason_ = reason;
-    dump_details_ = details;
 }
 
 // What each thread is in just now. What gets a record afterwards has ended, and is told by that.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "dftrace/file_size_signal.hpp"
@@ -26,6 +27,8 @@ int first_out_of_the_way() noexcept {
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
     return static_cast<int>(std::min(limit.rlim_cur, high_enough) / 4 * 3);
 }
+
+std::string link_to(int number) { return "/proc/self/fd/" + std::to_string(number); }
 
 }  // namespace
 
@@ -50,12 +53,14 @@ int HeldFile::open_directory(const std::string& path) noexcept {
     return hold(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
 }
 
+int HeldFile::open_same(int number) noexcept { return hold(fcntl(number, F_DUPFD_CLOEXEC, 0)); }
+
 int HeldFile::create_nameless(const std::string& directory, int access) noexcept {
     return hold(::open(directory.c_str(), access | O_TMPFILE | O_CLOEXEC, 0600));
 }
 
 int HeldFile::take_name(const std::string& path) const noexcept {
-    const std::string self = "/proc/self/fd/" + std::to_string(descriptor());
+    const std::string self = link_to(descriptor());
     if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) return errno;
     if (lies_at(path)) return 0;
     // Closed, and given away, this very moment: somebody else's file has got the name as well.
@@ -116,6 +121,16 @@ int HeldFile::reserve(std::size_t from, std::size_t bytes) const noexcept {
 bool HeldFile::lies_at(const std::string& path, int directory) const noexcept {
     struct stat info;
     return fstatat(directory, path.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && is(info);
+}
+
+std::string HeldFile::path_now() const noexcept {
+    char path[4096];
+    try {
+        const ssize_t bytes = readlink(link_to(descriptor()).c_str(), path, sizeof path);
+        return {path, bytes < 0 ? 0 : static_cast<std::size_t>(bytes)};
+    } catch (const std::bad_alloc&) {
+        return {};
+    }
 }
 
 void HeldFile::close() noexcept {

@@ -265,7 +265,7 @@ int Session::dump(std::string_view reason, bool (*interruption)(), std::chrono::
     const pid_t self = getpid();
     const auto until = std::chrono::steady_clock::now() + limit;
     std::unique_lock lock(wake_mutex_);
-    asked_reason_ = reason;
+    add_reason(asked_reason_, reason);
     // The pass that is under way may have looked too early: the one after it has not.
     const std::uint64_t enough = passes_ + 2;
     while (passes_ < enough && !drain_ended_) {
@@ -307,7 +307,7 @@ Outcome Session::finish(const Ending& ending) {
         drain_thread_.detach();
         outcome.abandoned = abandoned_ = true;
         passed_.notify_all();
-        outcome.lost_lines = waiting_events(spool_.path());
+        outcome.lost_lines = waiting_events(spool_.memory(), spool_.used_bytes());
         outcome.error = "the file system does not answer";
         outcome.trace_path = header().trace_paths[header().last_mark().part % 2].get();
         outcome.spool_path = spool_.path();
@@ -316,12 +316,18 @@ Outcome Session::finish(const Ending& ending) {
     lock.unlock();
     drain_thread_.join();
     outcome.trace_path = writer_.path();
+    outcome.events = writer_.lines_written();
     if (write_error_) {
         // The spool keeps what the file could not take; a later reader finishes the trace.
         outcome.error = reason_of(write_error_).text;
+        outcome.lost_lines = waiting_events(spool_.memory(), spool_.used_bytes());
         if (!spool_.removed()) outcome.spool_path = spool_.path();
-        outcome.lost_lines = spool_.removed() ? writer_.lines_waiting() : waiting_events(spool_.path());
+        outcome.marked = marker_.written();
     }
+    outcome.spoilt_lines = writer_.spoilt_lines();
+    outcome.lost_lines += outcome.spoilt_lines;
+    if (outcome.error.empty() && outcome.spoilt_lines)
+        outcome.error = "a file of it was removed or cut while it was written";
     return outcome;
 }
 
@@ -340,13 +346,16 @@ int Session::end() noexcept {
     if (error) {
         // Removed by somebody; what the trace could not take is in memory only.
         if (spool_.removed()) spool_.store_again();
-        if (marker_path_.empty()) marker_path_ = write_marker(settings_, spool_.path());
+        marker_.write(settings_, spool_.path());
         return error;
     }
     header().finalized.store(1, std::memory_order_release);
-    // The marker first: one without a spool means that something was lost.
-    if (!marker_path_.empty()) unlink(marker_path_.c_str());
+    // A marker without a spool means that something was lost, unless it says otherwise; a spool without a
+    // marker may never be found.
+    const bool told = marker_.tell_complete(writer_.path_now());
+    if (!told) marker_.remove();
     spool_.unlink();
+    marker_.remove();
     return 0;
 }
 

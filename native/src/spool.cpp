@@ -200,6 +200,12 @@ int Spool::reserve(std::size_t from, std::size_t bytes) noexcept {
     return error;
 }
 
+int Spool::descriptor() noexcept {
+    std::lock_guard lock(mutex_);
+    if (file_.descriptor() < 0) static_cast<void>(file_.open_again(path_, O_RDWR));
+    return file_.descriptor();
+}
+
 UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units) {
     std::lock_guard lock(mutex_);
     std::uint32_t index = 0;

@@ -39,14 +39,24 @@ std::string counted(std::size_t number, std::string_view noun) {
 
 }  // namespace
 
-SpoolView::SpoolView(const std::string& path) : place_(directory_of(path)), name_(name_in_directory(path)) {
-    if (const int error = file_.open(name_, O_RDWR, place_.descriptor()))
+SpoolView::SpoolView(const std::string& path)
+    : place_(std::in_place, directory_of(path)), name_(name_in_directory(path)) {
+    if (const int error = file_.open(name_, O_RDWR, place_->descriptor()))
         throw std::runtime_error(std::strerror(error));
     if (fstat(file_.descriptor(), &found_) != 0) throw std::runtime_error(std::strerror(errno));
     if (!S_ISREG(found_.st_mode) || found_.st_size < static_cast<off_t>(unit_bytes))
         throw std::runtime_error("not a spool");
     units_ = static_cast<std::uint32_t>(
         std::min<std::size_t>(static_cast<std::size_t>(found_.st_size) / unit_bytes, UINT32_MAX));
+    reserve_memory();
+}
+
+SpoolView::SpoolView(const char* memory, std::size_t bytes)
+    : own_(memory), units_(static_cast<std::uint32_t>(bytes / unit_bytes)) {
+    reserve_memory();
+}
+
+void SpoolView::reserve_memory() {
     // As long as the file, so that a unit lies here where it lies there. Memory is taken only by what is
     // copied.
     void* memory = mmap(nullptr, std::size_t{units_} * unit_bytes, PROT_READ | PROT_WRITE,
@@ -80,9 +90,13 @@ bool SpoolView::removed() const noexcept {
 
 bool SpoolView::has_other_names() const noexcept { return found_.st_nlink > 1; }
 
-void SpoolView::remove() const noexcept { place_.remove_if(name_.c_str(), found_); }
+void SpoolView::remove() const noexcept { place_->remove_if(name_.c_str(), found_); }
 
 bool SpoolView::copy(std::size_t from, std::size_t bytes) {
+    if (own_) {
+        std::memcpy(base_ + from, own_ + from, bytes);
+        return true;
+    }
     std::size_t done = 0;
     while (done < bytes) {
         const ssize_t got =
@@ -120,7 +134,30 @@ void SpoolView::load(UnitHeader* unit) {
     const std::size_t count = std::min(unit->committed.load(), unit->capacity);
     const bool records = unit->kind == UnitKind::thread || unit->kind == UnitKind::ring;
     const std::size_t skip = unit->kind == UnitKind::thread ? thread_block_bytes : sizeof(UnitHeader);
-    copy(at + sizeof(UnitHeader), skip - sizeof(UnitHeader) + count * (records ? sizeof(Record) : 1));
+    if (records) {
+        copy(at + sizeof(UnitHeader), skip - sizeof(UnitHeader) + count * sizeof(Record));
+        return;
+    }
+    const std::size_t written = copy_text(at + sizeof(UnitHeader), count);
+    if (written < count) unit->committed.store(static_cast<std::uint32_t>(written));
+    hollow_ += written < count && !cut_;  // a cut is told as such
+}
+
+// As far as anything was written: a unit may say that it is of gigabytes, and be a hole. Neither names nor
+// arguments hold zeros.
+std::size_t SpoolView::copy_text(std::size_t from, std::size_t bytes) {
+    constexpr std::size_t page = 4096, most = 1u << 20;
+    std::size_t done = 0;
+    for (std::size_t step = page; done < bytes; step = std::min(2 * step, most)) {
+        const std::size_t end = std::min(done + step, bytes);
+        if (!copy(from + done, end - done)) return end;
+        for (; done + page <= end; done += page) {
+            const char* text = base_ + from + done;
+            if (*text == 0 && std::memcmp(text, text + 1, page - 1) == 0) return done;
+        }
+        done = end;
+    }
+    return bytes;
 }
 
 void SpoolView::let_go(UnitHeader* unit) noexcept {
@@ -133,6 +170,7 @@ void SpoolView::let_go(UnitHeader* unit) noexcept {
 
 // A file may be far longer than what it takes of the disk.
 std::uint32_t SpoolView::next_with_data(std::uint32_t index) const noexcept {
+    if (own_) return index;
     const off_t data =
         lseek(file_.descriptor(), static_cast<off_t>(std::size_t{index} * unit_bytes), SEEK_DATA);
     if (data < 0) return errno == ENXIO ? units_ : index;

@@ -7,8 +7,6 @@
 
 #include <cerrno>
 
-#include "dftrace/directory.hpp"
-
 namespace dftrace {
 
 void TraceFile::close() noexcept {
@@ -18,7 +16,7 @@ void TraceFile::close() noexcept {
 }
 
 std::string TraceFile::place_of(const std::string& path) const {
-    return directory_ == AT_FDCWD ? path : name_in_directory(path);
+    return directory_ ? name_in_directory(path) : path;
 }
 
 int TraceFile::create(const std::string& stem, const std::string& suffix,
@@ -27,7 +25,7 @@ int TraceFile::create(const std::string& stem, const std::string& suffix,
         path_ = attempt ? stem + "-" + std::to_string(attempt) + suffix : stem + suffix;
         if (announce)
             if (const int error = announce(path_)) return error;
-        const int error = file_.create_new(place_of(path_), O_WRONLY, directory_);
+        const int error = file_.create_new(place_of(path_), O_WRONLY, directory());
         // A file system that has no modes is no reason to go without a trace.
         if (!error && mode != 0600) static_cast<void>(fchmod(file_.descriptor(), mode));
         if (error != EEXIST) return error;
@@ -38,7 +36,7 @@ int TraceFile::create(const std::string& stem, const std::string& suffix,
 int TraceFile::resume(const std::string& path, std::uint64_t bytes, std::optional<std::uint32_t> owner,
                       std::string* tail) {
     path_ = path;
-    if (const int error = file_.open(place_of(path), tail ? O_RDWR : O_WRONLY, directory_)) return error;
+    if (const int error = file_.open(place_of(path), tail ? O_RDWR : O_WRONLY, directory())) return error;
     bytes_ = bytes;
     struct stat info;
     int error = fstat(file_.descriptor(), &info) != 0 ? errno : 0;
@@ -79,12 +77,18 @@ int TraceFile::take_back() {
 
 // The program has closed the file: there may be a piece of the write that this interrupted.
 int TraceFile::open_again() {
-    if (const int error = file_.open_again(place_of(path_), O_WRONLY, directory_)) return error;
+    if (const int error = file_.open_again(place_of(path_), O_WRONLY, directory())) return error;
     struct stat info;
     if (fstat(file_.descriptor(), &info) != 0) return errno;
     if (static_cast<std::uint64_t>(info.st_size) < bytes_) return EINVAL;
     tail_ = true;
     return 0;
+}
+
+bool TraceFile::spoilt() const noexcept {
+    struct stat info;
+    return fstat(file_.descriptor(), &info) == 0 &&
+           (info.st_nlink == 0 || static_cast<std::uint64_t>(info.st_size) < bytes_);
 }
 
 int TraceFile::append(std::string_view block) {

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <numeric>
+
 namespace dftrace {
 
 namespace {
@@ -91,9 +93,16 @@ void TraceParts::go_on() {
     ++part_;
 }
 
+std::uint64_t TraceParts::give_up_part() noexcept {
+    const std::uint64_t gone = std::accumulate(lines_.begin(), lines_.end(), std::uint64_t{0});
+    lines_ = {};  // not among those of earlier parts, which are there
+    go_on();
+    return gone;
+}
+
 void TraceParts::lies_in(const Directory& directory) noexcept {
     directory_ = &directory;
-    file_.lies_in(directory.descriptor());
+    file_.lies_in(directory);
 }
 
 void TraceParts::keep_last(std::uint32_t keep) {
@@ -133,7 +142,8 @@ int TraceParts::resume(std::string* tail) {
         go_on();
     }
     // Nothing of this part has landed; there may be a piece. The file is ours if its first write was
-    // begun, or if it is empty: it was made, or was about to be, by the process that named it.
+    // begun, or if it is empty: it was made, or was about to be, by the process that named it. What else
+    // has that name was there before, or came since: the part gets another one.
     const TracePath& named = header_.trace_paths[part_ % 2];
     const WriteMark& next = header_.marks[(number + 1) % 2];
     const bool begun = next.file_bytes != 0 && next.part == part_;
@@ -142,7 +152,10 @@ int TraceParts::resume(std::string* tail) {
     struct stat info;
     const int unseen =
         directory_ ? directory_->look(name_in_directory(path), info) : lstat(path.c_str(), &info);
-    if (unseen || (!begun && info.st_size != 0)) return 0;
+    if (unseen) return 0;
+    const bool may_be_ours = S_ISREG(info.st_mode) && info.st_size == 0 && info.st_nlink == 1 &&
+                             (!owner_ || info.st_uid == owner_->user);
+    if (!begun && !may_be_ours) return 0;
     path_ = path;
     return resume_file(0, nullptr);
 }

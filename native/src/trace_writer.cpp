@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
+#include <cstdio>
+#include <utility>
 
 namespace dftrace {
 
@@ -29,10 +30,6 @@ std::string file_stem(const TraceSettings& settings, std::uint32_t pid) {
 
 namespace {
 
-std::uint64_t sum(const LineCounts& lines) {
-    return std::accumulate(lines.begin(), lines.end(), std::uint64_t{0});
-}
-
 Losses difference(const Losses& all, const Losses& told) {
     return {all.dropped - told.dropped, all.waits - told.waits, all.unmatched_stops - told.unmatched_stops,
             all.args_sanitised - told.args_sanitised, all.drain_cpu_us - told.drain_cpu_us};
@@ -48,7 +45,12 @@ TraceWriter::TraceWriter(const TraceSettings& settings, SpoolHeader& header, std
       parts_(header, file_stem(settings, header.pid), suffix_of(settings.compression), settings.file_mode),
       parent_pid_(parent_pid) {}
 
-std::uint64_t TraceWriter::lines_waiting() const noexcept { return sum(lines_) - sum(parts_.lines()); }
+std::uint64_t TraceWriter::lines_written() const noexcept {
+    std::uint64_t lines = 0;
+    for (std::size_t kind = 0; kind < lines_.size(); ++kind)
+        lines += parts_.lines()[kind] + parts_.earlier_lines()[kind];
+    return lines;
+}
 
 // What every part begins with.
 void TraceWriter::begin(ByteBuffer& out, std::uint32_t part) const {
@@ -58,7 +60,7 @@ void TraceWriter::begin(ByteBuffer& out, std::uint32_t part) const {
 
 void TraceWriter::name(std::uint32_t tid, const std::string& name) {
     formatter_.track_name(text_, tid, name);
-    if (settings_.max_file_bytes) names_for_next_part_[tid] = name;
+    names_for_next_part_[tid] = name;
 }
 
 void TraceWriter::name_track(Track& track) {
@@ -289,6 +291,12 @@ int TraceWriter::flush() {
         if (const int error = write_oldest()) return error;
     if (text_.size() == 0) return 0;
     if (block_.empty()) codec_->append(block_, text_.view());
+    if (const ByteBuffer head = next_if_spoilt(); head.size()) {
+        std::string first;
+        codec_->append(first, head.view());
+        block_.insert(0, first);
+        block_head_ = head.size();
+    }
     if (part_is_full() && (last_error_ = next_part()) != 0) return last_error_;
     if (const int error = append(block_, block_head_ + text_.size(), lines_, lanes_made_, stage_, touched_))
         return error;
@@ -305,14 +313,40 @@ bool TraceWriter::part_is_full() const noexcept {
            parts_.file_bytes() + block_.size() + footer_room > settings_.max_file_bytes;
 }
 
+void TraceWriter::begin_next(ByteBuffer& out) const {
+    begin(out, parts_.part() + 1);
+    for (const auto& [tid, text] : names_for_next_part_) formatter_.track_name(out, tid, text);
+}
+
+void TraceWriter::forget_lines(const LineCounts& written) noexcept {
+    for (std::size_t kind = 0; kind < lines_.size(); ++kind) lines_[kind] -= written[kind];
+}
+
+// What is written to a file that has no name any more nobody ever reads: it goes into another part. Returns
+// what that begins with, empty if all is well.
+ByteBuffer TraceWriter::next_if_spoilt() {
+    ByteBuffer head;
+    if (stage_ == TraceStage::complete || !parts_.spoilt()) return head;
+    begin_next(head);
+    forget_lines(parts_.lines());
+    const std::string path = parts_.path();
+    const std::uint64_t gone = parts_.give_up_part();
+    if (!std::exchange(spoilt_lines_, spoilt_lines_ + gone) && gone)
+        std::fprintf(
+            stderr,
+            "dftrace: %s was removed or cut while it was written: the %llu events in it are gone, and "
+            "the trace goes on in another file\n",
+            path.c_str(), static_cast<unsigned long long>(gone));
+    return head;
+}
+
 // The gathered block becomes the first of another part. 0 or an errno.
 int TraceWriter::next_part() {
     const Losses losses = header_.losses();
     ByteBuffer end, head;
     formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()), parts_.plain_bytes(),
                       parts_.file_bytes(), {"rotated"}, parts_.part());
-    begin(head, parts_.part() + 1);
-    for (const auto& [tid, text] : names_for_next_part_) formatter_.track_name(head, tid, text);
+    begin_next(head);
     std::string footer, first;
     codec_->append(footer, end.view());
     codec_->append(first, head.view());
@@ -322,13 +356,14 @@ int TraceWriter::next_part() {
     // From here on nothing can fail: the block without this head would be no beginning of a part.
     block_ = std::move(first);
     block_head_ = head.size();
-    for (std::size_t kind = 0; kind < lines_.size(); ++kind) lines_[kind] -= written[kind];
+    forget_lines(written);
     if (settings_.max_files) parts_.keep_last(settings_.max_files - 1);
     return 0;
 }
 
 int TraceWriter::finish(const Ending& ending) {
     if (const int error = flush()) return error;
+    if (const ByteBuffer head = next_if_spoilt(); head.size()) text_.append(head.view());
     if (!opened_) {
         if (parts_.part() == 0) return 0;
         begin(text_, parts_.part());

@@ -86,12 +86,12 @@ std::uint64_t first_wanted_tick(SpoolView& spool, const std::vector<UnitHeader*>
     return std::max(complete_from, clock.ticks_before(last, settings.flight_ns));
 }
 
-std::uint64_t waiting_events(const std::string& spool_path) noexcept {
+std::uint64_t waiting_events(const char* spool, std::size_t bytes) noexcept {
     try {
-        SpoolView spool(spool_path);
-        return count(spool);
+        SpoolView view(spool, bytes);
+        return count(view);
     } catch (const std::exception&) {
-        return 0;  // it is gone, or there is no memory: then nothing can be said
+        return 0;  // there is no memory: then nothing can be said
     }
 }
 

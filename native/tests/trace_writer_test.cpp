@@ -87,7 +87,6 @@ TEST("a unit's records are told as written when they are, not before") {
     CHECK_EQ(scan, 60);
     CHECK_EQ(unit->consumed, 0);
     CHECK(desk.writer.anything_to_write());
-    CHECK_EQ(desk.writer.lines_waiting(), 60);
     CHECK_EQ(desk.writer.flush(), 0);
     CHECK_EQ(unit->consumed, 60);
     CHECK_EQ(desk.mark().lines[1], 60);
@@ -146,7 +145,6 @@ TEST("a write that fails changes nothing and is made good later") {
         CHECK_EQ(desk.writer.flush(), ENOENT);
         CHECK_EQ(unit->consumed, 0);
         CHECK_EQ(desk.spool.header().write_number.load(), 0);
-        CHECK_EQ(desk.writer.lines_waiting(), 10);
     }
     UnitHeader* more = desk.filled(5);
     std::uint32_t more_scan = 0;

@@ -309,3 +309,32 @@ def test_without_the_recorder_a_dump_is_a_flush(traced: Traced) -> None:
         span(1)
         assert dftrace_ai.dump() == rec.run.path
         assert rec.run.stats()["written_spans"] == 1
+
+
+def test_several_who_ask_at_once_are_all_told(traced: Traced) -> None:
+    """Those that come while a dump is written share the next one, with the reasons of all."""
+    asked = {f"thread {number}" for number in range(8)}
+    with traced(flight_recorder=True, perfetto=False) as rec:
+        span(0)
+        threads = [threading.Thread(target=dftrace_ai.dump, args=(one,)) for one in asked]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    told = [reason for one in rec.trace.named("dump") for reason in one.args["reason"].split("; ")]
+    assert sorted(told) == sorted(asked)
+
+
+def test_one_that_could_not_be_written_is_told_with_the_next(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with dftrace_ai.tracing(log_file=out / "t", flight_recorder=True):
+        span(0)
+        out.rename(tmp_path / "away")
+        for reason in ("first", "second", "first"):
+            with pytest.raises(FileNotFoundError):
+                dftrace_ai.dump(reason)
+        (tmp_path / "away").rename(out)
+        dftrace_ai.dump("third")
+    (path,) = out.iterdir()
+    reasons = [one.args["reason"] for one in read(path).named("dump")]
+    assert sorted("; ".join(reasons).split("; ")) == ["first", "first", "second", "third"]

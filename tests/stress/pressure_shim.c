@@ -36,6 +36,7 @@ enum word {
     MARKER_KILLS,    /* 1: who writes a marker is killed before its first byte */
     NO_TMPFILE,      /* 1: the file system has no files without a name */
     SPOOL_KILLS,     /* who reserves space so many times from now is killed when it has got it; 0: nobody */
+    UNLINK_KILLS,    /* who removes a file so many times from now is killed before; 0: nobody */
     WORDS
 };
 
@@ -175,6 +176,20 @@ int linkat(int from, const char* path, int to, const char* name, int flags) {
 }
 
 int open64(const char* path, int flags, ...) __attribute__((alias("open")));
+
+static void before_unlink(void) {
+    if (words[UNLINK_KILLS] > 0 && --words[UNLINK_KILLS] == 0) kill((pid_t)syscall(SYS_getpid), SIGKILL);
+}
+
+int unlink(const char* path) {
+    before_unlink();
+    return (int)syscall(SYS_unlink, path);
+}
+
+int unlinkat(int directory, const char* path, int flags) {
+    before_unlink();
+    return (int)syscall(SYS_unlinkat, directory, path, flags);
+}
 
 int posix_fallocate(int fd, off_t from, off_t bytes) {
     static int (*real)(int, off_t, off_t);

@@ -26,6 +26,7 @@ WORDS = (
     "marker_kills",
     "no_tmpfile",
     "spool_kills",
+    "unlink_kills",
 )
 UNLIMITED = -1
 

@@ -204,3 +204,30 @@ print(json.dumps([*answers, run.stats()["error"], run.stats()["lost_lines"]]))
     assert trace.names == {"forward": 500}
     with fault_row("all files closed, and the directory of the trace moved away") as row:
         row.add(judge_counts([trace], {"forward": 500}))
+
+
+def test_a_flight_recorder_sees_the_open_spans_all_the_same(run_script: RunScript) -> None:
+    done = run_script(
+        PREAMBLE
+        + """
+run = dftrace_ai.initialize(log_file="out/trace", flight_recorder=True, dump_signal="SIGUSR2")
+with ai.compute.step(step=1):
+    trained(10)
+    os.closerange(3, ALL)
+    mine = files_of_mine(20)
+    dftrace_ai.dump("closed")
+    print(json.dumps(untouched(mine)), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+""",
+        status=-9,
+    )
+    assert done.said == [True]
+    from dftrace_ai.spools.recovery import adopt_dead
+
+    assert len(adopt_dead(done.folder).finished) == 1
+    trace = done.trace(perfetto=False)
+    assert trace.names["forward"] == 10
+    (dump,) = trace.named("dump")
+    assert "open_spans" not in dump.args
+    (step,) = trace.named("step")
+    assert step.args["unfinished"] is True

@@ -9,7 +9,7 @@ from pathlib import Path
 NATIVE = "dftrace_ai._native"
 
 # Rooms from the ground up, and what each may import beside itself and the leaves.
-LEAVES = {"errors", "wording", "_version"}
+LEAVES = {"errors", "held_number", "wording", "_version"}
 ROOMS: dict[str, set[str]] = {
     "trace_format": set(),
     "config": {"trace_format"},

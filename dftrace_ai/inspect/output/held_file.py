@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import resource
 import stat
 import threading
 from typing import TYPE_CHECKING
+
+from dftrace_ai.held_number import HeldNumber
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +19,6 @@ FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 # Lines are gathered up to the first; where they cannot be written up to the second.
 GATHERED_BYTES = 64 * 1024
 KEPT_BYTES = 1024 * 1024
-# The kernel keeps, and copies at each fork, a table up to the highest number in use.
-HIGH_ENOUGH = 4096
 
 
 class HeldFile:
@@ -46,7 +44,7 @@ class HeldFile:
     """
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
-        self._number = -1
+        self._held: HeldNumber | None = None
         self.path = path.absolute()
         self.closed = False
         self._gathered: list[bytes] = []
@@ -60,8 +58,7 @@ class HeldFile:
         if not stat.S_ISREG(info.st_mode):
             os.close(number)
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        self._file = (info.st_dev, info.st_ino)
-        self._number = _out_of_the_way(number)
+        self._held = HeldNumber(number)
 
     def write(self, text: str) -> None:
         """Add text.
@@ -121,44 +118,23 @@ class HeldFile:
             self._gathered, self._bytes = [], 0
         return self._lock
 
-    def _leads_here(self) -> bool:
-        try:
-            info = os.fstat(self._number)
-        except OSError:
-            return False
-        return (info.st_dev, info.st_ino) == self._file
-
     def _let_go(self) -> None:
-        if self._number >= 0 and self._leads_here():
-            os.close(self._number)
-        self._number = -1
+        if self._held is not None:
+            self._held.close()
+        self._held = None
 
     def _own_number(self) -> int:
         """Return the number, for the next call only."""
-        if self._leads_here():
-            return self._number
+        held = self._held
+        if held is not None and not held.leads_elsewhere():
+            return held.now()
         try:
             number = os.open(self.path, FLAGS | os.O_NONBLOCK)
-            info = os.fstat(number)
-            if (info.st_dev, info.st_ino) != self._file:
+            if held is not None and not held.is_of(os.fstat(number)):
                 os.close(number)
                 raise OSError(errno.ESTALE, "another file lies there now", str(self.path))
         except FileNotFoundError:
             # Moved away or removed: the lines go on in a new one.
             number = os.open(self.path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
-            info = os.fstat(number)
-            self._file = (info.st_dev, info.st_ino)
-        self._number = _out_of_the_way(number)
-        return self._number
-
-
-def _out_of_the_way(number: int) -> int:
-    """Move a file to a number that the program is not given as long as lower ones are free."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    limit = HIGH_ENOUGH if limit == resource.RLIM_INFINITY else min(limit, HIGH_ENOUGH)
-    try:
-        moved = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, limit // 4 * 3)
-    except OSError:
-        return number  # no number that high is to be had
-    os.close(number)
-    return moved
+        self._held = HeldNumber(number)
+        return self._held.now()

@@ -20,12 +20,13 @@ class Directory {
   public:
     // Opens it; links that lead to it are followed. Throws std::system_error.
     explicit Directory(const std::string& path);
-    // One that somebody else holds open, for as long as this object lives.
-    explicit Directory(int descriptor) noexcept : lent_(descriptor) {}
+    // One that somebody else holds open. Throws std::system_error.
+    explicit Directory(int descriptor);
     Directory(const Directory&) = delete;
     Directory& operator=(const Directory&) = delete;
 
-    int descriptor() const noexcept { return file_.known() ? file_.descriptor() : lent_; }
+    // For the next call only; -1 where the program has closed it.
+    int descriptor() const noexcept { return file_.descriptor(); }
     // What lies under the name, no link followed; 0 or an errno.
     int look(const char* name, struct stat& info) const noexcept;
     // 0 or an errno.
@@ -35,7 +36,6 @@ class Directory {
 
   private:
     HeldFile file_;
-    int lent_ = -1;
 };
 
 }  // namespace dftrace

@@ -28,6 +28,8 @@ class HeldFile {
     int open(const std::string& path, int access, int directory = AT_FDCWD) noexcept;
     // A directory, to begin paths at; links that lead to it are followed.
     int open_directory(const std::string& path) noexcept;
+    // What somebody else holds open, under a number of its own.
+    int open_same(int number) noexcept;
     // Makes a file that has no name yet, for its owner alone, and gives it one that nobody has.
     int create_nameless(const std::string& directory, int access) noexcept;
     int take_name(const std::string& path) const noexcept;
@@ -39,6 +41,11 @@ class HeldFile {
     int reserve(std::size_t from, std::size_t bytes) const noexcept;
     // A file was opened, whatever became of its number since.
     bool known() const noexcept { return known_; }
+    bool is(const struct stat& info) const noexcept {
+        return known_ && info.st_ino == inode_ && info.st_dev == device_;
+    }
+    // Where the file lies by now, as the kernel tells it; empty where it does not, or there is no memory.
+    std::string path_now() const noexcept;
     // The file lies at `path`, under that name.
     bool lies_at(const std::string& path, int directory = AT_FDCWD) const noexcept;
     // Closes the number, unless it is somebody else's by now.
@@ -47,10 +54,6 @@ class HeldFile {
   private:
     int hold(int number) noexcept;
     bool leads_here(int number) const noexcept;
-    bool is(const struct stat& info) const noexcept {
-        return known_ && info.st_ino == inode_ && info.st_dev == device_;
-    }
-
     int number_ = -1;
     dev_t device_ = 0;
     ino_t inode_ = 0;

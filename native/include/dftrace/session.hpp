@@ -16,22 +16,28 @@
 #include "dftrace/kept_units.hpp"
 #include "dftrace/settings.hpp"
 #include "dftrace/spool.hpp"
+#include "dftrace/spool_marker.hpp"
 #include "dftrace/tables.hpp"
 #include "dftrace/thread.hpp"
 #include "dftrace/trace_writer.hpp"
 
 namespace dftrace {
 
+// Several may ask for one dump: their reasons, each once.
+void add_reason(std::string& reasons, std::string_view more);
+
 // What became of a run in this process.
 struct Outcome {
-    std::string trace_path;         // empty if nothing was written
-    std::string spool_path;         // not empty if the spool had to be kept
-    std::string spool_refusal;      // why it could not grow when it should, empty if it always could
-    std::string error;              // why the trace is not complete, empty if it is
-    std::uint64_t events = 0;       // lines of events in the trace file
-    std::uint64_t lost_lines = 0;   // events that are not in the trace file: the spool has them
-    std::uint64_t spool_bytes = 0;  // that the spool had grown to
-    bool abandoned = false;         // the file system does not answer: the session has to stay
+    std::string trace_path;          // empty if nothing was written
+    std::string spool_path;          // not empty if the spool had to be kept
+    std::string spool_refusal;       // why it could not grow when it should, empty if it always could
+    std::string error;               // why the trace is not complete, empty if it is
+    std::uint64_t events = 0;        // lines of events in the trace file
+    std::uint64_t lost_lines = 0;    // events that are not in the trace file: the spool has them, or
+    std::uint64_t spoilt_lines = 0;  // ... they were in a file of it that somebody removed or cut
+    bool marked = false;             // a marker tells where the spool is
+    std::uint64_t spool_bytes = 0;   // that the spool had grown to
+    bool abandoned = false;          // the file system does not answer: the session has to stay
     Losses losses;
 };
 
@@ -141,7 +147,7 @@ class Session {
 
     const TraceSettings settings_;
     const std::uint64_t generation_;
-    std::string marker_path_;  // tells readers of the trace directory where the spool lies
+    SpoolMarker marker_;  // tells readers of the trace directory where the spool lies
     ClockMap clock_;
     Spool spool_;
     UnlessBegun unless_begun_{spool_};
@@ -172,7 +178,7 @@ class Session {
     std::condition_variable passed_;
     bool stop_ = false;
     bool write_out_ = false;
-    std::string asked_reason_;  // why a dump is asked for
+    std::string asked_reason_;  // why a dump is asked for, by all who did
     bool woken_ = false;
     std::uint64_t passes_ = 0;
     int write_error_ = 0;  // errno of the last pass

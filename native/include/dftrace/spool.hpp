@@ -225,7 +225,10 @@ class Spool {
     SpoolHeader& header() noexcept { return *reinterpret_cast<SpoolHeader*>(base_); }
     const std::string& path() const noexcept { return path_; }
     // For the next calls only; -1 where somebody else has closed it.
-    int descriptor() const noexcept { return file_.descriptor(); }
+    // Its number, for the next call only; where the program has closed it, it is opened again. -1 where it
+    // cannot be.
+    int descriptor() noexcept;
+    const char* memory() const noexcept { return base_; }
     UnitHeader* unit(std::uint32_t index) noexcept {
         return reinterpret_cast<UnitHeader*>(base_ + std::size_t{index} * unit_bytes);
     }

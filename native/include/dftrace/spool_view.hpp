@@ -24,6 +24,8 @@ class SpoolView {
   public:
     // Opens the file and copies its header; throws std::runtime_error if it is no spool of this version.
     explicit SpoolView(const std::string& path);
+    // Of the caller's own, as it lies in memory: its file may be closed or removed, or may not be opened.
+    SpoolView(const char* memory, std::size_t bytes);
     ~SpoolView();
     SpoolView(const SpoolView&) = delete;
     SpoolView& operator=(const SpoolView&) = delete;
@@ -59,6 +61,9 @@ class SpoolView {
     // The file became shorter while it was read: what was missing is zero.
     bool cut_meanwhile() const noexcept { return cut_; }
 
+    // Units of names or arguments that said that they held more than was ever written to them.
+    std::size_t hollow() const noexcept { return hollow_; }
+
     TraceSettings settings() const;
     ClockMap clock() const;  // throws std::runtime_error when there is none
     // The process is gone, or is one of another container, of which only the lock tells.
@@ -68,17 +73,22 @@ class SpoolView {
     const SpoolHeader& header() const noexcept { return *reinterpret_cast<const SpoolHeader*>(base_); }
     // Copies to the same place; false if the file ends before.
     bool copy(std::size_t from, std::size_t bytes);
+    std::size_t copy_text(std::size_t from, std::size_t bytes);
     void copy_header();
     void forget() noexcept;
     std::uint32_t next_with_data(std::uint32_t index) const noexcept;
 
-    Directory place_;
+    void reserve_memory();
+
+    std::optional<Directory> place_;
     std::string name_;
+    const char* own_ = nullptr;  // nullptr: it is copied from the file
     HeldFile file_;
     struct stat found_ {};
     char* base_ = nullptr;
     std::uint32_t units_ = 0;
     bool cut_ = false;
+    std::size_t hollow_ = 0;
 };
 
 }  // namespace dftrace

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "dftrace/directory.hpp"
 #include "dftrace/held_file.hpp"
 
 namespace dftrace {
@@ -23,7 +24,8 @@ class TraceFile {
     TraceFile& operator=(const TraceFile&) = delete;
 
     // From here on files lie in this directory, whatever stands in front of their names.
-    void lies_in(int directory) noexcept { directory_ = directory; }
+    // For as long as this object lives.
+    void lies_in(const Directory& directory) noexcept { directory_ = &directory; }
     // Creates `stem + suffix`, or `stem-1 + suffix`, ... exclusively, of that mode whatever the umask says;
     // 0 or an errno. `announce` hears each name before it is tried; what it returns but 0 ends it.
     int create(const std::string& stem, const std::string& suffix,
@@ -46,7 +48,10 @@ class TraceFile {
     int cut_tail();
 
     bool is_open() const noexcept { return file_.known(); }
+    // Somebody has removed the file, or cut it: what was written is gone, and what is written now would be.
+    bool spoilt() const noexcept;
     const std::string& path() const noexcept { return path_; }
+    std::string path_now() const noexcept { return file_.path_now(); }
     std::uint64_t bytes() const noexcept { return bytes_; }
 
   private:
@@ -58,7 +63,10 @@ class TraceFile {
     std::string place_of(const std::string& path) const;
     int read_behind(std::uint64_t size, std::string& tail) const;
 
-    int directory_ = AT_FDCWD;
+    // To be used at once: its number may be closed, and somebody else's, the next moment.
+    int directory() const noexcept { return directory_ ? directory_->descriptor() : AT_FDCWD; }
+
+    const Directory* directory_ = nullptr;  // nullptr: paths are taken as they are
     HeldFile file_;
     bool tail_ = false;  // behind the last block stands a tail, or a piece of a block
     std::string path_;

@@ -58,16 +58,23 @@ class TraceParts {
     int put_tail(std::string_view block) { return file_.is_open() ? file_.put_tail(block) : 0; }
     // Ends the part; what is appended next begins another. 0 or an errno.
     int close(std::string_view footer, std::size_t plain_bytes, const Losses& told);
+    // Somebody has removed or cut the part's file. It is given up, and another part begun: how many lines of
+    // events were in it.
+    bool spoilt() const noexcept { return file_.is_open() && file_.spoilt(); }
+    std::uint64_t give_up_part() noexcept;
     // Deletes the oldest parts that this object made, so that `keep` remain.
     void keep_last(std::uint32_t keep);
 
     // The part has its first block.
     bool begun() const noexcept { return file_.is_open() && file_.bytes() != 0; }
     const std::string& path() const noexcept { return path_; }
+    // Where the part lies by now: its directory may have been renamed. Empty where that is not known.
+    std::string path_now() const noexcept { return file_.path_now(); }
     std::uint32_t part() const noexcept { return part_; }
     std::uint64_t file_bytes() const noexcept { return file_.bytes(); }
     std::uint64_t plain_bytes() const noexcept { return plain_bytes_; }
     const LineCounts& lines() const noexcept { return lines_; }
+    const LineCounts& earlier_lines() const noexcept { return earlier_lines_; }
     // What the footers of the parts before have told.
     const Losses& told() const noexcept { return told_; }
 

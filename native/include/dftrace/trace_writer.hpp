@@ -80,7 +80,10 @@ class TraceWriter {
     // Writes what is gathered. 0, or the errno of the failure: the block is kept for the next try.
     int flush();
     int finish(const Ending& ending);
-    std::uint64_t lines_waiting() const noexcept;
+    // Lines of events in the files.
+    std::uint64_t lines_written() const noexcept;
+    // Lines of events in files that somebody removed or cut while they were written.
+    std::uint64_t spoilt_lines() const noexcept { return spoilt_lines_; }
 
     // Continues a trace as the spool's marks say it stands; 0 or an errno.
     int resume();
@@ -89,6 +92,7 @@ class TraceWriter {
     bool anything_to_write() const noexcept { return text_.size() != 0; }
     int last_error() const noexcept { return last_error_; }
     const std::string& path() const noexcept { return parts_.path(); }
+    std::string path_now() const noexcept { return parts_.path_now(); }
     // From here on no record is believed that is later than `now_ns`, or older than the clock's
     // beginning, by a margin; it is counted instead.
     void doubt_after(std::uint64_t now_ns) noexcept { latest_ns_ = now_ns + clock_margin_ns; }
@@ -119,6 +123,9 @@ class TraceWriter {
     void tell_durable(const TouchedUnits& touched) const;
     bool part_is_full() const noexcept;
     int next_part();
+    ByteBuffer next_if_spoilt();
+    void begin_next(ByteBuffer& out) const;
+    void forget_lines(const LineCounts& written) noexcept;
     void count(Kind kind) noexcept { ++lines_[static_cast<std::size_t>(kind)]; }
 
     const TraceSettings& settings_;
@@ -140,7 +147,8 @@ class TraceWriter {
     int last_error_ = 0;
     std::uint32_t lanes_made_ = 0;
     std::unordered_map<std::uint32_t, std::string> lane_texts_;
-    std::map<std::uint32_t, std::string> names_for_next_part_;  // empty where there is never another
+    std::map<std::uint32_t, std::string> names_for_next_part_;
+    std::uint64_t spoilt_lines_ = 0;
     OpenLines open_lines_;
     TouchedUnits touched_;
     unsigned threads_ahead_ = 0;

@@ -1,8 +1,8 @@
 // The events that a spool holds and its trace lacks, as whoever completes the trace takes them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "dftrace/spool_view.hpp"
@@ -14,7 +14,8 @@ namespace dftrace {
 std::uint64_t first_wanted_tick(SpoolView& spool, const std::vector<UnitHeader*>& units,
                                 const TraceSettings& settings, const ClockMap& clock);
 
-// How many events completing the trace of this spool would add; 0 if the spool cannot be read.
-std::uint64_t waiting_events(const std::string& spool_path) noexcept;
+// How many events completing the trace of this spool, as it lies in memory, would add; 0 where there is no
+// memory to count them.
+std::uint64_t waiting_events(const char* spool, std::size_t bytes) noexcept;
 
 }  // namespace dftrace

@@ -1,0 +1,108 @@
+"""A trace is removed, cut, or moved with its directory while its process writes it."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import RunScript
+from perfetto.trace_file import read
+from safety.commands import invoke
+
+from dftrace_ai.spools import search
+from dftrace_ai.spools.recovery import adopt_dead, adopt_orphans
+from stress.conftest import FaultRow
+from stress.judge import judge_counts
+
+WRITING = """
+import json, os, shutil, signal
+from pathlib import Path
+import dftrace_ai
+from dftrace_ai import ai
+
+def trained(steps):
+    for step in range(steps):
+        with ai.compute.forward(step=step):
+            pass
+
+def flushed():
+    try:
+        run.flush()
+    except OSError as error:
+        return error.strerror
+
+out = Path(os.environ["DFTRACE_LOG_FILE"]).parent
+run = dftrace_ai.initialize(spool_dir="spools", flush_interval_ms=60_000{settings})
+trained(1000)
+run.flush()
+(trace,) = out.glob("*.pfw*")
+{change}
+trained(2000)
+said = [flushed()]
+trained(3000)
+{end}
+print(json.dumps([*said, {{key: run.stats().get(key) for key in ("error", "events", "lost_lines")}}]))
+"""
+END = "dftrace_ai.finalize()"
+KILLED = 'flushed(); print("null", flush=True); os.kill(os.getpid(), signal.SIGKILL)'
+REMOVED = "a file of it was removed or cut while it was written"
+
+
+def writing(change: str, *, end: str = END, settings: str = "") -> str:
+    return WRITING.format(change=change, end=end, settings=settings)
+
+
+@pytest.mark.parametrize("settings", ["", ", compression='none', max_file_bytes=1 << 20"])
+@pytest.mark.parametrize("change", ["trace.unlink()", "os.truncate(trace, 10)"])
+def test_what_is_written_then_goes_into_another_file(
+    run_script: RunScript, change: str, settings: str, fault_row: FaultRow
+) -> None:
+    """What the file held is gone, which is told and counted; nothing else is."""
+    done = run_script(writing(change, settings=settings))
+    assert done.said == [[None, {"error": REMOVED, "events": 5000, "lost_lines": 1000}]]
+    assert done.stderr.count("the 1000 events in it are gone, and the trace goes on") == 1
+    assert done.stderr.count("1000 events in a file that was removed or cut are lost") == 1
+    traces = [read(path) for path in done.files if ".part" in path.name]
+    assert sum(trace.names["forward"] for trace in traces) == 5000
+    assert traces[-1].footer["ended"] == "finalize"
+    assert len(traces) == 1 or settings
+    assert invoke("validate", *[trace.path for trace in traces]).status == 0
+    with fault_row("the trace is removed, or cut, while it is written") as row:
+        row.add(judge_counts(traces, {"forward": 5000}))
+
+
+def test_its_process_is_killed_afterwards(run_script: RunScript) -> None:
+    done = run_script(writing("trace.unlink()", end=KILLED), status=-9)
+    found = adopt_dead(done.folder)
+    assert (found.failed, found.damaged, len(found.finished)) == ([], [], 1)
+    assert read(done.files[0]).names == {"forward": 5000}
+
+
+def test_it_is_removed_with_its_directory(run_script: RunScript) -> None:
+    """As any trace whose directory is gone: what is recorded from then on is kept."""
+    done = run_script(writing("shutil.rmtree(out)"))
+    missing = "No such file or directory"
+    assert done.said == [[missing, {"error": missing, "events": 0, "lost_lines": 6000}]]
+    assert "1000 events in a file that was removed or cut are lost; 5000 events are kept" in (
+        done.stderr
+    )
+    found_in = done.folder.parent / "found"
+    found_in.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "SPOOL_PLACES", ())  # where others have orphans, too
+        patch.setenv("DFTRACE_SPOOL_DIR", str(done.folder.parent / "spools"))
+        found = adopt_orphans(found_in)
+    assert found.failed == []
+    (path,) = found_in.glob("*.pfw*")
+    assert read(path).names == {"forward": 5000}
+
+
+@pytest.mark.parametrize("more", ["", "; out.mkdir()", "; os.symlink('spools', out)"])
+def test_its_directory_is_renamed(run_script: RunScript, more: str) -> None:
+    """The trace goes on where it is, and no marker is left that tells of a loss."""
+    done = run_script(writing("moved = out.with_name('moved'); out.rename(moved)" + more))
+    assert done.said == [[None, {"error": "", "events": 6000, "lost_lines": 0}]]
+    assert done.stderr == ""
+    moved = done.folder.parent / "moved"
+    (path,) = moved.iterdir()
+    assert read(path).names == {"forward": 6000}
+    assert list((done.folder.parent / "spools").iterdir()) == []
+    assert invoke("summary", moved).err == ""
