@@ -102,13 +102,31 @@ def test_the_summary_shows_the_counts_of_the_example(page: Path, run_example: Ru
 
 def test_the_layout_of_the_project_is_as_described() -> None:
     page = ROOT / "CONTRIBUTING.md"
-    for heading in ("Where a change goes", "Tests", "Generated files"):
+    for heading in ("Tests", "Generated files"):
         for row in table(section(page, heading)):
             first = ""
             for name in re.findall(r"`([^`]+)`", row[0]):
                 path = name if "/" in name else f"{first.rpartition('/')[0]}/{name}"
                 first = path
                 assert (ROOT / path).exists(), path
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    page = DOCS / "design" / "architecture.md"
+    count = 0
+    for heading in (
+        *("The rooms", "The seams", "The way of a span", "The way of a tensor"),
+        "Where does my change go?",
+    ):
+        for path in re.findall(r"`([\w.]+/[\w./]*)`", section(page, heading)):
+            assert (ROOT / path).exists() or (ROOT / "dftrace_ai" / path).exists(), path
+            count += 1
+    assert count > 60
+    rooms = {
+        row[0].strip("`").removeprefix("dftrace_ai/") for row in table(section(page, "The rooms"))
+    }
+    folders = {path.parent.name for path in (ROOT / "dftrace_ai").glob("*/__init__.py")}
+    assert folders <= {room.rstrip("/") for room in rooms}
 
 
 def test_the_query_of_the_trace_format_runs(tmp_path: Path, run_example: RunExample) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
-NATIVE = "dftrace_ai._native"
+from rooms import LEAVES, arrows, room
 
 # Rooms from the ground up, and what each may import beside itself and the leaves.
-LEAVES = {"errors", "held_number", "wording", "_version"}
 ROOMS: dict[str, set[str]] = {
     "trace_format": set(),
     "config": {"trace_format"},
@@ -18,7 +15,7 @@ ROOMS: dict[str, set[str]] = {
     "annotation": {"_native", "trace_format", "config", "run"},
     "analysis": {"trace_format", "config"},
     "live": {"_native", "trace_format", "config", "spools", "analysis"},
-    "inspect": {"_native", "trace_format", "config", "run", "annotation"},
+    "inspect": {"_native", "trace_format", "config", "spools", "run", "annotation"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
@@ -30,46 +27,6 @@ INSIDE: dict[str, dict[str, set[str]]] = {}
 
 MOST_LINES = 400
 MOST_FILES = 15
-
-
-def modules(package: Path) -> dict[str, Path]:
-    """Every module of the package by its full name."""
-    found = {}
-    for path in sorted(package.rglob("*.py")):
-        parts = path.relative_to(package.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imported(path: Path, known: set[str]) -> Iterator[str]:
-    """The package's modules that a file imports: anywhere in it, for types too, and by name."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.startswith("dftrace_ai"))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dftrace_ai"):
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in known or full == NATIVE else str(node.module)
-        elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"}:
-            if node.args and isinstance(node.args[0], ast.Constant):
-                yield str(node.args[0].value)
-
-
-def _called(call: ast.Call) -> str:
-    function = call.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
-def arrows(package: Path) -> dict[str, set[str]]:
-    """For each module those that it imports."""
-    known = modules(package)
-    return {name: set(imported(path, set(known))) - {name} for name, path in known.items()}
-
-
-def room(module: str) -> str:
-    """The room of a module: ``face`` for the package itself."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "face"
 
 
 def upward(package: Path) -> list[str]:

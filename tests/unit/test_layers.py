@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from layers import upward
+import pytest
+import rooms
+from layers import circles, sizes, upward
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "dftrace_ai"
@@ -79,3 +83,51 @@ def test_only_the_bindings_include_python() -> None:
     assert len(files) > 20
     for path in files:
         assert "Python.h" not in path.read_text(encoding="utf-8"), path
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert circles(PACKAGE) == []
+
+
+def test_files_and_folders_have_a_size_that_one_takes_in() -> None:
+    assert sizes(PACKAGE) == []
+
+
+def test_the_drawing_is_made_from_the_imports() -> None:
+    assert rooms.DRAWING.read_text(encoding="utf-8") == rooms.drawing(), (
+        "run: python docs/design/rooms.py"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "rule"),
+    [
+        ("run/ending.py", "from dftrace_ai.annotation.tree import ai", upward),
+        ("run/ending.py", "import dftrace_ai.cli", upward),
+        ("analysis/reading/reader.py", "import dftrace_ai._native as _native", upward),
+        ("analysis/reading/reader.py", "from dftrace_ai import _native", upward),
+        ("errors.py", "from dftrace_ai.wording import counted", upward),
+        ("trace_format/lines.py", "importlib.import_module('dftrace_ai.config.model')", upward),
+        ("trace_format/lines.py", "def late():\n    from dftrace_ai.run.run import Run", upward),
+        ("trace_format/lines.py", "if TYPE_CHECKING:\n    import dftrace_ai.live", upward),
+        ("spools/search.py", "from dftrace_ai import ai", upward),
+        ("run/hooks.py", "from dftrace_ai.run.ending import end", circles),
+        ("run/one.py", "\n" * 401, sizes),
+        ("another.py", "", sizes),
+    ],
+)
+def test_a_planted_violation_is_found(
+    tmp_path: Path, path: str, line: str, rule: Callable[[Path], Sequence[object]]
+) -> None:
+    package = tmp_path / "dftrace_ai"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    before = rule(package)
+    with (package / path).open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")
+    assert len(rule(package)) > len(before)
+
+
+def test_a_folder_of_too_many_files_is_found(tmp_path: Path) -> None:
+    for number in range(16):
+        (tmp_path / f"file{number}.py").touch()
+    assert "files" in str(sizes(tmp_path))
