@@ -7,8 +7,7 @@ ended in reverse; one that fails is told of, and the others, the run and the tra
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +19,7 @@ __all__ = ["Hook", "begin_hooks", "end_hooks", "fork_hooks", "register"]
 _log = logging.getLogger("dftrace_ai")
 
 
-@dataclass(frozen=True)
-class Hook:
+class Hook(NamedTuple):
     """What is called when a run begins, ends, and goes on in a forked child.
 
     Attributes:

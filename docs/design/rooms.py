@@ -136,8 +136,8 @@ def drawing(package: Path = PACKAGE) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}">',
         "<style>text { font-family: sans-serif; text-anchor: middle }</style>",
-        '<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">',
-        '<path d="M0,0 L8,4 L0,8 z" fill="#667"/></marker>',
+        '<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7"',
+        ' orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#667"/></marker>',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
     ]
     for name, targets in sorted(graph.items()):
