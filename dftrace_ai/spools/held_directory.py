@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
-from dftrace_ai.held_number import HeldNumber
+from dftrace_ai.spools.held_number import HeldNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

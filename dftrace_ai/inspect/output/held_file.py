@@ -8,7 +8,7 @@ import stat
 import threading
 from typing import TYPE_CHECKING
 
-from dftrace_ai.held_number import HeldNumber
+from dftrace_ai.spools.held_number import HeldNumber
 
 if TYPE_CHECKING:
     from pathlib import Path
