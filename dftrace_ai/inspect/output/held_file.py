@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -34,6 +35,7 @@ class HeldFile:
     Args:
         path: the file; a link is not followed. The program may change its directory later.
         overwrite: begin anew; else append.
+        mode: who may read and write the file where it is made, whatever the umask says.
 
     Raises:
         OSError: it cannot be opened, or is no regular file.
@@ -45,17 +47,16 @@ class HeldFile:
         file.close()
     """
 
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
+    def __init__(self, path: Path, *, overwrite: bool, mode: int = 0o600) -> None:
         self._number = -1
+        self._mode = mode
         self.path = path.absolute()
         self.closed = False
         self._gathered: list[bytes] = []
         self._bytes = 0
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        # Not waiting for a reader, should it be a pipe.
-        flags = os.O_CREAT | os.O_NONBLOCK | (os.O_TRUNC if overwrite else 0)
-        number = os.open(self.path, FLAGS | flags, 0o600)
+        number = self._opened(os.O_TRUNC if overwrite else 0)
         info = os.fstat(number)
         if not stat.S_ISREG(info.st_mode):
             os.close(number)
@@ -133,6 +134,21 @@ class HeldFile:
             os.close(self._number)
         self._number = -1
 
+    def _opened(self, flags: int) -> int:
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                # Not waiting for a reader, should it be a pipe.
+                return os.open(self.path, FLAGS | os.O_NONBLOCK | flags)
+            with contextlib.suppress(FileExistsError):  # another process was first
+                return self._made()
+
+    def _made(self) -> int:
+        number = os.open(self.path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        if self._mode != 0o600:
+            with contextlib.suppress(OSError):  # a file system that has no modes
+                os.fchmod(number, self._mode)
+        return number
+
     def _own_number(self) -> int:
         """Return the number, for the next call only."""
         if self._leads_here():
@@ -145,7 +161,7 @@ class HeldFile:
                 raise OSError(errno.ESTALE, "another file lies there now", str(self.path))
         except FileNotFoundError:
             # Moved away or removed: the lines go on in a new one.
-            number = os.open(self.path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+            number = self._made()
             info = os.fstat(number)
             self._file = (info.st_dev, info.st_ino)
         self._number = _out_of_the_way(number)
