@@ -126,9 +126,11 @@ class Run:
                 named = next((one for one in self._holders if isinstance(one, str)), None)
                 if named is not None:
                     del self._holders[named]
-            for one in list(self._holders):
-                if isinstance(one, weakref.ref) and one() is None:
-                    del self._holders[one]
+            if isinstance(holder, str):
+                # Of a block that is gone nobody will call the end.
+                for one in list(self._holders):
+                    if isinstance(one, weakref.ref) and one() is None:
+                        del self._holders[one]
             self._ending |= not self._holders
             return self._ending
 

@@ -16,7 +16,7 @@ import dftrace_ai
 from dftrace_ai import ai
 from dftrace_ai.run.lifecycle import current_run
 
-OURS = {"run.py", "run_begin.py", "run_end.py", "runtime.py"}
+OURS = Path(dftrace_ai.run.__file__).parent
 
 
 class Interrupt(BaseException):
@@ -44,7 +44,7 @@ class Interruption:
     def _look(self, frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
         given = event == "return" and frame.f_code.co_name in ("initialize", "__enter__")
-        ours = path.name in OURS and path.parent.name == "dftrace_ai"
+        ours = path.parent == OURS
         if ours and event != "c_call" and not given:
             self.left -= 1
             if self.left == 0:
