@@ -14,9 +14,11 @@ from conftest import read_all, trace_files
 
 import dftrace_ai
 from dftrace_ai import ai
+from dftrace_ai.run import lifecycle
 from dftrace_ai.run.lifecycle import current_run
 
-OURS = Path(dftrace_ai.run.__file__).parent
+FOLDER = Path(lifecycle.__file__).parent
+OURS = {FOLDER / name for name in ("run.py", "beginning.py", "ending.py", "lifecycle.py")}
 
 
 class Interrupt(BaseException):
@@ -44,8 +46,7 @@ class Interruption:
     def _look(self, frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
         given = event == "return" and frame.f_code.co_name in ("initialize", "__enter__")
-        ours = path.parent == OURS
-        if ours and event != "c_call" and not given:
+        if path in OURS and event != "c_call" and not given:
             self.left -= 1
             if self.left == 0:
                 sys.setprofile(None)

@@ -84,7 +84,7 @@ def open_log(path: Path, *, overwrite: bool) -> HeldFile:
     path.parent.mkdir(parents=True, exist_ok=True)
     run = current_run()
     settings = run._settings if run is not None else None
-    mode = settings["file_mode"] if settings is not None else 0o600
+    mode = int(settings["core"]["file_mode"]) if settings is not None else 0o600
     return HeldFile(path, overwrite=overwrite, mode=mode)
 
 
