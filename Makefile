@@ -61,6 +61,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/made:
+	@echo "making $(VENV)"
 	if ! $(PYTHON) -c 'import ensurepip, os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null; then
 	  $(call need_packages,python3-venv python3-dev)
 	fi
@@ -70,8 +71,10 @@ $(VENV)/made:
 
 # The package itself, built from source and installed with what the demo needs.
 $(VENV)/installed: $(VENV)/made $(SOURCES) pyproject.toml
-	$(call need_packages,$(APT_BUILD))
+	@$(call need_packages,$(APT_BUILD))
+	echo "installing torch and the tools of the build into $(VENV): some minutes, the first time"
 	$(PIP) "$(TORCH)" numpy scikit-learn "scikit-build-core>=0.10" cmake ninja
+	echo "building dftrace_ai"
 	# Without an environment of its own for the build: it is gone on with where sources changed.
 	$(PIP) --no-build-isolation --editable .
 	touch $@

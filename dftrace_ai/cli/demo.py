@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,9 +58,16 @@ def command(
     for table in summary_tables(summarise(traces)):
         screen.print(table)
     screen.print(
-        f"\nto see it in Perfetto:  dftrace view {shown(out)}\n"
+        f"\nto see it in Perfetto:  {shown(_as_typed())} view {shown(out)}\n"
         f"or open {shown(traces[0].name)} at https://ui.perfetto.dev (it stays on this machine)"
     )
+
+
+def _as_typed() -> str:
+    """Return what the user has to type: `dftrace` may lie where no shell looks for it."""
+    called = Path(sys.argv[0])
+    hidden = called.name == "dftrace" and shutil.which("dftrace") is None
+    return str(called) if hidden else "dftrace"
 
 
 def _train(epochs: int, workers: int, seed: int, out: Path) -> Result:

@@ -188,7 +188,5 @@ def _fine(job: JobVerdict) -> str:
             f"nothing is stuck, since nothing lives: {processes_text(job.processes)} died; "
             "`dftrace recover` finishes the traces"
         )
-    return (
-        f"nothing is stuck: {processes_text(job.alive)}, no span quiet for longer than "
-        f"{age_text(job.quietest_s)}"
-    )
+    quiet = f"quiet for longer than {age_text(job.quietest_s)}" if job.quietest_s else "is open"
+    return f"nothing is stuck: {processes_text(job.alive)}, no span {quiet}"

@@ -149,8 +149,9 @@ class Config(BaseModel):
     ] = Field(
         default="0600",
         description=(
-            "Who may read and write the trace files, as an octal mode that the umask does not "
-            "change; 0640 lets the group read them. Spools and markers stay the owner's."
+            "Who may read and write the trace files and the logs of tensor inspection, as an octal "
+            "mode that the umask does not change; 0640 lets the group read them. Spools and "
+            "markers stay the owner's."
         ),
     )
     max_file_bytes: Annotated[int | None, ToCore("max_file_bytes", lambda count: count or 0)] = (

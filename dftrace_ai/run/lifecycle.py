@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
@@ -57,7 +58,17 @@ def initialize(config: Config | None = None, **overrides: Any) -> Run:
 
         dftrace_ai.initialize(log_file="out/trace", compression="zstd")
     """
-    return hold(_caller(), config, overrides)
+    holder = _caller()
+    before = current_run()
+    had = before if before is not None and holder in before._holders else None
+    try:
+        return hold(holder, config, overrides)
+    except BaseException:
+        # Also what a signal's handler raises, anywhere: who is given no run holds none.
+        run = current_run()
+        if run is not None and run is not had and holder in run._holders:
+            _give_up(run, holder, None)
+        raise
 
 
 def finalize() -> None:
@@ -148,13 +159,15 @@ class TracingBlock(contextlib.ContextDecorator):
     def __init__(self, config: Config | None, overrides: Mapping[str, object]) -> None:
         self._config = config
         self._overrides = overrides
-        self._entered: list[tuple[Run, object]] = []
+        self._entered: list[_Entered] = []
+
+    def _recreate_cm(self) -> TracingBlock:
+        return TracingBlock(self._config, self._overrides)
 
     def __enter__(self) -> Run:
-        holder = object()
-        run = hold(holder, self._config, self._overrides)
-        self._entered.append((run, holder))
-        return run
+        entered = _Entered()
+        self._entered.append(entered)
+        return hold(weakref.ref(entered), self._config, self._overrides)
 
     def __exit__(
         self,
@@ -162,10 +175,20 @@ class TracingBlock(contextlib.ContextDecorator):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        run, holder = self._entered.pop()
-        if run._give_up(holder):
+        run = current_run()
+        if run is not None:
             failed = not isinstance(error, (SystemExit, GeneratorExit))
-            end(run, "finalize", error if failed else None)
+            _give_up(run, weakref.ref(self._entered[-1]), error if failed else None)
+        self._entered.pop()
+
+
+class _Entered:
+    """That a block is entered; gone with the block where a signal's handler left it open."""
+
+
+def _give_up(run: Run, holder: object, error: BaseException | None) -> None:
+    if run._give_up(holder):
+        end(run, "finalize", error)
 
 
 def _caller() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
@@ -34,7 +35,7 @@ class Run:
         self._config: Config | None = None
         self._number = 0
         self._outcome: RunOutcome | None = None
-        # Blocks, and parts of the program by name, in the order in which they came.
+        # Blocks by reference, and parts of the program by name, in the order in which they came.
         self._holders: dict[object, None] = {}
         self._lock = threading.RLock()
         self._begun = False
@@ -121,9 +122,17 @@ class Run:
         with self._lock:
             if holder in self._holders:
                 del self._holders[holder]
-            elif isinstance(holder, str) and self._holders:
-                # Begun in one place and ended in another, as by a handler of a signal.
-                del self._holders[next(iter(self._holders))]
+            elif isinstance(holder, str):
+                # Begun in one part and ended in another, as by a handler of a signal. A block ends
+                # by itself, whoever else ends something in it.
+                named = next((one for one in self._holders if isinstance(one, str)), None)
+                if named is not None:
+                    del self._holders[named]
+            if isinstance(holder, str):
+                # Of a block that is gone nobody will call the end.
+                for one in list(self._holders):
+                    if isinstance(one, weakref.ref) and one() is None:
+                        del self._holders[one]
             self._ending |= not self._holders
             return self._ending
 

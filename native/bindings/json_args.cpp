@@ -336,12 +336,13 @@ std::string text_of(PyObject* object) {
 }
 
 std::uint64_t append_members(std::string& out, PyObject* dict) {
+    // A span may end because of an exception, which is not one of the conversion's, and passes on.
+    ErrorAside aside;
     const std::size_t before = out.size();
     Serialiser quick(out);
     if (quick.plain_members(dict)) return quick.sanitised;
     out.resize(before);
-    // A user's __str__ may raise, record, or be called while an exception is on its way.
-    ErrorAside aside;
+    // A user's __str__ may raise and record.
     const Converting converting;
     Serialiser careful(out);
     careful.members(dict, 0, true, true);

@@ -218,6 +218,15 @@ PyObject* function_getattr(PyObject* object, PyObject* name) {
     return PyObject_GetAttr(as<TracedFunction>(object)->wrapped, name);
 }
 
+// What a call does is told by the wrapped function: code and defaults that are set anew, as IPython's
+// autoreload sets them, have to get there.
+int function_setattr(PyObject* object, PyObject* name, PyObject* value) {
+    for (const char* runs : {"__code__", "__defaults__", "__kwdefaults__"})
+        if (PyUnicode_CompareWithASCIIString(name, runs) == 0)
+            return PyObject_SetAttr(as<TracedFunction>(object)->wrapped, name, value);
+    return PyObject_GenericSetAttr(object, name, value);
+}
+
 // Found again by its name, like a plain function.
 PyObject* function_reduce(PyObject* self, PyObject*) { return PyObject_GetAttrString(self, "__qualname__"); }
 
@@ -278,6 +287,7 @@ int add_function_type(PyObject* module) {
     function_type.tp_descr_get = function_bind;
     function_type.tp_repr = function_repr;
     function_type.tp_getattro = function_getattr;
+    function_type.tp_setattro = function_setattr;
     function_type.tp_dictoffset = offsetof(TracedFunction, dict);
     function_type.tp_weaklistoffset = offsetof(TracedFunction, weak_references);
     function_type.tp_members = members;

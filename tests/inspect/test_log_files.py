@@ -11,6 +11,7 @@ import torch
 from conftest import RunScript
 from inspect_sessions import base_config, main_log, scalars, statistics_path
 
+import dftrace_ai
 import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect.output.held_file import HeldFile
 from dftrace_ai.inspect.output.log_files import StatisticsFile
@@ -78,6 +79,19 @@ def test_files_are_named_after_the_rank(tmp_path: Path, monkeypatch: pytest.Monk
     assert scalars(tmp_path, rank=3)
     assert main_log(tmp_path, rank=3)
     assert stat.S_IMODE(statistics_path(tmp_path, 3).stat().st_mode) == 0o600
+
+
+def test_who_may_read_the_trace_may_read_the_logs(tmp_path: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        with dftrace_ai.tracing(log_file=tmp_path / "t", file_mode="0640"):
+            session(tmp_path)
+        session(tmp_path / "without a run")
+    finally:
+        os.umask(old)
+    for folder, mode in ((tmp_path, 0o640), (tmp_path / "without a run", 0o600)):
+        logs = list(folder.glob("nvdlfw*/*.log"))
+        assert [stat.S_IMODE(log.stat().st_mode) for log in logs] == [mode] * 2
 
 
 def test_logs_are_overwritten_or_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

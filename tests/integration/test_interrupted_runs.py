@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,11 @@ from conftest import read_all, trace_files
 
 import dftrace_ai
 from dftrace_ai import ai
+from dftrace_ai.run import lifecycle
 from dftrace_ai.run.lifecycle import current_run
 
-OURS = {"run.py", "run_begin.py", "run_end.py", "runtime.py"}
+FOLDER = Path(lifecycle.__file__).parent
+OURS = {FOLDER / name for name in ("run.py", "beginning.py", "ending.py", "lifecycle.py")}
 
 
 class Interrupt(BaseException):
@@ -25,7 +28,8 @@ class Interrupt(BaseException):
 class Interruption:
     """Calls something at the n-th of the places where the interpreter calls handlers of signals.
 
-    These are the beginnings of functions and the returns from calls, in the modules of runs.
+    These are the beginnings of functions and the returns from calls, in the modules of runs. Who has
+    called `initialize`, or entered a block, has the run when that returns: it is no place of ours.
     """
 
     def __init__(self, place: int, action: Callable[[], object]) -> None:
@@ -41,7 +45,8 @@ class Interruption:
 
     def _look(self, frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
-        if path.name in OURS and path.parent.name == "dftrace_ai" and event != "c_call":
+        given = event == "return" and frame.f_code.co_name in ("initialize", "__enter__")
+        if path in OURS and event != "c_call" and not given:
             self.left -= 1
             if self.left == 0:
                 sys.setprofile(None)
@@ -109,8 +114,7 @@ def test_a_handler_at_any_place(
                 pass
         recorded += dftrace_ai._native.is_on()
         event()
-        for _ in range(3):  # a handler may have joined, and a block may be left open
-            dftrace_ai.finalize()
+        dftrace_ai.finalize()
         assert current_run() is None, place
         assert not dftrace_ai._native.is_on(), place
         if not interruption.came:
@@ -121,3 +125,44 @@ def test_a_handler_at_any_place(
     with dftrace_ai.tracing() as run:
         event()
     assert run.stats()["events"] == 1
+
+
+def test_who_is_interrupted_while_it_joins_holds_nothing(tmp_path: Path) -> None:
+    """The run ends with those who have it; a second beginning of theirs takes nothing from them."""
+    library: dict[str, Any] = {"__name__": "library"}
+    exec("import dftrace_ai\ndef begin(): dftrace_ai.initialize()", library)
+    for begin in (dftrace_ai.initialize, library["begin"]):
+        place = 0
+        while True:
+            place += 1
+            dftrace_ai.initialize(log_file=tmp_path / "t", compression="none")
+            with Interruption(place, raises) as interruption, contextlib.suppress(Interrupt):
+                begin()
+            assert current_run() is not None, place
+            if not interruption.came:
+                break
+            dftrace_ai.finalize()
+            assert current_run() is None, place
+
+
+@pytest.mark.parametrize("decorated", [False, True])
+def test_a_block_that_an_interrupt_left_open_holds_nothing(decorated: bool, tmp_path: Path) -> None:
+    """Also if the handler raises before the first line of what would end the block."""
+
+    @dftrace_ai.tracing(log_file=tmp_path / "t", compression="none")
+    def work() -> None:
+        event()
+
+    place = 0
+    while True:
+        place += 1
+        with Interruption(place, raises) as interruption, contextlib.suppress(Interrupt):
+            if decorated:
+                work()
+            else:
+                with dftrace_ai.tracing(log_file=tmp_path / "t", compression="none"):
+                    event()
+        dftrace_ai.finalize()
+        assert current_run() is None, place
+        if not interruption.came:
+            break

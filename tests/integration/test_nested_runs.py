@@ -20,10 +20,10 @@ from dftrace_ai.run.lifecycle import current_run
 
 @pytest.fixture(autouse=True)
 def _no_run() -> Iterator[None]:
-    while current_run() is not None:
+    for _ in range(9):
         dftrace_ai.finalize()
     yield
-    while current_run() is not None:
+    for _ in range(9):
         dftrace_ai.finalize()
 
 
@@ -186,6 +186,18 @@ def test_a_block_that_is_entered_by_hand(tmp_path: Path) -> None:
     dftrace_ai.finalize()
     assert current_run() is None
     assert steps(tmp_path) == [1, 2, 3]
+
+
+def test_a_finalize_inside_of_a_block_leaves_it_on(tmp_path: Path) -> None:
+    """Of a library that began nothing: what was recorded is in the file, and the block goes on."""
+    with dftrace_ai.tracing(log_file=tmp_path / "t", flush_interval_ms=60_000) as run:
+        event(1)
+        part_of_the_program("library").finalize()
+        assert written(run.path).count(b'"name":"forward"') == 1
+        dftrace_ai.finalize()
+        event(2)
+    assert current_run() is None
+    assert steps(tmp_path) == [1, 2]
 
 
 def test_an_exception_that_stays_within_the_outer_block(tmp_path: Path) -> None:

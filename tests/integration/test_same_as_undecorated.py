@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import math
 import threading
 import types
 import weakref
@@ -237,3 +238,99 @@ def test_what_does_not_bind_to_an_object_does_not_when_decorated(traced: Traced)
 def test_aiter_of_something_else_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="async iterable"):
         ai.data.item.aiter([1])  # type: ignore[arg-type]
+
+
+def test_code_and_defaults_that_are_set_anew_are_what_runs(traced: Traced) -> None:
+    """So do notebooks bring a changed file into functions that are there."""
+
+    class Base:
+        def scale(self) -> int:
+            return 10
+
+    class Model(Base):
+        @ai.compute.forward
+        def scale(self, x: int = 1, *, y: int = 1) -> int:
+            return super().scale() + x + y
+
+    class Changed(Base):
+        def scale(self, x: int = 2, *, y: int = 2) -> int:
+            return 2 * super().scale() + x + y
+
+    with traced() as rec:
+        method: Any = vars(Model)["scale"]
+        assert Model().scale() == 12
+        new: Any = Changed.scale
+        method.__code__ = new.__code__
+        assert Model().scale() == 22
+        method.__defaults__, method.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
+        assert Model().scale() == 24
+        assert (method.__code__, method.__defaults__) == (new.__code__, new.__defaults__)
+        del method.__defaults__
+        with pytest.raises(TypeError):
+            Model().scale()
+        with pytest.raises(ValueError, match="free var"):
+            method.__code__ = (lambda: None).__code__
+        method.other = 1
+        assert vars(method)["other"] == 1
+        assert "__code__" not in vars(method)
+    assert rec.trace.names["forward"] == 4
+
+
+@ai.compute.forward
+def fails(value: object, error: Exception) -> None:
+    ai.update(value=value)
+    raise error
+
+
+@ai.compute.forward
+async def fails_in_a_task(value: object, error: Exception) -> None:
+    fails.__wrapped__(value, error)
+
+
+@ai.compute.forward
+def fails_in_a_generator(value: object, error: Exception) -> Iterator[None]:
+    yield fails.__wrapped__(value, error)
+
+
+def fails_in_a_block(value: object, error: Exception) -> None:
+    with ai.compute.forward:
+        fails.__wrapped__(value, error)
+
+
+def fails_in_a_loop(value: object, error: Exception) -> None:
+    for _ in ai.compute.forward.iter([1], include_iter=False):
+        fails.__wrapped__(value, error)
+
+
+async def fails_in_a_task_s_loop(value: object, error: Exception) -> None:
+    fails_in_a_loop(value, error)
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        fails,
+        lambda *given: asyncio.run(fails_in_a_task(*given)),
+        lambda *given: list(fails_in_a_generator(*given)),
+        fails_in_a_block,
+        fails_in_a_loop,
+        lambda *given: asyncio.run(fails_in_a_task_s_loop(*given)),
+    ],
+    ids=["function", "coroutine", "generator", "block", "loop", "loop in a task"],
+)
+def test_an_error_is_the_callers_whatever_was_updated(traced: Traced, fail: Any) -> None:
+    """The arguments of a span that an error ends are put into text while the error is on its way."""
+    odd = {10**30: str(10**30), "\ud800": "?", "x": "x", math.inf: "Infinity"}
+    values: list[Any] = [1, 2.5, True, None, [1], {"a": 1}, *odd]
+    with traced(perfetto=False) as rec:
+        for value in values:
+            error = ValueError()
+            with pytest.raises(ValueError) as raised:
+                fail(value, error)
+            assert raised.value is error
+    spans = [e for e in rec.trace.events if e.name.startswith("forward")]
+    found = [e.user["value"] for e in spans]
+    assert len(found) == len(values)
+    for value, one in zip(values, found, strict=True):
+        plain = not isinstance(value, (str, float)) and value != 10**30 or value == 2.5
+        assert one == value if plain else isinstance(one, str)

@@ -35,6 +35,10 @@ def test_nothing_is_stuck_below_the_limit() -> None:
     assert find_stuck(snapshot_of(*ranks), 28.0).stuck
 
 
+def test_processes_without_a_span_are_told_so() -> None:
+    assert lines(process(0), process(1)) == ["nothing is stuck: 2 processes, no span is open"]
+
+
 def test_what_was_recorded_meanwhile_counts_as_life() -> None:
     busy = process(0, threads=[thread(*TRAIN, for_s=500, tid=1000, last_ns=NOW - NS // 10)])
     assert not find_stuck(snapshot_of(busy), 1.0).stuck

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -32,6 +33,7 @@ class HeldFile:
     Args:
         path: the file; a link is not followed. The program may change its directory later.
         overwrite: begin anew; else append.
+        mode: who may read and write the file where it is made, whatever the umask says.
 
     Raises:
         OSError: it cannot be opened, or is no regular file.
@@ -43,17 +45,16 @@ class HeldFile:
         file.close()
     """
 
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
+    def __init__(self, path: Path, *, overwrite: bool, mode: int = 0o600) -> None:
         self._held: HeldNumber | None = None
+        self._mode = mode
         self.path = path.absolute()
         self.closed = False
         self._gathered: list[bytes] = []
         self._bytes = 0
         self._lock = threading.RLock()
         self._pid = os.getpid()
-        # Not waiting for a reader, should it be a pipe.
-        flags = os.O_CREAT | os.O_NONBLOCK | (os.O_TRUNC if overwrite else 0)
-        number = os.open(self.path, FLAGS | flags, 0o600)
+        number = self._opened(os.O_TRUNC if overwrite else 0)
         info = os.fstat(number)
         if not stat.S_ISREG(info.st_mode):
             os.close(number)
@@ -123,6 +124,21 @@ class HeldFile:
             self._held.close()
         self._held = None
 
+    def _opened(self, flags: int) -> int:
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                # Not waiting for a reader, should it be a pipe.
+                return os.open(self.path, FLAGS | os.O_NONBLOCK | flags)
+            with contextlib.suppress(FileExistsError):  # another process was first
+                return self._made()
+
+    def _made(self) -> int:
+        number = os.open(self.path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        if self._mode != 0o600:
+            with contextlib.suppress(OSError):  # a file system that has no modes
+                os.fchmod(number, self._mode)
+        return number
+
     def _own_number(self) -> int:
         """Return the number, for the next call only."""
         held = self._held
@@ -135,6 +151,6 @@ class HeldFile:
                 raise OSError(errno.ESTALE, "another file lies there now", str(self.path))
         except FileNotFoundError:
             # Moved away or removed: the lines go on in a new one.
-            number = os.open(self.path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+            number = self._made()
         self._held = HeldNumber(number)
         return self._held.now()

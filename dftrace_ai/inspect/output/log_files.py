@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dftrace_ai.inspect.output.held_file import HeldFile
+from dftrace_ai.run.run import current_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,14 +74,18 @@ def open_log(path: Path, *, overwrite: bool) -> HeldFile:
     anew leaves no gap in it.
 
     Args:
-        path: the file, readable for its owner alone when it is new.
+        path: the file. A new one has the `file_mode` of the run that is on, and without a run is
+            its owner's alone.
         overwrite: begin anew; else append.
 
     Raises:
         OSError: it cannot be opened.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    return HeldFile(path, overwrite=overwrite)
+    run = current_run()
+    settings = run._settings if run is not None else None
+    mode = int(settings["core"]["file_mode"]) if settings is not None else 0o600
+    return HeldFile(path, overwrite=overwrite, mode=mode)
 
 
 def tell_on_stderr(line: str) -> None:
