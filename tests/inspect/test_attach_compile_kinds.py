@@ -111,6 +111,7 @@ def assert_same_values(found, expected, rel=1e-6):
         assert found[key] == pytest.approx(values, rel=rel, abs=1e-5), key
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(
     ("backend", "kind", "fp8"),
     [
@@ -172,6 +173,7 @@ class CalledTwiceWithTheSame(CalledTwice):
         return self.linear(x) + 2 * self.linear(x) + self.norm(x) + self.norm(x)
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
 @pytest.mark.parametrize("model", [CalledTwice, CalledTwiceWithTheSame])
 def test_a_layer_that_is_called_twice_counts_twice(model, backend, tmp_path):
