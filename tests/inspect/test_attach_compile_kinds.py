@@ -7,24 +7,13 @@ import shutil
 
 import pytest
 import torch
-from attaching import main_log, section, session, statistics_of
+from attaching import ALL, QUANTISED, main_log, session, statistics_of
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import dftrace_ai.inspect as debug_api
-
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
-QUANTISED = section(
-    {
-        "FakeQuant": {
-            "gemms": ["fprop", "dgrad", "wgrad"],
-            "tensors": ["activation", "weight", "gradient"],
-            "quant_format": "E4M3",
-        }
-    }
-)
 
 # The compiler itself looks at the gradients of inner tensors.
 pytestmark = [

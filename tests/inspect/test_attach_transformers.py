@@ -7,13 +7,12 @@ import warnings
 
 import pytest
 import torch
-from attaching import main_log, section, session, statistics_of
+from attaching import ALL, main_log, section, session, statistics_of
 
 import dftrace_ai.inspect as debug_api
 
 transformers = pytest.importorskip("transformers")
 
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
 
 pytestmark = [
