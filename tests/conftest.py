@@ -49,6 +49,14 @@ def keep_ignored_signals_from_children() -> None:
 keep_ignored_signals_from_children()
 
 
+def pytest_configure() -> None:
+    """How long an example takes to be made or tried says how busy the machine is, and nothing else."""
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("suite")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of slow matrices a sample is run, of those cases that nobody has put aside before."""
