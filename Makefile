@@ -22,7 +22,7 @@ APT_FUZZ := cmake clang
 FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 recovery:1500
 FUZZ_MINUTES ?= 10
 SOAK_SHARE ?= 1
-INSPECT_SHARE ?= $(SOAK_SHARE)
+MATRIX_SHARE ?= $(SOAK_SHARE)
 STRESS ?= test_pressure_threads.py test_pressure_amounts.py
 
 # Installs the packages named in $(1) that are missing, or says how.
@@ -54,7 +54,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
 
 .PHONY: help demo test check lint format build bench asan asan-stress tsan docs clean native-test generated \
-        fault-table fuzz fuzz-long fuzz-programs soak inspect-matrix test-life test-rest test-wheel \
+        fault-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
         test-packages wheel
 
 help: ## show this list
@@ -157,19 +157,19 @@ generated: $(VENV)/test-tools ## write again what is made from other files (cate
 
 fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (some minutes)
 	$(call need_packages,$(APT_TEST))
-	FAULT_TABLE=docs/guide/what-happens-when.md $(BIN)/python -m pytest $$(grep -l fault_row tests/stress/test_*.py)
+	MATRIX_SHARE=1 FAULT_TABLE=docs/guide/what-happens-when.md $(BIN)/python -m pytest $$(grep -l fault_row tests/stress/test_*.py)
 
 bench: $(VENV)/test-tools ## measure against the peers from PyPI, in one run, as ratios (about six minutes)
 	cd tests/perf
 	$(abspath $(BIN))/python -m bench.peers $(abspath .venv-peers)
 	$(abspath $(BIN))/python -m bench --peers $(abspath .venv-peers)/bin/python --out $(abspath bench-results)
 
-soak: $(VENV)/test-tools inspect-matrix ## events by the billion and a hundred thousand runs: nothing grows, nothing is lost (an hour; SOAK_SHARE=0.01 for less)
+soak: $(VENV)/test-tools matrices ## all of the slow matrices, events by the billion, a hundred thousand runs: nothing grows, nothing is lost (over an hour; SOAK_SHARE=0.01 for less)
 	cd tests/perf
 	$(abspath $(BIN))/python -m soak --share $(SOAK_SHARE)
 
-inspect-matrix: $(VENV)/test-tools ## every feature and FP8 recipe under every way to checkpoint and compile, against fp64 (INSPECT_SHARE=0.1 for a part)
-	DFTRACE_INSPECT_MATRIX=$(INSPECT_SHARE) $(BIN)/python -m pytest tests/inspect/test_checkpoint_matrix.py
+matrices: $(VENV)/test-tools test-packages ## all cases of the tests of which `make test` runs a sample (MATRIX_SHARE=0.1 for a part)
+	MATRIX_SHARE=$(MATRIX_SHARE) $(call run_pytest,$@,-m sampled tests)
 
 fuzz-programs:
 	$(call need_packages,$(APT_BUILD) $(APT_FUZZ))

@@ -18,6 +18,7 @@ import pytest
 from perfetto.agreement import agree
 from perfetto.engine import View
 from perfetto.trace_file import Trace, read
+from sampling import select
 
 if not Path("/dev/nvidiactl").exists():
     # Triton decides when it is imported, by whichever test comes first.
@@ -25,6 +26,9 @@ if not Path("/dev/nvidiactl").exists():
 # Threads of torch that wait for each other lose a processor's turn, over and over, where processes
 # are more than processors. Torch reads this when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Inductor would compile programs to find out which wide instructions there are, half a minute of a
+# processor in a fresh cache, and no test is of them.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
 SCRIPT_LIMIT_S = 120
 IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess undoes that itself
@@ -43,6 +47,23 @@ def keep_ignored_signals_from_children() -> None:
 
 
 keep_ignored_signals_from_children()
+
+
+def pytest_configure() -> None:
+    """How long an example takes to be made or tried says how busy the machine is, and nothing else."""
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("suite")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of slow matrices a sample is run, of those cases that nobody has put aside before."""
+    chosen = select(items)
+    left = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in left])
+    items[:] = chosen
 
 
 def clean_environment() -> dict[str, str]:

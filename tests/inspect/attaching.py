@@ -17,6 +17,7 @@ LINE = re.compile(r"INFO - (\S+)\s+iteration=(\d+)\s+value=(\S+)")
 FMAX = {"E4M3": 448.0, "E5M2": 57344.0}
 MANTISSA_BITS = {"E4M3": 3, "E5M2": 2}
 SMALLEST_EXPONENT = {"E4M3": -6, "E5M2": -14}
+ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 
 
 def section(features: dict[str, Any] | None = None, **layers: Any) -> dict[str, Any]:
@@ -30,6 +31,17 @@ def section(features: dict[str, Any] | None = None, **layers: Any) -> dict[str, 
             },
         }
     }
+
+
+QUANTISED = section(
+    {
+        "FakeQuant": {
+            "gemms": ["fprop", "dgrad", "wgrad"],
+            "tensors": ["activation", "weight", "gradient"],
+            "quant_format": "E4M3",
+        }
+    }
+)
 
 
 def statistics_of(stats: list[str], tensors: list[str], **schedule: Any) -> dict[str, Any]:
@@ -76,6 +88,23 @@ def main_log(folder: Path) -> list[str]:
     """The lines of the main log."""
     (file,) = (folder / "nvdlfw_inspect_logs").glob("*.log")
     return file.read_text().splitlines()
+
+
+def exact_statistics(tensor: torch.Tensor) -> dict[str, float]:
+    """By definition, in fp64."""
+    whole = tensor.detach().double().flatten()
+    size = whole.abs()
+    found = {
+        "min": whole.min(),
+        "max": whole.max(),
+        "mean": whole.mean(),
+        "std": whole.std(),
+        "l1_norm": size.sum(),
+        "l2_norm": size.square().sum().sqrt(),
+        "cur_amax": size.max(),
+        "dynamic_range": size.max().log2() - size[size > 0].min().log2() if size.any() else 0.0,
+    }
+    return {stat: float(value) for stat, value in found.items()}
 
 
 def on_grid(scaled: torch.Tensor, format_: str) -> torch.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -127,18 +126,6 @@ CORNERS = [
     Case("delayed E5M2", "FakeQuant", "not reentrant", "compiled inside"),
     Case("delayed", "LogFp8TensorStats", "reentrant", "compiled inside"),
 ]
-
-
-def sample(eager: int, seed: int = 11) -> list[Case]:
-    """The corners, and some of the cases that are not compiled: the same ones each time."""
-    others = [case for case in EVERY if case.way == "eager" and case not in CORNERS]
-    return [*CORNERS, *random.Random(seed).sample(others, eager)]
-
-
-def share(part: float, seed: int = 11) -> list[Case]:
-    """The corners, and a part of all the cases."""
-    others = [case for case in EVERY if case not in CORNERS]
-    return [*CORNERS, *random.Random(seed).sample(others, round(part * len(others)))]
 
 
 # Features of a user's.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attaching import main_log, section, session, statistics_of
+from attaching import ALL, exact_statistics, main_log, section, session, statistics_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dftrace_ai.inspect as debug_api
-
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 
 
 def close(value, expected):
@@ -38,17 +36,7 @@ def test_micro_batches_count_as_if_they_were_one_batch(tmp_path):
         # Only the first weight of a step counts.
         del seen["weight"][1:]
         for name, parts in seen.items():
-            whole = torch.cat(parts).double()
-            expected = {
-                "min": whole.min(),
-                "max": whole.max(),
-                "mean": whole.mean(),
-                "std": whole.std(),
-                "l1_norm": whole.abs().sum(),
-                "l2_norm": whole.norm(),
-                "cur_amax": whole.abs().max(),
-                "dynamic_range": whole.abs().max().log2() - whole.abs().min().log2(),
-            }
+            expected = exact_statistics(torch.cat(parts))
             for stat, value in expected.items():
                 assert close(values[f"model_{name}_{stat}", 0], value), (name, stat)
         debug_api.step()

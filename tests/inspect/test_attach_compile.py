@@ -6,13 +6,11 @@ import copy
 
 import pytest
 import torch
-from attaching import section, session, statistics_of
+from attaching import ALL, section, session, statistics_of
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import dftrace_ai.inspect as debug_api
-
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 
 # The compiler itself looks at the gradients of inner tensors.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")

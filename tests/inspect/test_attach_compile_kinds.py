@@ -7,24 +7,13 @@ import shutil
 
 import pytest
 import torch
-from attaching import main_log, section, session, statistics_of
+from attaching import ALL, QUANTISED, main_log, session, statistics_of
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import dftrace_ai.inspect as debug_api
-
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
-QUANTISED = section(
-    {
-        "FakeQuant": {
-            "gemms": ["fprop", "dgrad", "wgrad"],
-            "tensors": ["activation", "weight", "gradient"],
-            "quant_format": "E4M3",
-        }
-    }
-)
 
 # The compiler itself looks at the gradients of inner tensors.
 pytestmark = [
@@ -111,6 +100,7 @@ def assert_same_values(found, expected, rel=1e-6):
         assert found[key] == pytest.approx(values, rel=rel, abs=1e-5), key
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(
     ("backend", "kind", "fp8"),
     [
@@ -172,6 +162,7 @@ class CalledTwiceWithTheSame(CalledTwice):
         return self.linear(x) + 2 * self.linear(x) + self.norm(x) + self.norm(x)
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
 @pytest.mark.parametrize("model", [CalledTwice, CalledTwiceWithTheSame])
 def test_a_layer_that_is_called_twice_counts_twice(model, backend, tmp_path):

@@ -8,12 +8,10 @@ import weakref
 
 import pytest
 import torch
-from attaching import section, session, statistics_of
+from attaching import ALL, section, session, statistics_of
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
-
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 
 
 def calls_of(function):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attaching import Values, main_log, section, statistics_of
+from attaching import ALL, Values, main_log, section, statistics_of
 from rank_processes import on_ranks
 from torch import nn
 
@@ -15,7 +15,6 @@ pytestmark = pytest.mark.skipif(
     reason="needs gloo",
 )
 
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 STATISTICS = statistics_of(["l1_norm"], ALL)
 
 

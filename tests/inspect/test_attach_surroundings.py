@@ -7,23 +7,13 @@ import warnings
 
 import pytest
 import torch
-from attaching import main_log, section, session, statistics_of
+from attaching import ALL, QUANTISED, main_log, session, statistics_of
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 import dftrace_ai.inspect as debug_api
 
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
-QUANTISED = section(
-    {
-        "FakeQuant": {
-            "gemms": ["fprop", "dgrad", "wgrad"],
-            "tensors": ["activation", "weight", "gradient"],
-            "quant_format": "E4M3",
-        }
-    }
-)
 CONFIGS = {
     "looked at": statistics_of(["max"], ALL[:4]),
     "GEMMs looked at": statistics_of(["max"], ALL),

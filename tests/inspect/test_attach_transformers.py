@@ -7,13 +7,12 @@ import warnings
 
 import pytest
 import torch
-from attaching import main_log, section, session, statistics_of
+from attaching import ALL, main_log, section, session, statistics_of
 
 import dftrace_ai.inspect as debug_api
 
 transformers = pytest.importorskip("transformers")
 
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
 
 pytestmark = [
@@ -23,9 +22,9 @@ pytestmark = [
 ]
 
 
-def gpt2():
+def gpt2(layers):
     config = transformers.GPT2Config(
-        n_layer=2,
+        n_layer=layers,
         n_embd=16,
         n_head=2,
         vocab_size=50,
@@ -39,9 +38,9 @@ def gpt2():
     return transformers.GPT2LMHeadModel(config)
 
 
-def bert():
+def bert(layers):
     config = transformers.BertConfig(
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         **SIZES,
@@ -49,16 +48,18 @@ def bert():
     return transformers.BertForMaskedLM(config)
 
 
-def llama():
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(num_hidden_layers=2, **SIZES))
+def llama(layers):
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(num_hidden_layers=layers, **SIZES)
+    )
 
 
 MODELS = {"gpt2": gpt2, "bert": bert, "llama": llama}
 
 
-def made(kind):
+def made(kind, layers=2):
     torch.manual_seed(0)
-    return MODELS[kind]().train()
+    return MODELS[kind](layers).train()
 
 
 def step(model, run=None):
@@ -109,13 +110,15 @@ def test_gradient_checkpointing_in_fp8(kind, use_reentrant, tmp_path):
     assert found[1][1].found == found[0][1].found
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_compiled_models(kind, tmp_path):
+@pytest.mark.parametrize("layers", [1, 2])
+def test_compiled_models(layers, kind, tmp_path):
     torch._dynamo.reset()
     found = []
     for compiled in (False, True):
         with session(statistics_of(["max"], ALL, freq=2), tmp_path / str(compiled)) as values:
-            model = made(kind)
+            model = made(kind, layers)
             debug_api.attach(model)
             run = torch.compile(model, backend="aot_eager") if compiled else None
             for _ in range(3):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attaching import main_log, session, statistics_of
+from attaching import ALL, main_log, session, statistics_of
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import dftrace_ai.inspect as debug_api
-
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 
 
 def layers():

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from checkpoint_matrix import hold_against_fp64, sample, share
-
-# The part of the whole matrix that is gone through; the rest of the suite has a sample of it.
-WANTED = os.environ.get("DFTRACE_INSPECT_MATRIX")
-CASES = sample(eager=24) if WANTED is None else share(float(WANTED))
+from checkpoint_matrix import CORNERS, EVERY, Case, hold_against_fp64
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def marked(case: Case) -> object:
+    return pytest.param(*case, id=str(case), marks=[pytest.mark.always] if case in CORNERS else [])
+
+
+def through(*ways: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        Case._fields, [marked(case) for case in EVERY if case.way in ways]
+    )
+
+
+@pytest.mark.sampled(0.06)
+@through("eager")
+def test_a_training_comes_to_the_same_as_in_fp64_by_hand(
+    recipe, feature, checkpoint, way, tmp_path
+):
+    hold_against_fp64(Case(recipe, feature, checkpoint, way), tmp_path)
+
+
+@pytest.mark.sampled(0.02)
+@through("compiled", "compiled inside")
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
-def test_a_training_comes_to_the_same_as_in_fp64_by_hand(case, tmp_path):
-    hold_against_fp64(case, tmp_path)
+def test_a_compiled_training_comes_to_the_same_as_in_fp64_by_hand(
+    recipe, feature, checkpoint, way, tmp_path
+):
+    hold_against_fp64(Case(recipe, feature, checkpoint, way), tmp_path)

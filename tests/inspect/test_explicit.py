@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from attaching import exact_statistics
 from conftest import Traced
-from inspect_sessions import base_config, main_log, scalars, statistics_path
+from inspect_sessions import SIX, base_config, main_log, scalars, statistics_path
 
 import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect.config.features import forget_custom_features
@@ -46,20 +47,12 @@ def test_values_are_returned_and_logged(tmp_path: Path) -> None:
     debug_api.initialize(base_config(), log_dir=tmp_path)
     x = torch.randn(1000, generator=torch.Generator().manual_seed(0)) + 3
     found = debug_api.log_tensor_stats("fc1", tensor=x, tensor_name="activation")
-    exact = x.double()
-    truth = {
-        "min": exact.min(),
-        "max": exact.max(),
-        "mean": exact.mean(),
-        "std": exact.std(),
-        "l1_norm": exact.abs().sum(),
-        "l2_norm": exact.norm(),
-    }
-    assert list(found) == list(truth)
+    truth = exact_statistics(x)
+    assert list(found) == SIX
     for stat, value in found.items():
         assert value.shape == ()
         assert value.dtype is torch.float32
-        torch.testing.assert_close(value.double(), truth[stat], rtol=1e-6, atol=0)
+        assert value.item() == pytest.approx(truth[stat], rel=1e-6)
     debug_api.end_debug()
     assert [(s.name, s.iteration, s.value) for s in scalars(tmp_path)] == [
         (f"fc1_activation_{stat}", 0, f"{value.item():.4f}") for stat, value in found.items()

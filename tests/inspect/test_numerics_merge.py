@@ -45,7 +45,7 @@ numbers = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(numbers, max_size=40), max_size=8))
 def test_any_split(parts: list[list[float]]) -> None:
     tensors = [torch.tensor(part, dtype=torch.float32) for part in parts]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attaching import Values, section, session
+from attaching import ALL, Values, section, session
 from late_rings import through_rings
 from torch import nn
 
 import dftrace_ai
 import dftrace_ai.inspect as debug_api
 
-ALL = ["activation", "weight", "output", "gradient", "dgrad", "wgrad"]
 CONFIG = section(
     {"LogTensorStats": {"stats": ["max", "min"], "tensors": ALL}},
     layer_types=["model"],

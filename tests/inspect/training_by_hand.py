@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from attaching import FMAX, emulated, on_grid
+from attaching import FMAX, emulated, exact_statistics, on_grid
 from torch import Tensor, nn
 
 GEMMS = {
@@ -155,7 +155,7 @@ def through_by_hand(model: nn.Sequential, hands: list[ByHand]) -> Callable[[Tens
 def statistics(seen: list[tuple[Tensor, Tensor, str]], stats: list[str]) -> dict[str, float]:
     """By definition, of all the parts together."""
     whole = torch.cat([one.flatten() for one, *_ in seen])
-    size, count = whole.abs(), len(whole)
+    count = len(whole)
     under = over = error = 0.0
     inverse = []
     for one, scale, format_ in seen:
@@ -165,14 +165,7 @@ def statistics(seen: list[tuple[Tensor, Tensor, str]], stats: list[str]) -> dict
         error += float((one - back).square().sum())
         inverse.append(1.0 / float(scale))
     found = {
-        "min": whole.min(),
-        "max": whole.max(),
-        "mean": whole.mean(),
-        "std": whole.std(),
-        "l1_norm": size.sum(),
-        "l2_norm": size.square().sum().sqrt(),
-        "cur_amax": size.max(),
-        "dynamic_range": size.max().log2() - size[size > 0].min().log2() if size.any() else 0.0,
+        **exact_statistics(whole),
         "underflows%": 100 * under / count,
         "overflows%": 100 * over / count,
         "mse": error / count,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import trace_files
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.agreement import agree
 from perfetto.trace_file import Event, Trace, read
@@ -150,14 +150,14 @@ def record(folder: str, forests: Sequence[Sequence[Branch]], **config: Any) -> T
     return trace
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(forests=runs)
 def test_random_trees_come_back(forests: list[list[Branch]]) -> None:
     with TemporaryDirectory() as folder:
         agree(record(folder, forests))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(forests=runs, buffer=st.sampled_from([4096, 1 << 20]))
 def test_random_trees_in_whole_microseconds(forests: list[list[Branch]], buffer: int) -> None:
     with TemporaryDirectory() as folder:
@@ -192,7 +192,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(operations=OPERATIONS)
 def test_any_order_of_starts_and_stops_is_shown(operations: list[tuple[str, str]]) -> None:
     """A stop ends the latest start of its node; what is left is unfinished; all are drawn."""

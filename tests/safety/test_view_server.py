@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from unit.served_traces import serving, stand_in_ui
 from unit.trace_lines import TraceLines, small_trace
 
-from dftrace_ai.analysis.reading.files import find_traces
 from dftrace_ai.cli.trace_server import local as local_server
 from dftrace_ai.cli.trace_server import server as trace_server
 from dftrace_ai.cli.trace_server.server import TraceServer
@@ -36,30 +33,13 @@ def big_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ui(tmp_path: Path) -> Path:
-    """Stands for the offline UI, beside things that are not part of it."""
-    built = tmp_path / "web_dist"
-    (built / "v1").mkdir(parents=True)
-    (built / "index.html").write_text("<html>the page</html>")
-    (built / "v1" / "engine.wasm").write_bytes(b"\0asm")
-    (tmp_path / "secret.txt").write_text("outside")
+    """Has links that lead out of it, and what is no file."""
+    built = stand_in_ui(tmp_path)
     (built / "leak.txt").symlink_to(tmp_path / "secret.txt")
     (built / "out").symlink_to(tmp_path)
     (built / "ring").symlink_to("ring")
     os.mkfifo(built / "pipe")
     return built
-
-
-@contextmanager
-def serving(trace: Path, ui: Path | None = None, *, once: bool = False) -> Iterator[TraceServer]:
-    told: list[str] = []
-    with TraceServer(find_traces([trace]), ui=ui, once=once, port=0, tell=told.append) as server:
-        thread = threading.Thread(target=server.serve)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-            thread.join()
 
 
 def connected(server: TraceServer) -> socket.socket:

@@ -1,4 +1,4 @@
-"""kill -9 at random moments, 200 times."""
+"""kill -9 at random moments, in all 200 times."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from sampling import times
 
 from stress.account import processes_with_spans
 from stress.conftest import SEED, FaultRow, NewPlace
@@ -29,11 +30,12 @@ def some_settings(rng: random.Random) -> dict[str, object]:
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", range(1, 9))
 def test_threads(threads: int, nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
     rng = random.Random(f"{SEED} threads {threads}")
     with fault_row(f"kill -9, {threads} thread{'s' * (threads > 1)}") as row:
-        for number in range(18):
+        for number in range(times(18, 0.2)):
             place = new_place()
             settings = some_settings(rng)
             victim = nursery.start(
@@ -47,11 +49,12 @@ def test_threads(threads: int, nursery: Nursery, new_place: NewPlace, fault_row:
             row.add(judge(place, perfetto=number == 0 and settings["compression"] != "zstd"))
 
 
+@pytest.mark.sampled
 def test_while_the_run_begins(nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
     rng = random.Random(f"{SEED} begins")
     with fault_row("kill -9 while the run begins, 2 threads") as row:
         usual_s = float("inf")
-        for number in range(29):
+        for number in range(3 + times(26, 0.3)):
             place = new_place()
             began = time.perf_counter()
             victim = nursery.start("threads.until_killed", place, threads=2, settings={})
@@ -98,6 +101,7 @@ def nursery_with_torch() -> Iterator[Nursery]:
     process.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("persistent", [False, True])
 def test_data_loaders(
     persistent: bool, nursery_with_torch: Nursery, new_place: NewPlace, fault_row: FaultRow
@@ -107,7 +111,7 @@ def test_data_loaders(
     rows = {who: f"kill -9 of {who}, DataLoader, {kind}" for who in ("main", "a worker", "all")}
     for who, name in rows.items():
         with fault_row(name) as row:
-            for number in range(5):
+            for number in range(times(5, 0.4)):
                 place = new_place()
                 settings = some_settings(rng)
                 victim = nursery_with_torch.start(

@@ -10,6 +10,7 @@ import time
 import pytest
 from conftest import trace_files
 from perfetto.trace_file import read_unfinished
+from sampling import times
 
 from stress.account import Place, processes_with_spans
 from stress.conftest import SEED, FaultRow, NewPlace
@@ -104,12 +105,13 @@ def test_readers_of_one_that_is_stopped(
         row.add(judge(place))
 
 
+@pytest.mark.sampled
 def test_readers_of_one_that_ends(
     nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
 ) -> None:
     """Whoever looks in the moment of an end in order finds nothing wrong."""
     with fault_row("readers while the process ends in order") as row:
-        for _ in range(10):
+        for _ in range(times(10, 0.3)):
             place = new_place()
             victim = nursery.start("endings.short", place)
             while not victim.has_state("Z"):
@@ -118,11 +120,12 @@ def test_readers_of_one_that_ends(
             row.add(judge(place))
 
 
+@pytest.mark.sampled
 def test_several_recover_at_once(
     nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
 ) -> None:
     with fault_row("kill -9, recovered by 4 at once, and once more") as row:
-        for _ in range(5):
+        for _ in range(times(5, 0.4)):
             place = new_place()
             dead_with_spans(nursery, place)
             adopters = [nursery.start("readers.adopt", place) for _ in range(4)]

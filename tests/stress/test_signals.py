@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+from sampling import times
 
 from stress.account import processes_with_spans
 from stress.conftest import SEED, FaultRow, NewPlace
@@ -56,6 +57,7 @@ HANDLERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("victim_name", HANDLERS)
 def test_with_a_handler(
     victim_name: str, nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
@@ -64,7 +66,7 @@ def test_with_a_handler(
     fault, number, statuses = HANDLERS[victim_name]
     rng = random.Random(f"{SEED} {victim_name}")
     with fault_row(fault) as row:
-        for turn in range(4):
+        for turn in range(times(4, 0.5)):
             place = new_place()
             victim = nursery.start(f"signals.{victim_name}", place)
             wait_until(lambda: processes_with_spans(place))

@@ -6,12 +6,11 @@ import http.client
 import re
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from served_traces import serving, stand_in_ui
 from trace_lines import small_trace
 
 from dftrace_ai.analysis.reading.files import find_traces
@@ -29,27 +28,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ui(tmp_path: Path) -> Path:
-    """Stands for the offline UI."""
-    built = tmp_path / "web_dist"
-    (built / "v1").mkdir(parents=True)
-    (built / "index.html").write_text("<html>the page</html>")
-    (built / "v1" / "engine.wasm").write_bytes(b"\0asm")
-    (tmp_path / "secret.txt").write_text("outside")
-    return built
-
-
-@contextmanager
-def serving(directory: Path, ui: Path | None, port: int | None = None) -> Iterator[TraceServer]:
-    """A server in a thread of its own, which ends with the block."""
-    told: list[str] = []
-    with TraceServer(find_traces([directory]), ui=ui, port=port, tell=told.append) as server:
-        thread = threading.Thread(target=server.serve)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-            thread.join()
+    return stand_in_ui(tmp_path)
 
 
 def ask(
@@ -101,7 +80,7 @@ def test_an_odd_file_name_is_served(tmp_path: Path, ui: Path) -> None:
     with serving(odd, ui) as server:
         assert ask(server, trace_path(server).replace(" ", "%20"))[0] in {200, 404}
         assert ask(server, server.trace_path)[0] == 200
-    with serving(odd, None, port=0) as server:
+    with serving(odd) as server:
         status, _, page = ask(server, f"/{server.token}/open")
         assert status == 200
         assert page.count(b"</script>") == 1
@@ -158,7 +137,7 @@ class TestOnline:
             taken.bind(("127.0.0.1", 0))
             free = taken.getsockname()[1]
         monkeypatch.setattr(trace_server, "ONLINE_UI_PORT", free)
-        with serving(directory, None) as server:
+        with serving(directory, port=None) as server:
             assert server.port == free
             assert server.address.startswith(
                 "https://ui.perfetto.dev/#!/?url=http%3A%2F%2F127.0.0.1"
@@ -177,7 +156,7 @@ class TestOnline:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             monkeypatch.setattr(trace_server, "ONLINE_UI_PORT", taken.getsockname()[1])
-            with serving(directory, None) as server:
+            with serving(directory, port=None) as server:
                 assert server.address == f"{server.origin}/{server.token}/open"
                 status, _, page = ask(server, f"/{server.token}/open")
                 assert status == 200
@@ -187,7 +166,7 @@ class TestOnline:
                 assert ask(server, f"/{server.token}/{name}")[0] == 200
 
     def test_the_browsers_question_beforehand(self, directory: Path) -> None:
-        with serving(directory, None, port=0) as server:
+        with serving(directory) as server:
             status, headers, _ = ask(server, server.trace_path, "OPTIONS")
             assert status == 204
             assert headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
