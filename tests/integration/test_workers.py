@@ -184,7 +184,7 @@ def test_a_subprocess_with_another_version_of_the_package(run_script: RunScript)
             with ai.pipeline.train:
                 settings = json.loads(os.environ["DFTRACE_RUN_SETTINGS"])
                 other = {**settings, "version": "0.0.1"}
-                del other["file_mode"]
+                del other["core"]
                 unknown = {k: v for k, v in other.items() if k != "version"}
                 for found in (other, unknown, [], 7, None):
                     env = {**os.environ, "DFTRACE_RUN_SETTINGS": json.dumps(found)}
