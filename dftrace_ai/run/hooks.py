@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from dftrace_ai.run.run import current_run
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,17 +43,6 @@ class Hook(NamedTuple):
 _registered: dict[str, Hook] = {}
 
 
-class _Begun:
-    """The run that is on, and what has begun with it."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.hooks: list[Hook] = []
-
-
-_begun: _Begun | None = None
-
-
 def register(hook: Hook) -> None:
     """Call a hook for this run and for all that come; one of the same name is replaced.
 
@@ -62,18 +53,20 @@ def register(hook: Hook) -> None:
 
         register(Hook("my logger", on_begin=open_it, on_end=lambda run: close_it()))
     """
-    is_new = hook.name not in _registered
     _registered[hook.name] = hook
-    if is_new and _begun is not None:
-        _begin(hook, _begun)
+    run = current_run()
+    if run is not None and run._hooks is not None:
+        _begin(hook, run, run._hooks)
 
 
 def begin_hooks(run: Run) -> None:
     """Begin everything that is registered; called when recording has been turned on."""
-    global _begun
-    _begun = _Begun(run)
+    # On the run, which stays the same where the package is imported a second time.
+    begun: list[Hook] = []
+    run._hooks = begun
     for hook in list(_registered.values()):
-        _begin(hook, _begun)
+        if run._hooks is begun:  # else a signal's handler has ended the run
+            _begin(hook, run, begun)
 
 
 def end_hooks(run: Run) -> None:
@@ -81,11 +74,8 @@ def end_hooks(run: Run) -> None:
 
     Interrupted, it is called again, for what is left.
     """
-    global _begun
-    begun = _begun
-    if begun is None or begun.run is not run:
-        return
-    for hook in reversed(list(begun.hooks)):
+    begun = run._hooks or []
+    for hook in reversed(list(begun)):
         if run._over:
             return
         if hook.on_end is not None:
@@ -93,15 +83,14 @@ def end_hooks(run: Run) -> None:
                 hook.on_end(run)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
                 _tell(hook, "end", error)
-        if hook in begun.hooks:
-            begun.hooks.remove(hook)
-    if _begun is begun:
-        _begun = None
+        if hook in begun:
+            begun.remove(hook)
+    run._hooks = None
 
 
 def fork_hooks(run: Run) -> None:
     """Tell what was begun that this is a forked child."""
-    for hook in list(_begun.hooks) if _begun is not None else ():
+    for hook in list(run._hooks or ()):
         if hook.after_fork is not None:
             try:
                 hook.after_fork(run)
@@ -109,12 +98,14 @@ def fork_hooks(run: Run) -> None:
                 _tell(hook, "go on in a forked child", error)
 
 
-def _begin(hook: Hook, begun: _Begun) -> None:
+def _begin(hook: Hook, run: Run, begun: list[Hook]) -> None:
+    if any(one.name == hook.name for one in begun):
+        return
     # First: if a signal's handler ends the run in the middle, what has begun is ended with it.
-    begun.hooks.append(hook)
+    begun.append(hook)
     if hook.on_begin is not None:
         try:
-            hook.on_begin(begun.run)
+            hook.on_begin(run)
         except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
             _tell(hook, "begin", error)
 

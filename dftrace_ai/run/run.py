@@ -37,6 +37,8 @@ class Run:
         self._outcome: RunOutcome | None = None
         # Blocks by reference, and parts of the program by name, in the order in which they came.
         self._holders: dict[object, None] = {}
+        # What has begun with it; None before recording is on, and after.
+        self._hooks: list[Any] | None = None
         self._lock = threading.RLock()
         self._begun = False
         self._ending = False

@@ -80,3 +80,29 @@ def test_a_hook_may_end_the_run_by_a_signal(run_script: RunScript) -> None:
     )
     assert run.stdout == "['end', 'end'] None\n"
     assert len(run.trace().spans) == 1
+
+
+def test_what_has_begun_ends_though_the_package_was_imported_a_second_time(
+    run_script: RunScript,
+) -> None:
+    run = run_script(
+        """
+        import sys, threading
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        dftrace_ai.initialize(system_counters_s=0.05)
+        for name in [name for name in sys.modules if name.startswith("dftrace_ai")]:
+            if name != "dftrace_ai._native":
+                del sys.modules[name]
+        import dftrace_ai
+        from dftrace_ai import ai
+        samplers = [t for t in threading.enumerate() if t.name == "dftrace-counters"]
+        with ai.compute.step:
+            pass
+        dftrace_ai.finalize()
+        print(len(samplers), samplers[0].is_alive())
+        """
+    )
+    assert run.stdout == "1 False\n"
+    assert len(run.trace().of("C")) >= 3
