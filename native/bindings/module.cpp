@@ -8,22 +8,22 @@
 #include <string>
 #include <system_error>
 
-#include "dftrace/adoption.hpp"
-#include "dftrace/codec.hpp"
-#include "dftrace/directory.hpp"
-#include "dftrace/drain_benchmark.hpp"
-#include "dftrace/dump_signal.hpp"
-#include "dftrace/runtime.hpp"
-#include "dftrace/spool_marker.hpp"
-#include "events.hpp"
-#include "json_args.hpp"
-#include "live.hpp"
-#include "node.hpp"
+#include "annotation/events.hpp"
+#include "annotation/json_args.hpp"
+#include "annotation/node.hpp"
+#include "annotation/span.hpp"
+#include "annotation/traced_function.hpp"
+#include "annotation/traced_iterator.hpp"
+#include "dftrace/bench/drain_benchmark.hpp"
+#include "dftrace/reading/adoption.hpp"
+#include "dftrace/recording/dump_signal.hpp"
+#include "dftrace/recording/runtime.hpp"
+#include "dftrace/spool/spool_marker.hpp"
+#include "dftrace/system/directory.hpp"
+#include "dftrace/writing/codec.hpp"
 #include "python.hpp"
-#include "span.hpp"
-#include "tensor.hpp"
-#include "traced_function.hpp"
-#include "traced_iterator.hpp"
+#include "reading/live.hpp"
+#include "tensor/tensor.hpp"
 
 namespace dftrace::py {
 

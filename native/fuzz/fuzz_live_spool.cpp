@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "checked_line.hpp"
-#include "dftrace/json_check.hpp"
-#include "dftrace/live_spool.hpp"
+#include "dftrace/reading/live_spool.hpp"
+#include "dftrace/text/json_check.hpp"
 #include "spool_program.hpp"
 
 using namespace dftrace;

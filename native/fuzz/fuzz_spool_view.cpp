@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "checked_line.hpp"
-#include "dftrace/json_check.hpp"
-#include "dftrace/spool_view.hpp"
-#include "dftrace/tables.hpp"
+#include "dftrace/reading/spool_view.hpp"
+#include "dftrace/spool/tables.hpp"
+#include "dftrace/text/json_check.hpp"
 #include "spool_program.hpp"
 
 using namespace dftrace;

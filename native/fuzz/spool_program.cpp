@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "checked_line.hpp"
-#include "dftrace/settings.hpp"
-#include "dftrace/spool.hpp"
+#include "dftrace/spool/settings.hpp"
+#include "dftrace/spool/spool.hpp"
 
 using namespace dftrace;
 
