@@ -15,6 +15,8 @@
 #include "checked_line.hpp"
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/spool/spool.hpp"
+#include "dftrace/system/host_name.hpp"
+#include "dftrace/text/hash.hpp"
 
 using namespace dftrace;
 

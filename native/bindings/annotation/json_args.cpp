@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "dftrace/spool/settings.hpp"
+#include "dftrace/text/json_string.hpp"
 
 namespace dftrace::py {
 

@@ -332,7 +332,8 @@ std::uint32_t error_of(PyObject* exception_type) {
     const char* full = reinterpret_cast<PyTypeObject*>(exception_type)->tp_name;
     const std::string_view name(full);
     const auto dot = name.rfind('.');
-    const std::uint32_t number = intern_text(dot == std::string_view::npos ? name : name.substr(dot + 1));
+    const std::uint32_t number =
+        intern_exception_type(dot == std::string_view::npos ? name : name.substr(dot + 1));
     if (Thread* thread = recording_thread()) thread->session->define_names(number);
     return number;
 }

@@ -21,10 +21,6 @@ PyObject* text(const std::string& bytes) {
     return PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace");
 }
 
-PyObject* path_text(const std::string& bytes) {
-    return PyUnicode_DecodeFSDefaultAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()));
-}
-
 PyObject* number_or_none(const std::optional<std::uint64_t>& number) {
     return number ? PyLong_FromUnsignedLongLong(*number) : Py_NewRef(Py_None);
 }
@@ -41,16 +37,20 @@ PyObject* list_of(const Items& items, Make make) {
     return list.release();
 }
 
+PyObject* name_or_none(const std::optional<LiveName>& name) {
+    return name ? Py_BuildValue("(NN)", text(name->name), text(name->category)) : Py_NewRef(Py_None);
+}
+
 PyObject* span_dict(const LiveSpan& span) {
     return Py_BuildValue("{s:K,s:K,s:K,s:k,s:N,s:N}", "id", static_cast<Number>(span.id), "parent",
                          static_cast<Number>(span.parent), "start_ns", static_cast<Number>(span.start_ns),
-                         "level", static_cast<unsigned long>(span.level), "name", text(span.name), "args",
-                         text(span.args));
+                         "level", static_cast<unsigned long>(span.level), "name", name_or_none(span.name),
+                         "args", text(span.args));
 }
 
 PyObject* thread_dict(const LiveThread& thread) {
     const auto share = [](const auto& part) {
-        return Py_BuildValue("(NK)", text(part.first), static_cast<Number>(part.second));
+        return Py_BuildValue("(NK)", name_or_none(part.first), static_cast<Number>(part.second));
     };
     const auto arguments = [](const auto& one) {
         return Py_BuildValue("(KN)", static_cast<Number>(one.first), text(one.second));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "dftrace/text/hash.hpp"
 #include "dftrace/writing/trace_writer.hpp"
 
 namespace dftrace {

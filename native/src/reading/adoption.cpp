@@ -17,7 +17,9 @@
 #include "dftrace/spool/spool_marker.hpp"
 #include "dftrace/system/directory.hpp"
 #include "dftrace/system/file_size_signal.hpp"
+#include "dftrace/system/host_name.hpp"
 #include "dftrace/text/json_check.hpp"
+#include "dftrace/writing/trace_writer.hpp"
 
 namespace dftrace {
 

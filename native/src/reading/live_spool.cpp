@@ -13,7 +13,9 @@
 #include "dftrace/reading/self_time.hpp"
 #include "dftrace/reading/spool_copy.hpp"
 #include "dftrace/spool/settings.hpp"
+#include "dftrace/system/host_name.hpp"
 #include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
 
 namespace dftrace {
 
@@ -234,13 +236,17 @@ struct Shown {
         copy.fill_arguments(units, args);
     }
 
-    std::string name(std::uint32_t number) const { return text(names, number); }
-    std::string arguments(std::uint32_t number) const { return text(args, number); }
+    std::optional<LiveName> name(std::uint32_t number) const {
+        const std::optional<JsonName> parts = parts_of_json_name(text(names, number));
+        if (!parts) return std::nullopt;
+        return LiveName{text_of_json_string(parts->name), text_of_json_string(parts->category)};
+    }
+    std::string arguments(std::uint32_t number) const { return std::string(text(args, number)); }
 
   private:
-    static std::string text(const Texts& texts, std::uint32_t number) {
+    static std::string_view text(const Texts& texts, std::uint32_t number) {
         const auto it = texts.find(number);
-        return it == texts.end() ? std::string() : it->second;
+        return it == texts.end() ? std::string_view() : it->second;
     }
 };
 
@@ -260,7 +266,7 @@ LiveThread thread_of(const Look& look, const Shown& shown, const ClockMap& clock
     };
     thread.open = spans(look.stack.open);
     thread.tasks = spans(look.stack.tasks);
-    std::map<std::string, std::uint64_t> by_name;
+    std::map<std::optional<LiveName>, std::uint64_t> by_name;
     for (const auto& [node, ns] : look.self_ns) by_name[shown.name(node)] += ns;
     thread.self_ns.assign(by_name.begin(), by_name.end());
     for (const auto& [ns, number] : look.args_seen)

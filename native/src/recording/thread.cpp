@@ -37,7 +37,7 @@ void Thread::remove(std::uint64_t id) noexcept {
 }
 
 bool Thread::next_unit() noexcept {
-    UnitHeader* fresh = session->acquire_ring_unit(*this);
+    UnitHeader* fresh = session->next_unit(*this);
     if (!fresh) return false;
     unit = fresh;
     cursor = records_of(fresh);

@@ -11,7 +11,6 @@
 #include "dftrace/spool/spool.hpp"
 #include "dftrace/system/directory.hpp"
 #include "dftrace/system/held_file.hpp"
-#include "dftrace/writing/trace_writer.hpp"
 
 namespace dftrace {
 
@@ -50,7 +49,7 @@ std::string make(const TraceSettings& settings, const std::string& spool) {
     HeldFile nameless;
     const bool whole = nameless.create_nameless(directory_of(stem), O_WRONLY) == 0 && put(nameless, text);
     for (int attempt = 0; attempt < 1000; ++attempt) {
-        const std::string path = stem + (attempt ? "-" + std::to_string(attempt) : "") + ".spool-at";
+        const std::string path = stem + (attempt ? "-" + std::to_string(attempt) : "") + marker_suffix;
         int error = whole ? nameless.take_name(path) : ENOTSUP;
         if (error && error != EEXIST) error = make_in_place(path, text);
         if (!error) return path;

@@ -23,7 +23,9 @@ void BlobTables::read(UnitHeader* unit) {
             ++refused_;
         } else if (blob->kind == BlobKind::name) {
             if (blob->id >= names_.size()) names_.resize(std::size_t{blob->id} + 1);
-            names_[blob->id] = text;
+            // What is stored tells by its form which of the two it is.
+            names_[blob->id] = {text,
+                                is_json_name(text) ? StoredText::Of::event : StoredText::Of::exception_type};
         } else if (blob->kind == BlobKind::arguments) {
             const std::size_t page = blob->id / page_entries;
             if (page >= pages_.size()) pages_.resize(page + 1);

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "dftrace/spool/settings.hpp"
+#include "dftrace/text/json_string.hpp"
 
 namespace dftrace {
 
@@ -15,6 +15,7 @@ class Recogniser {
   public:
     explicit Recogniser(std::string_view text) : text_(text) {}
 
+    std::size_t at() const noexcept { return at_; }
     bool at_end() const noexcept { return at_ == text_.size(); }
     bool take(char c) noexcept {
         if (at_end() || text_[at_] != c) return false;
@@ -171,10 +172,16 @@ bool is_json_members(std::string_view text) noexcept {
     return true;
 }
 
-bool is_json_name(std::string_view text) noexcept {
+std::optional<JsonName> parts_of_json_name(std::string_view text) noexcept {
     Recogniser json(text);
-    return json.take("\"name\":") && json.string() && json.take(",\"cat\":") && json.string() &&
-           json.at_end();
+    if (!json.take("\"name\":")) return std::nullopt;
+    const std::size_t name = json.at();
+    if (!json.string()) return std::nullopt;
+    const std::size_t name_end = json.at();
+    if (!json.take(",\"cat\":")) return std::nullopt;
+    const std::size_t category = json.at();
+    if (!json.string() || !json.at_end()) return std::nullopt;
+    return JsonName{text.substr(name, name_end - name), text.substr(category)};
 }
 
 }  // namespace dftrace

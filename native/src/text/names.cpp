@@ -6,7 +6,7 @@
 #include <new>
 #include <unordered_map>
 
-#include "dftrace/spool/settings.hpp"
+#include "dftrace/text/json_string.hpp"
 
 namespace dftrace {
 
@@ -44,10 +44,10 @@ std::uint32_t intern_name(std::string_view category, std::string_view name) {
     return intern(std::move(json));
 }
 
-std::uint32_t intern_text(std::string_view text) noexcept {
+std::uint32_t intern_exception_type(std::string_view type) noexcept {
     try {
         std::string json;
-        append_json_string(json, text);
+        append_json_string(json, type);
         return intern(std::move(json));
     } catch (const std::bad_alloc&) {
         return 0;

@@ -5,6 +5,9 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "dftrace/text/hash.hpp"
+#include "dftrace/text/json_string.hpp"
+
 namespace dftrace {
 
 namespace {

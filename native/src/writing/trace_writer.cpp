@@ -4,31 +4,21 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <optional>
 #include <utility>
+
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
 
 namespace dftrace {
 
 namespace {
-constexpr std::string_view name_begins = R"("name":)";
 
-// The name in the JSON of a name and a category, as it stands there.
-std::string_view name_in(std::string_view json) {
-    const std::size_t from = name_begins.size() + 1;
-    const std::size_t to = json.find(R"(","cat":)");
-    return json.starts_with(name_begins) && to != json.npos && to >= from ? json.substr(from, to - from)
-                                                                          : "unknown";
+// What a track is called that bears the name of an event.
+std::string plain_name(std::string_view json) {
+    const std::optional<JsonName> parts = parts_of_json_name(json);
+    return parts ? text_of_json_string(parts->name) : "unknown";
 }
-}  // namespace
-
-std::uint32_t shown_pid(const TraceSettings& settings, std::uint32_t pid) {
-    return settings.shown_pid ? settings.shown_pid : pid;
-}
-
-std::string file_stem(const TraceSettings& settings, std::uint32_t pid) {
-    return settings.prefix + "-" + settings.host + "-" + std::to_string(shown_pid(settings, pid));
-}
-
-namespace {
 
 Losses difference(const Losses& all, const Losses& told) {
     return {all.dropped - told.dropped, all.waits - told.waits, all.unmatched_stops - told.unmatched_stops,
@@ -153,7 +143,7 @@ void TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, const Blo
     // Times before the base cannot be written.
     const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
     if (r.kind == Kind::lane_name) {
-        name(r.lane, r.node ? std::string(name_in(tables.name(r.node)))
+        name(r.lane, r.node ? plain_name(tables.name(r.node))
                             : track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
         return;
     }
@@ -161,10 +151,9 @@ void TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, const Blo
         r.kind != Kind::span || open ? start : std::max(absolute ? r.end : clock.to_ns(r.end), start);
     RecordText text{tables.name(r.node), {}, {}};
     // There was no room for the name, or it is damaged: the line still has to be one.
-    if (!text.name.starts_with(name_begins)) text.name = R"("name":"unknown","cat":"unknown")";
+    if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";
     if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
-    if (r.error) text.error = tables.name(r.error);
-    if (text.error.starts_with(name_begins)) text.error = {};
+    if (r.error) text.error = tables.exception_type(r.error);
     const bool on_lane =
         r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
     const std::string_view where = on_lane ? lane_track(r, track, start, end) : std::string_view(track.text);

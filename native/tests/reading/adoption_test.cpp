@@ -20,6 +20,7 @@
 #include "check.hpp"
 #include "dead_run.hpp"
 #include "dftrace/reading/adoption.hpp"
+#include "dftrace/system/host_name.hpp"
 #include "scratch.hpp"
 #include "span_scope.hpp"
 

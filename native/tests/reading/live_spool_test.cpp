@@ -39,12 +39,6 @@ TraceSettings quiet_settings(const ScratchDir& dir) {
     return s;
 }
 
-std::string category_in(std::string_view name) {
-    constexpr std::string_view key = "\"cat\":\"";
-    const std::size_t from = name.find(key) + key.size();
-    return std::string(name.substr(from, name.size() - 1 - from));
-}
-
 }  // namespace
 
 TEST("open spans are seen from the outermost to the innermost, with names and arguments") {
@@ -66,9 +60,9 @@ TEST("open spans are seen from the outermost to the innermost, with names and ar
         CHECK_EQ(thread.tid, gettid());
         CHECK_EQ(thread.records, 1);
         REQUIRE_EQ(thread.open.size(), 2);
-        CHECK_EQ(thread.open[0].name, "\"name\":\"train\",\"cat\":\"pipeline\"");
+        CHECK((thread.open[0].name == LiveName{"train", "pipeline"}));
         CHECK_EQ(thread.open[0].args, "");
-        CHECK_EQ(thread.open[1].name, "\"name\":\"forward\",\"cat\":\"compute\"");
+        CHECK((thread.open[1].name == LiveName{"forward", "compute"}));
         CHECK_EQ(thread.open[1].args, ",\"epoch\":1,\"step\":7");
         CHECK_EQ(thread.open[1].parent, thread.open[0].id);
         CHECK_EQ(thread.open[1].level, 2);
@@ -101,7 +95,7 @@ TEST("spans deeper than the block tells of are counted, those of tasks are told"
     CHECK_EQ(only_thread(seen).open.size(), max_open_spans);
     REQUIRE_EQ(only_thread(seen).tasks.size(), 1);
     CHECK_EQ(only_thread(seen).tasks[0].id, id);
-    CHECK_EQ(only_thread(seen).tasks[0].name, "\"name\":\"task\",\"cat\":\"open\"");
+    CHECK((only_thread(seen).tasks[0].name == LiveName{"task", "open"}));
     while (!open.empty()) open.pop_back();
     finish_run({"finalize"});
 }
@@ -166,7 +160,7 @@ TEST("of a thread that records as fast as it can only what is true is seen") {
         REQUIRE(!thread.open.empty() && thread.open.size() <= 3);
         for (std::size_t i = 0; i < thread.open.size(); ++i) {
             const LiveSpan& span = thread.open[i];
-            CHECK_EQ(span.name, "\"name\":\"" + names[i] + "\",\"cat\":\"live\"");
+            CHECK((span.name == LiveName{names[i], "live"}));
             CHECK_EQ(span.level, i + 1);
             CHECK_EQ(span.parent, i ? thread.open[i - 1].id : 0);
             if (i) CHECK(thread.open[i - 1].start_ns <= span.start_ns);
@@ -175,7 +169,7 @@ TEST("of a thread that records as fast as it can only what is true is seen") {
         if (thread.covered_ns == 0) continue;  // it had just begun with another unit
         std::uint64_t spent = 0;
         for (const auto& [name, ns] : thread.self_ns) {
-            CHECK(name.ends_with("\"cat\":\"live\""));
+            CHECK(name && name->category == "live");
             spent += ns;
         }
         // The outermost span is open all the time.
@@ -312,7 +306,7 @@ TEST("self times are those of the trace, nanosecond for nanosecond") {
         const LiveThread& thread = only_thread(*spool);
         const std::uint64_t from = spool == &seen ? 0 : spool->now_ns - thread.covered_ns;
         std::map<std::string, std::uint64_t> told;
-        for (const auto& [name, ns] : thread.self_ns) told[category_in(name)] += ns;
+        for (const auto& [name, ns] : thread.self_ns) told[name->category] += ns;
         CHECK_EQ(told.size(), 3);
         CHECK(told == expected(from, spool->now_ns));
         std::uint64_t ended = 0;
@@ -340,7 +334,7 @@ TEST("of a process that has died the last sign of life is told") {
     CHECK(seen.state == ProcessState::dead);
     const LiveThread& thread = only_thread(seen);
     REQUIRE_EQ(thread.open.size(), 2);
-    CHECK_EQ(thread.open[1].name, "\"name\":\"all_reduce\",\"cat\":\"comm\"");
+    CHECK((thread.open[1].name == LiveName{"all_reduce", "comm"}));
     CHECK_EQ(seen.now_ns, thread.open[1].start_ns);
     CHECK(seen.now_ns < seen.present_ns);
 }

@@ -54,7 +54,7 @@ TEST("every kind of event, in one trace, in the order in which it was recorded")
         start_run(settings);
         EventName step("train", "step"), mark("instant", "mark"), loss("counter", "loss"),
             arrow("flow", "flow"), epoch("dftracer", "CM");
-        const std::uint32_t error = intern_text("ValueError");
+        const std::uint32_t error = intern_exception_type("ValueError");
         Thread* thread = recording_thread();
         REQUIRE(thread != nullptr);
         thread->session->define_names(error);

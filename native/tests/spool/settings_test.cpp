@@ -1,10 +1,13 @@
 // Settings survive the spool; hashes and host names have their documented form.
 #include "dftrace/spool/settings.hpp"
 
+#include <set>
 #include <stdexcept>
 #include <string>
 
 #include "check.hpp"
+#include "dftrace/system/host_name.hpp"
+#include "dftrace/text/hash.hpp"
 
 using dftrace::Compression;
 using dftrace::TraceSettings;
@@ -58,6 +61,26 @@ TEST("everything that shapes the lines survives encoding") {
         CHECK_EQ(back.user_args, s.user_args);
         CHECK_EQ(back.block_bytes, s.block_bytes);
         CHECK_EQ(back.encode(), s.encode());
+    }
+}
+
+TEST("the table of settings has every key once, and decoding what an older version left is no fault") {
+    std::set<std::string> keys, spool_keys;
+    for (const dftrace::SettingField& field : dftrace::setting_fields) {
+        CHECK(keys.insert(field.key).second);
+        CHECK(spool_keys.insert(field.spool_key).second);
+    }
+    const std::string encoded = unusual().encode();
+    const std::string mode = std::string("file_mode\0", 10) + "384" + '\0';
+    const std::size_t at = encoded.find(mode);
+    REQUIRE(at != encoded.npos);
+    CHECK_EQ(TraceSettings::decode(std::string(encoded).erase(at, mode.size())).file_mode, 0600);
+    for (const dftrace::SettingField& field : dftrace::setting_fields) {
+        if (field.kept != dftrace::SettingKept::in_spool) continue;
+        std::string lacks = encoded;
+        const std::size_t key = ('\0' + encoded).find('\0' + std::string(field.spool_key) + '\0');
+        lacks[key] = '!';
+        CHECK_THROWS(std::invalid_argument, TraceSettings::decode(lacks));
     }
 }
 

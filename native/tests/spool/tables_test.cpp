@@ -35,16 +35,16 @@ TEST("names and snapshots are known once their unit was read") {
     UnitHeader* names = blobs.spool.acquire(UnitKind::names, 0);
     UnitHeader* args = blobs.spool.acquire(UnitKind::arguments, 0);
     BlobTables tables;
-    Blobs::put(names, BlobKind::name, 1, "\"name\":\"a\"");
+    Blobs::put(names, BlobKind::name, 1, R"("name":"a","cat":"c")");
     Blobs::put(args, BlobKind::arguments, 5, ",\"epoch\":1");
     CHECK_EQ(tables.name(1), "");
     tables.read(names);
     tables.read(args);
-    CHECK_EQ(tables.name(1), "\"name\":\"a\"");
+    CHECK_EQ(tables.name(1), R"("name":"a","cat":"c")");
     CHECK_EQ(tables.arguments(5), ",\"epoch\":1");
-    Blobs::put(names, BlobKind::name, 2, "\"name\":\"b\"");
+    Blobs::put(names, BlobKind::name, 2, R"("name":"b","cat":"c")");
     tables.read(names);
-    CHECK_EQ(tables.name(2), "\"name\":\"b\"");
+    CHECK_EQ(tables.name(2), R"("name":"b","cat":"c")");
     for (const std::uint32_t unknown : {0u, 3u, 77u, 4'000'000'000u}) {
         CHECK_EQ(tables.name(unknown), "");
         CHECK_EQ(tables.arguments(unknown), "");
@@ -207,8 +207,12 @@ TEST("of what another process wrote, only texts that are JSON and numbers in a r
     CHECK_EQ(tables.refused(), 2);
     tables.read(unit);
     CHECK_EQ(tables.refused(), 4);
-    CHECK(!tables.name(1).empty() && !tables.name(2).empty());
-    CHECK(tables.name(3).empty() && tables.name(4).empty());
+    // Each is what it was stored as, and nothing else.
+    CHECK(!tables.name(1).empty() && tables.exception_type(1).empty());
+    CHECK(tables.name(2).empty());
+    CHECK_EQ(tables.exception_type(2), R"("ValueError")");
+    for (const std::uint32_t refused : {3u, 4u})
+        CHECK(tables.name(refused).empty() && tables.exception_type(refused).empty());
     for (const std::uint32_t known : {8000u, 8001u, 8002u}) CHECK(!tables.arguments(known).empty());
     CHECK(tables.arguments(4'000'000'000).empty());
 }

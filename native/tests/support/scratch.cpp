@@ -12,6 +12,8 @@
 #include <stdexcept>
 
 #include "check.hpp"
+#include "dftrace/system/host_name.hpp"
+#include "dftrace/text/hash.hpp"
 
 namespace fs = std::filesystem;
 

@@ -6,6 +6,7 @@
 #include "check.hpp"
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
 #include "json_reader.hpp"
 
 using namespace std::string_literals;
@@ -140,4 +141,26 @@ TEST("blanks between tokens are JSON, line breaks would end the line") {
         CHECK(dftrace::is_json_members(text));
     for (const char* text : {",\"a\":[1,\n2]", ",\"a\":1 2", " ,\"a\":1", ",\"a\":[1, ]", ",\"a\": "})
         CHECK(!dftrace::is_json_members(text));
+}
+
+TEST("a JSON string stands for the text that it was made of") {
+    std::mt19937 random(11);
+    for (int n = 0; n < 20'000; ++n) {
+        std::string text(random() % 24, '\0');
+        for (char& c : text) c = static_cast<char>(random() % 4 ? random() % 128 : random() % 256);
+        const std::string back = dftrace::text_of_json_string(written(text));
+        if (back != as_utf8(text)) CHECK_EQ(back, as_utf8(text));
+    }
+    CHECK_EQ(dftrace::text_of_json_string(R"("\u0041\u00e9\u4e2d\ud83d\ude00\b\f\n\r\t\/\"\\")"),
+             "Aé中😀\b\f\n\r\t/\"\\");
+}
+
+TEST("a stored name has two parts, and nothing else has") {
+    const auto parts = dftrace::parts_of_json_name(R"("name":"a\",\"cat\":\"b","cat":"c")");
+    REQUIRE(parts);
+    CHECK_EQ(parts->name, R"("a\",\"cat\":\"b")");
+    CHECK_EQ(parts->category, R"("c")");
+    for (const char* other : {"", "\"name\":\"a\"", "\"ValueError\"", R"("name":"a","cat":"c",)",
+                              R"("name":1,"cat":"c")", R"( "name":"a","cat":"c")"})
+        CHECK(!dftrace::parts_of_json_name(other));
 }

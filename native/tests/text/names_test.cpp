@@ -16,7 +16,7 @@ TEST("a pair has one number, and its JSON") {
     CHECK(intern_name("other", "forward") != forward);
     CHECK(forward != 0);
     CHECK_EQ(interned_json(forward), R"("name":"forward","cat":"compute")");
-    const std::uint32_t error = intern_text("ValueError");
+    const std::uint32_t error = intern_exception_type("ValueError");
     CHECK_EQ(interned_json(error), R"("ValueError")");
     CHECK(error < interned_names() && forward < interned_names());
 }

@@ -23,6 +23,8 @@
 #include <vector>
 
 #include "dftrace/reading/adoption.hpp"
+#include "dftrace/system/host_name.hpp"
+#include "dftrace/text/hash.hpp"
 #include "span_scope.hpp"
 
 using namespace dftrace;

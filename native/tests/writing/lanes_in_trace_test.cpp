@@ -113,3 +113,17 @@ TEST("logged spans that nest share a track") {
     CHECK_EQ(spans[2].tid, spans[0].tid);
     CHECK(spans[3].tid != spans[0].tid);
 }
+
+TEST("a track bears the name that it was given, whatever is in it") {
+    const ScratchDir dir;
+    start_run(dir.settings());
+    const std::string given = "rank \"3\"\\node\t\x01 · ü";
+    Thread* thread = recording_thread();
+    REQUIRE(thread != nullptr);
+    const std::uint32_t lane = thread->session->lane_named(*thread, intern_name("track", given));
+    const Trace trace = finished();
+    std::string found;
+    for (const TraceEvent& e : trace.of("M"))
+        if (e.name == "thread_name" && e.tid == lane) found = json_text(e.arg("name"));
+    CHECK_EQ(found, given);
+}

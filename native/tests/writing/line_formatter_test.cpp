@@ -4,6 +4,7 @@
 #include <string>
 
 #include "check.hpp"
+#include "dftrace/text/hash.hpp"
 #include "json_reader.hpp"
 
 using namespace dftrace;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dftrace/recording/session.hpp"
+#include "dftrace/writing/outcome.hpp"
 
 namespace dftrace {
 

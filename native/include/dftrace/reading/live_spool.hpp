@@ -2,6 +2,7 @@
 // one that has died, as it was at the last. Nothing is locked, marked or written.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,14 +15,21 @@ namespace dftrace {
 
 enum class ProcessState { alive, dead, on_other_host };
 
+// What an event is called.
+struct LiveName {
+    std::string name;
+    std::string category;
+    auto operator<=>(const LiveName&) const = default;
+};
+
 // All times are nanoseconds since the epoch, by the clock of the run.
 struct LiveSpan {
     std::uint64_t id = 0;
     std::uint64_t parent = 0;
     std::uint64_t start_ns = 0;
     std::uint32_t level = 0;
-    std::string name;  // `"name":"forward","cat":"compute"`, empty when it is not known
-    std::string args;  // `,"epoch":1,"step":7`, empty when there are none or they are not known
+    std::optional<LiveName> name;  // nothing when it is not known
+    std::string args;              // `,"epoch":1,"step":7`, empty when there are none or they are not known
 };
 
 struct LiveThread {
@@ -35,7 +43,7 @@ struct LiveThread {
     std::optional<std::uint64_t> last_ns;  // of the newest record
     std::uint64_t events = 0;              // in the covered part of the window
     std::uint64_t covered_ns = 0;          // of the window, what the records that are there tell about
-    std::vector<std::pair<std::string, std::uint64_t>> self_ns;  // by name, as in `LiveSpan`
+    std::vector<std::pair<std::optional<LiveName>, std::uint64_t>> self_ns;  // by name, as in `LiveSpan`
     // Arguments of the newest records that have some, newest first, with the records' times.
     std::vector<std::pair<std::uint64_t, std::string>> newest_args;
 };

@@ -65,10 +65,10 @@ class SpoolCopy {
     SpoolCopy(const SpoolCopy&) = delete;
     SpoolCopy& operator=(const SpoolCopy&) = delete;
 
-    // As it was at the beginning.
     // Whether its process holds it, or another that completes its trace: asked where the process itself
     // cannot be.
     bool held() const noexcept;
+    // As it was at the beginning.
     const SpoolHeader& header() const noexcept {
         return *reinterpret_cast<const SpoolHeader*>(header_->bytes.data());
     }

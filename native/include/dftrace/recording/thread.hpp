@@ -105,9 +105,9 @@ struct Thread {
     void remove(std::uint64_t id) noexcept;
     bool next_unit() noexcept;
 
-    // An asyncio task's track: the lowest that no open span uses.
-    // `name` 0: a lane for tasks, which the writer numbers.
+    // Records what a lane is called. `name` 0: one for tasks, which the writer numbers.
     void announce_lane(std::uint32_t lane, std::uint32_t name) noexcept;
+    // An asyncio task's track: the lowest that no open span uses.
     std::uint32_t take_lane() noexcept;
     void give_lane(std::uint32_t lane) noexcept;
     // Spans of tasks stand in slots of their own, since they end in any order. Slot number, or -1

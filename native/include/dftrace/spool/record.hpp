@@ -29,9 +29,9 @@ struct Record {
     std::uint64_t end;
     std::uint64_t id;
     std::uint64_t parent;  // id of the enclosing span, 0 for none
-    std::uint32_t node;    // name table: the JSON of name and category
-    std::uint32_t args;    // argument table, 0 for none
-    std::uint32_t error;   // name table: type of the exception that ended the span, 0 for none
+    std::uint32_t node;    // number of name and category
+    std::uint32_t args;    // number of the snapshot of arguments, 0 for none
+    std::uint32_t error;   // number of the type of the exception that ended the span, 0 for none
     std::uint32_t lane;    // synthetic track, 0 for the thread's own
     std::uint64_t value;   // item count or flow id
     std::uint16_t level;   // 1 for an outermost span
@@ -41,7 +41,6 @@ struct Record {
 };
 static_assert(sizeof(Record) == 64);
 
-// One entry of a thread's stack of open spans, readable from another process.
 // The snapshot of an open span. Its thread stores it and moves it along with the span; the drain thread
 // looks at it meanwhile.
 class SharedNumber {
@@ -59,6 +58,7 @@ class SharedNumber {
     std::atomic<std::uint32_t> number_;
 };
 
+// One entry of a thread's stack of open spans, readable from another process.
 struct OpenSpan {
     std::uint64_t id;
     std::uint64_t start;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 
 namespace dftrace {
 
@@ -31,10 +32,10 @@ struct TraceSettings {
     bool epoch_us = false;      // integer epoch microseconds instead of relative nanoseconds
     bool ids = true;            // write p_idx and level
     bool user_args = true;
-    std::size_t block_bytes = 1 << 20;
+    std::uint64_t block_bytes = 1 << 20;
     std::uint32_t flush_interval_ms = 1000;
     std::string spool_dir;
-    std::size_t spool_bytes = 256u << 20;
+    std::uint64_t spool_bytes = 256u << 20;
     bool wait_on_overflow = false;
     std::uint32_t finish_timeout_ms = 60'000;  // for a file system that does not answer at the end
     std::uint32_t file_mode = 0600;            // of the trace files
@@ -48,17 +49,64 @@ struct TraceSettings {
     static TraceSettings decode(std::string_view encoded);
 };
 
-// The host's name as it stands in file names: anything but letters, digits and `._-` becomes `_`.
-std::string host_name();
+enum class SettingFrom : std::uint8_t {
+    caller,       // who begins the run
+    caller_path,  // the same: a path, which need not be text
+    here,         // worked out from others
+};
+enum class SettingKept : std::uint8_t {
+    in_spool,        // whoever completes the trace needs it
+    in_spool_later,  // the same, but spools of before it was there are read, too
+    nowhere,
+};
 
-// FNV-1a of `text`, as 16 hexadecimal digits (the form of dftracer's hashes).
-std::string hash_hex(std::string_view text);
+// What is read from the caller, and what the spool keeps, follows this table: a new setting is a member
+// above and a row here.
+struct SettingField {
+    using Member = std::variant<std::string TraceSettings::*, bool TraceSettings::*, int TraceSettings::*,
+                                std::uint32_t TraceSettings::*, std::uint64_t TraceSettings::*,
+                                Compression TraceSettings::*>;
+    const char* key;
+    Member member;
+    SettingFrom from;
+    SettingKept kept;
+    const char* spool_key = key;  // under which the spool has it
+};
 
-// `text` as a JSON string with its quotes, written so that Perfetto reads it too. Bytes that are
-// not UTF-8 become U+FFFD.
-void append_json_string(std::string& out, std::string_view text);
+inline constexpr SettingField setting_fields[] = {
+    {"prefix", &TraceSettings::prefix, SettingFrom::caller_path, SettingKept::in_spool},
+    {"host", &TraceSettings::host, SettingFrom::caller, SettingKept::in_spool},
+    {"host_hash", &TraceSettings::host_hash, SettingFrom::here, SettingKept::in_spool},
+    {"run", &TraceSettings::run, SettingFrom::caller, SettingKept::in_spool},
+    {"shown_pid", &TraceSettings::shown_pid, SettingFrom::caller, SettingKept::in_spool},
+    {"process_name_json", &TraceSettings::process_name_json, SettingFrom::caller, SettingKept::in_spool,
+     "process_name"},
+    {"header_json", &TraceSettings::header_json, SettingFrom::caller, SettingKept::in_spool, "header"},
+    {"cwd_json", &TraceSettings::cwd_json, SettingFrom::caller, SettingKept::in_spool, "cwd"},
+    {"command_json", &TraceSettings::command_json, SettingFrom::caller, SettingKept::in_spool, "command"},
+    {"time_base_us", &TraceSettings::time_base_us, SettingFrom::caller, SettingKept::in_spool},
+    {"epoch_offset_ns", &TraceSettings::epoch_offset_ns, SettingFrom::caller, SettingKept::nowhere},
+    {"compression", &TraceSettings::compression, SettingFrom::caller, SettingKept::in_spool},
+    {"compression_level", &TraceSettings::compression_level, SettingFrom::caller, SettingKept::in_spool},
+    {"epoch_us", &TraceSettings::epoch_us, SettingFrom::caller, SettingKept::in_spool},
+    {"ids", &TraceSettings::ids, SettingFrom::caller, SettingKept::in_spool},
+    {"user_args", &TraceSettings::user_args, SettingFrom::caller, SettingKept::in_spool},
+    {"block_bytes", &TraceSettings::block_bytes, SettingFrom::caller, SettingKept::in_spool},
+    {"flush_interval_ms", &TraceSettings::flush_interval_ms, SettingFrom::caller, SettingKept::nowhere},
+    {"spool_dir", &TraceSettings::spool_dir, SettingFrom::caller_path, SettingKept::nowhere},
+    {"spool_bytes", &TraceSettings::spool_bytes, SettingFrom::caller, SettingKept::nowhere},
+    {"wait_on_overflow", &TraceSettings::wait_on_overflow, SettingFrom::caller, SettingKept::nowhere},
+    {"finish_timeout_ms", &TraceSettings::finish_timeout_ms, SettingFrom::caller, SettingKept::nowhere},
+    {"file_mode", &TraceSettings::file_mode, SettingFrom::caller, SettingKept::in_spool_later},
+    {"max_file_bytes", &TraceSettings::max_file_bytes, SettingFrom::caller, SettingKept::in_spool},
+    {"max_files", &TraceSettings::max_files, SettingFrom::caller, SettingKept::in_spool},
+    {"flight_recorder", &TraceSettings::flight_recorder, SettingFrom::caller, SettingKept::in_spool},
+    {"flight_ns", &TraceSettings::flight_ns, SettingFrom::caller, SettingKept::in_spool},
+};
 
-// Length of the valid UTF-8 sequence at `at` (Unicode 15, table 3-7), or 0.
-std::size_t utf8_length(std::string_view text, std::size_t at) noexcept;
+// The process id that the trace shows.
+std::uint32_t shown_pid(const TraceSettings& settings, std::uint32_t pid);
+// `<prefix>-<host>-<pid>`: what the files of a process begin with.
+std::string file_stem(const TraceSettings& settings, std::uint32_t pid);
 
 }  // namespace dftrace

@@ -11,6 +11,9 @@
 
 namespace dftrace {
 
+// What the name of every marker ends with.
+constexpr char marker_suffix[] = ".spool-at";
+
 class SpoolMarker {
   public:
     // Makes `<stem>.spool-at`, exclusively like the trace itself, if it is not made yet. Its first line is

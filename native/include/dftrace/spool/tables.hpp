@@ -22,9 +22,11 @@ class BlobTables {
     // Reads what `unit` has committed beyond what was read of it before.
     void read(UnitHeader* unit);
 
-    // The JSON members of a name (`"name":"forward","cat":"compute"`), or of an exception's type.
-    std::string_view name(std::uint32_t id) const noexcept {
-        return id < names_.size() ? names_[id] : std::string_view{};
+    // The JSON members of an event's name, `"name":"forward","cat":"compute"`; empty when it is not known.
+    std::string_view name(std::uint32_t id) const noexcept { return stored(id, StoredText::Of::event); }
+    // An exception's type, `"ValueError"`; empty when it is not known.
+    std::string_view exception_type(std::uint32_t id) const noexcept {
+        return stored(id, StoredText::Of::exception_type);
     }
     // The JSON members of a snapshot, each with a comma in front; empty when it is not known.
     std::string_view arguments(std::uint32_t id) const noexcept {
@@ -45,6 +47,15 @@ class BlobTables {
 
   private:
     static constexpr std::size_t page_entries = 4096;
+    // Both have numbers of one row, since names are defined up to a number.
+    struct StoredText {
+        enum class Of : std::uint8_t { nothing, event, exception_type };
+        std::string_view text;
+        Of of = Of::nothing;
+    };
+    std::string_view stored(std::uint32_t id, StoredText::Of of) const noexcept {
+        return id < names_.size() && names_[id].of == of ? names_[id].text : std::string_view{};
+    }
     struct Snapshot {
         std::string_view text;
         UnitHeader* unit = nullptr;
@@ -62,7 +73,7 @@ class BlobTables {
 
     bool doubting_;
     std::uint64_t refused_ = 0;
-    std::vector<std::string_view> names_;
+    std::vector<StoredText> names_;
     std::vector<std::unique_ptr<Page>> pages_;
     std::vector<std::uint32_t> releases_;
     std::unordered_map<const UnitHeader*, Progress> units_;

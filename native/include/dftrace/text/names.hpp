@@ -1,4 +1,4 @@
-// The process-wide table of names: spans and exception types, each with a small number.
+// The process-wide table of names of events and of types of exceptions, each with a small number.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace dftrace {
 
 // Number of the pair; the same for the same pair, for the life of the process. Thread-safe.
 std::uint32_t intern_name(std::string_view category, std::string_view name);
-// Number of a bare text (an exception's type); 0 when there is no memory for it.
-std::uint32_t intern_text(std::string_view text) noexcept;
+// Number of an exception's type, as a JSON string; 0 when there is no memory for it.
+std::uint32_t intern_exception_type(std::string_view type) noexcept;
 
 // How many numbers are given out, plus one.
 std::uint32_t interned_names() noexcept;

@@ -156,9 +156,4 @@ class TraceWriter {
     GatheredBlock spare_;                 // one that is written: its memory is used again
 };
 
-// The process id that the trace shows.
-std::uint32_t shown_pid(const TraceSettings& settings, std::uint32_t pid);
-// `<prefix>-<host>-<pid>`: what the files of a process begin with.
-std::string file_stem(const TraceSettings& settings, std::uint32_t pid);
-
 }  // namespace dftrace
