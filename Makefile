@@ -53,8 +53,8 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
 
-.PHONY: help demo test check lint format build bench asan asan-stress tsan docs clean native-test generated \
-        fault-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
+.PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
+        native-test generated fault-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
         test-packages wheel
 
 help: ## show this list
@@ -159,7 +159,14 @@ fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the 
 	$(call need_packages,$(APT_TEST))
 	MATRIX_SHARE=1 FAULT_TABLE=docs/guide/what-happens-when.md $(BIN)/python -m pytest $$(grep -l fault_row tests/stress/test_*.py)
 
-bench: $(VENV)/test-tools ## measure against the peers from PyPI, in one run, as ratios (about six minutes)
+# A module of its own: nobody who traces needs it.
+drain-benchmark: $(VENV)/test-tools
+	$(call need_packages,$(APT_BUILD) cmake)
+	cmake -S native -B build/bench -DPython_EXECUTABLE=$(abspath $(BIN))/python -DDFTRACE_BINDINGS=OFF \
+	  -DDFTRACE_BENCH=ON >/dev/null
+	cmake --build build/bench -j 2 >/dev/null
+
+bench: $(VENV)/test-tools drain-benchmark ## measure against the peers from PyPI, in one run, as ratios (about six minutes)
 	cd tests/perf
 	$(abspath $(BIN))/python -m bench.peers $(abspath .venv-peers)
 	$(abspath $(BIN))/python -m bench --peers $(abspath .venv-peers)/bin/python --out $(abspath bench-results)
@@ -179,26 +186,30 @@ fuzz-programs:
 	cmake -S native -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DDFTRACE_BINDINGS=OFF -DDFTRACE_FUZZ=ON >/dev/null
 	cmake --build build/fuzz -j 2 >/dev/null
 
-# The same inputs each time. One that fails is kept beside those that are kept already.
+# The same inputs each time. One that fails is added to those that are kept.
 fuzz: fuzz-programs ## the readers and the formatter with inputs of libFuzzer's: the kept ones, and as many new ones each time
+	$(PYTHON) native/fuzz/corpus.py unpack build/fuzz/corpus
 	for entry in $(FUZZ); do
 	  target=$${entry%:*}
-	  corpus=native/fuzz/corpus/$$target
+	  corpus=build/fuzz/corpus/$$target
 	  rm -rf build/fuzz/new/$$target
 	  mkdir -p build/fuzz/new/$$target
 	  if ! build/fuzz/fuzz/fuzz_$$target -seed=1 -runs=$${entry#*:} -max_len=600 -len_control=0 -reload=0 \
 	    -rss_limit_mb=4096 -artifact_prefix=$$corpus/ build/fuzz/new/$$target $$corpus \
 	    >build/fuzz/$$target.log 2>&1; then
 	    tail -n 60 build/fuzz/$$target.log
+	    $(PYTHON) native/fuzz/corpus.py pack build/fuzz/corpus
 	    exit 1
 	  fi
 	  echo "fuzz_$$target: $$(grep '^Done' build/fuzz/$$target.log)"
 	done
 
 fuzz-long: fuzz-programs ## the same with new inputs for FUZZ_MINUTES (10) each; those that reach new code are kept
+	$(PYTHON) native/fuzz/corpus.py unpack build/fuzz/corpus
+	trap '$(PYTHON) native/fuzz/corpus.py pack build/fuzz/corpus' EXIT
 	for entry in $(FUZZ); do
 	  target=$${entry%:*}
-	  corpus=native/fuzz/corpus/$$target
+	  corpus=build/fuzz/corpus/$$target
 	  mkdir -p build/fuzz/found/$$target
 	  build/fuzz/fuzz/fuzz_$$target -max_total_time=$$((60 * $(FUZZ_MINUTES))) -max_len=600 -len_control=0 \
 	    -rss_limit_mb=4096 -artifact_prefix=$$corpus/ build/fuzz/found/$$target $$corpus

@@ -1,6 +1,6 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, ParamSpec, TypeVar, final
+from typing import Any, Final, Generic, ParamSpec, TypeVar, final
 
 from typing_extensions import Self, disjoint_base
 
@@ -9,6 +9,11 @@ from dftrace_ai.run.native_types import CoreSettings, RunOutcome, RunStatistics
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _T = TypeVar("_T")
+
+SPOOL_UNIT_BYTES: Final[int]
+SPOOL_PREFIX: Final[str]
+SPOOL_SUFFIX: Final[str]
+MARKER_SUFFIX: Final[str]
 
 @final
 class Span:
@@ -101,7 +106,6 @@ def dump(reason: str, /) -> None: ...
 def set_dump_signal(number: int, /) -> None: ...
 def build_info() -> dict[str, Any]: ...
 def host_name() -> str: ...
-def drain_benchmark(events: int, compression: str, level: int = ..., /) -> dict[str, Any]: ...
 def instant(
     cat: str,
     name: str,

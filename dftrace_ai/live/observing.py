@@ -295,23 +295,22 @@ def _thread_status(told: dict[str, Any]) -> ThreadStatus:
     )
 
 
-def _by_category(told: list[tuple[str, int]]) -> dict[str, float]:
+def _by_category(told: list[tuple[tuple[str, str] | None, int]]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for text, ns in told:
-        names = _members(f",{text}") if text else {}
-        category = own_category(names.get("name", UNKNOWN), names.get("cat", UNKNOWN))
+    for names, ns in told:
+        category = own_category(*(names or (UNKNOWN, UNKNOWN)))
         if category is not None:
             found[category] = found.get(category, 0.0) + ns / NS
     return found
 
 
 def _span_status(told: dict[str, Any]) -> OpenSpanStatus:
-    names = _members(f",{told['name']}") if told["name"] else {}
+    name, cat = told["name"] or (UNKNOWN, UNKNOWN)
     return OpenSpanStatus(
         id=told["id"],
         parent=told["parent"],
-        name=names.get("name", UNKNOWN),
-        cat=names.get("cat", UNKNOWN),
+        name=name,
+        cat=cat,
         start_ns=told["start_ns"],
         level=told["level"],
         args=_members(told["args"]),

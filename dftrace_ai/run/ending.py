@@ -22,9 +22,6 @@ _log = logging.getLogger("dftrace_ai")
 
 RUN_VARIABLE = "DFTRACE_RUN"
 
-# By so many bytes a spool grows.
-SPOOL_UNIT = 64 * 1024
-
 
 def end(run: Run, ended: str, error: BaseException | None) -> None:
     """End a run.
@@ -90,7 +87,7 @@ def _tell_of(outcome: RunOutcome, settings: RunSettings) -> None:
         _log.error("%s", _not_complete(outcome, settings))
     if outcome["dropped"]:
         limit = int(settings["core"]["spool_bytes"])
-        full = outcome["spool_bytes"] + SPOOL_UNIT > limit
+        full = outcome["spool_bytes"] + _native.SPOOL_UNIT_BYTES > limit
         _log.warning(
             "%d events were dropped: %s",
             outcome["dropped"],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dftrace_ai.spools import search
-from dftrace_ai.spools.search import MARKER_SUFFIX, spool_of_marker
+from dftrace_ai.spools.search import MARKER_SUFFIX, SPOOL_PREFIX, spool_of_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ class MarkedSpool:
     @property
     def run(self) -> str:
         """The first 16 hexadecimal digits of the run, from the spool's name."""
-        return Path(self.spool).name.removeprefix("dftrace-").partition("-")[0]
+        return Path(self.spool).name.removeprefix(SPOOL_PREFIX).partition("-")[0]
 
     def traces(self) -> Iterator[Path]:
         """The names that the trace beside it may have."""

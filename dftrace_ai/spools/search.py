@@ -32,12 +32,12 @@ __all__ = [
     "spools_of",
 ]
 
-MARKER_SUFFIX = ".spool-at"
-SPOOL_PREFIX = "dftrace-"
-SPOOL_SUFFIX = ".spool"
+MARKER_SUFFIX = _native.MARKER_SUFFIX
+SPOOL_PREFIX = _native.SPOOL_PREFIX
+SPOOL_SUFFIX = _native.SPOOL_SUFFIX
 
 # Number and start of the process in the name of its spool.
-PROCESS_IN_NAME = re.compile(r"-(\d{1,9})-(\d{1,19})-\d+\.spool$", re.ASCII)
+PROCESS_IN_NAME = re.compile(rf"-(\d{{1,9}})-(\d{{1,19}})-\d+{re.escape(SPOOL_SUFFIX)}$", re.ASCII)
 
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller

@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include <exception>
+#include <string>
 #include <utility>
 
 namespace dftrace::py {
@@ -64,6 +65,11 @@ inline void forget_error() noexcept {
     const bool interrupted = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
     PyErr_Clear();
     if (interrupted) PyErr_SetInterrupt();
+}
+
+// Paths, and messages that name them, are bytes; no byte of them may fail here.
+inline PyObject* path_text(const std::string& bytes) {
+    return PyUnicode_DecodeFSDefaultAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()));
 }
 
 // Calls what needs no object, and lets other threads run meanwhile. Not by a destructor: taking the GIL

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "checked_line.hpp"
-#include "dftrace/json_check.hpp"
+#include "dftrace/text/json_check.hpp"
 #include "json_reader.hpp"
 
 using namespace dftrace;

@@ -5,8 +5,10 @@
 #include <string>
 
 #include "checked_line.hpp"
-#include "dftrace/json_check.hpp"
-#include "dftrace/line_formatter.hpp"
+#include "dftrace/text/hash.hpp"
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
+#include "dftrace/writing/line_formatter.hpp"
 
 using namespace dftrace;
 

@@ -5,19 +5,30 @@
 #include <vector>
 
 #include "checked_line.hpp"
-#include "dftrace/json_check.hpp"
-#include "dftrace/live_spool.hpp"
+#include "dftrace/reading/live_spool.hpp"
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
 #include "spool_program.hpp"
 
 using namespace dftrace;
 
 namespace {
 
+void require_text(const std::string& text) {
+    std::string json;
+    append_json_string(json, text);
+    if (text_of_json_string(json) != text) fail("another text", text);
+}
+
+void require_name(const LiveName& name) {
+    require_text(name.name);
+    require_text(name.category);
+}
+
 void require_span(const LiveSpan& span, const LiveSpool& spool) {
-    if (!span.name.empty() && !is_json_name(span.name) && !is_json_string(span.name))
-        fail("no name", span.name);
+    if (span.name) require_name(*span.name);
     if (!is_json_members(span.args)) fail("no arguments", span.args);
-    if (span.start_ns > spool.now_ns) fail("a span of the future", span.name);
+    if (span.start_ns > spool.now_ns) fail("a span of the future", span.args);
 }
 
 void require_thread(const LiveThread& thread, const LiveSpool& spool) {
@@ -27,8 +38,8 @@ void require_thread(const LiveThread& thread, const LiveSpool& spool) {
     if (thread.last_ns && *thread.last_ns > spool.now_ns) fail("a record of the future", thread.name);
     std::uint64_t sum = 0;
     for (const auto& [name, ns] : thread.self_ns) {
-        if (!name.empty() && !is_json_name(name)) fail("no name", name);
-        if ((sum += ns) > thread.covered_ns) fail("more time than there was", name);
+        if (name) require_name(*name);
+        if ((sum += ns) > thread.covered_ns) fail("more time than there was", thread.name);
     }
     for (const auto& [ns, args] : thread.newest_args)
         if (args.empty() || !is_json_members(args)) fail("no arguments", args);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "checked_line.hpp"
-#include "dftrace/adoption.hpp"
+#include "dftrace/reading/adoption.hpp"
 #include "spool_program.hpp"
 
 using namespace dftrace;

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "checked_line.hpp"
-#include "dftrace/json_check.hpp"
-#include "dftrace/spool_view.hpp"
-#include "dftrace/tables.hpp"
+#include "dftrace/reading/spool_view.hpp"
+#include "dftrace/spool/tables.hpp"
+#include "dftrace/text/json_check.hpp"
 #include "spool_program.hpp"
 
 using namespace dftrace;
@@ -32,7 +32,9 @@ void look(const std::string& path) {
     }
     for (std::uint32_t id = 0; id < 70'000; id += id < 300 ? 1 : 997) {
         const std::string_view name = tables.name(id), args = tables.arguments(id);
-        if (!name.empty() && !is_json_name(name) && !is_json_string(name)) fail("no name", name);
+        const std::string_view type = tables.exception_type(id);
+        if (!name.empty() && !is_json_name(name)) fail("no name", name);
+        if (!type.empty() && !is_json_string(type)) fail("no type", type);
         if (!is_json_members(args)) fail("no arguments", args);
     }
     static_cast<void>(spool.settings());

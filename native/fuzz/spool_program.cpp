@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "checked_line.hpp"
-#include "dftrace/settings.hpp"
-#include "dftrace/spool.hpp"
+#include "dftrace/spool/settings.hpp"
+#include "dftrace/spool/spool.hpp"
+#include "dftrace/system/host_name.hpp"
+#include "dftrace/text/hash.hpp"
 
 using namespace dftrace;
 

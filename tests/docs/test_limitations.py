@@ -129,7 +129,7 @@ def test_torch_compile_does_what_the_table_says(run_script: RunScript) -> None:
 
 
 def test_limits_of_open_spans_are_those_of_the_spool() -> None:
-    header = Path(DOCS.parent / "native" / "include" / "dftrace" / "spool.hpp")
+    header = Path(DOCS.parent / "native" / "include" / "dftrace" / "spool" / "spool.hpp")
     text = header.read_text(encoding="utf-8")
     assert "max_open_spans = 240;" in text
     assert "max_open_task_spans = 120;" in text

@@ -176,7 +176,7 @@ def test_the_copies_of_a_summary_are_nobody_elses(
 
 def test_the_core_makes_files_in_one_way_only() -> None:
     makers, places = [], set()
-    for path in sorted((ROOT / "native" / "src").glob("*.cpp")):
+    for path in sorted((ROOT / "native" / "src").rglob("*.cpp")):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"\bofstream\b|\bfopen\b|\bcreat\(|\bmkstemp", text), path
         for call in re.findall(r"\bopen(?:at)?\([^;]*O_CREAT[^;]*;", text):
@@ -185,7 +185,7 @@ def test_the_core_makes_files_in_one_way_only() -> None:
             assert re.search(r", 0600\)+;$", call), call
             makers.append(path.name)
         if re.search(r"\.create_new\(", text):
-            places.add(f"native/src/{path.name}")
+            places.add(path.relative_to(ROOT).as_posix())
         # Without a name there is nothing that could be in its place.
         for call in re.findall(r"\bopen\([^;]*O_TMPFILE[^;]*;", text):
             assert re.search(r", 0600\)+;$", call), call

@@ -78,13 +78,6 @@ def test_a_config_of_inspection_is_read_without_torch_and_without_a_run() -> Non
     )
 
 
-def test_only_the_bindings_include_python() -> None:
-    files = [p for p in (ROOT / "native").rglob("*.[ch]pp") if "bindings" not in p.parts]
-    assert len(files) > 20
-    for path in files:
-        assert "Python.h" not in path.read_text(encoding="utf-8"), path
-
-
 def test_no_files_import_each_other_in_a_circle() -> None:
     assert circles(PACKAGE) == []
 

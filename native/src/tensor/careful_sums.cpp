@@ -1,11 +1,11 @@
 // Two passes over a block that is still in the cache: the mean first, then the squares around it.
-#include "careful_sums.hpp"
+#include "tensor/careful_sums.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "number_formats.hpp"
+#include "tensor/number_formats.hpp"
 
 namespace dftrace::tensor {
 

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "block_kernels.hpp"
-#include "default_arithmetic.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
-#include "number_formats.hpp"
+#include "tensor/block_kernels.hpp"
+#include "tensor/default_arithmetic.hpp"
+#include "tensor/number_formats.hpp"
 
 namespace dftrace::tensor {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "default_arithmetic.hpp"
+#include "tensor/default_arithmetic.hpp"
 
 namespace dftrace::tensor {
 

@@ -7,7 +7,7 @@
 
 #include <atomic>
 
-#include "block_kernels.hpp"
+#include "tensor/block_kernels.hpp"
 
 namespace dftrace::tensor {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "block_kernels.hpp"
-#include "number_formats.hpp"
+#include "tensor/block_kernels.hpp"
+#include "tensor/number_formats.hpp"
 
 namespace dftrace::tensor {
 

@@ -1,6 +1,6 @@
 // The table for any processor: blocks are summed by `careful_sums` alone.
-#include "block_kernels.hpp"
-#include "quantise_one.hpp"
+#include "tensor/block_kernels.hpp"
+#include "tensor/quantise_one.hpp"
 
 namespace dftrace::tensor {
 

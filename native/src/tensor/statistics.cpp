@@ -6,11 +6,11 @@
 #include <limits>
 #include <vector>
 
-#include "block_kernels.hpp"
-#include "careful_sums.hpp"
-#include "default_arithmetic.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
-#include "number_formats.hpp"
+#include "tensor/block_kernels.hpp"
+#include "tensor/careful_sums.hpp"
+#include "tensor/default_arithmetic.hpp"
+#include "tensor/number_formats.hpp"
 
 namespace dftrace::tensor {
 

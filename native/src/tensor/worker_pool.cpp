@@ -11,7 +11,7 @@
 #include <system_error>
 #include <thread>
 
-#include "dftrace/signals_blocked.hpp"
+#include "dftrace/system/signals_blocked.hpp"
 
 namespace dftrace::tensor {
 

@@ -12,16 +12,10 @@ from typing import Any
 import dftrace_ai
 from dftrace_ai import ai
 
+from .drain_module import drain_door
 from .traces import footer
 
 COMPRESSIONS = ("none", "gzip", "zstd")
-
-
-def bench_door() -> Any:
-    """Return the native module's own drain benchmark, or None where it was built without."""
-    from dftrace_ai import _native
-
-    return getattr(_native, "drain_benchmark", None)
 
 
 def through_a_run(events: int, compression: Any, workdir: Path) -> float:
@@ -46,7 +40,7 @@ def through_a_run(events: int, compression: Any, workdir: Path) -> float:
 def main() -> None:
     """Take the compressions in turn, round by round."""
     events, rounds, workdir = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    door = bench_door()
+    door = drain_door()
     before_kib = getrusage(RUSAGE_SELF).ru_maxrss
     rates: dict[str, list[float]] = {}
     sizes: dict[str, float] = {}

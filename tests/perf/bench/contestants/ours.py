@@ -7,6 +7,7 @@ from typing import Any
 
 import dftrace_ai
 from bench.contestants.plain import function
+from bench.drain_module import drain_door
 from bench.loops import (
     Subject,
     call_loop,
@@ -24,7 +25,7 @@ from bench.loops import (
     with_loop,
 )
 from bench.traces import footer
-from dftrace_ai import _native, ai
+from dftrace_ai import ai
 
 
 class Contestant:
@@ -65,7 +66,7 @@ class Contestant:
                 pairs=1,
             )
 
-        return {
+        found = {
             "with": Subject(with_loop(node), empty),
             "walked_with": Subject(walked_with_loop(ai), empty),
             "call": Subject(call_loop(node(function)), bare),
@@ -78,9 +79,11 @@ class Contestant:
             "counter": Subject(counter_loop(ai), empty),
             "threads_1": threaded(1),
             "threads_8": threaded(8),
-            "drain_none": Subject(drain_loop(_native.drain_benchmark, "none"), empty),
-            "drain_gzip": Subject(drain_loop(_native.drain_benchmark, "gzip"), empty),
         }
+        if door := drain_door():
+            found["drain_none"] = Subject(drain_loop(door, "none"), empty)
+            found["drain_gzip"] = Subject(drain_loop(door, "gzip"), empty)
+        return found
 
     def settle(self) -> None:
         """Do nothing: the drain thread works by itself."""

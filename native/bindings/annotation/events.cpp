@@ -1,0 +1,279 @@
+// Events that are not spans, each one record with arguments of its own.
+#include "annotation/events.hpp"
+
+#include <new>
+#include <string>
+
+#include "annotation/json_args.hpp"
+#include "annotation/span.hpp"
+#include "dftrace/text/names.hpp"
+
+namespace dftrace::py {
+
+namespace {
+
+// Where an event of this moment belongs. Finding out may run Python code (a value's __str__, a look
+// at asyncio), and during it another thread may end the run: so everything of that kind comes
+// before the thread's state is fetched.
+struct Place {
+    Thread* thread = nullptr;
+    EnclosingSpan around;
+};
+
+Place find_place() {
+    task_context();
+    Place place;
+    place.thread = recording_thread();
+    if (place.thread) place.around = enclosing_span(place.thread);
+    return place;
+}
+
+// When something was, and in which span; kept by whoever tells of it later.
+struct Moment {
+    unsigned long long time_ns = 0;
+    unsigned long long span = 0;
+    unsigned long long level = 0;
+    unsigned long long generation = 0;  // of the run that the span belongs to
+    bool given = false;
+};
+
+// What an event carries, each stored for its one record alone.
+struct Content {
+    Kind kind;
+    std::uint32_t name;
+    std::string members;
+    std::uint64_t sanitised = 0;
+    std::uint64_t value = 0;
+    std::uint64_t start_ns = 0;  // with end_ns: given times; else now
+    std::uint64_t end_ns = 0;
+    std::uint32_t track = 0;  // name of a track apart from that of the thread
+    Moment moment;            // given: the span around it, too
+};
+
+// The lane of an event: a track of its own, the thread's, or that of the task around it.
+std::uint32_t lane_of(const Place& place, const Content& content) {
+    if (content.track) return place.thread->session->lane_named(*place.thread, content.track);
+    return content.kind == Kind::counter || content.end_ns ? 0 : place.around.lane;
+}
+
+void put_record(const Place& place, const Content& content, Kind kind, std::uint64_t start,
+                std::uint32_t args) {
+    const std::uint32_t lane = lane_of(place, content);
+    Record* r = place.thread->reserve();
+    if (!r) return;
+    *r = Record{};
+    r->start = start;
+    r->end = content.end_ns;
+    if (content.end_ns) r->flags = RecordFlag::absolute_time;
+    r->id = place.thread->new_id();
+    r->parent = place.around.id;
+    r->level = static_cast<std::uint16_t>(place.around.level + 1);
+    r->lane = lane;
+    r->node = content.name;
+    r->args = args;
+    r->value = content.value;
+    r->kind = kind;
+    place.thread->commit();
+}
+
+void record(const Content& content) {
+    Place place = find_place();
+    if (!place.thread) {
+        count_event_without_thread();
+        return;
+    }
+    if (const Moment& moment = content.moment; moment.given) {
+        // A span of an earlier run, or of the parent before a fork, is not in this trace.
+        const bool ours = moment.generation == place.thread->generation;
+        place.around =
+            ours ? EnclosingSpan{moment.span, static_cast<std::uint16_t>(moment.level), 0} : EnclosingSpan{};
+    }
+    // An arrow needs a span to start or end in; Perfetto counts an error for one that has none.
+    const bool is_flow = content.kind == Kind::flow_in || content.kind == Kind::flow_out;
+    if (is_flow && !place.around.id) {
+        place.thread->session->header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
+    Session* session = place.thread->session;
+    if (content.sanitised)
+        session->header().args_sanitised.fetch_add(content.sanitised, std::memory_order_relaxed);
+    session->define_names(content.name);
+    const std::uint32_t args = session->put_arguments(content.members);
+    const std::uint64_t start = content.end_ns ? content.start_ns : place.thread->tick();
+    // Perfetto ties an arrow to the slice of the track that began last, though it may have ended, and
+    // turns the arrow round when the slice at its head began before the other: so each end has a mark
+    // of its moment to hold it.
+    if (is_flow) put_record(place, content, Kind::instant, start, args);
+    put_record(place, content, content.kind, start, args);
+    session->release_arguments(args);
+    if (content.kind == Kind::metadata) session->wake(true);
+}
+
+// The number of a name that the user gave; anything can be one.
+std::uint32_t number_of(PyObject* category, PyObject* name) {
+    ErrorAside aside;
+    return intern_name(text_of(category), text_of(name));
+}
+std::uint32_t number_of(const char* category, PyObject* name) {
+    ErrorAside aside;
+    return intern_name(category, text_of(name));
+}
+
+// Whether an optional argument is a moment, or none is given; else an exception is set.
+bool read_moment(PyObject* given, Moment& moment) {
+    if (!given) return true;
+    moment.given = true;
+    return PyArg_ParseTuple(given, "KKKK", &moment.time_ns, &moment.span, &moment.level, &moment.generation);
+}
+
+void put_at(Content& content, const Moment& moment) {
+    content.start_ns = content.end_ns = moment.time_ns;
+    content.moment = moment;
+}
+
+PyObject* instant(PyObject*, PyObject* arguments) {
+    PyObject *category = nullptr, *name = nullptr, *args = Py_None, *track = nullptr, *given = nullptr;
+    Moment moment;
+    if (!PyArg_ParseTuple(arguments, "OO|OUO!", &category, &name, &args, &track, &PyTuple_Type, &given) ||
+        !read_moment(given, moment))
+        return nullptr;
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{Kind::instant, number_of(category, name), {}};
+    put_at(content, moment);
+    if (track && PyUnicode_GetLength(track)) content.track = number_of("track", track);
+    if (PyDict_Check(args)) content.sanitised = append_members(content.members, args);
+    record(content);
+    Py_RETURN_NONE;
+}
+
+bool fits_63_bits(PyObject* integer) {
+    int overflow = 0;
+    PyLong_AsLongLongAndOverflow(integer, &overflow);
+    return overflow == 0;
+}
+
+PyObject* counter(PyObject*, PyObject* arguments) {
+    PyObject *name = nullptr, *values = nullptr, *given = nullptr;
+    Moment moment;
+    if (!PyArg_ParseTuple(arguments, "OO!|O!", &name, &PyDict_Type, &values, &PyTuple_Type, &given) ||
+        !read_moment(given, moment))
+        return nullptr;
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{Kind::counter, number_of("counter", name), {}};
+    put_at(content, moment);
+    // Perfetto counts an error for every value that is not a number: such a one is left out.
+    Ref numbers(PyDict_New());
+    Ref items(PyDict_Items(values));
+    if (!numbers || !items) return nullptr;
+    {
+        const Converting converting;
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+            PyObject* key = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 0);
+            PyObject* value = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 1);
+            const bool plain = PyFloat_Check(value) || PyLong_Check(value);
+            const bool asked = !PyUnicode_Check(value) && (plain || !Converting::again());
+            Ref number(asked ? PyNumber_Float(value) : nullptr);
+            if (!number) forget_error();
+            if (!number || !Py_IS_FINITE(PyFloat_AS_DOUBLE(number.get()))) {
+                ++content.sanitised;
+                continue;
+            }
+            const bool whole = PyLong_CheckExact(value) && fits_63_bits(value);
+            PyObject* kept = whole ? value : number.get();
+            if (PyDict_SetItem(numbers.get(), key, kept) < 0) return nullptr;
+        }
+    }
+    content.sanitised += append_members(content.members, numbers.get());
+    if (!content.members.empty() || content.sanitised) record(content);
+    Py_RETURN_NONE;
+}
+
+PyObject* flow(PyObject*, PyObject* arguments) {
+    PyObject* name = nullptr;
+    int inward = 0;
+    unsigned long long id = 0;
+    if (!PyArg_ParseTuple(arguments, "OpK", &name, &inward, &id)) return nullptr;
+    if (run_is_on()) record({inward ? Kind::flow_in : Kind::flow_out, number_of("flow", name), {}, 0, id});
+    Py_RETURN_NONE;
+}
+
+PyObject* metadata(PyObject*, PyObject* arguments) {
+    PyObject *key = nullptr, *value = nullptr;
+    if (!PyArg_ParseTuple(arguments, "OO", &key, &value)) return nullptr;
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{Kind::metadata, intern_name("dftracer", "CM"), ",\"name\":"};
+    content.sanitised = append_value(content.members, key);
+    content.members += ",\"value\":";
+    content.sanitised += append_value(content.members, value);
+    record(content);
+    Py_RETURN_NONE;
+}
+
+PyObject* log_event(PyObject*, PyObject* arguments) {
+    PyObject *category = nullptr, *name = nullptr, *args = nullptr;
+    unsigned long long start_us = 0, duration_us = 0, sanitised = 0;
+    if (!PyArg_ParseTuple(arguments, "OOKKO!|K", &category, &name, &start_us, &duration_us, &PyDict_Type,
+                          &args, &sanitised))
+        return nullptr;
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{Kind::span, number_of(category, name), {}};
+    content.sanitised = sanitised + append_members(content.members, args);
+    content.start_ns = start_us * 1000;
+    content.end_ns = (start_us + duration_us) * 1000;
+    record(content);
+    Py_RETURN_NONE;
+}
+
+// `function`, for which too little memory is no reason to fail the training: its event is dropped.
+template <PyObject* (*function)(PyObject*, PyObject*)>
+PyObject* dropped_without_memory(PyObject* module, PyObject* arguments) {
+    try {
+        return function(module, arguments);
+    } catch (const std::bad_alloc&) {
+        if (Session* session = current_session())
+            session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+        Py_RETURN_NONE;
+    }
+}
+
+PyObject* moment(PyObject*, PyObject*) {
+    task_context();
+    const detail::ThisThread& mine = detail::this_thread;
+    const std::uint64_t generation = *detail::live_generation;
+    // A thread that has recorded nothing in this run has no span open, and need not be known to it.
+    const bool known = generation && mine.generation == generation && mine.thread;
+    const EnclosingSpan around = known ? enclosing_span(mine.thread) : EnclosingSpan{};
+    return Py_BuildValue(
+        "KKKK", static_cast<unsigned long long>(epoch_ns()), static_cast<unsigned long long>(around.id),
+        static_cast<unsigned long long>(around.level), static_cast<unsigned long long>(generation));
+}
+
+PyObject* time_us(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_ns() / 1000); }
+
+PyObject* count_unmatched_stop(PyObject*, PyObject*) {
+    if (Thread* thread = recording_thread())
+        thread->session->header().unmatched_stops.fetch_add(1, std::memory_order_relaxed);
+    Py_RETURN_NONE;
+}
+
+}  // namespace
+
+PyMethodDef event_functions[] = {
+    {"instant", dropped_without_memory<instant>, METH_VARARGS,
+     "instant(cat, name, args=None, track='', moment=()): a moment, now and in the open span, or another "
+     "one on a track of that name."},
+    {"counter", dropped_without_memory<counter>, METH_VARARGS,
+     "counter(name, values, moment=()): numbers of this moment, or of another."},
+    {"flow", dropped_without_memory<flow>, METH_VARARGS,
+     "flow(name, inward, id): one end of an arrow between spans."},
+    {"metadata", dropped_without_memory<metadata>, METH_VARARGS,
+     "metadata(key, value): a CM event, written at once."},
+    {"log_event", dropped_without_memory<log_event>, METH_VARARGS,
+     "log_event(cat, name, start_us, duration_us, args)."},
+    {"moment", moment, METH_NOARGS,
+     "moment() -> (time_ns, id of the open span, its level, run): this moment, to be told of later."},
+    {"time_us", time_us, METH_NOARGS, "Microseconds since the epoch, by the trace's clock."},
+    {"count_unmatched_stop", count_unmatched_stop, METH_NOARGS, "Count a stop() that had no start()."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace dftrace::py

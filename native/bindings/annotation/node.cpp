@@ -1,0 +1,213 @@
+// The Node type: arguments, children, switching on and off.
+#include "annotation/node.hpp"
+
+#include <structmember.h>
+#include <new>
+
+#include <cstddef>
+#include <string>
+
+#include "annotation/json_args.hpp"
+#include "annotation/span.hpp"
+#include "dftrace/text/names.hpp"
+
+namespace dftrace::py {
+
+bool prepare_slow(Node* node, Thread* thread) {
+    const std::uint64_t generation = thread->generation;
+    const std::uint32_t version = node->args_version;
+    std::string members;
+    std::uint64_t sanitised = 0;
+    if (node->args && PyDict_GET_SIZE(node->args)) {
+        const Ref args(Py_NewRef(node->args));  // code that is run meanwhile may clear them
+        try {
+            sanitised = append_members(members, args.get());
+        } catch (const std::bad_alloc&) {
+            members.clear();
+            sanitised = 1;
+        }
+        if (*detail::live_generation != generation) return false;
+    }
+    Session* session = thread->session;
+    session->define_names(node->name);
+    if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
+    if (node->snapshot_generation == generation) session->release_arguments(node->args_id);
+    node->args_id = session->put_arguments(members);
+    node->snapshot_generation = generation;
+    // The user's code may have changed the arguments meanwhile, or be what this very call interrupts: then
+    // the snapshot is good for one span, and the next one makes another.
+    const bool settled = node->args_version == version && !Converting::under_way();
+    node->args_generation = settled ? generation : 0;
+    return true;
+}
+
+void forget_snapshot(Node* node) noexcept {
+    ++node->args_version;
+    if (node->snapshot_generation && node->snapshot_generation == *detail::live_generation)
+        if (Session* session = current_session()) session->release_arguments(node->args_id);
+    node->args_id = 0;
+    node->args_generation = 0;
+    node->snapshot_generation = 0;
+}
+
+namespace {
+
+const char* utf8_of(PyObject* text, Py_ssize_t* bytes, Ref& keep) {
+    if (const char* utf8 = PyUnicode_AsUTF8AndSize(text, bytes)) return utf8;
+    PyErr_Clear();
+    keep = Ref(PyUnicode_AsEncodedString(text, "utf-8", "replace"));
+    if (!keep) return nullptr;
+    *bytes = PyBytes_GET_SIZE(keep.get());
+    return PyBytes_AS_STRING(keep.get());
+}
+
+PyObject* node_new(PyTypeObject* type, PyObject* positional, PyObject* keywords) {
+    static const char* names[] = {"cat", "name", "enabled", nullptr};
+    PyObject *category = nullptr, *label = nullptr;
+    int enabled = 1;
+    if (!PyArg_ParseTupleAndKeywords(positional, keywords, "UU|p", const_cast<char**>(names), &category,
+                                     &label, &enabled))
+        return nullptr;
+    Ref keep_category, keep_label;
+    Py_ssize_t category_bytes = 0, label_bytes = 0;
+    const char* category_text = utf8_of(category, &category_bytes, keep_category);
+    const char* label_text = category_text ? utf8_of(label, &label_bytes, keep_label) : nullptr;
+    if (!label_text) return nullptr;
+    Node* node = as<Node>(type->tp_alloc(type, 0));
+    if (!node) return nullptr;
+    node->name = intern_name({category_text, static_cast<std::size_t>(category_bytes)},
+                             {label_text, static_cast<std::size_t>(label_bytes)});
+    node->enabled = enabled != 0;
+    node->category = Py_NewRef(category);
+    node->label = Py_NewRef(label);
+    return reinterpret_cast<PyObject*>(node);
+}
+
+int node_traverse(PyObject* self, visitproc visit, void* arg) {
+    Node* node = as<Node>(self);
+    Py_VISIT(node->args);
+    Py_VISIT(node->children);
+    return 0;
+}
+
+int node_clear(PyObject* self) {
+    Node* node = as<Node>(self);
+    Py_CLEAR(node->args);
+    Py_CLEAR(node->children);
+    return 0;
+}
+
+void node_dealloc(PyObject* self) {
+    PyObject_GC_UnTrack(self);
+    Node* node = as<Node>(self);
+    if (node->weak_references) PyObject_ClearWeakRefs(self);
+    forget_snapshot(node);
+    node_clear(self);
+    Py_CLEAR(node->category);
+    Py_CLEAR(node->label);
+    Py_TYPE(self)->tp_free(self);
+}
+
+// The node and everything below it; `visit` returns false to stop with an error set.
+template <class Visit>
+bool each_below(Node* node, const Visit& visit) {
+    if (!visit(node)) return false;
+    if (!node->children) return true;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(node->children); ++i)
+        if (!each_below(as<Node>(PyList_GET_ITEM(node->children, i)), visit)) return false;
+    return true;
+}
+
+PyObject* node_merge_args(PyObject* self, PyObject* updates) {
+    if (!PyDict_Check(updates))
+        return PyErr_Format(PyExc_TypeError, "args must be a dict, not %s", Py_TYPE(updates)->tp_name);
+    if (PyDict_GET_SIZE(updates) == 0) Py_RETURN_NONE;
+    const bool well = each_below(as<Node>(self), [updates](Node* node) {
+        if (!node->args && !(node->args = PyDict_New())) return false;
+        // Held: a value that goes, or a key that is compared, may run code that clears the arguments, or
+        // records with what is there by then.
+        const Ref args(Py_NewRef(node->args));
+        const bool well = PyDict_Update(args.get(), updates) == 0;
+        forget_snapshot(node);
+        return well;
+    });
+    return well ? Py_NewRef(Py_None) : nullptr;
+}
+
+PyObject* node_clear_args(PyObject* self, PyObject*) {
+    each_below(as<Node>(self), [](Node* node) {
+        Py_CLEAR(node->args);
+        forget_snapshot(node);
+        return true;
+    });
+    Py_RETURN_NONE;
+}
+
+PyObject* node_switch(PyObject* self, PyObject* value) {
+    const int on = PyObject_IsTrue(value);
+    if (on < 0) return nullptr;
+    each_below(as<Node>(self), [on](Node* node) {
+        node->enabled = on != 0;
+        return true;
+    });
+    Py_RETURN_NONE;
+}
+
+PyObject* node_add_child(PyObject* self, PyObject* child) {
+    Node* node = as<Node>(self);
+    if (!PyObject_TypeCheck(child, &node_type)) return PyErr_Format(PyExc_TypeError, "a child is a Node");
+    if (!node->children && !(node->children = PyList_New(0))) return nullptr;
+    if (PyList_Append(node->children, child) != 0) return nullptr;
+    Py_RETURN_NONE;
+}
+
+PyObject* node_copy_args(PyObject* self, PyObject*) {
+    Node* node = as<Node>(self);
+    const Ref args(Py_XNewRef(node->args));
+    return args ? PyDict_Copy(args.get()) : PyDict_New();
+}
+
+PyObject* get_enabled(PyObject* self, void*) { return PyBool_FromLong(as<Node>(self)->enabled); }
+PyObject* get_category(PyObject* self, void*) { return Py_NewRef(as<Node>(self)->category); }
+PyObject* get_label(PyObject* self, void*) { return Py_NewRef(as<Node>(self)->label); }
+
+PyMethodDef methods[] = {
+    {"_merge_args", node_merge_args, METH_O,
+     "Merge a dict into the arguments of this node and all below it."},
+    {"_clear_args", node_clear_args, METH_NOARGS, "Drop the arguments of this node and of all below it."},
+    {"_copy_args", node_copy_args, METH_NOARGS, "A copy of this node's arguments."},
+    {"_switch", node_switch, METH_O, "Enable or disable this node and all below it."},
+    {"_add_child", node_add_child, METH_O, "Put a node below this one."},
+    {"_begin", node_begin, METH_NOARGS, "Open a span now and return it; None when off."},
+    {"_start", node_start, METH_VARARGS,
+     "_start(shown=self): open a span of `shown` that this node's `_stop` ends."},
+    {"_stop", node_stop, METH_NOARGS, "End the latest span opened by `_start`."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef properties[] = {
+    {"enabled", get_enabled, nullptr, "Whether spans of this node are recorded.", nullptr},
+    {"cat", get_category, nullptr, "Category of the events.", nullptr},
+    {"name", get_label, nullptr, "Name of the events.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+}  // namespace
+
+PyTypeObject node_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+int add_node_type(PyObject* module) {
+    node_type.tp_name = "dftrace_ai._native.Node";
+    node_type.tp_doc = "The native half of a profiler node.";
+    node_type.tp_basicsize = sizeof(Node);
+    node_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
+    node_type.tp_new = node_new;
+    node_type.tp_dealloc = node_dealloc;
+    node_type.tp_traverse = node_traverse;
+    node_type.tp_clear = node_clear;
+    node_type.tp_weaklistoffset = offsetof(Node, weak_references);
+    node_type.tp_methods = methods;
+    node_type.tp_getset = properties;
+    if (PyType_Ready(&node_type) < 0 || add_with_protocol(&node_type) < 0) return -1;
+    return PyModule_AddObjectRef(module, "Node", reinterpret_cast<PyObject*>(&node_type));
+}
+
+}  // namespace dftrace::py

@@ -1,0 +1,116 @@
+// One process's recording: its spool, and what threads and the drain thread do with it.
+//
+// Locks are taken in this order, and one that stands further down is never held while one above is asked
+// for. What each guards is said where it is declared.
+//
+//   Run::finishing              a run is being completed (runtime.cpp)
+//   Run::mutex                  the run that is on; a session is made under it, and threads come and go
+//   Run::sessions_mutex         the list by which a forked child finds all sessions
+//   BlobStore::lanes_mutex_     tracks with a name; its holder may store a record
+//   Stream::looking_            the drain thread looks at units; a thread only tries it
+//   ThreadRegistry::mutex_      the threads' states
+//   BlobStore::mutex_           names and arguments
+//   KeptUnits::mutex_           the full units of a flight recorder
+//   Spool::mutex_               the free units
+//   Drain::mutex_               what the drain thread is asked for, and how far it is
+//
+// In a forked child only those of the run, and that of the names, are made anew: the parent's sessions are
+// left behind with all of theirs, whatever their state.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "dftrace/recording/blob_store.hpp"
+#include "dftrace/recording/drain.hpp"
+#include "dftrace/recording/record_flow.hpp"
+#include "dftrace/recording/retention.hpp"
+#include "dftrace/recording/thread_registry.hpp"
+#include "dftrace/spool/settings.hpp"
+#include "dftrace/spool/spool.hpp"
+#include "dftrace/writing/outcome.hpp"
+
+namespace dftrace {
+
+class Session {
+  public:
+    // Creates the spool and starts the drain thread; throws std::system_error.
+    Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid,
+            std::uint64_t epoch_offset_ns);
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    std::uint64_t generation() const noexcept { return generation_; }
+
+    // The calling thread's recording state, or nullptr when there is no room for it.
+    Thread* attach(std::uint32_t tid, std::string_view name) {
+        return threads_.attach(*retention_, tid, name);
+    }
+    // The thread is over.
+    void detach(Thread* thread) { retention_->thread_over(*thread); }
+    // The caller must hold off all recording threads (the bindings do: they hold the GIL).
+    void remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept {
+        threads_.remove_open_elsewhere(thread, id);
+    }
+    std::uint64_t new_ids(std::uint64_t count) noexcept { return threads_.new_ids(count); }
+    // The unit that the thread goes on in, after one that is full; nullptr, and a record counted as dropped,
+    // where there is none.
+    UnitHeader* next_unit(Thread& thread) noexcept;
+
+    void define_names(std::uint32_t upto) noexcept { blobs_.define_names(upto); }
+    std::uint32_t put_arguments(std::string_view json_members) noexcept {
+        return blobs_.put_arguments(json_members);
+    }
+    void release_arguments(std::uint32_t id) noexcept { blobs_.release_arguments(id); }
+    std::uint32_t new_lane() noexcept { return blobs_.new_lane(); }
+    std::uint32_t lane_named(Thread& thread, std::uint32_t name) noexcept {
+        return blobs_.lane_named(thread, name);
+    }
+
+    void wake(bool write_out = false) { drain_.wake(write_out); }
+    int flush(bool (*interruption)() = nullptr, std::chrono::milliseconds limit = {}) {
+        return dump("flush", interruption, limit);
+    }
+    int dump(std::string_view reason, bool (*interruption)() = nullptr,
+             std::chrono::milliseconds limit = {}) {
+        return drain_.dump(reason, interruption, limit);
+    }
+    // Ends everything and writes the footer.
+    Outcome finish(const Ending& ending);
+
+    // In a forked child: lets go of the parent's spool. Locks may be held by threads that do not
+    // exist here, so the object itself is leaked on purpose.
+    void abandon_in_child() noexcept { spool_.abandon(); }
+
+    SpoolHeader& header() noexcept { return spool_.header(); }
+    const std::string& spool_path() const noexcept { return spool_.path(); }
+    std::uint64_t spool_bytes_used() noexcept { return spool_.used_bytes(); }
+
+  private:
+    // Takes the spool away again where its session does not come about.
+    struct UnlessBegun {
+        Spool& spool;
+        bool begun = false;
+        ~UnlessBegun() {
+            if (!begun) spool.unlink();
+        }
+    };
+
+    // Each is used by those below it.
+    const TraceSettings settings_;
+    const std::uint64_t generation_;
+    ClockMap clock_;  // the drain thread's, once it runs
+    Spool spool_;
+    UnlessBegun unless_begun_{spool_};
+    const std::unique_ptr<Retention> retention_;
+    ThreadRegistry threads_;
+    BlobStore blobs_;
+    RecordFlow flow_;
+    Drain drain_;
+};
+
+}  // namespace dftrace

@@ -1,0 +1,69 @@
+// Compression of blocks on threads of its own, while the caller gathers the next ones: for recovery,
+// where nobody else needs the processors' time.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dftrace/spool/spool.hpp"
+#include "dftrace/text/byte_buffer.hpp"
+#include "dftrace/writing/codec.hpp"
+
+namespace dftrace {
+
+// A unit, and how many of its records a block comes up to.
+using TouchedUnits = std::vector<std::pair<UnitHeader*, std::uint32_t>>;
+
+// A block that waits to be written, and what the mark of its write will say.
+struct GatheredBlock {
+    ByteBuffer text;
+    LineCounts lines{};
+    std::uint32_t lanes = 0;
+    TraceStage stage = TraceStage::records;
+    TouchedUnits touched;
+    std::string compressed;
+};
+
+class BlocksAhead {
+  public:
+    // As many threads as are to be had, at most `threads`.
+    BlocksAhead(Compression compression, int level, unsigned threads);
+    ~BlocksAhead();
+    BlocksAhead(const BlocksAhead&) = delete;
+    BlocksAhead& operator=(const BlocksAhead&) = delete;
+
+    std::size_t threads() const noexcept { return workers_.size(); }
+    bool empty() const noexcept { return blocks_.empty(); }
+    // Two for each thread: one that it works on, one to go on with.
+    bool full() const noexcept { return blocks_.size() >= 2 * workers_.size(); }
+    void put(GatheredBlock block);
+    // The oldest, compressed; waits for it. Throws what its compression has thrown.
+    GatheredBlock take();
+
+  private:
+    struct Job {
+        GatheredBlock block;
+        bool done = false;
+        std::exception_ptr failure;
+    };
+    void work(BlockCodec& codec);
+
+    std::deque<std::unique_ptr<Job>> blocks_;  // the caller's own
+    std::mutex mutex_;
+    std::condition_variable waiting_has_some_;
+    std::condition_variable done_;
+    std::deque<Job*> waiting_;
+    bool stop_ = false;
+    std::vector<std::unique_ptr<BlockCodec>> codecs_;
+    std::vector<std::thread> workers_;
+};
+
+}  // namespace dftrace

@@ -1,0 +1,63 @@
+// Records to JSON lines, as docs/trace-format.md describes them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "dftrace/spool/record.hpp"
+#include "dftrace/spool/settings.hpp"
+#include "dftrace/spool/spool.hpp"
+#include "dftrace/text/byte_buffer.hpp"
+
+namespace dftrace {
+
+// How a trace, or a part of it, came to its end, as far as that is known.
+struct Ending {
+    std::string how;                // "finalize", "exit", "exception", "died", "reboot", "rotated"
+    std::string error = {};         // type of the exception
+    int signal = 0;                 // that killed the process, 0 for none or unknown
+    int exit_status = -1;           // -1 for unknown
+    std::uint64_t damaged = 0;      // pieces of the spool that could not be read
+    std::uint64_t overwritten = 0;  // events that a flight recorder let go
+    std::string details = {};       // of the exception, for the dump: JSON members
+};
+
+// What a record's ids stand for.
+struct RecordText {
+    std::string_view name;   // `"name":"forward","cat":"compute"`
+    std::string_view args;   // `,"epoch":1`
+    std::string_view error;  // `"ValueError"`
+};
+
+class LineFormatter {
+  public:
+    LineFormatter(const TraceSettings& settings, std::uint32_t pid);
+
+    // `,"pid":P,"tid":T` of a track, to be kept by the caller.
+    std::string track(std::uint32_t tid) const;
+
+    // One line for the record; times in nanoseconds since the epoch.
+    void line(ByteBuffer& out, const Record& record, std::string_view track, const RecordText& text,
+              std::uint64_t start_ns, std::uint64_t end_ns) const;
+
+    // `[` and the process's name: the first bytes of the file, in one piece, since Perfetto refuses
+    // a first gzip member that holds only the bracket.
+    void opening(ByteBuffer& out) const;
+    void header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part) const;
+    void track_name(ByteBuffer& out, std::uint32_t tid, std::string_view name) const;
+    void footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses, std::uint64_t plain_bytes,
+                std::uint64_t file_bytes, const Ending& ending, std::uint32_t part) const;
+
+  private:
+    char* put_time(char* at, std::uint64_t start_ns) const;
+    void hash_line(ByteBuffer& out, std::string_view kind, std::string_view name_json) const;
+
+    const TraceSettings& settings_;
+    std::uint32_t pid_;
+    std::uint64_t base_ns_;
+    std::string own_track_;
+    std::string args_open_;  // `"args":{"hhash":"..."`
+};
+
+}  // namespace dftrace

@@ -1,0 +1,111 @@
+// The file, or row of files, of one trace: appends whole blocks, each announced in the spool first.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "dftrace/spool/spool.hpp"
+#include "dftrace/system/directory.hpp"
+#include "dftrace/writing/trace_file.hpp"
+
+namespace dftrace {
+
+struct FileOwner {
+    std::uint32_t user;
+    std::uint32_t group;
+};
+
+// Carries so many bytes of a copied spool to the file; 0 or an errno.
+using KeepMark = std::function<int(const void*, std::size_t)>;
+
+class TraceParts {
+  public:
+    // `stem` and `suffix` make up the name of the first part.
+    TraceParts(SpoolHeader& header, std::string stem, std::string suffix, std::uint32_t mode);
+
+    // Files go on only if they belong to this user, and new ones are given to him.
+    void belongs_to(FileOwner owner) noexcept { owner_ = owner; }
+    // Files lie in this directory, whatever stands in front of their names. For as long as this object lives.
+    void lies_in(const Directory& directory) noexcept;
+    // The marks are in a copy of the spool: each is carried to the file, before what it tells of is done.
+    void keeps_marks_by(KeepMark keep) { keep_ = std::move(keep); }
+    // Carries a mark, or a unit's; 0 or an errno.
+    template <typename Mark>
+    int keep(const Mark& mark) const {
+        return keep_ ? keep_(&mark, sizeof mark) : 0;
+    }
+    // Goes on where the process that died stopped; 0 or an errno. `tail` gets what the marks do not tell of.
+    int resume(std::string* tail = nullptr);
+
+    // Number of the write that comes next.
+    std::uint64_t next_write() const noexcept {
+        return header_.write_number.load(std::memory_order_relaxed) + 1;
+    }
+    // Makes the part's file if there is none yet, and appends `block`; 0 or an errno. The spool's mark
+    // tells of it before it is made, and is taken back if it fails. `lines` are those in the part then.
+    int append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines, std::uint32_t lanes,
+               TraceStage stage) {
+        return append(block, plain_bytes, lines, lanes, stage, false);
+    }
+    // Writes behind what the marks tell of; the next write takes its place. 0 or an errno.
+    int put_tail(std::string_view block) { return file_.is_open() ? file_.put_tail(block) : 0; }
+    // Ends the part; what is appended next begins another. 0 or an errno.
+    int close(std::string_view footer, std::size_t plain_bytes, const Losses& told);
+    // Somebody has removed or cut the part's file. It is given up, and another part begun: how many lines of
+    // events were in it.
+    bool spoilt() const noexcept { return file_.is_open() && file_.spoilt(); }
+    std::uint64_t give_up_part() noexcept;
+    // Deletes the oldest parts that this object made, so that `keep` remain.
+    void keep_last(std::uint32_t keep);
+
+    // The part has its first block.
+    bool begun() const noexcept { return file_.is_open() && file_.bytes() != 0; }
+    const std::string& path() const noexcept { return path_; }
+    // Where the part lies by now: its directory may have been renamed. Empty where that is not known.
+    std::string path_now() const noexcept { return file_.path_now(); }
+    std::uint32_t part() const noexcept { return part_; }
+    std::uint64_t file_bytes() const noexcept { return file_.bytes(); }
+    std::uint64_t plain_bytes() const noexcept { return plain_bytes_; }
+    const LineCounts& lines() const noexcept { return lines_; }
+    const LineCounts& earlier_lines() const noexcept { return earlier_lines_; }
+    // What the footers of the parts before have told.
+    const Losses& told() const noexcept { return told_; }
+
+  private:
+    int append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines, std::uint32_t lanes,
+               TraceStage stage, bool closes);
+    int open_file();
+    int resume_file(std::uint64_t bytes, std::string* tail);
+    void go_on();
+    // Where the file of that name lies now: in the directory of the stem, whatever the spool says.
+    std::string path_here(const TracePath& path) const;
+
+    SpoolHeader& header_;
+    std::string stem_;
+    std::string suffix_;
+    std::uint32_t mode_;
+    std::optional<FileOwner> owner_;
+    TraceFile file_;
+    std::string path_;
+    std::uint32_t part_ = 0;
+    std::uint64_t plain_bytes_ = 0;
+    LineCounts lines_{};          // of this part, in the file
+    LineCounts earlier_lines_{};  // of the parts before
+    Losses told_{};
+    struct WrittenPart {
+        std::string path;
+        struct stat file;
+    };
+    std::deque<WrittenPart> written_parts_;
+    const Directory* directory_ = nullptr;  // nullptr: paths are taken as they are
+    KeepMark keep_;
+};
+
+}  // namespace dftrace

@@ -1,0 +1,22 @@
+# The sources of the core, layer by layer: what stands in one may include what stands above it.
+
+set(system_sources clock directory held_file host_name)
+set(text_sources hash json_check json_string names)
+set(spool_sources new_spool settings spool spool_marker tables)
+set(writing_sources blocks_ahead codec lanes line_formatter open_lines trace_file trace_parts trace_writer
+                    unfinished_spans)
+set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
+set(recording_sources blob_store drain dump_signal flight_recorder kept_units record_flow retention runtime session
+                      stream thread thread_registry)
+set(tensor_sources careful_sums fake_quantise fp8 kernels quantise_portable record statistics worker_pool)
+set(bench_sources drain_benchmark)
+
+# Sets `result` to the sources of the layers that follow, below the folder src.
+function(dftrace_sources result)
+  foreach(layer ${ARGN})
+    foreach(source ${${layer}_sources})
+      list(APPEND paths ${PROJECT_SOURCE_DIR}/src/${layer}/${source}.cpp)
+    endforeach()
+  endforeach()
+  set(${result} ${paths} PARENT_SCOPE)
+endfunction()

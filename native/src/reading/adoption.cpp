@@ -1,0 +1,331 @@
+// Reading a dead process's spool and completing its trace.
+#include "dftrace/reading/adoption.hpp"
+
+#include <sched.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include "dftrace/reading/spool_copy.hpp"
+#include "dftrace/reading/spool_view.hpp"
+#include "dftrace/reading/waiting_events.hpp"
+#include "dftrace/spool/spool_marker.hpp"
+#include "dftrace/system/directory.hpp"
+#include "dftrace/system/file_size_signal.hpp"
+#include "dftrace/system/host_name.hpp"
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/writing/trace_writer.hpp"
+
+namespace dftrace {
+
+namespace {
+
+// Above every thread id that Linux gives, below the lanes: threads of which only records were found.
+constexpr std::uint32_t first_lost_thread = 0x30000000;
+constexpr std::uint32_t highest_thread_id = 1u << 22;  // that Linux gives
+
+std::string counted(std::uint64_t number, std::string_view what) {
+    return std::to_string(number) + " " + std::string(what);
+}
+
+// Where the trace lies: its directory's name, for messages, and the directory itself.
+struct TracePlace {
+    const std::string& shown;
+    const Directory& directory;
+};
+
+// The settings become part of the trace's lines and of its name.
+void check_settings(const TraceSettings& s) {
+    const auto only = [](std::string_view text, std::string_view letters) {
+        return text.find_first_not_of(letters) == std::string_view::npos;
+    };
+    constexpr std::string_view hex = "0123456789abcdef";
+    constexpr std::string_view of_hosts = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._-";
+    const bool sound = only(s.host_hash, hex) && only(s.run, hex) && only(s.host, of_hosts) &&
+                       is_json_string(s.process_name_json) && is_json_members(s.header_json) &&
+                       (s.cwd_json.empty() || is_json_string(s.cwd_json)) &&
+                       (s.command_json.empty() || is_json_string(s.command_json)) &&
+                       s.time_base_us < UINT64_MAX / 1000 && s.block_bytes > 0 &&
+                       s.block_bytes <= std::size_t{1} << 30;
+    if (!sound) throw std::runtime_error("the settings in the spool are damaged");
+}
+
+// Finds out whether the last write that was begun reached the file, and makes marks and units say
+// so. Numbers of writes are used again: no unit may go on naming one, or the next adopter, should
+// this one die, would take its records for written.
+void settle_last_write(SpoolView& spool, const TracePlace& place, const std::vector<UnitHeader*>& units,
+                       bool anew, std::vector<std::string>& damage) {
+    SpoolHeader& h = spool.header();
+    const auto kept = [](int error) {
+        if (error) throw std::runtime_error(std::strerror(error));
+    };
+    std::uint64_t number = h.write_number.load();
+    // Where its process learnt that the write landed its records may be gone from the spool.
+    const bool known = number && h.landed.load() == number;
+    bool landed = known;
+    if (number) {
+        const WriteMark& mark = h.last_mark();
+        const std::string named = h.trace_paths[mark.part % 2].get();
+        const std::string name = name_in_directory(named);
+        const std::string trace = place.shown + "/" + name;
+        const auto fail = [&](const char* why) {
+            throw std::runtime_error(trace + ": cannot be continued: " + why);
+        };
+        struct stat info;
+        const int unseen = place.directory.look(name.c_str(), info);
+        if (!unseen) {
+            if (!S_ISREG(info.st_mode)) fail("it is no file");
+            landed |= static_cast<std::uint64_t>(info.st_size) >= mark.file_bytes;
+            if (known && static_cast<std::uint64_t>(info.st_size) < mark.file_bytes)
+                fail("it is shorter than what was written to it");
+        } else if (unseen == ENOENT && mark.closed) {
+            landed = true;  // a part that had its footer, and was too old to be kept
+        } else if (unseen == ENOENT && anew) {
+            damage.push_back("what was written before: the trace is gone");
+            number = 0;
+            landed = false;
+            h.write_number.store(0);
+            kept(spool.keep(h.write_number));
+            h.landed.store(0);
+            kept(spool.keep(h.landed));
+            std::fill(std::begin(h.marks), std::end(h.marks), WriteMark{});
+            kept(spool.keep(h.marks));
+        } else {
+            fail(std::strerror(unseen));
+        }
+    }
+    if (landed && !known) {
+        h.landed.store(number);
+        kept(spool.keep(h.landed));
+    }
+    for (UnitHeader* unit : units) {
+        if (unit->pending_write == 0) continue;
+        if (landed && unit->pending_write == number) unit->consumed = unit->pending;
+        unit->pending_write = 0;
+        kept(spool.keep(*unit));
+    }
+    if (number && !landed) {
+        h.write_number.store(number - 1);
+        kept(spool.keep(h.write_number));
+    }
+}
+
+// A dead thread: its track, and its units in the order in which it filled them.
+struct DeadThread {
+    const ThreadBlock* block;  // nullptr when it is damaged
+    std::vector<UnitHeader*> units;
+    Track track;
+
+    std::uint32_t open_spans() const { return block ? std::min(block->depth.load(), max_open_spans) : 0; }
+};
+
+struct DeadRun {
+    BlobTables tables{true};
+    std::vector<DeadThread> threads;
+    std::vector<std::string> damage;
+    bool was_complete = false;
+    std::set<std::uint64_t> last_spans;  // the last that each thread stored
+
+    // Killed between storing a record and taking its span off the open ones: it ended.
+    bool ended(const OpenSpan& span) const { return last_spans.count(span.id) != 0; }
+};
+
+void sort_units(SpoolView& spool, const std::vector<UnitHeader*>& units, DeadRun& run) {
+    std::map<std::uint32_t, std::size_t> numbers;
+    std::uint32_t unknown = 0;  // threads whose kernel's number is lost
+    std::size_t misnumbered = 0;
+    for (UnitHeader* unit : units) {
+        if (unit->kind != UnitKind::thread) continue;
+        spool.load(unit);
+        spool.let_go(unit);
+        const auto* block = reinterpret_cast<const ThreadBlock*>(unit);
+        DeadThread thread{block, {unit}, {}};
+        const bool sound = block->tid > 0 && block->tid <= highest_thread_id;
+        misnumbered += !sound;
+        thread.track.tid = sound ? block->tid : first_lost_thread + ++unknown;
+        thread.track.name.assign(block->name, strnlen(block->name, sizeof block->name));
+        numbers[unit->owner] = run.threads.size();
+        run.threads.push_back(std::move(thread));
+    }
+    std::size_t lost = 0;
+    for (UnitHeader* unit : units) {
+        if (unit->kind == UnitKind::names || unit->kind == UnitKind::arguments) {
+            spool.load(unit);
+            run.tables.read(unit);
+        }
+        if (unit->kind != UnitKind::ring) continue;
+        const auto [it, fresh] = numbers.try_emplace(unit->owner, run.threads.size());
+        if (fresh) {
+            DeadThread thread{nullptr, {}, {}};
+            ++lost;
+            thread.track.tid = first_lost_thread + ++unknown;
+            thread.track.name = "thread " + std::to_string(unit->owner) + " (damaged)";
+            run.threads.push_back(std::move(thread));
+        }
+        run.threads[it->second].units.push_back(unit);
+    }
+    for (const DeadThread& thread : run.threads) {
+        UnitHeader* last = thread.units.back();
+        const std::uint32_t count = std::min(last->committed.load(), last->capacity);
+        spool.load(last);
+        if (count && records_of(last)[count - 1].kind == Kind::span)
+            run.last_spans.insert(records_of(last)[count - 1].id);
+        spool.let_go(last);
+    }
+    if (misnumbered)
+        run.damage.push_back(counted(misnumbered, misnumbered == 1 ? "thread's number" : "threads' numbers"));
+    if (lost)
+        run.damage.push_back(
+            counted(lost, lost == 1 ? "thread's name and open spans" : "threads' names and open spans"));
+}
+
+void write_records(SpoolView& spool, TraceWriter& writer, DeadThread& thread, const BlobTables& tables,
+                   const ClockMap& clock) {
+    for (UnitHeader* unit : thread.units) {
+        spool.load(unit);
+        std::uint32_t scan = unit->consumed;
+        const std::uint32_t limit = std::min(unit->committed.load(), unit->capacity);
+        if (!writer.records(unit, scan, limit, thread.track, tables, clock))
+            throw std::runtime_error(std::strerror(writer.last_error()));
+        spool.let_go(unit);
+    }
+}
+
+void write_unfinished(TraceWriter& writer, DeadThread& thread, const DeadRun& run, const ClockMap& clock) {
+    if (!thread.block) return;
+    const ThreadBlock& block = *thread.block;
+    for (std::uint32_t i = 0; i < thread.open_spans(); ++i) {
+        // Killed while a span was taken off the middle: the one above it stands there twice.
+        if (i && block.open[i].id == block.open[i - 1].id) continue;
+        if (!run.ended(block.open[i])) writer.unfinished(block.open[i], thread.track, run.tables, clock);
+    }
+    for (std::uint32_t i = 0; i < std::min(block.task_slots, max_open_task_spans); ++i)
+        if (block.tasks[i].live && !run.ended(block.tasks[i]))
+            writer.unfinished(block.tasks[i], thread.track, run.tables, clock);
+}
+
+// Compressing takes three times as long as the rest. On a single processor threads would gain nothing.
+unsigned threads_ahead() noexcept {
+    constexpr int most = 4;
+    cpu_set_t ours;
+    if (sched_getaffinity(0, sizeof ours, &ours) != 0) return 0;
+    const int processors = std::min(CPU_COUNT(&ours), most);
+    return processors > 1 ? static_cast<unsigned>(processors) : 0;
+}
+
+Ending ending_of(const SpoolHeader& h) {
+    const ProcessEnd end = ProcessEnd::of(ProcessIdentity::of(h));
+    Ending ending{end.machine_restarted ? "reboot" : "died"};
+    ending.signal = end.signal;
+    ending.exit_status = end.exit_status;
+    ending.overwritten = h.overwritten.load();
+    return ending;
+}
+
+// Writes what the trace lacks; returns its path, empty if there is nothing to tell.
+std::string complete_trace(SpoolView& spool, const TraceSettings& settings, const TracePlace& place,
+                           bool anew, DeadRun& run) {
+    SpoolHeader& h = spool.header();
+    const std::vector<UnitHeader*> units = spool.units(run.damage);
+    settle_last_write(spool, place, units, anew, run.damage);
+    const ClockMap clock = spool.clock();
+    sort_units(spool, units, run);
+    TraceWriter writer(settings, h, h.parent_pid);
+    writer.lies_in(place.directory);
+    writer.keeps_marks_by([&spool](const void* mark, std::size_t bytes) { return spool.keep(mark, bytes); });
+    writer.belongs_to({spool.owner(), spool.group()});
+    writer.doubt_after(clock_ns(CLOCK_REALTIME));
+    writer.compress_ahead(threads_ahead());
+    writer.leave_out_before(first_wanted_tick(spool, units, settings, clock));
+    if (const int error = writer.resume())
+        throw std::runtime_error(writer.path() + ": cannot be continued: " + std::strerror(error));
+    run.was_complete = writer.stage() == TraceStage::complete;
+    if (run.was_complete) return writer.path();
+    const bool told = writer.stage() == TraceStage::unfinished;
+    for (DeadThread& thread : run.threads) write_records(spool, writer, thread, run.tables, clock);
+    int error = writer.end_records();
+    if (!error && !told)
+        for (DeadThread& thread : run.threads) write_unfinished(writer, thread, run, clock);
+    if (!error && !told) error = writer.lost_spans();
+    if (run.tables.refused()) run.damage.push_back(counted(run.tables.refused(), "names or arguments"));
+    if (spool.hollow())
+        run.damage.push_back(counted(spool.hollow(), "units of names or arguments with holes"));
+    if (spool.cut_meanwhile()) run.damage.emplace_back("what was cut off while it was read");
+    if (writer.unreadable()) run.damage.push_back(counted(writer.unreadable(), "records"));
+    Ending ending = ending_of(h);
+    ending.damaged = run.damage.size();
+    ending.overwritten += writer.take_left_out();
+    if (!error) error = writer.finish(ending);
+    if (error) throw std::runtime_error(std::strerror(error));
+    return writer.path();
+}
+
+}  // namespace
+
+AdoptionResult adopt_spool(const std::string& spool_path, const AdoptionTerms& terms) {
+    AdoptionResult result{Adopted::failed, {}, {}, false};
+    result.outcome.spool_path = spool_path;
+    const FileSizeSignalHeld held;
+    try {
+        SpoolView spool(spool_path);
+        if (terms.owner && *terms.owner != spool.owner())
+            throw std::runtime_error("it belongs to another user");
+        TraceSettings settings = spool.settings();
+        check_settings(settings);
+        // Of a process on another host nothing can be known from here.
+        if (settings.host != host_name() || !spool.process_gone() || !spool.lock()) {
+            result.state = Adopted::alive;
+            return result;
+        }
+        if (spool.removed()) {
+            result.state = Adopted::gone;
+            return result;
+        }
+        if (spool.has_other_names()) throw std::runtime_error("it has another name besides (a hard link)");
+        settings.max_files = 0;  // recovery deletes nothing
+        const std::string shown = terms.directory.empty() ? directory_of(settings.prefix) : terms.directory;
+        const Directory directory = terms.descriptor >= 0 ? Directory(terms.descriptor) : Directory(shown);
+        settings.prefix = shown + "/" + name_in_directory(settings.prefix);
+        DeadRun run;
+        SpoolHeader& h = spool.header();
+        if (h.finalized.load()) {
+            run.was_complete = true;
+            result.outcome.trace_path = h.trace_paths[h.last_mark().part % 2].get();
+        } else {
+            result.outcome.trace_path = complete_trace(spool, settings, {shown, directory}, terms.anew, run);
+        }
+        h.finalized.store(1);
+        // Where it cannot be kept, and this process dies right now, the trace tells by its footer.
+        static_cast<void>(spool.keep(h.finalized));
+        // As the process itself does it.
+        const bool told = !terms.marker.empty() && tell_complete(directory, terms.marker, spool.owner());
+        if (!told && !terms.marker.empty()) directory.remove(terms.marker.c_str());
+        spool.remove();
+        if (told) directory.remove(terms.marker.c_str());
+        result.damage = std::move(run.damage);
+        result.was_complete = run.was_complete;
+        result.outcome.spool_path.clear();
+        result.state = Adopted::finished;
+    } catch (const std::exception& error) {
+        struct stat info;
+        const bool gone = lstat(spool_path.c_str(), &info) != 0 && errno == ENOENT;
+        result.state = gone ? Adopted::gone : Adopted::failed;
+        if (!gone) result.outcome.error = error.what();
+    }
+    return result;
+}
+
+std::string trace_directory_of(const std::string& spool_path) {
+    const SpoolCopy spool(spool_path);
+    const SpoolHeader& h = spool.header();
+    return directory_of(
+        TraceSettings::decode({h.settings, std::min<std::size_t>(h.settings_bytes, sizeof h.settings)})
+            .prefix);
+}
+
+}  // namespace dftrace

@@ -1,0 +1,321 @@
+// From copies of a spool's parts to what its threads are doing.
+#include "dftrace/reading/live_spool.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "dftrace/reading/self_time.hpp"
+#include "dftrace/reading/spool_copy.hpp"
+#include "dftrace/spool/settings.hpp"
+#include "dftrace/system/host_name.hpp"
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
+
+namespace dftrace {
+
+namespace {
+
+// Looking must not become work: of one thread and of all together so many units are read at most.
+constexpr std::size_t max_units_of_thread = 128;
+constexpr std::size_t max_units_of_all = 1024;
+constexpr std::size_t max_threads = 4096;
+constexpr std::size_t max_links = 64;
+constexpr std::size_t max_newest_args = 16;
+
+// Of the clocks that ticks may come from, the one that fits: of this moment it says what the wall clock
+// says, and the others are years off.
+struct Present {
+    std::uint64_t tick;
+    std::uint64_t ns;
+};
+
+Present present_by(const ClockMap& clock) {
+    const std::uint64_t wall = clock_ns(CLOCK_REALTIME);
+    std::vector<std::uint64_t> ticks{clock_ns(CLOCK_MONOTONIC)};
+#if defined(__x86_64__)
+    ticks.push_back(__rdtsc());
+#endif
+    const auto off = [&](std::uint64_t tick) {
+        const std::uint64_t ns = clock.to_ns(tick);
+        return ns > wall ? ns - wall : wall - ns;
+    };
+    const std::uint64_t tick = *std::ranges::min_element(ticks, {}, off);
+    return {tick, clock.to_ns(tick)};
+}
+
+std::string text_of(const char* text, std::size_t bytes) { return {text, strnlen(text, bytes)}; }
+
+ProcessState state_of(const SpoolCopy& spool, const TraceSettings& settings) {
+    if (settings.host != host_name()) return ProcessState::on_other_host;
+    const ProcessIdentity process = ProcessIdentity::of(spool.header());
+    const bool gone = process.elsewhere() ? !spool.held() : process.gone();
+    return gone ? ProcessState::dead : ProcessState::alive;
+}
+
+std::uint64_t time_of(const Record& r) noexcept { return r.kind == Kind::span ? r.end : r.start; }
+bool has_tick(const Record& r) noexcept { return !(r.flags & RecordFlag::absolute_time); }
+
+// One thread while it is looked at.
+struct Look {
+    StackCopy stack;
+    UnitFacts newest;
+    std::vector<UnitFacts> units;  // all that may be this thread's
+    LiveThread thread;
+    std::unordered_map<std::uint32_t, std::uint64_t> self_ns;        // by number of the name
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> args_seen;  // time and number, newest first
+};
+
+// The unit that the thread fills now: it may have gone on since the units were listed.
+void go_to_newest(const SpoolCopy& copy, Look& look) {
+    for (std::size_t links = 0; links < max_links; ++links) {
+        const std::optional<UnitFacts> now = copy.unit(look.newest.index);
+        if (!now || now->sequence != look.newest.sequence || now->next == 0) return;
+        const std::optional<UnitFacts> next = copy.unit(now->next);
+        const bool follows = next && next->kind == UnitKind::ring && next->may_hold_records() &&
+                             next->owner == now->owner && next->sequence > now->sequence &&
+                             next->before == now->before + now->capacity;
+        if (!follows) return;
+        look.units.push_back(*next);
+        look.newest = *next;
+    }
+}
+
+std::vector<Look> looks_at_threads(const SpoolCopy& copy, const std::vector<UnitFacts>& units) {
+    std::unordered_map<std::uint32_t, std::vector<UnitFacts>> by_owner;
+    for (const UnitFacts& unit : units)
+        if (unit.may_hold_records()) by_owner[unit.owner].push_back(unit);
+    std::vector<Look> looks;
+    for (const UnitFacts& unit : units) {
+        if (unit.kind != UnitKind::thread || !unit.may_hold_records()) continue;
+        auto& own = by_owner[unit.owner];
+        if (own.empty() || looks.size() == max_threads) continue;
+        std::optional<StackCopy> stack = copy.stack(unit);
+        if (!stack) continue;
+        Look look{std::move(*stack), unit, std::exchange(own, {}), {}, {}, {}};
+        for (const UnitFacts& other : look.units)
+            if (other.kind == UnitKind::ring && other.sequence > look.newest.sequence) look.newest = other;
+        looks.push_back(std::move(look));
+    }
+    return looks;
+}
+
+std::uint64_t newest_tick(const SpoolCopy& copy, const std::vector<Look>& looks, const ClockMap& clock) {
+    std::uint64_t newest = clock.segments().back().tick;
+    std::vector<Record> records;
+    for (const Look& look : looks) {
+        if (!copy.records(look.newest, records)) records.clear();
+        for (const Record& r : records)
+            if (has_tick(r)) newest = std::max(newest, time_of(r));
+        for (const auto* spans : {&look.stack.open, &look.stack.tasks})
+            for (const OpenSpan& span : *spans) newest = std::max(newest, span.start);
+    }
+    return newest;
+}
+
+// The open spans of which a record is there: what was stored as a record has ended, though it may still
+// stand among the open ones.
+class Ended {
+  public:
+    explicit Ended(const StackCopy& stack) {
+        for (const auto* spans : {&stack.open, &stack.tasks})
+            for (const OpenSpan& span : *spans) open_.insert(span.id);
+    }
+    void note(const std::vector<Record>& records) {
+        for (const Record& r : records)
+            if (r.kind == Kind::span && open_.contains(r.id)) ended_.insert(r.id);
+    }
+    bool operator()(const OpenSpan& span) const { return ended_.contains(span.id); }
+
+  private:
+    std::unordered_set<std::uint64_t> open_, ended_;
+};
+
+// The unit whose records come right before those of `later`, if it is still there.
+const UnitFacts* unit_before(const std::vector<UnitFacts>& earlier, const UnitFacts& later) {
+    const UnitFacts* found = nullptr;
+    for (const UnitFacts& unit : earlier)
+        if (unit.before + unit.capacity == later.before && unit.sequence < later.sequence &&
+            unit.committed == unit.capacity && (!found || unit.sequence > found->sequence))
+            found = &unit;
+    return found;
+}
+
+// Goes back through the thread's records to the beginning of the window, or as far as they are there.
+class Window {
+  public:
+    Window(const ClockMap& clock, std::uint64_t from, std::uint64_t to)
+        : clock_(clock), from_(from), to_(to) {}
+
+    // Newest first. False when the window's beginning was passed.
+    bool take(const std::vector<Record>& records, Look& look) {
+        for (std::size_t i = records.size(); i-- > 0;) {
+            const Record& r = records[i];
+            if (!has_tick(r) || r.kind == Kind::lane_name) continue;
+            const std::uint64_t end = clock_.to_ns(time_of(r));
+            if (!look.thread.last_ns) look.thread.last_ns = std::min(end, to_);
+            note_arguments(r, end, look);
+            if (end < from_) return false;
+            known_from_ = end;
+            if (end > to_) continue;  // recorded while this is read
+            ++look.thread.events;
+            if (r.kind == Kind::span) spans_.push_back({clock_.to_ns(r.start), end, r.node});
+        }
+        return true;
+    }
+
+    // `complete`: all that the thread recorded in the window was taken.
+    void sweep(Look& look, bool complete) {
+        const std::uint64_t from = complete ? from_ : std::clamp(known_from_, from_, to_);
+        for (const auto* open : {&look.stack.open, &look.stack.tasks})
+            for (const OpenSpan& span : *open) spans_.push_back({clock_.to_ns(span.start), to_, span.node});
+        look.thread.covered_ns = to_ - from;
+        look.self_ns = self_times(std::move(spans_), from, to_);
+    }
+
+  private:
+    void note_arguments(const Record& r, std::uint64_t end, Look& look) const {
+        auto& seen = look.args_seen;
+        // A counter's arguments are its values.
+        if (!r.args || r.kind == Kind::counter || seen.size() >= max_newest_args) return;
+        if (std::ranges::find(seen, r.args, [](const auto& one) { return one.second; }) == seen.end())
+            seen.emplace_back(std::min(end, to_), r.args);
+    }
+
+    const ClockMap& clock_;
+    std::uint64_t from_;
+    std::uint64_t to_;
+    std::uint64_t known_from_ = UINT64_MAX;
+    std::vector<CoveringSpan> spans_;
+};
+
+void look_back(const SpoolCopy& copy, const ClockMap& clock, std::uint64_t from_ns, std::uint64_t now_ns,
+               std::size_t& units_left, Look& look) {
+    go_to_newest(copy, look);
+    Window window(clock, from_ns, now_ns);
+    Ended ended(look.stack);
+    std::vector<Record> records;
+    std::optional<UnitFacts> unit = copy.records(look.newest, records);
+    if (unit) look.newest = *unit;
+    bool complete = false;
+    for (std::size_t count = 1; unit; ++count) {
+        ended.note(records);
+        complete = !window.take(records, look) || unit->before == 0;
+        if (complete || count == max_units_of_thread || units_left == 0) break;
+        --units_left;
+        const UnitFacts* previous = unit_before(look.units, *unit);
+        unit = previous ? copy.records(*previous, records) : std::nullopt;
+    }
+    for (auto* open : {&look.stack.open, &look.stack.tasks}) std::erase_if(*open, ended);
+    std::ranges::sort(look.stack.tasks, {}, &OpenSpan::start);
+    window.sweep(look, complete);
+}
+
+// Names and arguments, of all that is shown.
+struct Shown {
+    Texts names, args;
+
+    Shown(const SpoolCopy& copy, const std::vector<Look>& looks) {
+        for (const Look& look : looks) {
+            for (const auto* spans : {&look.stack.open, &look.stack.tasks})
+                for (const OpenSpan& span : *spans) {
+                    if (span.node) names.try_emplace(span.node);
+                    if (span.args) args.try_emplace(span.args);
+                }
+            for (const auto& [node, ns] : look.self_ns) names.try_emplace(node);
+            for (const auto& [ns, number] : look.args_seen) args.try_emplace(number);
+        }
+        // Listed anew: what was just recorded may stand in a unit that is new.
+        const std::vector<UnitFacts> units = copy.units();
+        copy.fill_names(units, names);
+        copy.fill_arguments(units, args);
+    }
+
+    std::optional<LiveName> name(std::uint32_t number) const {
+        const std::optional<JsonName> parts = parts_of_json_name(text(names, number));
+        if (!parts) return std::nullopt;
+        return LiveName{text_of_json_string(parts->name), text_of_json_string(parts->category)};
+    }
+    std::string arguments(std::uint32_t number) const { return std::string(text(args, number)); }
+
+  private:
+    static std::string_view text(const Texts& texts, std::uint32_t number) {
+        const auto it = texts.find(number);
+        return it == texts.end() ? std::string_view() : it->second;
+    }
+};
+
+LiveThread thread_of(const Look& look, const Shown& shown, const ClockMap& clock, std::uint64_t now_ns) {
+    LiveThread thread = look.thread;
+    thread.tid = look.stack.tid;
+    thread.name = look.stack.name;
+    thread.ended = look.stack.ended;
+    thread.depth = look.stack.depth;
+    thread.records = look.newest.before + look.newest.committed;
+    const auto spans = [&](const std::vector<OpenSpan>& open) {
+        std::vector<LiveSpan> told;
+        for (const OpenSpan& span : open)
+            told.push_back({span.id, span.parent, std::min(clock.to_ns(span.start), now_ns), span.level,
+                            shown.name(span.node), shown.arguments(span.args)});
+        return told;
+    };
+    thread.open = spans(look.stack.open);
+    thread.tasks = spans(look.stack.tasks);
+    std::map<std::optional<LiveName>, std::uint64_t> by_name;
+    for (const auto& [node, ns] : look.self_ns) by_name[shown.name(node)] += ns;
+    thread.self_ns.assign(by_name.begin(), by_name.end());
+    for (const auto& [ns, number] : look.args_seen)
+        if (std::string args = shown.arguments(number); !args.empty())
+            thread.newest_args.emplace_back(ns, std::move(args));
+    return thread;
+}
+
+}  // namespace
+
+LiveSpool look_into(const std::string& path, std::uint64_t window_ns) {
+    const SpoolCopy copy(path);
+    const SpoolHeader& h = copy.header();
+    const TraceSettings settings =
+        TraceSettings::decode({h.settings, std::min<std::size_t>(h.settings_bytes, sizeof h.settings)});
+    const ClockMap clock = copy.clock();
+    LiveSpool spool;
+    spool.pid = h.pid;
+    spool.parent_pid = h.parent_pid;
+    spool.host = settings.host;
+    spool.run = text_of(h.run, sizeof h.run);
+    spool.header = is_json_members(settings.header_json) ? settings.header_json : std::string();
+    spool.state = state_of(copy, settings);
+    spool.prefix = settings.prefix;
+    spool.trace_path = h.trace_paths[h.last_mark().part % 2].get();
+    spool.spool_bytes = std::uint64_t{h.units.load()} * unit_bytes;
+    spool.losses = h.losses();
+    spool.overwritten = h.overwritten.load();
+    spool.write_error = h.write_error.load();
+    spool.flight_recorder = settings.flight_recorder;
+    spool.finished = h.finalized.load() != 0;
+
+    const bool of_this_boot = text_of(h.boot_id, sizeof h.boot_id) == ProcessIdentity::self().boot_id;
+    spool.started_ns = clock.segments().front().ns;
+    // Before the stacks are read: what they show was so at this moment, or came after it.
+    const Present present = present_by(clock);
+    spool.present_ns = of_this_boot ? present.ns : clock_ns(CLOCK_REALTIME);
+    std::vector<Look> looks = looks_at_threads(copy, copy.units());
+    spool.now_ns = spool.state == ProcessState::alive
+                       ? spool.present_ns
+                       : std::min(clock.to_ns(newest_tick(copy, looks, clock)), spool.present_ns);
+    // Before it began there was nothing.
+    const std::uint64_t begin = spool.now_ns - std::min(window_ns, spool.now_ns);
+    const std::uint64_t from = std::min(std::max(begin, spool.started_ns), spool.now_ns);
+    std::size_t units_left = max_units_of_all;
+    for (Look& look : looks) look_back(copy, clock, from, spool.now_ns, units_left, look);
+    const Shown shown(copy, looks);
+    for (const Look& look : looks) spool.threads.push_back(thread_of(look, shown, clock, spool.now_ns));
+    return spool;
+}
+
+}  // namespace dftrace

@@ -1,0 +1,215 @@
+// The life of the drain thread, which never needs the interpreter.
+#include "dftrace/recording/drain.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "dftrace/recording/dump_signal.hpp"
+#include "dftrace/system/signals_blocked.hpp"
+
+namespace dftrace {
+
+void Drain::start() {
+    const SignalsBlocked blocked;
+    try {
+        thread_ = std::thread([this] { loop(); });
+    } catch (const std::system_error& error) {
+        throw std::runtime_error(
+            "the thread that writes the trace cannot be started: " + error.code().message() +
+            "; raise the limit on processes and threads (RLIMIT_NPROC, ulimit -u, or "
+            "pids.max of the container)");
+    }
+}
+
+void Drain::wait_for_marker(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex_);
+    passed_.wait_for(lock, most, [this] { return marker_tried_; });
+}
+
+void Drain::wake(bool write_out) {
+    std::lock_guard lock(mutex_);
+    write_out_ |= write_out;
+    woken_ = true;
+    wake_.notify_one();
+}
+
+bool Drain::wait_for_room() {
+    if (failing_.load(std::memory_order_relaxed)) return false;
+    std::unique_lock lock(mutex_);
+    if (stop_) return false;
+    write_out_ = true;
+    woken_ = true;
+    wake_.notify_one();
+    passed_.wait_for(lock, std::chrono::milliseconds(20));
+    return true;
+}
+
+int Drain::dump(std::string_view reason, bool (*interruption)(), std::chrono::milliseconds limit) {
+    const pid_t self = getpid();
+    const auto until = Clock::now() + limit;
+    std::unique_lock lock(mutex_);
+    add_reason(asked_reason_, reason);
+    // The pass that is under way may have looked too early: the one after it has not.
+    const std::uint64_t enough = passes_ + 2;
+    while (passes_ < enough && !ended_) {
+        // The drain thread hangs, and nobody waits for it any more.
+        if (abandoned_) return ETIMEDOUT;
+        write_out_ = true;
+        woken_ = true;
+        wake_.notify_one();
+        if (passed_.wait_for(lock, std::chrono::milliseconds(100)) != std::cv_status::timeout) continue;
+        if (limit.count() && Clock::now() >= until) return ETIMEDOUT;
+        if (!interruption) continue;
+        // What the signal's handler calls may end the run: then this session is over, and still there.
+        lock.unlock();
+        if (interruption()) return EINTR;
+        if (getpid() != self) return 0;  // it has forked: there is no drain thread here, and nothing to write
+        lock.lock();
+    }
+    return error_;
+}
+
+// The drain thread writes the end as well: whoever calls waits for it, but not for ever.
+bool Drain::finish(const Ending& ending) {
+    std::unique_lock lock(mutex_);
+    ending_ = ending;
+    stop_ = true;
+    wake_.notify_one();
+    if (!passed_.wait_for(lock, std::chrono::milliseconds(settings_.finish_timeout_ms),
+                          [this] { return ended_; })) {
+        thread_.detach();
+        abandoned_ = true;
+        passed_.notify_all();
+        return false;
+    }
+    lock.unlock();
+    thread_.join();
+    return true;
+}
+
+void Drain::loop() {
+    // The first exception of a thread takes memory, and would end the process where there is none.
+    try {
+        throw std::bad_alloc();
+    } catch (const std::bad_alloc&) {
+    }
+    pthread_setname_np(pthread_self(), "dftrace-drain");
+    marker_.write(settings_, spool_.path());
+    const auto interval = retention_.interval(std::chrono::milliseconds(settings_.flush_interval_ms));
+    auto next_write = Clock::now() + interval;
+    std::unique_lock lock(mutex_);
+    marker_tried_ = true;
+    passed_.notify_all();
+    while (!stop_) {
+        // Not "for an interval": what a full unit wakes this thread for must not put the write off.
+        wake_.wait_until(lock, next_write, [this] { return stop_ || woken_; });
+        bool write_out = std::exchange(write_out_, false);
+        std::string reason = std::exchange(asked_reason_, {});
+        woken_ = false;
+        lock.unlock();
+        const auto now = Clock::now();
+        if (const int signal = take_dump_signal()) {
+            write_out = true;
+            add_reason(reason, "signal " + std::to_string(signal));
+        }
+        if (now >= next_write) {
+            write_out = true;
+            next_write = now + interval;
+        }
+        const int error = turn(write_out, reason);
+        tell_of_failure(error);
+        spool_.header().drain_cpu_us.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000,
+                                           std::memory_order_relaxed);
+        lock.lock();
+        error_ = error;
+        ++passes_;
+        passed_.notify_all();
+    }
+    lock.unlock();
+    const int error = end();
+    lock.lock();
+    error_ = error;
+    ended_ = true;
+    passed_.notify_all();
+}
+
+int Drain::turn(bool write_out, std::string_view reason) noexcept {
+    try {
+        // There was no room for it, perhaps, and now there is.
+        if (write_out) marker_.write(settings_, spool_.path());
+        if (write_out) tell_of_removal();
+        // Where nothing was to be written out, nothing shows that writing works again.
+        return retention_.turn(flow_, write_out, reason).value_or(error_);
+    } catch (const std::bad_alloc&) {
+        // The records stay in the spool; there may be memory the next time. An exception that left this
+        // thread would end the training.
+        return ENOMEM;
+    } catch (const std::exception&) {
+        return EIO;
+    }
+}
+
+// Once for the run, since a full disk may come and go: the footer and `stats` have the figures.
+void Drain::tell_of_failure(int error) {
+    failing_.store(error != 0, std::memory_order_relaxed);
+    const auto told = static_cast<std::uint32_t>(error);
+    const int before = static_cast<int>(spool_.header().write_error.exchange(told));
+    if (!error == !before || told_of_failure_) return;
+    const char* path = flow_.writer().path().c_str();
+    if (error)
+        std::fprintf(stderr,
+                     "dftrace: %s cannot be written: %s; events wait in the spool, up to %zu bytes of them\n",
+                     path, reason_of(error).text, settings_.spool_bytes);
+    else
+        std::fprintf(stderr, "dftrace: %s is written again\n", path);
+    told_of_failure_ = !error;
+}
+
+// Whoever clears /dev/shm takes away what would be left of this process if it were killed, and no more.
+void Drain::tell_of_removal() {
+    if (told_of_removal_ || !spool_.removed()) return;
+    told_of_removal_ = true;
+    std::fprintf(stderr,
+                 "dftrace: %s was removed while its process lives: recording goes on, but what is not in the "
+                 "trace yet would be lost if the process were killed\n",
+                 spool_.path().c_str());
+}
+
+// Completes the trace; 0 or an errno.
+int Drain::end() noexcept {
+    SpoolHeader& header = spool_.header();
+    int error = 0;
+    try {
+        header.drain_cpu_us.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000, std::memory_order_relaxed);
+        error = retention_.end(flow_, ending_);
+    } catch (const std::bad_alloc&) {
+        error = ENOMEM;
+    } catch (const std::exception&) {
+        error = EIO;
+    }
+    if (error) {
+        // Removed by somebody; what the trace could not take is in memory only.
+        if (spool_.removed()) spool_.store_again();
+        marker_.write(settings_, spool_.path());
+        return error;
+    }
+    header.finalized.store(1, std::memory_order_release);
+    // A marker without a spool means that something was lost, unless it says otherwise; a spool without a
+    // marker may never be found.
+    const bool told = marker_.tell_complete(flow_.writer().path_now());
+    if (!told) marker_.remove();
+    spool_.unlink();
+    marker_.remove();
+    return 0;
+}
+
+}  // namespace dftrace

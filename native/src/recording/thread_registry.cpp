@@ -1,0 +1,63 @@
+// Threads come and go.
+#include "dftrace/recording/thread_registry.hpp"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace dftrace {
+
+Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string_view name) {
+    std::lock_guard lock(mutex_);
+    UnitHeader* unit = units.take(UnitKind::thread, next_thread_);
+    if (!unit) return nullptr;
+    auto* block = reinterpret_cast<ThreadBlock*>(unit);
+    block->tid = tid;
+    block->ended.store(0, std::memory_order_relaxed);
+    block->depth.store(0, std::memory_order_relaxed);
+    block->task_slots = 0;
+    std::fill(std::begin(block->tasks), std::end(block->tasks), OpenSpan{});
+    std::memset(block->name, 0, sizeof block->name);
+    std::memcpy(block->name, name.data(), std::min(name.size(), sizeof block->name - 1));
+
+    auto thread = std::make_unique<Thread>();
+    thread->generation = generation_;
+    thread->block = block;
+    thread->session = session_;
+    thread->number = next_thread_++;
+    thread->unit = unit;
+    thread->cursor = records_of(unit);
+    thread->limit = thread->cursor + unit->capacity;
+    thread->committed = &unit->committed;
+
+    auto source = std::make_unique<Source>();
+    source->block = block;
+    source->unit = unit;
+    source->thread = thread.get();
+    source->track.tid = tid;
+    source->track.name = std::string(name);
+    thread->source = source.get();
+    new_sources_.push_back(std::move(source));
+    threads_.push_back(std::move(thread));
+    return threads_.back().get();
+}
+
+void ThreadRegistry::remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept {
+    std::lock_guard lock(mutex_);
+    for (auto& other : threads_)
+        if (other.get() != &thread) other->remove(id);
+}
+
+void ThreadRegistry::take_in_new_sources() {
+    std::lock_guard lock(mutex_);
+    sources_.reserve(sources_.size() + new_sources_.size());  // no memory, and nothing has moved
+    for (auto& source : new_sources_) sources_.push_back(std::move(source));
+    new_sources_.clear();
+}
+
+void ThreadRegistry::forget(const Thread* thread) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(threads_, [&](const auto& known) { return known.get() == thread; });
+}
+
+}  // namespace dftrace

@@ -1,0 +1,109 @@
+// Where a spool finds room, and what it says from its first moment on.
+#include "dftrace/spool/new_spool.hpp"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+#include <vector>
+
+#include "dftrace/system/directory.hpp"
+#include "dftrace/system/held_file.hpp"
+
+namespace dftrace {
+
+namespace {
+
+std::uint64_t room(const std::string& directory) {
+    struct statvfs info;
+    return statvfs(directory.c_str(), &info) == 0 && access(directory.c_str(), W_OK) == 0
+               ? std::uint64_t{info.f_bavail} * info.f_frsize
+               : 0;
+}
+
+// Memory first (a disk's write-back makes each page fault again), a local disk next.
+std::vector<std::string> spool_directories(const TraceSettings& settings) {
+    if (!settings.spool_dir.empty()) return {settings.spool_dir};
+    // /dev/shm is where data loaders hand over their tensors, and small in many containers: it is
+    // taken only where a full spool would leave them as much again.
+    std::vector<std::string> found;
+    if (room("/dev/shm") >= 2 * std::uint64_t{settings.spool_bytes}) found.emplace_back("/dev/shm");
+    if (!found.empty()) return found;
+    const std::string own = directory_of(settings.prefix);
+    if (!is_network_file_system(own)) found.push_back(own);
+    found.emplace_back("/tmp");
+    if (found.front() != own) found.push_back(own);
+    return found;
+}
+
+// The settings for the spool. A very long command line is left out: it may be in the trace already,
+// and without the settings nobody could complete it.
+std::string settings_that_fit(TraceSettings settings, std::size_t bytes) {
+    std::string encoded = settings.encode();
+    for (std::string TraceSettings::*text :
+         {&TraceSettings::command_json, &TraceSettings::header_json, &TraceSettings::cwd_json}) {
+        if (encoded.size() <= bytes) break;
+        (settings.*text).clear();
+        encoded = settings.encode();
+    }
+    return encoded.size() <= bytes ? encoded : std::string();
+}
+
+// What whoever finds the spool needs to complete the trace.
+Spool::Beginning beginning_of(const TraceSettings& settings, const ClockMap& clock,
+                              std::uint32_t parent_pid) {
+    return [run = settings.run, encoded = settings_that_fit(settings, sizeof SpoolHeader::settings),
+            segment = clock.segments().front(), parent_pid](SpoolHeader& h) noexcept {
+        h.parent_pid = parent_pid;
+        std::strncpy(h.run, run.c_str(), sizeof h.run - 1);
+        std::memcpy(h.settings, encoded.data(), encoded.size());
+        h.settings_bytes = static_cast<std::uint32_t>(encoded.size());
+        h.clock[0] = segment;
+        h.clock_segments.store(1, std::memory_order_release);
+    };
+}
+
+// There is room for a spool, and files may be made; 0 or an errno. Nothing of it stays.
+int try_place(const std::string& directory, const std::string& path) {
+    HeldFile probe;
+    const bool nameless = probe.create_nameless(directory, O_RDWR) == 0;
+    if (!nameless)
+        if (const int error = probe.create_new(path, O_RDWR)) return error;
+    const int error = probe.reserve(0, 4 * unit_bytes);
+    if (!nameless) unlink(path.c_str());
+    return error;
+}
+
+}  // namespace
+
+Spool new_spool(const TraceSettings& settings, const ClockMap& clock, std::uint32_t parent_pid) {
+    const Spool::Beginning beginning = beginning_of(settings, clock, parent_pid);
+    const ProcessIdentity self = ProcessIdentity::self();
+    const std::string name = std::string("/") + spool_prefix + settings.run.substr(0, 16) + "-" +
+                             std::to_string(self.pid) + "-" + std::to_string(self.start) + "-";
+    static std::atomic<unsigned> serial{0};
+    std::string tried;
+    for (const std::string& directory : spool_directories(settings)) {
+        int error = EEXIST;
+        constexpr int attempts = 16;  // a name that is taken is not taken over
+        for (int attempt = 0; error == EEXIST && attempt < attempts; ++attempt) {
+            const std::string path = directory + name + std::to_string(serial.fetch_add(1)) + spool_suffix;
+            error = try_place(directory, path);
+            if (error) continue;
+            try {
+                return Spool(path, settings.spool_bytes, beginning);
+            } catch (const std::system_error& refused) {
+                error = refused.code().value();
+            }
+        }
+        tried += (tried.empty() ? "" : "; ") + directory + ": " + reason_of(error).text;
+    }
+    throw std::runtime_error("no directory takes the spool (" + tried + ")");
+}
+
+}  // namespace dftrace

@@ -1,0 +1,156 @@
+// Opening out of the way of others, and recognising what was opened.
+#include "dftrace/system/held_file.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "dftrace/system/file_size_signal.hpp"
+
+namespace dftrace {
+
+namespace {
+
+// The first number that no open() of the program gets as long as lower ones are free: should ours be closed
+// behind our back, it is not given away the next moment. Not higher than needed, since the kernel keeps, and
+// copies at each fork, a table up to the highest.
+int first_out_of_the_way() noexcept {
+    constexpr rlim_t high_enough = 4096;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+    return static_cast<int>(std::min(limit.rlim_cur, high_enough) / 4 * 3);
+}
+
+std::string link_to(int number) { return "/proc/self/fd/" + std::to_string(number); }
+
+}  // namespace
+
+bool HeldFile::leads_here(int number) const noexcept {
+    struct stat info;
+    return number >= 0 && fstat(number, &info) == 0 && is(info);
+}
+
+int HeldFile::create_new(const std::string& path, int access, int directory) noexcept {
+    const int error =
+        hold(::openat(directory, path.c_str(), access | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (error == EBADF) ::unlinkat(directory, path.c_str(), 0);  // made, and its number closed at once
+    return error;
+}
+
+int HeldFile::open(const std::string& path, int access, int directory) noexcept {
+    // Not blocking: a pipe of that name would wait for its other end.
+    return hold(::openat(directory, path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+int HeldFile::open_directory(const std::string& path) noexcept {
+    return hold(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+int HeldFile::open_same(int number) noexcept { return hold(fcntl(number, F_DUPFD_CLOEXEC, 0)); }
+
+int HeldFile::create_nameless(const std::string& directory, int access) noexcept {
+    return hold(::open(directory.c_str(), access | O_TMPFILE | O_CLOEXEC, 0600));
+}
+
+int HeldFile::take_name(const std::string& path) const noexcept {
+    const std::string self = link_to(descriptor());
+    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) return errno;
+    if (lies_at(path)) return 0;
+    // Closed, and given away, this very moment: somebody else's file has got the name as well.
+    ::unlink(path.c_str());
+    return EBADF;
+}
+
+int HeldFile::hold(int number) noexcept {
+    number_ = number;
+    if (number_ < 0) return errno;
+    struct stat info;
+    if (fstat(number_, &info) != 0) {
+        number_ = -1;
+        return EBADF;
+    }
+    device_ = info.st_dev;
+    inode_ = info.st_ino;
+    known_ = true;
+    // Refused where there are no numbers that high: then it stays where it is.
+    const int moved = fcntl(number_, F_DUPFD_CLOEXEC, first_out_of_the_way());
+    if (moved < 0) return 0;
+    if (leads_here(number_)) ::close(number_);
+    number_ = moved;
+    if (leads_here(moved)) return 0;
+    // Closed, and given away, this very moment: what was moved is somebody else's.
+    ::close(std::exchange(number_, -1));
+    return EBADF;
+}
+
+int HeldFile::open_again(const std::string& path, int access, int directory) noexcept {
+    HeldFile found;
+    if (const int error = found.open(path, access, directory)) return error;
+    if (!leads_here(found.number_)) {
+        if (found.lies_at(path, directory)) return ESTALE;
+        // Not the file of that name either: the program has closed the number, and got it, just now.
+        found.known_ = false;
+        return EBADF;
+    }
+    number_ = std::exchange(found.number_, -1);  // what it was leads elsewhere
+    return 0;
+}
+
+int HeldFile::descriptor() const noexcept {
+    if (leads_here(number_)) return number_;
+    errno = EBADF;
+    return -1;
+}
+
+int HeldFile::reserve(std::size_t from, std::size_t bytes) const noexcept {
+    const FileSizeSignalHeld held;
+    int error = 0;
+    // Only some kernels go on by themselves after a signal, and traced programs have timers.
+    do error = posix_fallocate(descriptor(), static_cast<off_t>(from), static_cast<off_t>(bytes));
+    while (error == EINTR);
+    return error;
+}
+
+bool HeldFile::lies_at(const std::string& path, int directory) const noexcept {
+    struct stat info;
+    return fstatat(directory, path.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && is(info);
+}
+
+std::string HeldFile::path_now() const noexcept {
+    char path[4096];
+    try {
+        const ssize_t bytes = readlink(link_to(descriptor()).c_str(), path, sizeof path);
+        return {path, bytes < 0 ? 0 : static_cast<std::size_t>(bytes)};
+    } catch (const std::bad_alloc&) {
+        return {};
+    }
+}
+
+void HeldFile::close() noexcept {
+    if (const int ours = descriptor(); ours >= 0) ::close(ours);
+    number_ = -1;
+    known_ = false;
+}
+
+Reason reason_of(int error) noexcept {
+    Reason reason;
+    struct rlimit limit;
+    const bool limited =
+        error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    if (limited)
+        std::snprintf(reason.text, sizeof reason.text,
+                      "%s: this process may write files of %llu bytes at most (RLIMIT_FSIZE, ulimit -f)",
+                      std::strerror(error), static_cast<unsigned long long>(limit.rlim_cur));
+    else
+        std::snprintf(reason.text, sizeof reason.text, "%s", std::strerror(error));
+    return reason;
+}
+
+}  // namespace dftrace

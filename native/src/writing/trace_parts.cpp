@@ -1,0 +1,163 @@
+// Appending to the parts of a trace, and going on where a dead process stopped.
+#include "dftrace/writing/trace_parts.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <numeric>
+
+namespace dftrace {
+
+namespace {
+
+LineCounts sum(LineCounts a, const LineCounts& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    return a;
+}
+
+}  // namespace
+
+TraceParts::TraceParts(SpoolHeader& header, std::string stem, std::string suffix, std::uint32_t mode)
+    : header_(header), stem_(std::move(stem)), suffix_(std::move(suffix)), mode_(mode) {}
+
+int TraceParts::open_file() {
+    // Named in the spool before it is there: whoever finishes this trace finds the file even if the
+    // process dies between the two.
+    const std::string stem = part_ ? stem_ + ".part" + std::to_string(part_) : stem_;
+    const int error = file_.create(
+        stem, suffix_,
+        [this](const std::string& path) {
+            path_ = path;
+            TracePath& named = header_.trace_paths[part_ % 2];
+            named.set(part_, path);
+            return keep(named);
+        },
+        mode_);
+    if (error) return error;
+    if (owner_) static_cast<void>(fchown(file_.descriptor(), owner_->user, owner_->group));
+    struct stat made {};
+    if (fstat(file_.descriptor(), &made) == 0) written_parts_.push_back({path_, made});
+    return 0;
+}
+
+int TraceParts::append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines,
+                       std::uint32_t lanes, TraceStage stage, bool closes) {
+    if (!file_.is_open())
+        if (const int error = open_file()) return error;
+    // Before a mark tells of the write: by its length the file would seem to have it already.
+    if (const int error = file_.cut_tail()) return error;
+    const std::uint64_t number = next_write();
+    WriteMark& mark = header_.marks[number % 2];
+    mark.file_bytes = file_.bytes() + block.size();
+    mark.plain_bytes = plain_bytes_ + plain_bytes;
+    mark.lines = lines;
+    mark.earlier_lines = earlier_lines_;
+    mark.told = told_;
+    mark.lanes = lanes;
+    mark.stage = stage;
+    mark.part = part_;
+    mark.closed = closes;
+    if (const int error = keep(mark)) return error;
+    header_.write_number.store(number, std::memory_order_release);
+    int error = keep(header_.write_number);
+    if (!error) error = file_.append(block);
+    if (error) {
+        // Not landed: the mark before this one holds again. Where even that cannot be kept the file tells.
+        header_.write_number.store(number - 1, std::memory_order_release);
+        static_cast<void>(keep(header_.write_number));
+        return error;
+    }
+    header_.landed.store(number, std::memory_order_release);
+    if (const int unkept = keep(header_.landed)) return unkept;
+    plain_bytes_ += plain_bytes;
+    lines_ = lines;
+    return 0;
+}
+
+int TraceParts::close(std::string_view footer, std::size_t plain_bytes, const Losses& told) {
+    const Losses before = std::exchange(told_, told);
+    const WriteMark& last = header_.last_mark();
+    if (const int error = append(footer, plain_bytes, lines_, last.lanes, last.stage, true)) {
+        told_ = before;
+        return error;
+    }
+    go_on();
+    return 0;
+}
+
+void TraceParts::go_on() {
+    file_.close();
+    earlier_lines_ = sum(earlier_lines_, lines_);
+    lines_ = {};
+    plain_bytes_ = 0;
+    ++part_;
+}
+
+std::uint64_t TraceParts::give_up_part() noexcept {
+    const std::uint64_t gone = std::accumulate(lines_.begin(), lines_.end(), std::uint64_t{0});
+    lines_ = {};  // not among those of earlier parts, which are there
+    go_on();
+    return gone;
+}
+
+void TraceParts::lies_in(const Directory& directory) noexcept {
+    directory_ = &directory;
+    file_.lies_in(directory);
+}
+
+void TraceParts::keep_last(std::uint32_t keep) {
+    for (; written_parts_.size() > keep; written_parts_.pop_front()) {
+        const WrittenPart& oldest = written_parts_.front();
+        // Another file may lie there by now.
+        struct stat info;
+        if (lstat(oldest.path.c_str(), &info) == 0 && info.st_dev == oldest.file.st_dev &&
+            info.st_ino == oldest.file.st_ino)
+            unlink(oldest.path.c_str());
+    }
+}
+
+std::string TraceParts::path_here(const TracePath& path) const {
+    const std::string text = path.get();
+    const auto directory = stem_.rfind('/');
+    const auto name = text.rfind('/');
+    return (directory == std::string::npos ? "" : stem_.substr(0, directory + 1)) +
+           (name == std::string::npos ? text : text.substr(name + 1));
+}
+
+int TraceParts::resume_file(std::uint64_t bytes, std::string* tail) {
+    return file_.resume(path_, bytes, owner_ ? std::optional(owner_->user) : std::nullopt, tail);
+}
+
+int TraceParts::resume(std::string* tail) {
+    const std::uint64_t number = header_.write_number.load(std::memory_order_acquire);
+    const WriteMark& mark = header_.last_mark();
+    if (number) {
+        part_ = mark.part;
+        plain_bytes_ = mark.plain_bytes;
+        lines_ = mark.lines;
+        earlier_lines_ = mark.earlier_lines;
+        told_ = mark.told;
+        path_ = path_here(header_.trace_paths[part_ % 2]);
+        if (!mark.closed) return resume_file(mark.file_bytes, tail);
+        go_on();
+    }
+    // Nothing of this part has landed; there may be a piece. The file is ours if its first write was
+    // begun, or if it is empty: it was made, or was about to be, by the process that named it. What else
+    // has that name was there before, or came since: the part gets another one.
+    const TracePath& named = header_.trace_paths[part_ % 2];
+    const WriteMark& next = header_.marks[(number + 1) % 2];
+    const bool begun = next.file_bytes != 0 && next.part == part_;
+    if (named.bytes.load(std::memory_order_acquire) == 0 || named.part != part_) return 0;
+    const std::string path = path_here(named);
+    struct stat info;
+    const int unseen =
+        directory_ ? directory_->look(name_in_directory(path), info) : lstat(path.c_str(), &info);
+    if (unseen) return 0;
+    const bool may_be_ours = S_ISREG(info.st_mode) && info.st_size == 0 && info.st_nlink == 1 &&
+                             (!owner_ || info.st_uid == owner_->user);
+    if (!begun && !may_be_ours) return 0;
+    path_ = path;
+    return resume_file(0, nullptr);
+}
+
+}  // namespace dftrace

@@ -1,0 +1,387 @@
+// Blocks of lines into the trace file, and the marks in the spool.
+#include "dftrace/writing/trace_writer.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
+
+namespace dftrace {
+
+namespace {
+
+// What a track is called that bears the name of an event.
+std::string plain_name(std::string_view json) {
+    const std::optional<JsonName> parts = parts_of_json_name(json);
+    return parts ? text_of_json_string(parts->name) : "unknown";
+}
+
+Losses difference(const Losses& all, const Losses& told) {
+    return {all.dropped - told.dropped, all.waits - told.waits, all.unmatched_stops - told.unmatched_stops,
+            all.args_sanitised - told.args_sanitised, all.drain_cpu_us - told.drain_cpu_us};
+}
+
+}  // namespace
+
+TraceWriter::TraceWriter(const TraceSettings& settings, SpoolHeader& header, std::uint32_t parent_pid)
+    : settings_(settings),
+      header_(header),
+      formatter_(settings, shown_pid(settings, header.pid)),
+      codec_(make_codec(settings.compression, settings.compression_level)),
+      parts_(header, file_stem(settings, header.pid), suffix_of(settings.compression), settings.file_mode),
+      parent_pid_(parent_pid) {}
+
+std::uint64_t TraceWriter::lines_written() const noexcept {
+    std::uint64_t lines = 0;
+    for (std::size_t kind = 0; kind < lines_.size(); ++kind)
+        lines += parts_.lines()[kind] + parts_.earlier_lines()[kind];
+    return lines;
+}
+
+// What every part begins with.
+void TraceWriter::begin(ByteBuffer& out, std::uint32_t part) const {
+    formatter_.opening(out);
+    formatter_.header(out, parent_pid_, tick_source.name(), part);
+}
+
+void TraceWriter::name(std::uint32_t tid, const std::string& name) {
+    formatter_.track_name(text_, tid, name);
+    names_for_next_part_[tid] = name;
+}
+
+void TraceWriter::name_track(Track& track) {
+    // The opening and the header come with the first thing there is to say.
+    if (!opened_) {
+        ByteBuffer head;
+        begin(head, parts_.part());
+        text_.append(head.view());
+        opened_ = true;
+    }
+    if (track.named) return;
+    track.text = formatter_.track(track.tid);
+    if (!track.name.empty()) name(track.tid, track.name);
+    track.named = true;  // last: there may be no memory for the others
+}
+
+void TraceWriter::forget_track(const Track& track) {
+    names_for_next_part_.erase(track.tid);
+    for (const auto* tids : {&track.overlap_tids, &track.logged_tids})
+        for (const std::uint32_t tid : *tids) {
+            names_for_next_part_.erase(tid);
+            lane_texts_.erase(tid);
+        }
+}
+
+std::string_view TraceWriter::lane_track(const Record& record, Track& track, std::uint64_t start_ns,
+                                         std::uint64_t end_ns) {
+    std::uint32_t tid = 0;
+    if (record.kind == Kind::span && (record.flags & (RecordFlag::overlaps | RecordFlag::absolute_time))) {
+        const bool logged = record.flags & RecordFlag::absolute_time;
+        Lanes& lanes = logged ? track.logged : track.overlaps;
+        std::vector<std::uint32_t>& tids = logged ? track.logged_tids : track.overlap_tids;
+        const std::size_t lane = lanes.place(start_ns, end_ns);
+        while (lane >= tids.size()) {  // more than one where there was no memory for those before
+            tids.push_back((logged ? first_logged_lane : first_overlap_lane) + lanes_made_++);
+            name(tids.back(), track.name + (logged ? " · logged" : " · overlapping") +
+                                  (lane ? " " + std::to_string(lane + 1) : ""));
+        }
+        tid = tids[lane];
+    } else {
+        tid = record.lane;
+    }
+    std::string& text = lane_texts_[tid];
+    if (text.empty()) text = formatter_.track(tid);
+    return text;
+}
+
+// Nobody's record lies in the future; times that the user gave are his own business.
+bool TraceWriter::plausible(const Record& r, const ClockMap& clock) const {
+    if (!latest_ns_) return true;
+    if (r.lane && (r.lane < first_task_lane || r.lane >= first_overlap_lane)) return false;
+    if (r.flags & RecordFlag::absolute_time) return r.start < INT64_MAX && r.end < INT64_MAX;
+    if (r.kind == Kind::lane_name) return r.lane != 0;
+    const std::uint64_t earliest = clock.segments().front().ns - clock_margin_ns;
+    const auto within = [&](std::uint64_t tick) {
+        const std::uint64_t ns = clock.to_ns(tick);
+        return ns >= earliest && ns <= latest_ns_;
+    };
+    return within(r.start) && (r.kind != Kind::span || (r.flags & RecordFlag::unfinished) || within(r.end));
+}
+
+void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
+    // A crash of the machine can leave pages of a spool unwritten.
+    if (r.kind < Kind::span || r.kind > Kind::lane_name || !plausible(r, clock)) {
+        ++unreadable_;
+        return;
+    }
+    const bool absolute = r.flags & RecordFlag::absolute_time;
+    const bool open = r.flags & RecordFlag::unfinished;
+    const bool awaited = r.kind == Kind::span && !open_lines_.empty() && open_lines_.settle(r.id);
+    if (first_tick_ && !open && !awaited && r.kind != Kind::lane_name) {
+        const std::uint64_t ended = absolute || r.kind == Kind::span ? r.end : r.start;
+        if (ended < (absolute ? clock.to_ns(first_tick_) : first_tick_)) {
+            ++left_out_;
+            return;
+        }
+    }
+    line(text_, r, track, tables, clock);
+    if (open)
+        ++lines_[0];
+    else if (r.kind != Kind::lane_name)
+        count(r.kind);
+}
+
+void TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, const BlobTables& tables,
+                       const ClockMap& clock) {
+    const bool absolute = r.flags & RecordFlag::absolute_time;
+    const bool open = r.flags & RecordFlag::unfinished;
+    const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
+    // Times before the base cannot be written.
+    const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
+    if (r.kind == Kind::lane_name) {
+        name(r.lane, r.node ? plain_name(tables.name(r.node))
+                            : track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
+        return;
+    }
+    const std::uint64_t end =
+        r.kind != Kind::span || open ? start : std::max(absolute ? r.end : clock.to_ns(r.end), start);
+    RecordText text{tables.name(r.node), {}, {}};
+    // There was no room for the name, or it is damaged: the line still has to be one.
+    if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";
+    if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
+    if (r.error) text.error = tables.exception_type(r.error);
+    const bool on_lane =
+        r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
+    const std::string_view where = on_lane ? lane_track(r, track, start, end) : std::string_view(track.text);
+    formatter_.line(out, r, where, text, start, end);
+}
+
+bool TraceWriter::records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t limit, Track& track,
+                          const BlobTables& tables, const ClockMap& clock) {
+    if (scan >= limit) return true;
+    // A block that failed goes first: its text must not grow any more.
+    if (!block_.empty() && flush() != 0) return false;
+    const Record* all = records_of(unit);
+    name_track(track);
+    const auto touch = [&] {
+        if (!touched_.empty() && touched_.back().first == unit)
+            touched_.back().second = scan;
+        else
+            touched_.emplace_back(unit, scan);
+    };
+    std::uint32_t written = scan;
+    while (scan < limit) {
+        one(all[scan], track, tables, clock);
+        ++scan;
+        if (text_.size() >= settings_.block_bytes) {
+            touch();
+            if (block_done() != 0) return false;
+            written = scan;
+        }
+    }
+    // Not for what has just been written: the unit may soon be another thread's, and the next write
+    // would tell of its records as if they were in the file.
+    if (scan != written) touch();
+    return true;
+}
+
+int TraceWriter::end_records() {
+    if (const int error = flush()) return error;
+    stage_ = std::max(stage_, TraceStage::unfinished);
+    return 0;
+}
+
+int TraceWriter::note(std::string_view name_json, std::string_view args, Track& track, std::uint64_t id,
+                      std::uint64_t ns) {
+    if (!block_.empty())
+        if (const int error = flush()) return error;
+    name_track(track);
+    Record r{};
+    r.id = id;
+    r.level = 1;
+    r.kind = Kind::instant;
+    formatter_.line(text_, r, track.text, {name_json, args, {}}, ns, ns);
+    count(Kind::instant);
+    return 0;
+}
+
+void TraceWriter::compress_ahead(unsigned threads) noexcept {
+    // The beginning of a part depends on what is written when the part before it is full.
+    constexpr std::size_t largest_block = 4u << 20;  // several of them are held
+    if (settings_.compression != Compression::none && !settings_.max_file_bytes &&
+        settings_.block_bytes <= largest_block)
+        threads_ahead_ = threads;
+}
+
+// The gathered lines are a block. 0, or the errno for which this block or one before it is not written.
+int TraceWriter::block_done() {
+    if (threads_ahead_ && !ahead_) {
+        ahead_ =
+            std::make_unique<BlocksAhead>(settings_.compression, settings_.compression_level, threads_ahead_);
+        threads_ahead_ = 0;
+        if (!ahead_->threads()) ahead_.reset();
+    }
+    if (!ahead_) return flush();
+    if (ahead_->full())
+        if (const int error = write_oldest()) return error;
+    GatheredBlock block = std::exchange(spare_, {});
+    std::swap(block.text, text_);
+    block.lines = lines_;
+    block.lanes = lanes_made_;
+    block.stage = stage_;
+    block.touched = std::exchange(touched_, {});
+    ahead_->put(std::move(block));
+    return 0;
+}
+
+int TraceWriter::write_oldest() {
+    GatheredBlock block = ahead_->take();
+    if (const int error =
+            append(block.compressed, block.text.size(), block.lines, block.lanes, block.stage, block.touched))
+        return error;
+    tell_durable(block.touched);
+    block.text.clear();
+    block.compressed.clear();
+    spare_ = std::move(block);
+    return 0;
+}
+
+int TraceWriter::append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines,
+                        std::uint32_t lanes, TraceStage stage, const TouchedUnits& touched) {
+    const std::uint64_t number = parts_.next_write();
+    for (const auto& [unit, scan] : touched) {
+        // In this order: killed between the two, it must not say that the last write, which landed, was
+        // of the records of this one.
+        unit->pending_write = number;
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        unit->pending = scan;
+        if ((last_error_ = parts_.keep(*unit))) return last_error_;
+    }
+    last_error_ = parts_.append(block, plain_bytes, lines, lanes, stage);
+    if (last_error_) return last_error_;
+    for (const auto& [unit, scan] : touched) {
+        unit->consumed = scan;
+        if ((last_error_ = parts_.keep(*unit))) return last_error_;
+    }
+    return 0;
+}
+
+void TraceWriter::tell_durable(const TouchedUnits& touched) const {
+    if (on_durable)
+        for (const auto& [unit, scan] : touched) on_durable(unit, scan);
+}
+
+int TraceWriter::flush() {
+    while (ahead_ && !ahead_->empty())
+        if (const int error = write_oldest()) return error;
+    if (text_.size() == 0) return 0;
+    if (block_.empty()) codec_->append(block_, text_.view());
+    if (const ByteBuffer head = next_if_spoilt(); head.size()) {
+        std::string first;
+        codec_->append(first, head.view());
+        block_.insert(0, first);
+        block_head_ = head.size();
+    }
+    if (part_is_full() && (last_error_ = next_part()) != 0) return last_error_;
+    if (const int error = append(block_, block_head_ + text_.size(), lines_, lanes_made_, stage_, touched_))
+        return error;
+    block_head_ = 0;
+    text_.clear();
+    block_.clear();
+    tell_durable(std::exchange(touched_, {}));
+    return 0;
+}
+
+bool TraceWriter::part_is_full() const noexcept {
+    constexpr std::size_t footer_room = 1024;
+    return settings_.max_file_bytes && parts_.begun() && stage_ != TraceStage::complete &&
+           parts_.file_bytes() + block_.size() + footer_room > settings_.max_file_bytes;
+}
+
+void TraceWriter::begin_next(ByteBuffer& out) const {
+    begin(out, parts_.part() + 1);
+    for (const auto& [tid, text] : names_for_next_part_) formatter_.track_name(out, tid, text);
+}
+
+void TraceWriter::forget_lines(const LineCounts& written) noexcept {
+    for (std::size_t kind = 0; kind < lines_.size(); ++kind) lines_[kind] -= written[kind];
+}
+
+// What is written to a file that has no name any more nobody ever reads: it goes into another part. Returns
+// what that begins with, empty if all is well.
+ByteBuffer TraceWriter::next_if_spoilt() {
+    ByteBuffer head;
+    if (stage_ == TraceStage::complete || !parts_.spoilt()) return head;
+    begin_next(head);
+    forget_lines(parts_.lines());
+    const std::string path = parts_.path();
+    const std::uint64_t gone = parts_.give_up_part();
+    if (!std::exchange(spoilt_lines_, spoilt_lines_ + gone) && gone)
+        std::fprintf(
+            stderr,
+            "dftrace: %s was removed or cut while it was written: the %llu events in it are gone, and "
+            "the trace goes on in another file\n",
+            path.c_str(), static_cast<unsigned long long>(gone));
+    return head;
+}
+
+// The gathered block becomes the first of another part. 0 or an errno.
+int TraceWriter::next_part() {
+    const Losses losses = header_.losses();
+    ByteBuffer end, head;
+    formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()), parts_.plain_bytes(),
+                      parts_.file_bytes(), {"rotated"}, parts_.part());
+    begin_next(head);
+    std::string footer, first;
+    codec_->append(footer, end.view());
+    codec_->append(first, head.view());
+    first += block_;
+    const LineCounts written = parts_.lines();
+    if (const int error = parts_.close(footer, end.size(), losses)) return error;
+    // From here on nothing can fail: the block without this head would be no beginning of a part.
+    block_ = std::move(first);
+    block_head_ = head.size();
+    forget_lines(written);
+    if (settings_.max_files) parts_.keep_last(settings_.max_files - 1);
+    return 0;
+}
+
+int TraceWriter::finish(const Ending& ending) {
+    if (const int error = flush()) return error;
+    if (const ByteBuffer head = next_if_spoilt(); head.size()) text_.append(head.view());
+    if (!opened_) {
+        if (parts_.part() == 0) return 0;
+        begin(text_, parts_.part());
+        opened_ = true;
+    }
+    // Of these no dump has told otherwise. In one write with the footer: who would finish this trace does
+    // not know that they are told.
+    for (const auto& [id, told] : open_lines_.take_lost()) {
+        text_.append(told);
+        ++lines_[is_open_span(told) ? 0 : static_cast<std::size_t>(Kind::span)];
+    }
+    formatter_.footer(text_, lines_, difference(header_.losses(), parts_.told()),
+                      parts_.plain_bytes() + text_.size(), parts_.file_bytes(), ending, parts_.part());
+    stage_ = TraceStage::complete;
+    return flush();
+}
+
+int TraceWriter::resume() {
+    std::string tail;
+    if (const int error = parts_.resume(settings_.flight_recorder ? &tail : nullptr)) return error;
+    open_lines_.take_in(codec_->text(tail, max_tail_bytes));
+    const WriteMark& mark = header_.last_mark();
+    lines_ = parts_.lines();
+    if (parts_.next_write() == 1) return 0;
+    // Nothing is written without the opening before it: a mark that says so is damaged.
+    opened_ = !mark.closed && mark.file_bytes > 0;
+    lanes_made_ = mark.lanes;  // those tracks hold slices that are not known here
+    stage_ = mark.stage;
+    return 0;
+}
+
+}  // namespace dftrace

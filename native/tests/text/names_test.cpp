@@ -1,0 +1,46 @@
+// Names get small numbers, once for the whole process.
+#include "dftrace/text/names.hpp"
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+
+using namespace dftrace;
+
+TEST("a pair has one number, and its JSON") {
+    const std::uint32_t forward = intern_name("compute", "forward");
+    CHECK_EQ(intern_name("compute", "forward"), forward);
+    CHECK(intern_name("compute", "backward") != forward);
+    CHECK(intern_name("other", "forward") != forward);
+    CHECK(forward != 0);
+    CHECK_EQ(interned_json(forward), R"("name":"forward","cat":"compute")");
+    const std::uint32_t error = intern_exception_type("ValueError");
+    CHECK_EQ(interned_json(error), R"("ValueError")");
+    CHECK(error < interned_names() && forward < interned_names());
+}
+
+TEST("hostile names are escaped") {
+    CHECK_EQ(interned_json(intern_name("a\"", "b\\")), R"("name":"b\u005c","cat":"a\"")");
+}
+
+TEST("a number that was never given out stands for nothing") {
+    CHECK_EQ(interned_json(0), "");
+    CHECK_EQ(interned_json(interned_names() + 1000), "");
+}
+
+TEST("threads that intern the same names agree on the numbers") {
+    constexpr int names = 500;
+    std::vector<std::vector<std::uint32_t>> seen(8);
+    std::vector<std::thread> threads;
+    for (auto& mine : seen)
+        threads.emplace_back([&mine] {
+            for (int i = 0; i < names; ++i) mine.push_back(intern_name("threads", std::to_string(i)));
+        });
+    for (auto& thread : threads) thread.join();
+    for (const auto& mine : seen) CHECK(mine == seen[0]);
+    for (int i = 0; i < names; ++i)
+        CHECK_EQ(interned_json(seen[0][static_cast<std::size_t>(i)]),
+                 "\"name\":\"" + std::to_string(i) + "\",\"cat\":\"threads\"");
+}

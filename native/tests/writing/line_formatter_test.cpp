@@ -1,0 +1,236 @@
+// The exact bytes of every kind of line.
+#include "dftrace/writing/line_formatter.hpp"
+
+#include <string>
+
+#include "check.hpp"
+#include "dftrace/text/hash.hpp"
+#include "json_reader.hpp"
+
+using namespace dftrace;
+
+namespace {
+
+constexpr std::uint64_t base_us = 1'728'000'000'000'000;
+
+TraceSettings plain_settings() {
+    TraceSettings s;
+    s.host = "node-7";
+    s.host_hash = "00000000000000aa";
+    s.run = "00112233445566778899aabbccddeeff";
+    s.process_name_json = "\"rank 3 · node-7\"";
+    s.header_json = ",\"rank\":3";
+    s.cwd_json = "\"/data\"";
+    s.command_json = "\"train.py\"";
+    s.time_base_us = base_us;
+    return s;
+}
+
+struct Scene {
+    TraceSettings settings = plain_settings();
+    Record record{};
+    RecordText text{R"("name":"forward","cat":"compute")", {}, {}};
+    std::uint64_t start_ns = base_us * 1000 + 1'123'213'646'764'123;
+    std::uint64_t end_ns = start_ns + 12'345;
+
+    explicit Scene(Kind kind) {
+        record.id = 7;
+        record.parent = 3;
+        record.level = 2;
+        record.kind = kind;
+    }
+    std::string line() const {
+        const LineFormatter formatter(settings, 42);
+        ByteBuffer out;
+        formatter.line(out, record, formatter.track(43), text, start_ns, end_ns);
+        return std::string(out.view());
+    }
+};
+
+}  // namespace
+
+TEST("a span") {
+    Scene s(Kind::span);
+    CHECK_EQ(s.line(), R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
+                       R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","p_idx":3,"level":2}})"
+                       "\n");
+}
+
+TEST("a span with a count, an error and arguments, in this order") {
+    Scene s(Kind::span);
+    s.record.value = 99;
+    s.record.flags = RecordFlag::has_count;
+    s.text.error = "\"ValueError\"";
+    s.text.args = R"(,"epoch":1,"note":"x")";
+    CHECK_EQ(s.line(),
+             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
+             R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","p_idx":3,"level":2,"count":99,)"
+             R"("error":"ValueError","epoch":1,"note":"x"}})"
+             "\n");
+}
+
+TEST("a span that never ended") {
+    Scene s(Kind::span);
+    s.record.flags = RecordFlag::unfinished;
+    CHECK_EQ(s.line(),
+             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,"ph":"B",)"
+             R"("args":{"hhash":"00000000000000aa","p_idx":3,"level":2,"unfinished":true}})"
+             "\n");
+}
+
+TEST("an instant") {
+    Scene s(Kind::instant);
+    s.text.args = R"(,"lr":0.1)";
+    CHECK_EQ(s.line(),
+             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,"ph":"i",)"
+             R"("s":"t","args":{"hhash":"00000000000000aa","p_idx":3,"level":2,"lr":0.1}})"
+             "\n");
+}
+
+TEST("a counter carries its series and nothing else") {
+    Scene s(Kind::counter);
+    s.text.args = R"(,"loss":0.5,"lr":1)";
+    CHECK_EQ(s.line(),
+             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,"ph":"C",)"
+             R"("args":{"loss":0.5,"lr":1}})"
+             "\n");
+    s.text.args = {};
+    CHECK(s.line().find(R"("args":{}})") != std::string::npos);
+}
+
+TEST("the two ends of an arrow carry its id") {
+    Scene s(Kind::flow_out);
+    s.record.value = 1234567890123;
+    CHECK_EQ(s.line(), R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
+                       R"("ts":1123213646764.123,"ph":"s"})"
+                       "\n");
+    s.record.kind = Kind::flow_in;
+    CHECK_EQ(s.line(), R"({"id":1234567890123,"name":"forward","cat":"compute","pid":42,"tid":43,)"
+                       R"("ts":1123213646764.123,"ph":"f","bp":"e"})"
+                       "\n");
+}
+
+TEST("metadata has no time") {
+    Scene s(Kind::metadata);
+    s.text.name = R"("name":"CM","cat":"dftracer")";
+    s.text.args = R"(,"name":"epoch.start","value":"17")";
+    CHECK_EQ(s.line(), R"({"id":7,"name":"CM","cat":"dftracer","pid":42,"tid":43,"ph":"M",)"
+                       R"("args":{"hhash":"00000000000000aa","name":"epoch.start","value":"17"}})"
+                       "\n");
+}
+
+TEST("epoch microseconds are whole, and ends are rounded like starts") {
+    Scene s(Kind::span);
+    s.settings.epoch_us = true;
+    s.start_ns = 1'700'000'000'123'456'999;
+    s.end_ns = 1'700'000'000'123'458'001;
+    CHECK_EQ(s.line(),
+             R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1700000000123456,"dur":2,)"
+             R"("ph":"X","args":{"hhash":"00000000000000aa","p_idx":3,"level":2}})"
+             "\n");
+}
+
+TEST("ids can be left out") {
+    Scene s(Kind::span);
+    s.settings.ids = false;
+    s.text.args = ",\"epoch\":1";
+    CHECK_EQ(s.line(), R"({"id":7,"name":"forward","cat":"compute","pid":42,"tid":43,"ts":1123213646764.123,)"
+                       R"("dur":12.345,"ph":"X","args":{"hhash":"00000000000000aa","epoch":1}})"
+                       "\n");
+}
+
+TEST("times have three decimals, whatever the digits") {
+    Scene s(Kind::span);
+    const std::pair<std::uint64_t, const char*> cases[] = {{0, "0.000"},
+                                                           {1, "0.001"},
+                                                           {10, "0.010"},
+                                                           {99, "0.099"},
+                                                           {100, "0.100"},
+                                                           {999, "0.999"},
+                                                           {1000, "1.000"},
+                                                           {9'999, "9.999"},
+                                                           {10'000, "10.000"},
+                                                           {99'999'099, "99999.099"},
+                                                           {100'000'000, "100000.000"}};
+    for (const auto& [ns, text] : cases) {
+        s.start_ns = base_us * 1000 + ns;
+        s.end_ns = s.start_ns + ns;
+        const std::string line = s.line();
+        CHECK(line.find(std::string("\"ts\":") + text + ",\"dur\":" + text + ",") != std::string::npos);
+    }
+}
+
+TEST("a moment before the base is the base: viewers drop negative times") {
+    Scene s(Kind::instant);
+    s.start_ns = base_us * 1000 - 1;
+    CHECK(s.line().find("\"ts\":0.000,") != std::string::npos);
+}
+
+TEST("the largest numbers and texts fit") {
+    Scene s(Kind::span);
+    s.record.id = s.record.parent = s.record.value = UINT64_MAX;
+    s.record.level = UINT16_MAX;
+    s.record.flags = RecordFlag::has_count;
+    s.start_ns = UINT64_MAX - 1;
+    s.end_ns = UINT64_MAX;
+    const std::string args = ",\"long\":\"" + std::string(3 << 20, 'x') + "\"";
+    s.text.args = args;
+    const std::string line = s.line();
+    CHECK_EQ(json_members(line.substr(0, line.size() - 1)).size(), 9);
+    CHECK(line.find("\"p_idx\":18446744073709551615,\"level\":65535,\"count\":18446744073709551615") !=
+          std::string::npos);
+}
+
+TEST("the opening, the header and the hash lines") {
+    const TraceSettings settings = plain_settings();
+    const LineFormatter formatter(settings, 42);
+    ByteBuffer out;
+    formatter.opening(out);
+    CHECK_EQ(
+        out.view(),
+        "[\n"
+        R"({"name":"process_name","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"name":"rank 3 · node-7"}})"
+        "\n");
+    out.clear();
+    formatter.header(out, 41, "tsc", 0);
+    CHECK_EQ(
+        out.view(),
+        R"({"name":"dftrace","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
+        R"("format":1,"host":"node-7","pid":42,"ppid":41,"run":"00112233445566778899aabbccddeeff",)"
+        R"("time_base_us":1728000000000000,"timestamps":"relative","clock":"tsc","rank":3}})"
+        "\n"
+        R"({"name":"HH","cat":"dftracer","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
+        R"("name":"node-7","value":"00000000000000aa"}})"
+        "\n"
+        R"({"name":"FH","cat":"dftracer","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
+        R"("name":"/data","value":")" +
+            hash_hex("/data") +
+            "\"}}\n"
+            R"({"name":"SH","cat":"dftracer","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
+            R"("name":"train.py","value":")" +
+            hash_hex("train.py") + "\"}}\n");
+}
+
+TEST("the names of tracks") {
+    const TraceSettings settings = plain_settings();
+    const LineFormatter formatter(settings, 42);
+    ByteBuffer out;
+    formatter.track_name(out, 1'073'741'824, "worker \"1\"\\");
+    CHECK_EQ(out.view(), R"({"name":"thread_name","cat":"dftrace","pid":42,"tid":1073741824,"ph":"M",)"
+                         R"("args":{"name":"worker \"1\"\u005c"}})"
+                         "\n");
+}
+
+TEST("the footer adds up") {
+    const TraceSettings settings = plain_settings();
+    const LineFormatter formatter(settings, 42);
+    ByteBuffer out;
+    const LineCounts lines{1, 20, 300, 4000, 50'000, 600'000, 7'000'000, 0};
+    formatter.footer(out, lines, {11, 12, 13, 14, 15}, 16, 17, {"finalize"}, 0);
+    CHECK_EQ(out.view(),
+             R"({"name":"end","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"
+             R"("events":7654321,"spans":20,"instants":300,"counters":4000,"flows":650000,)"
+             R"("metadata":7000000,"unfinished":1,"dropped":11,"waits":12,"unmatched_stops":13,)"
+             R"("args_sanitised":14,"bytes":16,"file_bytes":17,"drain_cpu_us":15,"ended":"finalize"}})"
+             "\n");
+}

@@ -1,0 +1,217 @@
+// The writer's marks in the spool: true at every moment, for whoever reads them after a death.
+#include "dftrace/writing/trace_writer.hpp"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "parts_reader.hpp"
+#include "scratch.hpp"
+#include "trace_reader.hpp"
+
+using namespace dftrace;
+
+namespace {
+
+// A writer on a spool, with one name and one thread.
+struct Desk {
+    explicit Desk(const std::string& prefix = "trace", std::size_t block_bytes = 1 << 20,
+                  std::uint64_t max_file_bytes = 0)
+        : settings(settings_in(dir, prefix, block_bytes)) {
+        settings.max_file_bytes = max_file_bytes;
+        track.tid = 7;
+        UnitHeader* names = spool.acquire(UnitKind::names, 0);
+        const std::string_view name = R"("name":"n","cat":"c")";
+        auto* blob = reinterpret_cast<BlobHeader*>(blobs_of(names));
+        *blob = {1, static_cast<std::uint32_t>(name.size()), BlobKind::name, 0};
+        name.copy(reinterpret_cast<char*>(blob + 1), name.size());
+        names->committed.store(40);
+        tables.read(names);
+    }
+    static TraceSettings settings_in(const ScratchDir& dir, const std::string& prefix,
+                                     std::size_t block_bytes) {
+        TraceSettings settings = dir.settings();
+        settings.prefix = dir.file(prefix);
+        settings.compression = Compression::none;
+        settings.block_bytes = block_bytes;
+        return settings;
+    }
+    UnitHeader* filled(std::uint32_t records) {
+        UnitHeader* unit = spool.acquire(UnitKind::ring, 1);
+        for (std::uint32_t i = 0; i < records; ++i) {
+            Record& r = records_of(unit)[i];
+            r = Record{};
+            r.start = 10 * ++made;
+            r.end = r.start + 5;
+            r.id = made;
+            r.node = 1;
+            r.level = 1;
+            r.kind = Kind::span;
+        }
+        unit->committed.store(records);
+        return unit;
+    }
+    bool write(UnitHeader* unit, std::uint32_t& scan, std::uint32_t limit) {
+        return writer.records(unit, scan, limit, track, tables, clock);
+    }
+    const WriteMark& mark() { return spool.header().marks[spool.header().write_number.load() % 2]; }
+    std::uint64_t file_size() const {
+        struct stat info {};
+        return stat(writer.path().c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
+    }
+
+    ScratchDir dir;
+    TraceSettings settings;
+    Spool spool{dir.file("a.spool"), 64 * unit_bytes};
+    BlobTables tables;
+    ClockMap clock = ClockMap::from_segments({{0, 1'000'000, std::uint64_t{1} << 32}});
+    Track track;
+    std::uint64_t made = 0;
+    TraceWriter writer{settings, spool.header(), 1};
+};
+
+}  // namespace
+
+TEST("a unit's records are told as written when they are, not before") {
+    Desk desk;
+    UnitHeader* unit = desk.filled(100);
+    std::uint32_t scan = 0;
+    CHECK(desk.write(unit, scan, 60));
+    CHECK_EQ(scan, 60);
+    CHECK_EQ(unit->consumed, 0);
+    CHECK(desk.writer.anything_to_write());
+    CHECK_EQ(desk.writer.flush(), 0);
+    CHECK_EQ(unit->consumed, 60);
+    CHECK_EQ(desk.mark().lines[1], 60);
+    CHECK_EQ(desk.mark().file_bytes, desk.file_size());
+    CHECK(desk.write(unit, scan, 100));
+    CHECK_EQ(unit->consumed, 60);
+    CHECK_EQ(desk.writer.flush(), 0);
+    CHECK_EQ(unit->consumed, 100);
+    CHECK_EQ(desk.spool.header().write_number.load(), 2);
+}
+
+TEST("marks and file agree after every block") {
+    Desk desk("trace", 700);
+    std::vector<std::uint32_t> durable;
+    UnitHeader* unit = desk.filled(500);
+    desk.writer.on_durable = [&](UnitHeader* seen, std::uint32_t scan) {
+        CHECK(seen == unit);
+        CHECK_EQ(unit->consumed, scan);
+        CHECK_EQ(unit->pending, scan);
+        CHECK_EQ(unit->pending_write, desk.spool.header().write_number.load());
+        CHECK_EQ(desk.mark().file_bytes, desk.file_size());
+        CHECK_EQ(desk.mark().plain_bytes, desk.file_size());
+        CHECK_EQ(desk.mark().lines[1], scan);
+        CHECK(desk.mark().stage == TraceStage::records);
+        durable.push_back(scan);
+    };
+    std::uint32_t scan = 0;
+    CHECK(desk.write(unit, scan, 500));
+    CHECK_EQ(desk.writer.flush(), 0);
+    CHECK(durable.size() > 50);
+    CHECK_EQ(durable.back(), 500);
+}
+
+TEST("a unit that was written to its end can become another's at once") {
+    Desk desk("trace", 1);  // every record is a block, the unit's last one too
+    UnitHeader* unit = desk.filled(5);
+    std::uint32_t scan = 0;
+    CHECK(desk.write(unit, scan, 5));
+    CHECK_EQ(unit->consumed, 5);
+    desk.spool.release(unit);
+    UnitHeader* again = desk.filled(3);
+    REQUIRE(again == unit);
+    std::uint32_t other_scan = 0;
+    CHECK(desk.write(desk.filled(2), other_scan, 2));
+    CHECK_EQ(desk.writer.flush(), 0);
+    CHECK_EQ(again->consumed, 0);
+    CHECK_EQ(again->pending_write, 0);
+}
+
+TEST("a write that fails changes nothing and is made good later") {
+    Desk desk("later/trace");
+    UnitHeader* unit = desk.filled(10);
+    std::uint32_t scan = 0;
+    CHECK(desk.write(unit, scan, 10));
+    for (int i = 0; i < 3; ++i) {
+        CHECK_EQ(desk.writer.flush(), ENOENT);
+        CHECK_EQ(unit->consumed, 0);
+        CHECK_EQ(desk.spool.header().write_number.load(), 0);
+    }
+    UnitHeader* more = desk.filled(5);
+    std::uint32_t more_scan = 0;
+    CHECK(!desk.write(more, more_scan, 5));
+    CHECK_EQ(more_scan, 0);
+    REQUIRE(mkdir(desk.dir.file("later").c_str(), 0700) == 0);
+    CHECK(desk.write(more, more_scan, 5));
+    CHECK_EQ(desk.writer.finish({"finalize"}), 0);
+    CHECK_EQ(unit->consumed, 10);
+    CHECK_EQ(more->consumed, 5);
+    const Trace trace = read_trace(desk.writer.path());
+    CHECK_EQ(check_complete(trace, "finalize").number("spans"), 15);
+}
+
+TEST("the stages of an end are told with the writes that hold them") {
+    Desk desk;
+    UnitHeader* unit = desk.filled(10);
+    std::uint32_t scan = 0;
+    CHECK(desk.write(unit, scan, 10));
+    CHECK_EQ(desk.writer.end_records(), 0);
+    CHECK(desk.mark().stage == TraceStage::records);
+    const OpenSpan open{99, 5, 0, 1, 0, 0, 1, 1};
+    desk.writer.unfinished(open, desk.track, desk.tables, desk.clock);
+    CHECK_EQ(desk.writer.flush(), 0);
+    CHECK(desk.mark().stage == TraceStage::unfinished);
+    CHECK_EQ(desk.mark().lines[0], 1);
+    CHECK_EQ(desk.writer.finish({"finalize"}), 0);
+    CHECK(desk.mark().stage == TraceStage::complete);
+    check_complete(read_trace(desk.writer.path()), "finalize");
+}
+
+TEST("a part that cannot be begun is tried again, and there is no empty one") {
+    Desk desk("trace", 1 << 20, 3'000);
+    UnitHeader* first = desk.filled(100);
+    UnitHeader* second = desk.filled(300);
+    CHECK(in_child([&] {
+        signal(SIGXFSZ, SIG_IGN);
+        rlimit before{};
+        getrlimit(RLIMIT_FSIZE, &before);
+        std::uint32_t scan = 0, second_scan = 0;
+        CHECK(desk.write(first, scan, 100));
+        CHECK_EQ(desk.writer.flush(), 0);
+        // Room for the first part's footer, not for the second part's only block.
+        const rlimit limit{desk.file_size() + 3'000, before.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        CHECK(desk.write(second, second_scan, 300));
+        for (int i = 0; i < 3; ++i) {
+            CHECK_EQ(desk.writer.flush(), EFBIG);
+            CHECK_EQ(second->consumed, 0);
+            CHECK_EQ(desk.mark().closed, 1);
+        }
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+        CHECK_EQ(desk.writer.finish({"finalize"}), 0);
+    }));
+    const auto parts = read_parts(desk.dir);
+    CHECK_EQ(parts.size(), 2);
+    CHECK_EQ(check_parts(parts, "finalize").at("spans"), 400);
+}
+
+TEST("records of no known kind are passed over") {
+    Desk desk;
+    UnitHeader* unit = desk.filled(6);
+    const std::uint8_t kinds[] = {0, 8, 77, 255};
+    for (std::size_t i = 0; i < std::size(kinds); ++i)
+        records_of(unit)[i + 1].kind = static_cast<Kind>(kinds[i]);
+    std::uint32_t scan = 0;
+    CHECK(desk.write(unit, scan, 6));
+    CHECK_EQ(desk.writer.finish({"finalize"}), 0);
+    CHECK_EQ(check_complete(read_trace(desk.writer.path()), "finalize").number("spans"), 2);
+}

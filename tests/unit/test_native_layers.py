@@ -1,0 +1,126 @@
+"""The folders of the native core are its layers: held by reading the includes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+
+# What the files of a layer may include, besides those of their own.
+LAYERS = {
+    "system": set(),
+    "text": {"system"},
+    "spool": {"system", "text"},
+    "writing": {"system", "text", "spool"},
+    "reading": {"system", "text", "spool", "writing"},
+    "recording": {"system", "text", "spool", "writing", "reading"},
+    "tensor": {"system"},
+    "bench": {"system", "text", "spool", "writing"},
+}
+MOST_FILES = 15
+MOST_LINES = 400
+
+
+def layer_of(path: Path) -> str | None:
+    """The layer of a source or header of the core, by its path below native/; None for others."""
+    if path.parts[:1] == ("src",):
+        return path.parts[1]
+    if path.parts[:2] == ("include", "dftrace"):
+        return path.parts[2]
+    return None
+
+
+def wrong_includes(native: Path) -> list[str]:
+    """What includes what it may not, a line each."""
+    found = []
+    for path in sorted(native.rglob("*.[ch]pp")):
+        place = path.relative_to(native)
+        layer = layer_of(place)
+        text = path.read_text(encoding="utf-8")
+        if "Python.h" in text and place.parts[0] != "bindings":
+            found.append(f"{place}: Python.h")
+        for name in re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', text, re.MULTILINE):
+            parts = name.split("/")
+            if (native / "bindings" / name).exists() and place.parts[0] != "bindings":
+                found.append(f"{place}: {name}")
+            if layer is None:
+                continue
+            other = parts[1] if parts[0] == "dftrace" else parts[0]
+            inside = parts[0] == "dftrace" or (native / "src" / name).exists()
+            if inside and other != layer and other not in LAYERS[layer]:
+                found.append(f"{place}: {name}")
+            if parts[0] != "dftrace" and inside and other != layer:
+                found.append(f"{place}: {name} is private to {other}")
+    return found
+
+
+def too_large(native: Path) -> list[str]:
+    """Folders of too many files, and files of too many lines."""
+    found = []
+    for folder in sorted(p for p in native.rglob("*") if p.is_dir()):
+        count = sum(1 for path in folder.iterdir() if path.is_file())
+        if count > MOST_FILES and "__pycache__" not in folder.parts:
+            found.append(f"{folder.relative_to(native)}: {count} files")
+    for path in sorted(native.rglob("*")):
+        if path.suffix in {".cpp", ".hpp", ".py", ".cmake", ".txt"}:
+            lines = path.read_text(encoding="utf-8").count("\n")
+            if lines > MOST_LINES:
+                found.append(f"{path.relative_to(native)}: {lines} lines")
+    return found
+
+
+def test_every_folder_of_the_core_is_a_layer() -> None:
+    for root in (NATIVE / "src", NATIVE / "include" / "dftrace"):
+        assert {path.name for path in root.iterdir()} <= set(LAYERS)
+    assert {path.name for path in (NATIVE / "src").iterdir()} == set(LAYERS)
+
+
+def test_no_layer_may_include_one_that_may_include_it() -> None:
+    for layer, allowed in LAYERS.items():
+        for below in allowed:
+            assert LAYERS[below] < allowed, (layer, below)
+
+
+def test_includes_point_one_way() -> None:
+    assert wrong_includes(NATIVE) == []
+
+
+def test_no_folder_or_file_grows_too_large() -> None:
+    assert too_large(NATIVE) == []
+
+
+# Where it is planted, and what.
+WRONG = [
+    ("include/dftrace/spool/spool.hpp", '#include "dftrace/recording/session.hpp"'),
+    ("src/tensor/kernels.cpp", '#include "dftrace/spool/spool.hpp"'),
+    ("src/reading/live_spool.cpp", "#include <Python.h>"),
+    ("tests/system/clock_test.cpp", "#include <Python.h>"),
+    ("src/system/clock.cpp", '#include "python.hpp"'),
+    ("src/recording/drain.cpp", '#include "tensor/number_formats.hpp"'),
+]
+
+
+def test_a_wrong_include_is_found(tmp_path: Path) -> None:
+    native = tmp_path / "native"
+    for folder in ("include", "src", "bindings", "tests/system"):
+        shutil.copytree(NATIVE / folder, native / folder)
+    for place, line in WRONG:
+        path = native / place
+        text = path.read_text(encoding="utf-8")
+        path.write_text(f"{line}\n{text}", encoding="utf-8")
+        name = re.sub(r'.*["<](.*)[">]', r"\1", line)
+        assert f"{place}: {name}" in wrong_includes(native)
+        path.write_text(text, encoding="utf-8")
+    assert wrong_includes(native) == []
+
+
+def test_a_folder_or_a_file_that_is_too_large_is_found(tmp_path: Path) -> None:
+    crowded = tmp_path / "src" / "text"
+    crowded.mkdir(parents=True)
+    for number in range(MOST_FILES + 1):
+        (crowded / f"{number}.hpp").touch()
+    long = tmp_path / "src" / "long.cpp"
+    long.write_text("\n" * (MOST_LINES + 1), encoding="utf-8")
+    assert too_large(tmp_path) == ["src/text: 16 files", "src/long.cpp: 401 lines"]
