@@ -293,9 +293,7 @@ class TestWithoutMarker:
         spool = killed(out, tmp_path / "own")
         for path in out.glob("*.spool-at"):
             path.unlink()
-        monkeypatch.setattr(
-            recovery._native, "spool_trace_directory", lambda _: str(out), raising=False
-        )
+        monkeypatch.setattr(recovery._native, "spool_trace_directory", lambda _: str(out))
         (finished,) = adopt_dead(out).finished
         assert read(Path(finished)).named("forward")
         assert not spool.exists()
