@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Codec
 
-__all__ = ["Scan", "Source", "duckdb_module", "paths_of", "quoted_text", "scan_of"]
+__all__ = ["Scan", "Source", "duckdb_module", "paths_of", "quoted_text", "scan_of", "too_much"]
 
 # The names of the directories of a file say nothing of its columns (hive_partitioning).
 LINES = """
@@ -130,10 +130,7 @@ class Scan:
         try:
             yield from self._query(query)
         except duckdb.OutOfMemoryException as error:
-            raise TraceError(
-                f"the traces cannot be added up in {MEMORY_LIMIT} of memory and {DISK_LIMIT} of "
-                "temporary files; give fewer at a time"
-            ) from error
+            raise TraceError(f"the traces {too_much()}; give fewer at a time") from error
         except duckdb.Error:
             # Broken data, or a line too long, in some file: read that one as far as it goes.
             self.salvage_unreadable()
@@ -275,6 +272,11 @@ class Scan:
         return connection
 
 
+def too_much() -> str:
+    """Return what to say of traces that need more room than there is."""
+    return f"cannot be added up in {MEMORY_LIMIT} of memory and {DISK_LIMIT} of temporary files"
+
+
 def _by_codec(sources: Sequence[Source]) -> dict[Codec, list[str]]:
     paths: dict[Codec, list[str]] = {}
     for source in sources:
@@ -301,5 +303,5 @@ def duckdb_module() -> Any:
     try:
         import duckdb
     except ImportError as error:
-        raise DftraceError("a summary needs DuckDB; install it with: pip install duckdb") from error
+        raise DftraceError("this needs DuckDB; install it with: pip install duckdb") from error
     return duckdb

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.columns import COLUMNS, LINE_COLUMNS, checked_columns, columns_sql
-from dftrace_ai.analysis.reading.duckdb_scan import duckdb_module, paths_of, scan_of
+from dftrace_ai.analysis.reading.duckdb_scan import duckdb_module, paths_of, scan_of, too_much
 from dftrace_ai.analysis.reading.search import search_traces
 from dftrace_ai.analysis.reading.trace import Trace
 from dftrace_ai.errors import DftraceError, TraceError
@@ -137,14 +137,15 @@ class TraceSet:
         with self._scan(columns) as scan, ExitStack() as stack:
             connection = stack.enter_context(scan.connect())
             for source in scan.sources:
-                if not self._tabled(scan, connection, source, columns):
+                if self._refusal(scan, connection, source, columns):
                     # Broken data, or a line too long: as far as it goes. What DuckDB may open is
                     # settled when it begins, so another one opens the copy.
                     scan.salvage(source)
                     stack.close()
                     connection = stack.enter_context(scan.connect())
-                    if not self._tabled(scan, connection, source, columns):
-                        raise TraceError(f"{source.trace}: cannot be read by DuckDB")
+                    refusal = self._refusal(scan, connection, source, columns)
+                    if refusal:
+                        raise TraceError(f"{source.trace}: cannot be read: {refusal}")
                 (count,) = connection.execute("SELECT count(*) FROM part").fetchone()
                 for begin in range(0, count, rows):
                     window = [begin, begin + rows]
@@ -152,16 +153,19 @@ class TraceSet:
                     yield connection.fetchnumpy()
             self.notes = _notes(scan)
 
-    def _tabled(
+    def _refusal(
         self, scan: Scan, connection: Any, source: Source, columns: tuple[str, ...]
-    ) -> bool:
-        """Put the events of a file into the table `part`; False where DuckDB cannot read it."""
+    ) -> str:
+        """Put the events of a file into the table `part`; or return why DuckDB cannot read it."""
         sql = columns_sql(scan, [source], self.files, columns)
+        duckdb = duckdb_module()
         try:
             connection.execute(f"CREATE OR REPLACE TEMP TABLE part AS {sql}", paths_of([source]))
-        except duckdb_module().Error:
-            return False
-        return True
+        except duckdb.OutOfMemoryException as error:
+            raise TraceError(f"{source.trace}: {too_much()}; ask for fewer columns") from error
+        except duckdb.Error as error:
+            return str(error).partition("\n")[0]
+        return ""
 
     @contextmanager
     def relation(self, columns: Iterable[str] = COLUMNS) -> Iterator[Any]:
