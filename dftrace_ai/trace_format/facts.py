@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,8 +90,7 @@ LOSSES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class HeaderFacts:
+class HeaderFacts(NamedTuple):
     """What a file says of its process; None for what it does not say, or says senselessly.
 
     The members are those of the header line, in its order.
@@ -155,8 +153,7 @@ class HeaderFacts:
         return cls(**_sensible(cls, args))
 
 
-@dataclass(frozen=True)
-class FooterFacts:
+class FooterFacts(NamedTuple):
     """What a closing line says; None for what it does not say, or says senselessly.
 
     The members are those of the line, in its order. Counts are of the file.
@@ -251,15 +248,22 @@ def _is_own(event: Mapping[str, object], name: str) -> bool:
 
 def _sensible(facts: type[HeaderFacts | FooterFacts], said: Mapping[str, object]) -> dict[str, Any]:
     """Return the members that are known and of the type that the recorder gives them."""
-    values = {one.name: _of_type(str(one.type), said.get(one.name)) for one in fields(facts)}
+    values = {name: _of_type(kind, said.get(name)) for name, kind in _TYPES[facts.__name__].items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _of_type(wanted: str, value: object) -> object:
+def _of_type(wanted: object, value: object) -> object:
     """Return a value as a member of this type has it; None where it is none of the type."""
-    if wanted.startswith("int"):
+    if wanted is int:
         return value if type(value) is int and 0 <= value < 2**63 else None
-    if wanted.startswith("str"):
+    if wanted is str:
         return value if isinstance(value, str) else None
     words = isinstance(value, list) and all(isinstance(word, str) for word in value)
     return tuple(value) if words and isinstance(value, list) else None
+
+
+# The type of each member, without the None that all may be.
+_TYPES: Final[dict[str, dict[str, object]]] = {
+    facts.__name__: {name: get_args(kind)[0] for name, kind in get_type_hints(facts).items()}
+    for facts in (HeaderFacts, FooterFacts)
+}
