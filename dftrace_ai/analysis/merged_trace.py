@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import orjson
 
-from dftrace_ai.analysis.reading.reader import FRAMING, LongLine, TraceReader
+from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from dftrace_ai.analysis.reading.files import TraceFile
+    from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = ["MergedTrace"]
 
 CHUNK_BYTES = 512 * 1024
 
-# The header stands among the first lines, behind the names of process and thread.
-HEADER_LINES = 64
-
 # Process ids beyond the greatest that Linux gives (2^22), for those that hosts have in common.
 FIRST_SPARE_PID = 1 << 22
-
-# As the recorder writes it, and as others do.
-HEADER_NAME = b'"dftrace"'
 
 TS = re.compile(rb'"ts":(\d{1,20})(?!\d)')
 
@@ -39,16 +32,6 @@ class _Change:
     shift_us: int
     pid: int
     new_pid: int
-
-
-@dataclass(frozen=True)
-class _Header:
-    """What a file says of its process."""
-
-    pid: int
-    time_base_us: int
-    host_hash: str
-    host: str
 
 
 class MergedTrace:
@@ -64,11 +47,11 @@ class MergedTrace:
 
     Example::
 
-        merged = MergedTrace(find_traces(["out/"]))
+        merged = MergedTrace(open_traces(["out/"]))
         Path("all.pfw").write_bytes(b"".join(merged))
     """
 
-    def __init__(self, files: Sequence[TraceFile]) -> None:
+    def __init__(self, files: Iterable[Trace]) -> None:
         self.files = list(files)
         self.notes: list[str] = []
 
@@ -87,8 +70,8 @@ class MergedTrace:
         if chunk:
             yield b"\n".join(chunk) + b"\n"
 
-    def _lines(self, file: TraceFile, change: _Change) -> Iterator[bytes]:
-        reader = TraceReader(file)
+    def _lines(self, file: Trace, change: _Change) -> Iterator[bytes]:
+        reader = file.reader()
         broken = 0
         loads = orjson.loads
         altered = change.shift_us != 0 or change.new_pid != change.pid
@@ -111,48 +94,28 @@ class MergedTrace:
             self.notes.append(f"{file}: torn: {reader.tear}; what comes before it is shown")
 
     def _changes(self) -> list[_Change]:
-        headers = [_header(file) for file in self.files]
+        headers = [file.header for file in self.files]
         # Whole microseconds since 1970 (base 0) come down to the base of the others, which
         # would lose their nanoseconds on the way up.
         bases = (header.time_base_us for header in headers if header)
         target = min((base for base in bases if base), default=0)
-        owners: dict[int, str] = {}
+        owners: dict[int, str | None] = {}
         spare = FIRST_SPARE_PID
         changes: list[_Change] = []
         for file, header in zip(self.files, headers, strict=True):
-            if header is None:
+            if header is None or header.pid is None:
                 changes.append(_Change(0, 0, 0))
                 continue
             new_pid = header.pid
-            if owners.setdefault(header.pid, header.host_hash) != header.host_hash:
+            if owners.setdefault(header.pid, header.hhash) != header.hhash:
                 spare += 1
                 new_pid = spare
                 self.notes.append(
-                    f"{file}: pid {header.pid} of host {header.host} is shown as {new_pid}: "
-                    "another host has the same"
+                    f"{file}: pid {header.pid} of host {str(header.host)[:256]} is shown as "
+                    f"{new_pid}: another host has the same"
                 )
-            changes.append(_Change(header.time_base_us - target, header.pid, new_pid))
+            changes.append(_Change((header.time_base_us or 0) - target, header.pid, new_pid))
         return changes
-
-
-def _header(file: TraceFile) -> _Header | None:
-    """Return what the header line says; None without one, or where it makes no sense."""
-    for _, line in islice(TraceReader(file).lines(), HEADER_LINES):
-        if HEADER_NAME not in line or isinstance(line, LongLine):
-            continue
-        try:
-            event = orjson.loads(line.strip().removesuffix(b","))
-        except orjson.JSONDecodeError:
-            continue
-        if isinstance(event, dict) and event.get("name") == "dftrace" and event.get("ph") == "M":
-            args = event.get("args")
-            if not isinstance(args, dict):
-                return None
-            pid, base = event.get("pid"), args.get("time_base_us", 0)
-            if type(pid) is int and type(base) is int and pid >= 0 and base >= 0:
-                return _Header(pid, base, str(args.get("hhash"))[:64], str(args.get("host"))[:256])
-            return None
-    return None
 
 
 def _altered(line: bytes, change: _Change) -> bytes:

@@ -29,25 +29,20 @@ def command(
     forward, backward, optimizer, evaluation, checkpoints, the loss as a curve.
     """
     import dftrace_ai
-    from dftrace_ai.analysis.reading.files import search_traces
     from dftrace_ai.analysis.summary.figures import summarise
     from dftrace_ai.cli.summary import summary_tables
     from dftrace_ai.cli.terminal import console, shown
-    from dftrace_ai.errors import TraceError
     from dftrace_ai.wording import counted
 
     screen = console()
-    before = set(out.rglob("*.pfw*")) if out.is_dir() else set()
+    before = set(_traces_in(out))
     with dftrace_ai.tracing(log_file=out / "digits"):
         result = _train(epochs, workers, seed, out)
     screen.print(
         f"accuracy {result.accuracies[-1]:.1%} on unseen digits after "
         f"{counted(epochs, 'epoch')} ({result.steps} steps); best {result.best_accuracy:.1%}"
     )
-    try:
-        traces = [file.path for file in search_traces([out]).files if file.path not in before]
-    except TraceError:
-        traces = []
+    traces = [path for path in _traces_in(out) if path not in before]
     if not traces:
         screen.print("no trace was written: recording is off (DFTRACE_ENABLE)")
         return
@@ -68,6 +63,16 @@ def _as_typed() -> str:
     called = Path(sys.argv[0])
     hidden = called.name == "dftrace" and shutil.which("dftrace") is None
     return str(called) if hidden else "dftrace"
+
+
+def _traces_in(directory: Path) -> list[Path]:
+    from dftrace_ai.analysis.reading import open_traces
+    from dftrace_ai.errors import TraceError
+
+    try:
+        return [trace.path for trace in open_traces([directory])]
+    except TraceError:
+        return []  # it is not made yet, or nothing was recorded
 
 
 def _train(epochs: int, workers: int, seed: int, out: Path) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,7 +54,7 @@ def command(
         raise typer.Exit(FAULTS_FOUND)
 
 
-def collect() -> dict[str, dict[str, Any]]:
+def collect() -> dict[str, dict[str, object]]:
     """Gather the facts, by heading; a part that cannot be had is an ``error`` in its place."""
     return {
         "versions": _versions(),
@@ -64,11 +64,11 @@ def collect() -> dict[str, dict[str, Any]]:
     }
 
 
-def _versions() -> dict[str, Any]:
+def _versions() -> dict[str, object]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
@@ -82,16 +82,15 @@ def _versions() -> dict[str, Any]:
     return found | {package: version_or_none(package) for package in ("dftrace-ai", *PACKAGES)}
 
 
-def _native() -> dict[str, Any]:
+def _native() -> dict[str, object]:
     try:
         import dftrace_ai._native as _native
     except ImportError as error:
         return {"error": f"not built, nothing can be recorded: {error}"}
-    built: dict[str, Any] = dict(_native.build_info())
-    return built
+    return dict(_native.build_info())
 
 
-def _environment() -> dict[str, Any]:
+def _environment() -> dict[str, object]:
     import os
 
     return {
@@ -101,7 +100,7 @@ def _environment() -> dict[str, Any]:
     } or {"DFTRACE_*": "none set"}
 
 
-def _settings() -> dict[str, Any]:
+def _settings() -> dict[str, object]:
     from dftrace_ai.config.loading import load_config
     from dftrace_ai.errors import ConfigError
 

@@ -37,9 +37,9 @@ def command(
     ones. Processes that still run are left alone, and the command may be given again and
     at any time. Exit status 1 when something could not be recovered, or only in part.
     """
-    from dftrace_ai.cli.dead_traces import complete_directories
     from dftrace_ai.cli.terminal import shown, write_json
     from dftrace_ai.errors import TraceError, quoted
+    from dftrace_ai.spools.completing import complete_directories
     from dftrace_ai.spools.recovery import adopt_orphans
     from dftrace_ai.wording import counted
 

@@ -73,15 +73,15 @@ def summary_tables(found: Summary) -> list[RenderableType]:
         table = figures_table(title, [column, "name"], figures)
         for row in rows[:MOST_ROWS]:
             times = (row.total_us, row.mean_us, row.p50_us, row.p95_us, row.max_us)
-            told = name_of(row.cat), name_of(row.name)
-            table.add_row(*told, f"{row.count:,}", *map(micros, times))
+            names = name_of(row.cat), name_of(row.name)
+            table.add_row(*names, f"{row.count:,}", *map(micros, times))
         if rows or rows is spans:
             tables.append(table)
     if found.others:
         others = figures_table("Other events", ["kind", "category", "name"], ["count"])
         for other in found.others[:MOST_ROWS]:
-            names = map(name_of, (other.kind, other.cat, other.name))
-            others.add_row(*names, f"{other.count:,}")
+            texts = map(name_of, (other.kind, other.cat, other.name))
+            others.add_row(*texts, f"{other.count:,}")
         tables.append(others)
     hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (spans, bodies, found.others))
     if hidden:

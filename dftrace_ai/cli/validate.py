@@ -53,7 +53,7 @@ def command(
     )
     if found.fault_count:
         more = found.fault_count - len(first)
-        told = f", {more:,} more than shown" if more else ""
-        typer.echo(f"{counted(found.fault_count, 'fault')}{told} in {read}", err=True)
+        unshown = f", {more:,} more than shown" if more else ""
+        typer.echo(f"{counted(found.fault_count, 'fault')}{unshown} in {read}", err=True)
         raise typer.Exit(FAULTS_FOUND)
     typer.echo(f"no faults in {read}")

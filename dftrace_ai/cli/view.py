@@ -42,13 +42,13 @@ def command(
     127.0.0.1 only, under an address that holds a secret made for this call; nothing is
     uploaded.
     """
-    from dftrace_ai.analysis.reading.files import search_traces
+    from dftrace_ai.analysis.reading import open_traces
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
     from dftrace_ai.wording import counted
 
     if recover:
         complete_dead_traces(paths)
-    found = search_traces(paths)
+    found = open_traces(paths)
     for skipped in found.skipped:
         _tell(f"skipped: {skipped}")
     files = found.files

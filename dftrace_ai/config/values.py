@@ -7,11 +7,12 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "TRACE_SUFFIXES",
     "ToCore",
     "directory",
     "level_name",
@@ -20,8 +21,6 @@ __all__ = [
     "prefix",
     "signal_name",
 ]
-
-TRACE_SUFFIXES = (".pfw.gz", ".pfw.zst", ".pfw")
 
 # Those that cannot be handled, and those whose default action a crash needs.
 UNUSABLE_SIGNALS = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGCHLD"}

@@ -19,7 +19,7 @@ from dftrace_ai.live.model import (
     Snapshot,
     ThreadStatus,
 )
-from dftrace_ai.live.observing import Observer, snapshot
+from dftrace_ai.live.observer import Observer, snapshot
 from dftrace_ai.live.outliers import Mark, judge
 from dftrace_ai.live.saved import read_snapshot, snapshot_json
 from dftrace_ai.live.stuck import find_stuck

@@ -8,7 +8,7 @@ from statistics import median_high
 from typing import TYPE_CHECKING
 
 from dftrace_ai.live.model import NS
-from dftrace_ai.live.verdict import Finding, finding
+from dftrace_ai.live.verdict import Finding, finding_of
 from dftrace_ai.live.waiting import Waiting, waiting_at, waiting_of
 from dftrace_ai.live.wording import age_text
 
@@ -44,17 +44,17 @@ def with_causes(
     Returns:
         The findings, with causes, and behind them ranks that go on elsewhere.
     """
-    told = [replace(one, cause="it died") if one.what == "dead" else one for one in found]
-    waiting = _Waiters(told)
+    findings = [replace(one, cause="it died") if one.what == "dead" else one for one in found]
+    waiting = _Waiters(findings)
     if not waiting.findings:
-        return told
-    told += _missing(processes, hidden)
-    told = _stuck_elsewhere(told, waiting)
-    if not any(one.cause for one in told):
-        told += _going_on(told, processes, waiting)
-    if not any(one.cause for one in told):
-        told = _last_of_all(told, waiting.findings)
-    return told
+        return findings
+    findings += _missing(processes, hidden)
+    findings = _stuck_elsewhere(findings, waiting)
+    if not any(one.cause for one in findings):
+        findings += _going_on(findings, processes, waiting)
+    if not any(one.cause for one in findings):
+        findings = _last_of_all(findings, waiting.findings)
+    return findings
 
 
 class _Waiters:
@@ -135,7 +135,7 @@ def _stuck_elsewhere(found: Sequence[Finding], waiting: _Waiters) -> list[Findin
         and waiting.is_waited_for(one)
         and not waiting.have_passed(one)
     }
-    told = []
+    findings = []
     for one in found:
         cause = one.cause
         if one.what == "stuck" and waiting.is_waited_for(one):
@@ -144,8 +144,8 @@ def _stuck_elsewhere(found: Sequence[Finding], waiting: _Waiters) -> list[Findin
                     cause = f"the others wait for it in {waiting.place}"
             elif one.rank is not None and one.rank in elsewhere:
                 cause = f"rank {one.rank} waits for it in {elsewhere[one.rank]}"
-        told.append(one if cause == one.cause else replace(one, cause=cause))
-    return told
+        findings.append(one if cause == one.cause else replace(one, cause=cause))
+    return findings
 
 
 def _going_on(
@@ -154,7 +154,7 @@ def _going_on(
     known = {_process(one) for one in found}
     elsewhere = [
         replace(
-            finding("goes on", process, process.main),
+            finding_of("goes on", process, process.main),
             cause=f"the others wait for it in {waiting.place}",
         )
         for process in processes

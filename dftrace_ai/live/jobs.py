@@ -98,7 +98,7 @@ def with_workers(processes: Sequence[RankStatus]) -> list[RankStatus]:
     groups: dict[tuple[str, str, int | None], list[RankStatus]] = {}
     for process in processes:
         groups.setdefault((process.host, process.run, process.rank), []).append(process)
-    told = []
+    marked = []
     for group in groups.values():
         pids = {process.pid for process in group}
         parents = {process.parent_pid for process in group} & pids
@@ -109,8 +109,8 @@ def with_workers(processes: Sequence[RankStatus]) -> list[RankStatus]:
                 and process.pid not in parents
                 and any(_began_before(other, process) for other in roots)
             )
-            told.append(replace(process, worker=worker))
-    return told
+            marked.append(replace(process, worker=worker))
+    return marked
 
 
 def _began_before(one: RankStatus, other: RankStatus) -> bool:

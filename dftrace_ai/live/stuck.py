@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.live.causes import with_causes
 from dftrace_ai.live.jobs import is_replaced, jobs_of
-from dftrace_ai.live.verdict import JobVerdict, Verdict, finding
+from dftrace_ai.live.verdict import JobVerdict, Verdict, finding_of
 
 if TYPE_CHECKING:
     from dftrace_ai.live.jobs import Job
@@ -52,11 +52,11 @@ def _judged(job: Job, hidden: list[HiddenProcess], limit_s: float) -> JobVerdict
     dead = [process for process in dead if not is_replaced(process, alive)]
     waiting = [(process, thread) for process in alive for thread in process.threads if thread.place]
     stuck = [
-        finding("stuck", process, thread)
+        finding_of("stuck", process, thread)
         for process, thread in waiting
         if process.quiet_s(thread) > limit_s
     ]
-    found = [*(finding("dead", process, process.main) for process in dead), *stuck]
+    found = [*(finding_of("dead", process, process.main) for process in dead), *stuck]
     return JobVerdict(
         name=job.name,
         runs=tuple(job.runs),

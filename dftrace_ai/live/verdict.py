@@ -59,10 +59,10 @@ class Finding:
         return place_text(self.path[-1]) if self.path else ""
 
 
-def finding(
+def finding_of(
     what: Literal["stuck", "dead", "goes on"], process: RankStatus, thread: ThreadStatus | None
 ) -> Finding:
-    """Return what is told of a thread of a process, or of a process without any."""
+    """Return the finding on a thread of a process, or on a process without any."""
     path = thread.place if thread else []
     moved_ns = process.seen_ns
     if thread and what != "dead":

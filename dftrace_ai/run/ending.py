@@ -13,8 +13,9 @@ from dftrace_ai.run.run import current_run
 from dftrace_ai.run.uncaught import told_of, uncaught_exception
 
 if TYPE_CHECKING:
-    from dftrace_ai.run.native_types import RunOutcome, RunSettings
+    from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.run.run import Run
+    from dftrace_ai.spools.native_types import WriteOutcome
 
 __all__ = ["RUN_VARIABLE", "end", "end_at_exit"]
 
@@ -63,7 +64,7 @@ def _leave_environment(run: Run) -> None:
 
 def _complete_trace(
     run: Run, settings: RunSettings, ended: str, error: BaseException | None
-) -> RunOutcome:
+) -> WriteOutcome:
     how = (ended,) if error is None else ("exception", *told_of(error))
     outcome = _native.finish(run._number, *how)
     run._outcome = outcome
@@ -82,7 +83,7 @@ def _complete_traces_of_children(settings: RunSettings) -> None:
         _log.error("%s", line)
 
 
-def _tell_of(outcome: RunOutcome, settings: RunSettings) -> None:
+def _tell_of(outcome: WriteOutcome, settings: RunSettings) -> None:
     if outcome["error"]:
         _log.error("%s", _not_complete(outcome, settings))
     if outcome["dropped"]:
@@ -99,7 +100,7 @@ def _tell_of(outcome: RunOutcome, settings: RunSettings) -> None:
         )
 
 
-def _not_complete(outcome: RunOutcome, settings: RunSettings) -> str:
+def _not_complete(outcome: WriteOutcome, settings: RunSettings) -> str:
     prefix = settings["prefix"]
     kept = outcome["lost_lines"] - outcome["spoilt_lines"]
     told = (

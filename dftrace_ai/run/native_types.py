@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = ["ClockFacts", "CoreSettings", "RunOutcome", "RunSettings", "RunStatistics"]
+__all__ = ["ClockFacts", "CoreSettings", "RunSettings", "RunStatistics"]
 
 CoreSettings = dict[str, "str | int"]
 """What `dftrace_ai._native.start` takes: text, whole numbers and truth values by the core's names.
@@ -61,46 +61,7 @@ class RunSettings(TypedDict):
     inheritable: dict[str, str]
 
 
-class _Losses(TypedDict):
-    dropped: int
-    waits: int
-    unmatched_stops: int
-    args_sanitised: int
-
-
-class RunOutcome(_Losses):
-    """What became of a run.
-
-    Attributes:
-        trace_path: the trace file; empty when nothing was recorded.
-        spool_path: the spool, if it had to stay; empty when it could not.
-        spool_refusal: why the spool could not grow.
-        error: why the trace is not complete; empty when it is.
-        abandoned: whether the file system did not answer in time.
-        events: events in the trace.
-        lost_lines: events that are not in it.
-        spoilt_lines: those of them that were in a file which somebody removed or cut.
-        marked: whether a marker beside the trace tells where the spool is that had to stay.
-        spool_bytes: bytes of spool that were in use.
-        dropped: events that were dropped since the spool was full.
-        waits: times that a thread waited for room in the spool.
-        unmatched_stops: calls of `stop` without a `start`.
-        args_sanitised: arguments that were written otherwise than given.
-    """
-
-    trace_path: str
-    spool_path: str
-    spool_refusal: str
-    error: str
-    abandoned: bool
-    events: int
-    lost_lines: int
-    spoilt_lines: int
-    marked: bool
-    spool_bytes: int
-
-
-class RunStatistics(_Losses, total=False):
+class RunStatistics(TypedDict, total=False):
     """How a run is getting on; nothing before the first event.
 
     Attributes:
@@ -110,6 +71,10 @@ class RunStatistics(_Losses, total=False):
         written_bytes: bytes of the trace file that are written.
         written_spans: spans in it.
         overwritten: events that a flight recorder has let go.
+        dropped: events that were dropped since the spool was full.
+        waits: times that a thread waited for room in the spool.
+        unmatched_stops: calls of `stop` without a `start`.
+        args_sanitised: arguments that were written otherwise than given.
     """
 
     trace_path: str
@@ -118,3 +83,7 @@ class RunStatistics(_Losses, total=False):
     written_bytes: int
     written_spans: int
     overwritten: int
+    dropped: int
+    waits: int
+    unmatched_stops: int
+    args_sanitised: int

@@ -11,7 +11,8 @@ import dftrace_ai._native as _native
 if TYPE_CHECKING:
     from dftrace_ai.config.model import Config
     from dftrace_ai.run.joined_settings import SettingWithoutEffect
-    from dftrace_ai.run.native_types import RunOutcome, RunSettings
+    from dftrace_ai.run.native_types import RunSettings
+    from dftrace_ai.spools.native_types import WriteOutcome
 
 __all__ = ["PARENT", "Run", "current_run"]
 
@@ -34,7 +35,7 @@ class Run:
         self._settings: RunSettings | None = None
         self._config: Config | None = None
         self._number = 0
-        self._outcome: RunOutcome | None = None
+        self._outcome: WriteOutcome | None = None
         # Blocks by reference, and parts of the program by name, in the order in which they came.
         self._holders: dict[object, None] = {}
         # What has begun with it; None before recording is on, and after.

@@ -17,6 +17,7 @@ from dftrace_ai._version import __version__
 from dftrace_ai.config.values import ToCore
 from dftrace_ai.errors import LogDirectoryError
 from dftrace_ai.run.ranks import RankInfo, find_rank
+from dftrace_ai.trace_format.file_names import SUFFIX_OF, TRACE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +42,6 @@ SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
 # Twenty days: whoever starts within them takes the same base, and the times stay below 4e12
 # microseconds, where three decimals are exact in every reader that goes through a double.
 TIME_BASE_SECONDS = 20 * 24 * 3600
-
-SUFFIXES = {"gzip": ".pfw.gz", "zstd": ".pfw.zst", "none": ".pfw"}
 
 # Settings that a child does not have from its parent.
 OF_ONE_PROCESS = frozenset({"rank", "world_size", "process_id"})
@@ -86,7 +85,8 @@ def _check_writable(directory: Path, what: str, setting: str) -> None:
 
 def _check_length(config: Config) -> None:
     # What is put behind it, at its longest.
-    longest = f"{config.log_file.name}-{_native.host_name()}-{2**22}-9.part99999.pfw.zst"
+    suffix = max(TRACE_SUFFIXES, key=len)
+    longest = f"{config.log_file.name}-{_native.host_name()}-{2**22}-9.part99999{suffix}"
     place = absolute(config.log_file).parent
     most = os.pathconf(place, "PC_NAME_MAX")
     excess = len(os.fsencode(longest)) - most
@@ -277,7 +277,7 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
     if torch is not None:
         facts["torch"] = str(getattr(torch, "__version__", "unknown"))
     pid = shown_pid or os.getpid()
-    suffix = SUFFIXES[str(settings["core"]["compression"])]
+    suffix = SUFFIX_OF[str(settings["core"]["compression"])]
     settings["expected_path"] = f"{settings['prefix']}-{host}-{pid}{suffix}"
     settings["of_process"] = {
         "host": host,

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dftrace_ai.spools import search
-from dftrace_ai.spools.search import MARKER_SUFFIX, SPOOL_PREFIX, spool_of_marker
+from dftrace_ai.spools.search import find_spools, spool_of_marker
+from dftrace_ai.trace_format.file_names import (
+    MARKER_SUFFIX,
+    TRACE_SUFFIXES,
+    marker_base,
+    run_of_spool,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MarkedSpool", "find_spools"]
+__all__ = ["MarkedSpool", "spools_below"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class MarkedSpool:
     @property
     def stem(self) -> str:
         """What stands in its name before the process: stem of the trace, ``-``, host."""
-        name = self.marker.name.removesuffix(MARKER_SUFFIX)
+        name = marker_base(self.marker.name)
         # Hosts have numbers in their names, too.
         _, _, pid, *_ = [*self.spool.rpartition("/")[2].split("-"), "", "", ""]
         before, found, behind = name.rpartition(f"-{pid}")
@@ -49,16 +54,15 @@ class MarkedSpool:
     @property
     def run(self) -> str:
         """The first 16 hexadecimal digits of the run, from the spool's name."""
-        return Path(self.spool).name.removeprefix(SPOOL_PREFIX).partition("-")[0]
+        return run_of_spool(Path(self.spool).name)
 
     def traces(self) -> Iterator[Path]:
         """The names that the trace beside it may have."""
-        base = str(self.marker).removesuffix(MARKER_SUFFIX)
-        for suffix in (".pfw.gz", ".pfw", ".pfw.zst"):
-            yield Path(base + suffix)
+        for suffix in TRACE_SUFFIXES:
+            yield Path(marker_base(str(self.marker)) + suffix)
 
 
-def find_spools(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
+def spools_below(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
     """Find the spools that markers in a directory name, to any depth, and those without one.
 
     Args:
@@ -81,7 +85,7 @@ def find_spools(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
                     found.append(MarkedSpool(marker, spool.path, spool.fault, spool.place))
     named = {spool.spool for spool in found}
     # Where the disk was full, or a process was killed early, there is no marker.
-    unnamed = [one.path for one in search.find_spools(directory) if one.path not in named]
+    unnamed = [one.path for one in find_spools(directory) if one.path not in named]
     found += [MarkedSpool(Path(path), path) for path in unnamed if path]
     return sorted(found, key=lambda spool: spool.marker)
 

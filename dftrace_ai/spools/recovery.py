@@ -10,7 +10,6 @@ import dftrace_ai._native as _native
 from dftrace_ai.errors import quoted
 from dftrace_ai.spools.held_directory import HeldDirectory
 from dftrace_ai.spools.search import (
-    MARKER_SUFFIX,
     FoundSpool,
     find_orphans,
     find_spools,
@@ -18,6 +17,7 @@ from dftrace_ai.spools.search import (
     spools_of,
 )
 from dftrace_ai.spools.unfinished import clear_unfinished
+from dftrace_ai.trace_format.file_names import MARKER_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,14 +141,14 @@ def complete_children(directory: str, run: str, spool_dir: str | None) -> list[s
         with HeldDirectory(directory) as held:
             # Others may name a path that makes whoever looks at it wait.
             found = spools_of(held, run, spool_dir=spool_dir, owner=os.geteuid())
-            told = _adopt_all([spool for spool in found if spool.owner == os.geteuid()], held)
-            told.failed.extend(clear_unfinished(directory, run, spool_dir=spool_dir))
+            result = _adopt_all([spool for spool in found if spool.owner == os.geteuid()], held)
+            result.failed.extend(clear_unfinished(directory, run, spool_dir=spool_dir))
     except FileNotFoundError:
         return []  # the directory is gone, and so is every trace in it
     except Exception as error:  # noqa: BLE001 - what others leave there must not end a training
         return [f"the traces of children are not completed: {quoted(directory)}: {error!r}"]
-    damaged = [f"the trace of a child is not complete: {line}" for line in told.damaged]
-    return damaged + [f"the trace of a child cannot be completed: {line}" for line in told.failed]
+    damaged = [f"the trace of a child is not complete: {line}" for line in result.damaged]
+    return damaged + [f"the trace of a child cannot be completed: {line}" for line in result.failed]
 
 
 def _adopt_all(found: Iterable[FoundSpool], directory: HeldDirectory) -> Recovery:

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import dftrace_ai._native as _native
 from dftrace_ai.errors import quoted
 from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.trace_format.file_names import (
+    MARKER_SUFFIX,
+    SPOOL_PREFIX,
+    SPOOL_SUFFIX,
+    is_spool,
+    process_of_spool,
+    spool_prefix,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "MARKER_SUFFIX",
-    "PROCESS_IN_NAME",
-    "SPOOL_PREFIX",
-    "SPOOL_SUFFIX",
     "FoundSpool",
     "TraceDirectoryOf",
     "find_orphans",
@@ -31,13 +35,6 @@ __all__ = [
     "spool_places",
     "spools_of",
 ]
-
-MARKER_SUFFIX = _native.MARKER_SUFFIX
-SPOOL_PREFIX = _native.SPOOL_PREFIX
-SPOOL_SUFFIX = _native.SPOOL_SUFFIX
-
-# Number and start of the process in the name of its spool.
-PROCESS_IN_NAME = re.compile(rf"-(\d{{1,9}})-(\d{{1,19}})-\d+{re.escape(SPOOL_SUFFIX)}$", re.ASCII)
 
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
@@ -148,7 +145,7 @@ def spools_of(
         OSError: the directory cannot be read.
     """
     ask: TraceDirectoryOf = trace_directory_of or _native.spool_trace_directory
-    prefix = SPOOL_PREFIX if run is None else f"{SPOOL_PREFIX}{run[:16]}-"
+    prefix = spool_prefix(run)
     found: dict[str, FoundSpool] = {}
     faulty: list[FoundSpool] = []
     others: list[str] = []
@@ -287,11 +284,10 @@ def lives_without(spool: str, place: str) -> bool:
         if not Path(spool.path).exists() and lives_without(spool.path, spool.place):
             print("it has in memory what it records, and completes its trace")
     """
-    process = PROCESS_IN_NAME.search(spool)
+    process = process_of_spool(spool)
     if not process or place != _native.marker_place():
         return False
-    pid, start = process.groups()
-    return not _native.process_gone(int(pid), int(start))
+    return not _native.process_gone(process.pid, process.start)
 
 
 def spool_places(*others: str) -> list[str]:
@@ -323,7 +319,7 @@ def _content(directory: HeldDirectory, name: str) -> tuple[bytes, int] | None:
 def _may_be_spool(path: str) -> bool:
     name = Path(path).name
     well = path.startswith("/") and "\0" not in path and "\n" not in path
-    return well and name.startswith(SPOOL_PREFIX) and name.endswith(SPOOL_SUFFIX)
+    return well and is_spool(name)
 
 
 def _fault_of(spool: str, owner: int) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import dftrace_ai._native as _native
 from dftrace_ai.errors import quoted
 from dftrace_ai.spools.held_directory import HeldDirectory
-from dftrace_ai.spools.search import PROCESS_IN_NAME, SPOOL_PREFIX, spool_places
+from dftrace_ai.spools.search import spool_places
+from dftrace_ai.trace_format.file_names import process_of_spool, spool_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def clear_unfinished(
         for line in clear_unfinished("out"):
             print(line)
     """
-    prefix = SPOOL_PREFIX if run is None else f"{SPOOL_PREFIX}{run[:16]}-"
+    prefix = spool_prefix(run)
     failed: list[str] = []
     for place in spool_places(directory, os.fspath(spool_dir or "")):
         # Of a process on another host, which may be making its spool there, nothing is known.
@@ -74,8 +75,8 @@ def _clear(place: str, prefix: str) -> Iterator[str]:
 
 
 def _ended(spool: str) -> bool:
-    process = PROCESS_IN_NAME.search(spool)
-    return process is not None and _native.process_gone(int(process[1]), int(process[2]))
+    process = process_of_spool(spool)
+    return process is not None and _native.process_gone(process.pid, process.start)
 
 
 def _remove_if_unfinished(directory: HeldDirectory, name: str) -> None:

@@ -10,8 +10,21 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
-from typing_extensions import TypeAliasType
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
+
+# pydantic evaluates the annotations:
+from dftrace_ai.trace_format.facts import Ending  # noqa: TC001
+from dftrace_ai.trace_format.values import (  # noqa: TC001
+    ArgValue,
+    Count,
+    Finite,
+    Hash,
+    Id,
+    Int64,
+    Micros,
+    Pid,
+    Tid,
+)
 
 __all__ = [
     "Counter",
@@ -22,57 +35,19 @@ __all__ = [
     "Footer",
     "HashLine",
     "Header",
+    "InspectionPlan",
     "Instant",
+    "NonFinite",
     "ProcessName",
     "Span",
+    "TensorStats",
     "ThreadName",
     "UnfinishedSpan",
     "event_adapter",
 ]
 
-# Perfetto turns larger integers into -1 (trace processor, JSON importer).
-Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-# Perfetto keeps process and thread ids in 32 bits.
-Pid = Annotated[int, Field(ge=0, le=2**32 - 1, description="Process id.")]
-Tid = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=2**32 - 1,
-        description="Thread id; 0x40000000 and up are lanes made for spans that do not nest.",
-    ),
-]
-Id = Annotated[int, Field(ge=1, le=2**63 - 1, description="Number of the event in its process.")]
-Count = Annotated[int, Field(ge=0)]
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="Hash of the host's name.")]
-
-
-def _with_fraction(value: object) -> object:
-    """Refuse what a float would take too: an integer beyond 64 bits."""
-    if isinstance(value, float):
-        return value
-    raise ValueError("not a number with a fraction, and not an integer of 64 bits")
-
-
-Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_with_fraction)]
-Micros = Annotated[
-    int | Finite,
-    Field(
-        ge=0,
-        description=(
-            "Microseconds: with three decimals since the header's time_base_us, or whole since "
-            "1970 where the header says timestamps 'epoch_us'."
-        ),
-    ),
-]
-
-# A list holds no null: Perfetto would shift the items behind it.
-ListItem = TypeAliasType(
-    "ListItem", "bool | Int64 | str | Finite | list[ListItem] | dict[str, ArgValue]"
-)
-ArgValue = TypeAliasType(
-    "ArgValue", "bool | Int64 | str | Finite | list[ListItem] | dict[str, ArgValue] | None"
-)
+# The categories of the moments that tensor inspection records, whose arguments are known.
+INSPECTION = ("tensor_stats", "nonfinite", "inspect")
 
 
 class _Line(BaseModel):
@@ -130,14 +105,90 @@ class UnfinishedSpan(_Line):
     args: UnfinishedArgs
 
 
-class Instant(_Line):
-    """A moment on a thread."""
-
+class _Moment(_Line):
     id: Id
     ts: Micros
     ph: Literal["i"]
     s: Literal["t"]
+
+
+class Instant(_Moment):
+    """A moment on a thread."""
+
+    cat: Annotated[str, Field(json_schema_extra={"not": {"enum": list(INSPECTION)}})]
     args: SpanArgs
+
+
+class TensorStatsArgs(SpanArgs):
+    """What the numbers belong to; these are further arguments, each by the name of its statistic.
+
+    A number that is not finite is null, with its text in the argument of the same name with
+    `_str` behind it. All are absent when the setting `args` is off.
+    """
+
+    iteration: Annotated[
+        ArgValue, Field(description="The step: a whole number, or what another logger took for it.")
+    ] = 0
+    rank: Annotated[int, Field(ge=0, description="That recorded them.")] = 0
+    feature: Annotated[str, Field(description="Who made the numbers.")] = ""
+
+
+class TensorStats(_Moment):
+    """The statistics of a tensor, at the moment when it was seen; `name` is `layer:tensor`."""
+
+    cat: Literal["tensor_stats"]
+    args: TensorStatsArgs
+
+
+class NonFiniteArgs(SpanArgs):
+    """What was counted; further arguments are the counts of what the tensor was made of.
+
+    All are absent when the setting `args` is off.
+    """
+
+    iteration: Annotated[Int64, Field(description="The step.")] = 0
+    micro_batch: Count = 0
+    first: Annotated[bool, Field(description="The first non-finite value of the process.")] = False
+    n_nan: Count = 0
+    n_inf: Count = 0
+    n: Annotated[int, Field(ge=0, description="Elements of the tensor.")] = 0
+
+
+class NonFinite(_Moment):
+    """The moment at which the values of a tensor stopped being finite."""
+
+    cat: Literal["nonfinite"]
+    args: NonFiniteArgs
+
+
+class InspectionPlanArgs(SpanArgs):
+    """Which section holds; further arguments are `tensor/gemm`, each with what is done there.
+
+    All are absent when the setting `args` is off.
+    """
+
+    section: str = ""
+
+
+class InspectionPlan(_Moment):
+    """How the GEMMs of a layer run; `name` is the layer."""
+
+    cat: Literal["inspect"]
+    args: InspectionPlanArgs
+
+
+def _kind_of_instant(event: Any) -> str:
+    category = event.get("cat") if isinstance(event, dict) else getattr(event, "cat", None)
+    return category if category in INSPECTION else "instant"
+
+
+Instants: TypeAlias = Annotated[
+    Annotated[Instant, Tag("instant")]
+    | Annotated[TensorStats, Tag("tensor_stats")]
+    | Annotated[NonFinite, Tag("nonfinite")]
+    | Annotated[InspectionPlan, Tag("inspect")],
+    Discriminator(_kind_of_instant),
+]
 
 
 class Counter(_Line):
@@ -267,7 +318,7 @@ class FooterArgs(_Open):
     bytes: Annotated[int, Field(ge=0, description="Plain bytes before this line.")]
     file_bytes: Annotated[int, Field(ge=0, description="Bytes of the file before this line.")]
     drain_cpu_us: Count
-    ended: Literal["finalize", "exit", "exception", "rotated", "died", "reboot"]
+    ended: Ending
     part: Annotated[int, Field(ge=0)] | None = None
     error: Annotated[str, Field(description="Type of the exception that nobody caught.")] | None = (
         None
@@ -296,7 +347,7 @@ Metadata: TypeAlias = Annotated[
     Field(discriminator="name"),
 ]
 EventLine: TypeAlias = Annotated[
-    Span | UnfinishedSpan | Instant | Counter | FlowStart | FlowEnd | Metadata,
+    Span | UnfinishedSpan | Instants | Counter | FlowStart | FlowEnd | Metadata,
     Field(discriminator="ph"),
 ]
 

@@ -18,7 +18,7 @@ from live.made import dead, process, snapshot_of
 from live.programs import dftrace, until
 from live.terminal import Terminal
 
-from dftrace_ai.cli.stuck import verdict_lines
+from dftrace_ai.cli.live_view.verdict import verdict_lines
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import RankStatus, find_stuck, snapshot
 from dftrace_ai.live import outliers as judging

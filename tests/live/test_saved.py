@@ -143,7 +143,7 @@ def test_a_snapshot_with_any_value_replaced_is_refused_or_shown(
     tmp_path: Path, data: st.DataObject, value: Any
 ) -> None:
     from dftrace_ai.cli.live_view.page import page
-    from dftrace_ai.cli.stuck import verdict_lines
+    from dftrace_ai.cli.live_view.verdict import verdict_lines
     from dftrace_ai.cli.terminal import console
     from dftrace_ai.live import find_stuck
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from dftrace_ai.cli.stuck import verdict_lines
+from dftrace_ai.cli.live_view.verdict import verdict_lines
 from dftrace_ai.live import RankStatus, Verdict, find_stuck, jobs_of, snapshot_json
 from dftrace_ai.live.jobs import with_workers
 from live.made import NOW, NS, dead, hidden, process, snapshot_of, thread

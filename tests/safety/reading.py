@@ -30,9 +30,9 @@ def validated(path: str) -> list[str]:
 
 def merged(path: str) -> list[object]:
     from dftrace_ai.analysis.merged_trace import MergedTrace
-    from dftrace_ai.analysis.reading.files import find_traces
+    from dftrace_ai.analysis.reading import open_traces
 
-    trace = MergedTrace(find_traces([path]))
+    trace = MergedTrace(open_traces([path]))
     return [sum(chunk.count(b"\n") for chunk in trace), *trace.notes]
 
 

@@ -15,7 +15,7 @@ import pytest
 from conftest import clean_environment
 from unit.trace_lines import small_trace
 
-from dftrace_ai.analysis.reading.files import TraceSearch, find_traces, search_traces
+from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import validate
@@ -99,25 +99,23 @@ def test_a_directory_of_nothing_readable_is_wrong_input(directory: Path, command
     assert "1 more cannot be read either" in done.err
 
 
-def test_every_file_has_to_be_readable_where_all_are_wanted(directory: Path) -> None:
-    with pytest.raises(TraceError, match=r"m\.pfw\.gz"):
-        find_traces([directory])
-    assert [file.path.name for file in search_traces([directory]).files] == [
-        "a.pfw.gz",
-        "z.pfw.zst",
-    ]
+def test_files_that_cannot_be_read_are_named_beside_the_others(directory: Path) -> None:
+    traces = open_traces([directory])
+    assert [trace.path.name for trace in traces] == ["a.pfw.gz", "z.pfw.zst"]
+    (message,) = [str(file) for file in traces.skipped if file.path.endswith("m.pfw.gz")]
+    assert "m.pfw.gz: not a trace file" in message
 
 
 @pytest.mark.parametrize("module", [summary, validate], ids=lambda module: module.__name__)
 def test_a_file_that_goes_while_the_others_are_read(
     directory: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def and_one_goes(paths: list[Path]) -> TraceSearch:
-        found = search_traces(paths)
+    def and_one_goes(paths: list[Path]) -> TraceSet:
+        found = open_traces(paths)
         os.replace(directory / "a.pfw.gz", directory.parent / "elsewhere")
         return found
 
-    monkeypatch.setattr(module, "search_traces", and_one_goes)
+    monkeypatch.setattr(module, "open_traces", and_one_goes)
     read = {summary: summarise, validate: validate_traces}[module]
     found = str(asdict(read([directory])))
     assert "a.pfw.gz" in found
@@ -165,13 +163,13 @@ def test_a_temporary_directory_of_an_odd_name(
 def test_duckdb_reads_the_files_it_is_given_and_nothing_else(tmp_path: Path) -> None:
     import duckdb
 
-    from dftrace_ai.analysis.summary.duckdb_scan import Scan
+    from dftrace_ai.analysis.reading.duckdb_scan import Scan
 
     path = small_trace().write(tmp_path / "t.pfw")
     small_trace().write(tmp_path / "other.pfw")
     (tmp_path / "spare").mkdir()
-    scan = Scan(find_traces([path]), tmp_path / "spare")
-    with scan._connect() as connection:
+    scan = Scan(open_traces([path]).files, tmp_path / "spare", summary.COLUMNS)
+    with scan.connect() as connection:
         (place,) = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0]
         assert place == f"{tmp_path}/spare/duckdb"
         for query in (
@@ -187,4 +185,4 @@ def test_duckdb_reads_the_files_it_is_given_and_nothing_else(tmp_path: Path) -> 
             with pytest.raises(duckdb.Error):
                 connection.execute(query)
     assert not (tmp_path / "written").exists()
-    assert sum(row[3] for row in scan.rows()) == 16
+    assert sum(row[3] for row in scan.rows(summary.QUERY)) == 16

@@ -14,6 +14,7 @@ from docs.pages import DOCS, ROOT, plain, section, table
 from perfetto.trace_file import read
 from unit.trace_lines import small_trace
 
+from dftrace_ai.analysis.reading import duckdb_scan
 from dftrace_ai.analysis.summary import figures as summary
 
 CREATED = table(section(DOCS / "safety.md", "Files that are made"))
@@ -157,13 +158,13 @@ def test_the_copies_of_a_summary_are_nobody_elses(
 ) -> None:
     modes: list[str] = []
 
-    class Watched(summary.Scan):
-        def rows(self):
-            rows = list(super().rows())
+    class Watched(duckdb_scan.Scan):
+        def rows(self, query: str):
+            rows = list(super().rows(query))
             modes.append(stat.filemode(self.spare.stat().st_mode))
             return rows
 
-    monkeypatch.setattr(summary, "Scan", Watched)
+    monkeypatch.setattr(duckdb_scan, "Scan", Watched)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = os.umask(0)
     try:

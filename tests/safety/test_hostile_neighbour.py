@@ -13,8 +13,8 @@ from conftest import RunScript, Traced, trace_files
 from perfetto.trace_file import read
 
 from dftrace_ai import _native
-from dftrace_ai.cli.dead_traces import complete_directories
 from dftrace_ai.spools import recovery
+from dftrace_ai.spools.completing import complete_directories
 from dftrace_ai.spools.recovery import adopt_dead
 from safety.commands import dftrace, invoke
 

@@ -8,8 +8,7 @@ import pytest
 from docs.pages import DOCS, section, table
 from unit.trace_lines import TraceLines
 
-from dftrace_ai.analysis.reading import plain_stream, reader
-from dftrace_ai.analysis.summary import duckdb_scan
+from dftrace_ai.analysis.reading import duckdb_scan, plain_stream, reader
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import line_model, nesting, validate

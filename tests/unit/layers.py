@@ -23,7 +23,25 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 # In a room whose parts stand above each other: what each part may import of it.
-INSIDE: dict[str, dict[str, set[str]]] = {}
+INSIDE: dict[str, dict[str, set[str]]] = {
+    "analysis": {
+        "reading": set(),
+        "merged_trace": {"reading"},
+        "summary": {"reading"},
+        "validating": {"reading"},
+    },
+    "cli": {
+        **dict.fromkeys(("output", "terminal", "dead_traces", "trace_server"), {"terminal"}),
+        **dict.fromkeys(("live_view", "inspect_view"), {"terminal", "output"}),
+        **dict.fromkeys(
+            ("demo", "info", "inspect", "recover", "stuck", "summary", "top", "validate", "view"),
+            {
+                *("terminal", "output", "dead_traces", "summary"),
+                *("live_view", "inspect_view", "trace_server"),
+            },
+        ),
+    },
+}
 
 MOST_LINES = 400
 MOST_FILES = 15

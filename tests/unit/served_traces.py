@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dftrace_ai.analysis.reading.files import find_traces
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.cli.trace_server.server import TraceServer
 
 
@@ -28,7 +28,7 @@ def serving(
     """A server of the traces below a path, which ends with the block."""
     told: list[str] = []
     with TraceServer(
-        find_traces([traces]), ui=ui, once=once, port=port, tell=told.append
+        open_traces([traces]), ui=ui, once=once, port=port, tell=told.append
     ) as server:
         thread = threading.Thread(target=server.serve)
         thread.start()

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.analysis.reading.files import find_traces
-from dftrace_ai.analysis.reading.reader import TraceReader
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating.validate import validate_traces
 
@@ -77,8 +76,8 @@ def test_every_phase_is_in_the_trace(demo: tuple[Path, str]) -> None:
 
 def test_each_worker_leaves_a_trace_with_its_items(demo: tuple[Path, str]) -> None:
     items = []
-    for file in find_traces([demo[0]]):
-        names = [event["name"] for _, event in TraceReader(file).events()]
+    for trace in open_traces([demo[0]]):
+        names = [event["name"] for _, event in trace.events()]
         items.append(("train" in names, names.count("item")))
     assert len(items) == 3
     assert [count for main, count in items if main] == [2 * 359]

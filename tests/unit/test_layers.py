@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import rooms
-from layers import circles, sizes, upward
+from layers import circles, inside, sizes, upward
+from trace_lines import small_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "dftrace_ai"
@@ -39,9 +40,14 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import os
 os.environ["DFTRACE_RUN"] = "0-0"
-import dftrace_ai.analysis.reading.reader
 import dftrace_ai.analysis.validating.validate
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary import summarise
+(trace,) = open_traces(sys.argv[1:])
+assert trace.header.host == "host" and trace.end.state == "complete"
+rows = sum(len(batch["name"]) for batch in open_traces([trace.path]).batches(["name"]))
+assert rows == len(list(trace.events()))
+assert summarise([trace.path]).events == trace.end.footer.events
 assert "torch" not in sys.modules and "dftrace_ai.run" not in sys.modules
 try:
     import dftrace_ai.run
@@ -50,14 +56,20 @@ except ImportError as error:
 """
 
 
-def run(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
+def run(code: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def test_each_room_imports_only_what_lies_below_it() -> None:
     assert upward(PACKAGE) == []
+
+
+def test_the_parts_of_a_room_import_only_what_lies_below_them() -> None:
+    assert inside(PACKAGE) == []
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
@@ -67,8 +79,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     )
 
 
-def test_traces_are_read_where_the_recorder_cannot_be_loaded() -> None:
-    assert run(READ_WITHOUT_THE_CORE) == "blocked"
+def test_traces_are_read_where_the_recorder_cannot_be_loaded(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t.pfw.gz")
+    assert run(READ_WITHOUT_THE_CORE, str(path)) == "blocked"
 
 
 def test_a_config_of_inspection_is_read_without_torch_and_without_a_run() -> None:

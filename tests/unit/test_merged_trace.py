@@ -9,11 +9,11 @@ from typing import Any
 from trace_lines import TIME_BASE_US, TraceLines, small_trace
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
-from dftrace_ai.analysis.reading.files import find_traces
+from dftrace_ai.analysis.reading import open_traces
 
 
 def merged(directory: Path) -> tuple[list[bytes], list[dict[str, Any]], MergedTrace]:
-    trace = MergedTrace(find_traces([directory]))
+    trace = MergedTrace(open_traces([directory]))
     text = b"".join(trace)
     assert text.startswith(b"[\n")
     assert text.endswith(b"}\n")
@@ -35,7 +35,7 @@ def test_many_lines_come_in_many_chunks(tmp_path: Path) -> None:
     for number in range(9000):
         trace.instant("x" * 100, 10 + number)
     trace.write(tmp_path / "t.pfw.gz", 1000)
-    found = MergedTrace(find_traces([tmp_path]))
+    found = MergedTrace(open_traces([tmp_path]))
     chunks = list(found)
     assert len(chunks) > 2
     assert b"".join(chunks) == trace.text
@@ -43,7 +43,7 @@ def test_many_lines_come_in_many_chunks(tmp_path: Path) -> None:
 
 def test_a_trace_without_events_is_still_opened_by_a_viewer(tmp_path: Path) -> None:
     (tmp_path / "t.pfw").touch()
-    assert b"".join(MergedTrace(find_traces([tmp_path]))) == b"[\n"
+    assert b"".join(MergedTrace(open_traces([tmp_path]))) == b"[\n"
 
 
 def test_what_is_broken_is_left_out_and_told(tmp_path: Path) -> None:

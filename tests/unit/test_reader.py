@@ -11,16 +11,24 @@ import pytest
 import zstandard
 from trace_lines import small_trace
 
-from dftrace_ai.analysis.reading.files import find_traces, open_trace_file
+from dftrace_ai.analysis.reading import Trace, TraceEnd, open_traces
 from dftrace_ai.analysis.reading.reader import TraceReader
-from dftrace_ai.analysis.reading.trace_end import read_end
 from dftrace_ai.errors import TraceError
 
 NAMES = ("t.pfw", "t.pfw.gz", "t.pfw.zst")
 
 
+def opened(path: Path) -> Trace:
+    (trace,) = open_traces([path])
+    return trace
+
+
+def end_of(path: Path) -> TraceEnd:
+    return opened(path).end
+
+
 def lines_of(path: Path) -> tuple[list[bytes], TraceReader]:
-    reader = TraceReader(open_trace_file(path))
+    reader = opened(path).reader()
     numbered = list(reader.lines())
     assert [number for number, _ in numbered] == list(range(1, len(numbered) + 1))
     return [line for _, line in numbered], reader
@@ -37,7 +45,7 @@ def test_a_whole_file_gives_every_line(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_events_are_the_objects_with_their_lines(tmp_path: Path, name: str) -> None:
     trace = small_trace()
-    reader = TraceReader(open_trace_file(trace.write(tmp_path / name)))
+    reader = opened(trace.write(tmp_path / name)).reader()
     events = list(reader.events())
     assert len(events) == len(trace.lines) - 1
     assert events[0] == (2, events[0][1])
@@ -94,7 +102,7 @@ def test_a_file_cut_at_any_byte_loses_only_its_last_block(tmp_path: Path) -> Non
             path.write_bytes(whole[:size])
             lines, reader = lines_of(path)
             assert lines == text[: len(lines)]
-            assert read_end(reader.file).footer is None or len(lines) == len(text)
+            assert end_of(path).footer is None or len(lines) == len(text)
 
 
 def test_plain_text_behind_a_broken_gzip_block_is_told(tmp_path: Path) -> None:
@@ -120,7 +128,7 @@ def test_zeros_behind_the_last_block_are_passed_over(tmp_path: Path) -> None:
         lines, reader = lines_of(path)
         assert lines == trace.text.splitlines()
         assert reader.tear is None
-        assert read_end(reader.file).whole
+        assert end_of(path).whole
 
 
 def test_a_last_line_without_newline_counts_when_it_is_whole(tmp_path: Path) -> None:
@@ -139,7 +147,7 @@ def test_a_last_line_without_newline_counts_when_it_is_whole(tmp_path: Path) -> 
 def test_events_of_other_writers_are_read_too(tmp_path: Path) -> None:
     path = tmp_path / "t.pfw"
     path.write_text('[\n{"name":"a"},\n{"name":"b"}\nnonsense\n[1]\n\n]\n')
-    reader = TraceReader(open_trace_file(path))
+    reader = opened(path).reader()
     assert [(number, event["name"]) for number, event in reader.events()] == [(2, "a"), (3, "b")]
     assert reader.bad_lines == 2
 
@@ -147,17 +155,17 @@ def test_events_of_other_writers_are_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_footer_is_found_from_the_end(tmp_path: Path, name: str) -> None:
     path, _ = big_trace(tmp_path / name)
-    end = read_end(open_trace_file(path))
+    end = end_of(path)
     assert end.whole
     assert end.footer is not None
-    assert end.footer["spans"] == 4004
+    assert end.footer.spans == 4004
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_without_footer_is_whole_all_the_same(tmp_path: Path, name: str) -> None:
     trace = small_trace()
     trace.lines.pop()
-    end = read_end(open_trace_file(trace.write(tmp_path / name)))
+    end = end_of(trace.write(tmp_path / name))
     assert end.whole
     assert end.footer is None
 
@@ -169,26 +177,26 @@ def test_a_footer_in_a_block_of_megabytes_is_found(tmp_path: Path) -> None:
     trace.span("noise", "data", 2**50, 5, blob=noise.randbytes(1_500_000).hex())
     trace.footer()
     for name in NAMES:
-        assert read_end(open_trace_file(trace.write(tmp_path / name, 1000))).footer is not None
+        assert end_of(trace.write(tmp_path / name, 1000)).footer is not None
 
 
-class TestFindTraces:
+class TestOpenTraces:
     def test_directories_are_searched_to_any_depth(self, tmp_path: Path) -> None:
         for name in ("b.pfw.gz", "deep/er/a.pfw", "c.pfw.zst"):
             small_trace().write(tmp_path / name)
         (tmp_path / "notes.txt").write_text("not a trace")
-        found = find_traces([tmp_path])
-        assert [(file.path.name, file.codec) for file in found] == [
+        found = open_traces([tmp_path])
+        assert [(trace.path.name, trace.file.codec) for trace in found] == [
             ("b.pfw.gz", "gzip"),
             ("c.pfw.zst", "zstd"),
             ("a.pfw", "plain"),
         ]
-        assert all(file.framed for file in found)
+        assert all(trace.file.framed for trace in found)
 
     def test_a_file_named_twice_is_found_once(self, tmp_path: Path) -> None:
         path = small_trace().write(tmp_path / "t.pfw")
         (tmp_path / "link.pfw").symlink_to(path)
-        assert len(find_traces([path, tmp_path, path])) == 1
+        assert len(open_traces([path, tmp_path, path])) == 1
 
     def test_the_codec_is_told_from_the_bytes(self, tmp_path: Path) -> None:
         text = small_trace().text
@@ -196,7 +204,8 @@ class TestFindTraces:
         (tmp_path / "b").write_bytes(zstandard.compress(text))
         (tmp_path / "c.gz").write_bytes(text)
         assert [
-            file.codec for file in find_traces(tmp_path / name for name in ("a", "b", "c.gz"))
+            trace.file.codec
+            for trace in open_traces(tmp_path / name for name in ("a", "b", "c.gz"))
         ] == [
             "gzip",
             "zstd",
@@ -206,7 +215,7 @@ class TestFindTraces:
     def test_what_is_no_trace_is_named(self, tmp_path: Path) -> None:
         def refused(*paths: Path) -> str:
             with pytest.raises(TraceError) as caught:
-                find_traces(paths)
+                open_traces(paths)
             return str(caught.value)
 
         assert "no such file" in refused(tmp_path / "missing.pfw")
@@ -230,4 +239,4 @@ class TestFindTraces:
         lines, reader = lines_of(path)
         assert lines == []
         assert reader.tear is None
-        assert not read_end(reader.file).whole
+        assert not end_of(path).whole

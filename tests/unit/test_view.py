@@ -13,7 +13,7 @@ import pytest
 from served_traces import serving, stand_in_ui
 from trace_lines import small_trace
 
-from dftrace_ai.analysis.reading.files import find_traces
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.cli.trace_server import server as trace_server
 from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
 from dftrace_ai.errors import DftraceError
@@ -181,13 +181,13 @@ def test_a_port_that_is_taken_is_named(directory: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(DftraceError, match=f"port {port}"):
-            TraceServer(find_traces([directory]), port=port)
+            TraceServer(open_traces([directory]), port=port)
 
 
 def test_once_ends_after_the_trace_was_fetched(directory: Path) -> None:
     told: list[str] = []
     (directory / "c.pfw").write_bytes(small_trace(300).text + b'{"cut')
-    with TraceServer(find_traces([directory]), once=True, port=0, tell=told.append) as server:
+    with TraceServer(open_traces([directory]), once=True, port=0, tell=told.append) as server:
         thread = threading.Thread(target=server.serve)
         thread.start()
         assert ask(server, "/elsewhere")[0] == 404
@@ -202,7 +202,7 @@ def test_once_ends_after_the_trace_was_fetched(directory: Path) -> None:
 
 def test_a_trace_that_vanishes_is_told_and_the_download_fails(directory: Path, ui: Path) -> None:
     told: list[str] = []
-    with TraceServer(find_traces([directory]), ui=ui, port=0, tell=told.append) as server:
+    with TraceServer(open_traces([directory]), ui=ui, port=0, tell=told.append) as server:
         (directory / "a.pfw.gz").unlink()
         thread = threading.Thread(target=server._http.handle_request)
         thread.start()

@@ -1,1 +1,27 @@
-"""Finding, opening and decoding trace files."""
+"""Finding, opening and decoding trace files.
+
+One call opens them, whatever their compression, and whether or not they are whole::
+
+    from dftrace_ai.analysis.reading import open_traces
+
+    for trace in open_traces(["out/"]):
+        print(trace, trace.end.state, trace.header and trace.header.rank)
+"""
+
+from __future__ import annotations
+
+from dftrace_ai.analysis.reading.trace import Trace
+from dftrace_ai.analysis.reading.trace_end import EndState, TraceEnd
+from dftrace_ai.analysis.reading.trace_file import Codec, SkippedFile, TraceFile
+from dftrace_ai.analysis.reading.trace_set import TraceSet, open_traces
+
+__all__ = [
+    "Codec",
+    "EndState",
+    "SkippedFile",
+    "Trace",
+    "TraceEnd",
+    "TraceFile",
+    "TraceSet",
+    "open_traces",
+]

@@ -13,7 +13,7 @@ from dftrace_ai.errors import TraceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.analysis.reading.files import Codec, TraceFile
+    from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile
 
 __all__ = ["BlockDecoder", "BrokenBlockError", "PlainStream", "Tear", "block_decoder"]
 
@@ -39,10 +39,12 @@ class Tear:
     Attributes:
         offset: byte of the file.
         reason: what is wrong there, for people.
+        damaged: something is there, and it is broken; else the file ends too early.
     """
 
     offset: int
     reason: str
+    damaged: bool = False
 
     def __str__(self) -> str:
         return f"{self.reason} at byte {self.offset}"
@@ -184,7 +186,8 @@ class PlainStream:
                 try:
                     yield from decoder.pieces(step)
                 except BrokenBlockError as error:
-                    self.tear = Tear(began, f"broken {codec} data ({error}) in the block")
+                    reason = f"broken {codec} data ({error}) in the block"
+                    self.tear = Tear(began, reason, damaged=True)
                     return
                 step = decoder.unused if decoder.ended else b""
                 if decoder.ended:

@@ -11,9 +11,9 @@ from dftrace_ai.analysis.reading.plain_stream import PlainStream, Tear
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.analysis.reading.files import TraceFile
+    from dftrace_ai.analysis.reading.trace_file import TraceFile
 
-__all__ = ["LINE_BYTES", "LongLine", "TraceReader", "is_whole_line"]
+__all__ = ["FRAMING", "LINE_BYTES", "LongLine", "TraceReader", "is_whole_line"]
 
 # Lines that frame the objects of a Chrome trace and carry none.
 FRAMING = frozenset({b"", b"[", b"]"})
@@ -110,7 +110,8 @@ class TraceReader:
                     yield number, line if len(line) <= LINE_BYTES else _long_line(line, len(line))
                     number += 1
             if held.size > ENDLESS_BYTES:
-                self.tear = Tear(plain_bytes - held.size, f"line {number} has no end; it begins")
+                reason = f"line {number} has no end; it begins"
+                self.tear = Tear(plain_bytes - held.size, reason, damaged=True)
                 return
         self.tear = stream.tear
         rest = held.take()

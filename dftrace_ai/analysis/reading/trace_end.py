@@ -1,24 +1,26 @@
-"""The end of a trace file: whether it is whole, and what its closing line says was lost."""
+"""The end of a trace file: whether it is whole, and what its closing line says."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import orjson
 
-from dftrace_ai.analysis.reading.files import GZIP_MAGIC, ZSTD_MAGIC
 from dftrace_ai.analysis.reading.plain_stream import STEP_BYTES, BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.reader import LongLine, TraceReader, is_whole_line
 from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, ZSTD_MAGIC
 from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.facts import footer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile
+    from dftrace_ai.trace_format.facts import FooterFacts
 
-    from dftrace_ai.analysis.reading.files import Codec, TraceFile
+__all__ = ["EndState", "TraceEnd", "read_end"]
 
-__all__ = ["TraceEnd", "read_end"]
+EndState = Literal["complete", "cut off", "damaged"]
 
 # Blocks hold about a mebibyte of text; the first window nearly always suffices.
 WINDOWS = (64 * 1024, 1024 * 1024, 16 * 1024 * 1024)
@@ -40,16 +42,35 @@ class TraceEnd:
     Attributes:
         whole: the last block and the last line are complete.
         bracket: the last line is ``]``, as other writers end a trace.
-        footer: the members of the closing line's args; None when there is no closing
-            line, because the process still runs or died before its spool was adopted.
+        footer: what the closing line says; None when there is none, because the process
+            still runs or died before its spool was adopted.
+        damaged: what stands at the end is broken, and not only too short.
     """
 
     whole: bool
     bracket: bool
-    footer: Mapping[str, Any] | None
+    footer: FooterFacts | None
+    damaged: bool = False
+
+    @property
+    def closed(self) -> bool:
+        """The file has a line that ends it."""
+        return self.footer is not None or self.bracket
+
+    @property
+    def state(self) -> EndState:
+        """In a word: ``complete``, ``cut off`` or ``damaged``.
+
+        A file is cut off when its process still runs, or died and nobody has completed the
+        trace, or when its last bytes are missing. Damage further ahead is found by who
+        reads it all.
+        """
+        if self.damaged:
+            return "damaged"
+        return "complete" if self.whole and self.closed else "cut off"
 
 
-TORN = TraceEnd(whole=False, bracket=False, footer=None)
+CUT_OFF = TraceEnd(whole=False, bracket=False, footer=None)
 
 
 def read_end(file: TraceFile) -> TraceEnd:
@@ -68,7 +89,7 @@ def read_end(file: TraceFile) -> TraceEnd:
         with open_regular(file.path) as raw:
             size = raw.seek(0, 2)
             if size == 0:
-                return TORN
+                return CUT_OFF
             for window in WINDOWS:
                 width = min(window, size)
                 raw.seek(size - width)
@@ -88,7 +109,12 @@ def _end_by_reading(file: TraceFile) -> TraceEnd:
     last = b""
     for _, line in reader.lines():
         last = line
-    return TraceEnd(reader.tear is None, bracket=last.strip() == b"]", footer=_footer(last))
+    return TraceEnd(
+        whole=reader.tear is None,
+        bracket=last.strip() == b"]",
+        footer=_footer(last),
+        damaged=reader.tear is not None and reader.tear.damaged,
+    )
 
 
 def _end_in(file: TraceFile, tail: bytes, *, everything: bool) -> TraceEnd | None:
@@ -100,7 +126,8 @@ def _end_in(file: TraceFile, tail: bytes, *, everything: bool) -> TraceEnd | Non
         if block is None:
             return None
         if block.unused.strip(b"\0"):
-            return TORN
+            broken = _is_broken(file.codec, block.unused.lstrip(b"\0"))
+            return replace(CUT_OFF, damaged=broken)
         text, whole_line = block.text, block.all_kept
     before, _, line = text.rstrip(b"\n").rpartition(b"\n")
     if not whole_line and not before:
@@ -147,14 +174,26 @@ def _last_block(codec: Codec, tail: bytes) -> _Block | None:
     return None
 
 
-def _footer(line: bytes) -> Mapping[str, Any] | None:
+def _is_broken(codec: Codec, rest: bytes) -> bool:
+    """Return whether what follows the last block is no beginning of another."""
+    decoder = block_decoder(codec)
+    plain_bytes = 0
+    try:
+        for at in range(0, len(rest), STEP_BYTES):
+            for piece in decoder.pieces(rest[at : at + STEP_BYTES]):
+                plain_bytes += len(piece)
+            if decoder.ended or plain_bytes > MOST_PLAIN_BYTES:
+                break
+    except BrokenBlockError:
+        return True
+    return False
+
+
+def _footer(line: bytes) -> FooterFacts | None:
     if len(line) > KEPT_BYTES or isinstance(line, LongLine):
         return None
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(event, dict) or event.get("name") != "end" or event.get("cat") != "dftrace":
-        return None
-    args = event.get("args")
-    return args if isinstance(args, dict) else None
+    return footer_of(event) if isinstance(event, dict) else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.analysis.reading.files import SkippedFile, search_traces
-from dftrace_ai.analysis.summary.duckdb_scan import Scan
+from dftrace_ai.analysis.reading.duckdb_scan import scan_of
+from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.trace_format.facts import CUSTOM_METADATA, KINDS, LOSSES
 from dftrace_ai.trace_format.vocabulary import loop_part
 from dftrace_ai.wording import counted
 
@@ -17,32 +16,24 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-    from dftrace_ai.analysis.reading.files import TraceFile
-    from dftrace_ai.analysis.reading.trace_end import TraceEnd
+    from dftrace_ai.analysis.reading.duckdb_scan import Scan
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_file import SkippedFile
     from dftrace_ai.trace_format.vocabulary import LoopPart
 
 __all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
 
-KINDS = {
-    "B": "unfinished span",
-    "i": "instant",
-    "C": "counter",
-    "s": "flow",
-    "f": "flow",
-    "M": "metadata",
-}
+# Finished spans have rows of their own.
+OTHER_KINDS = {kind.ph: kind.noun for kind in KINDS if kind.ph != "X"}
 
-# Counts of the footer that mean something was lost or done otherwise than asked.
-LOSSES = ("dropped", "waits", "unmatched_stops", "args_sanitised", "unfinished")
-LOSS_TEXTS = {
-    "dropped": (
-        "event",
-        "LOST {}, the spool was full; raise spool_bytes or set overflow to 'wait'",
-    ),
-    "waits": ("time", "threads waited {} for a full spool; durations hold those waits"),
-    "unmatched_stops": ("stop()", "{} without a start()"),
-    "args_sanitised": ("value", "{} of arguments replaced by safe ones"),
-}
+# The durations of a trace have three decimals, so DECIMAL adds them up exactly. The largest rows
+# come first.
+COLUMNS = {"ph": "VARCHAR", "cat": "VARCHAR", "name": "VARCHAR", "dur": "DECIMAL(18, 3)"}
+QUERY = """
+SELECT ph, coalesce(cat, '') AS cat, name, count(*) AS n, count(dur), sum(dur) AS total,
+       quantile_cont(dur::DOUBLE, [0.5, 0.95]), max(dur)
+FROM ({lines}) GROUP BY ph, cat, name ORDER BY total DESC NULLS LAST, n DESC, ph, cat, name
+"""
 
 # A table of more names says nothing, and whoever makes a name for every step may make millions.
 MOST_ROWS = 100_000
@@ -96,7 +87,8 @@ class FileFacts:
         tear: where and why reading stopped, None when the file is whole.
         closed: the file has its closing line.
         events: events by that line, None without one.
-        ended: what ended the recording: finalize, exit or adopted.
+        ended: what ended the recording, an `Ending` of the format where the recorder wrote
+            it; None without a closing line.
         losses: the counts of that line that are above zero, by name.
     """
 
@@ -109,18 +101,18 @@ class FileFacts:
 
     def warnings(self) -> list[str]:
         """Return a line for each loss, and for an end that is not as it should be."""
-        told = [
-            text.format(counted(self.losses[name], noun))
-            for name, (noun, text) in LOSS_TEXTS.items()
-            if name in self.losses
+        warnings = [
+            loss.text.format(counted(self.losses[loss.member], loss.noun))
+            for loss in LOSSES
+            if loss.text and loss.member in self.losses
         ]
         if self.tear:
-            told.append(f"torn: {self.tear}; what comes before it is counted")
+            warnings.append(f"torn: {self.tear}; what comes before it is counted")
         elif not self.closed:
-            told.append(
+            warnings.append(
                 "no closing line: the process still runs, or died and its spool was not adopted"
             )
-        return told
+        return warnings
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,26 +148,28 @@ class Summary:
 
     def warnings(self) -> list[str]:
         """Return a line for each loss and fault that a reader of the figures must know."""
-        told = [f"skipped: {file}" for file in self.skipped]
-        told += [f"{file.path}: {text}" for file in self.files for text in file.warnings()]
+        warnings = [f"skipped: {file}" for file in self.skipped]
+        warnings += [f"{file.path}: {text}" for file in self.files for text in file.warnings()]
         if self.unreadable_lines:
-            told.append(f"{counted(self.unreadable_lines, 'line')} without an event, not counted")
+            warnings.append(
+                f"{counted(self.unreadable_lines, 'line')} without an event, not counted"
+            )
         if self.names_left_out:
-            told.append(f"{counted(self.names_left_out, 'name')} without a row: too many names")
+            warnings.append(f"{counted(self.names_left_out, 'name')} without a row: too many names")
         promised = [file.events for file in self.files if file.events is not None]
         if len(promised) == len(self.files) and sum(promised) != self.events:
-            told.append(
+            warnings.append(
                 f"{self.events} events counted where the closing lines say {sum(promised)}; "
                 "'dftrace validate' tells which"
             )
-        return told
+        return warnings
 
 
 def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
     """Count events and add up durations over trace files.
 
     Args:
-        paths: files and directories, as for `search_traces`; files of directories that
+        paths: files and directories, as for `open_traces`; files of directories that
             cannot be read are skipped and named in the result.
 
     Returns:
@@ -191,11 +185,10 @@ def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
         for row in summarise(["out/"]).spans:
             print(row.cat, row.name, row.count, row.total_us)
     """
-    found = search_traces(paths)
+    found = open_traces(paths)
     figures = _Figures()
-    with tempfile.TemporaryDirectory(prefix="dftrace-") as directory:
-        scan = Scan(found.files, Path(directory))
-        for row in scan.rows():
+    with scan_of(found.files, COLUMNS) as scan:
+        for row in scan.rows(QUERY):
             figures.add(row)
     return _summary(figures, scan, sorted([*found.skipped, *scan.skipped], key=str))
 
@@ -216,7 +209,7 @@ class _Figures:
         if ph is None or name is None:
             self.unreadable += count
             return
-        if ph == "M" and name != "CM":
+        if ph == "M" and name != CUSTOM_METADATA:
             return  # names of tracks, header, hashes, footer
         self.events += count
         if ph == "X":
@@ -243,7 +236,7 @@ class _Figures:
                 )
             )
         else:
-            self.others[KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
+            self.others[OTHER_KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
 
 
 def _summary(figures: _Figures, scan: Scan, skipped: Sequence[SkippedFile]) -> Summary:
@@ -251,7 +244,7 @@ def _summary(figures: _Figures, scan: Scan, skipped: Sequence[SkippedFile]) -> S
     return Summary(
         spans=tuple(sorted(figures.spans, key=lambda row: (row.cat, -row.total_us, row.name))),
         others=tuple(OtherRow(*key, count) for key, count in sorted(figures.others.items())),
-        files=tuple(_facts(file, end, scan.tears.get(file.path)) for file, end in scan.read),
+        files=tuple(_facts(source.trace, scan) for source in scan.sources),
         events=figures.events,
         unreadable_lines=unreadable + scan.long_lines,
         skipped=tuple(skipped),
@@ -259,20 +252,13 @@ def _summary(figures: _Figures, scan: Scan, skipped: Sequence[SkippedFile]) -> S
     )
 
 
-def _facts(file: TraceFile, end: TraceEnd, tear: str | None) -> FileFacts:
-    footer = end.footer or {}
-    counts = {name: _count(footer.get(name)) or 0 for name in LOSSES}
-    ended = footer.get("ended")
+def _facts(trace: Trace, scan: Scan) -> FileFacts:
+    footer = trace.end.footer
     return FileFacts(
-        path=str(file.path),
-        tear=tear,
-        closed=end.footer is not None or end.bracket,
-        events=_count(footer.get("events")),
-        ended=ended if isinstance(ended, str) else None,
-        losses={name: count for name, count in counts.items() if count},
+        path=str(trace),
+        tear=scan.tears.get(trace.path),
+        closed=trace.end.closed,
+        events=footer.events if footer else None,
+        ended=footer.ended if footer else None,
+        losses=footer.losses if footer else {},
     )
-
-
-def _count(value: object) -> int | None:
-    """Return a count of the closing line; None for what is none."""
-    return value if type(value) is int and 0 <= value < 2**63 else None

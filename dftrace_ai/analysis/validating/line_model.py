@@ -123,7 +123,7 @@ def _decoded(line: bytes) -> Any:
         raise LineFaultError("a number of thousands of digits") from error
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()
@@ -171,8 +171,8 @@ def _in_short(error: ValidationError) -> str:
         return f"no {first['ctx']['discriminator']}: the kind of the line is not known"
     if not first["loc"]:
         return message[0].lower() + message[1:]
-    # The location begins with the values of ph and name that chose the model.
-    tags = 2 if first["loc"][0] == "M" else 1
+    # The location begins with the values of ph, and of name or cat, that chose the model.
+    tags = 2 if first["loc"][0] in {"M", "i"} else 1
     place = [str(part)[:100] for part in first["loc"][tags:]]
     if not place or first["type"].startswith("union_tag"):
         return message[0].lower() + message[1:]

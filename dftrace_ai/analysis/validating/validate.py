@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.analysis.reading.files import SkippedFile, search_traces
-from dftrace_ai.analysis.reading.reader import LongLine, TraceReader
+from dftrace_ai.analysis.reading.reader import LongLine
+from dftrace_ai.analysis.reading.trace_file import SkippedFile
+from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.validating.line_model import LineFaultError, LineModel
 from dftrace_ai.analysis.validating.nesting import Nesting
 from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.facts import COUNT_OF, COUNTS, CUSTOM_METADATA, FOOTER, HEADER
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator
 
-    from dftrace_ai.analysis.reading.files import TraceFile
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.trace_format.lines import FooterArgs
 
 __all__ = ["Fault", "FileCheck", "Validation", "validate_file", "validate_traces"]
 
@@ -31,16 +34,6 @@ PHASE = re.compile(rb'"ph":"([A-Za-z])"')
 
 # An escaped backslash right before the closing quote makes Perfetto lose the rest of the file.
 FINAL_BACKSLASH = re.compile(rb'(?<!\\)(?:\\\\)+"')
-
-# Which count of the closing line a line adds to.
-COUNT_OF = {
-    "X": "spans",
-    "B": "unfinished",
-    "i": "instants",
-    "C": "counters",
-    "s": "flows",
-    "f": "flows",
-}
 
 NO_FOOTER = "no closing line: the process still runs, or died and its spool was not adopted"
 
@@ -102,13 +95,13 @@ def validate_traces(
     """Check trace files against the format.
 
     Args:
-        paths: files and directories, as for `search_traces`.
+        paths: files and directories, as for `open_traces`.
         limit: faults to keep of each file; all are counted.
         unfinished_ok: accept a file without closing line or with a torn end, as it
             is while its process runs.
 
     Returns:
-        The finding for each file. A file of a directory that cannot be read as a trace
+        The check of each file. A file of a directory that cannot be read as a trace
         is one with a fault.
 
     Raises:
@@ -121,17 +114,17 @@ def validate_traces(
         for fault in result.first_faults(10):
             print(fault)
     """
-    found = search_traces(paths)
+    found = open_traces(paths)
     checks = [_unreadable(file) for file in found.skipped]
     checks += [_check_or_fault(file, limit, unfinished_ok) for file in found.files]
     return Validation(tuple(sorted(checks, key=lambda check: check.path)))
 
 
-def _check_or_fault(file: TraceFile, limit: int, unfinished_ok: bool) -> FileCheck:
+def _check_or_fault(file: Trace, limit: int, unfinished_ok: bool) -> FileCheck:
     try:
         return validate_file(file, limit=limit, unfinished_ok=unfinished_ok)
     except TraceError as error:
-        if file.asked_for:
+        if file.file.asked_for:
             raise
         return _unreadable(SkippedFile.because_of(error, file.path))
 
@@ -141,7 +134,7 @@ def _unreadable(file: SkippedFile) -> FileCheck:
     return FileCheck(file.path, lines=0, events=0, fault_count=1, faults=(fault,), closed=False)
 
 
-def validate_file(file: TraceFile, *, limit: int = 10, unfinished_ok: bool = False) -> FileCheck:
+def validate_file(file: Trace, *, limit: int = 10, unfinished_ok: bool = False) -> FileCheck:
     """Check one trace file; arguments as for `validate_traces`."""
     check = _Check(file, limit, unfinished_ok)
     check.run()
@@ -151,9 +144,9 @@ def validate_file(file: TraceFile, *, limit: int = 10, unfinished_ok: bool = Fal
 class _Check:
     """The state of checking one file."""
 
-    def __init__(self, file: TraceFile, limit: int, unfinished_ok: bool) -> None:
+    def __init__(self, file: Trace, limit: int, unfinished_ok: bool) -> None:
         self.path = str(file.path)
-        self.reader = TraceReader(file)
+        self.reader = file.reader()
         self.limit = limit
         self.unfinished_ok = unfinished_ok
         self.faults: list[Fault] = []
@@ -266,15 +259,15 @@ class _Check:
         return "ts and dur must be microseconds with exactly three decimals, ts first"
 
     def metadata(self, number: int, event: Any, plain_bytes: int) -> None:
-        if event.name == "CM":
+        if event.name == CUSTOM_METADATA:
             self.counts["metadata"] += 1
-        elif event.name == "dftrace":
+        elif event.name == HEADER:
             if self.header_line:
                 self.fault(number, f"a second header line; the first is line {self.header_line}")
             self.header_line = number
             epoch = event.args.timestamps == "epoch_us"
             self.time = MICROSECOND_TIME if epoch else NANOSECOND_TIME
-        elif event.name == "end":
+        elif event.name == FOOTER:
             self.footer_line = number
             self.against_footer(number, event.args, plain_bytes)
 
@@ -287,8 +280,8 @@ class _Check:
         if kind:
             self.counts[kind] += 1
 
-    def against_footer(self, number: int, said: Any, plain_bytes: int) -> None:
-        found = {name: self.counts[name] for name in (*COUNT_OF.values(), "metadata")}
+    def against_footer(self, number: int, said: FooterArgs, plain_bytes: int) -> None:
+        found = {name: self.counts[name] for name in COUNTS}
         found["events"] = sum(found.values())
         found["bytes"] = plain_bytes
         for name, count in found.items():

@@ -1,4 +1,4 @@
-"""Code of the user that `dftrace inspect` is told of: models, and features of their own."""
+"""Code of the user that `dftrace inspect` is given: models, and features of their own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def layers_made_by(factory: str) -> list[LayerInfo]:
             made = made()
         # It is the user's code: anything may come out of it.
         except Exception as error:
-            raise InspectValueError(f"--model {factory}: {_told(error)}") from error
+            raise InspectValueError(f"--model {factory}: {_described_in_line(error)}") from error
     from torch import nn
 
     from dftrace_ai.inspect.naming import layers_of
@@ -71,10 +71,10 @@ def register_features_in(directories: list[str]) -> None:
             raise
         # It is the user's code: anything may come out of it.
         except Exception as error:
-            raise InspectValueError(f"--feature-dirs: {_told(error)}") from error
+            raise InspectValueError(f"--feature-dirs: {_described_in_line(error)}") from error
 
 
-def _told(error: Exception) -> str:
+def _described_in_line(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(described(error).split())
     return f"{text} ({last.filename}:{last.lineno})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.inspect.config.layers import LayerInfo, describe_layers
@@ -14,6 +14,14 @@ from dftrace_ai.inspect.errors import InspectValueError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dftrace_ai.cli.inspect_view.report_types import (
+        DueSteps,
+        GemmReport,
+        ModifiedTensor,
+        Report,
+        SectionReport,
+        StatisticsReport,
+    )
     from dftrace_ai.inspect.config.schedule import Schedule
     from dftrace_ai.inspect.config.sections import InspectConfig, Observe, Section
 
@@ -32,7 +40,7 @@ def report_of(
     problems: Sequence[Problem],
     layers: Sequence[LayerInfo] | None,
     steps: int | None,
-) -> dict[str, Any]:
+) -> Report:
     """Return what a config does, as values for JSON.
 
     Args:
@@ -102,7 +110,7 @@ def _selected(
     return selected
 
 
-def _section(section: Section, selected: list[str] | None, steps: int | None) -> dict[str, Any]:
+def _section(section: Section, selected: list[str] | None, steps: int | None) -> SectionReport:
     plan = layer_plan(section, ANY_LAYER)
     return {
         "name": section.name,
@@ -115,9 +123,9 @@ def _section(section: Section, selected: list[str] | None, steps: int | None) ->
     }
 
 
-def _gemms(section: Section, plan: LayerPlan) -> list[dict[str, Any]]:
+def _gemms(section: Section, plan: LayerPlan) -> list[GemmReport]:
     """Return what is done in each GEMM in which anything is done."""
-    found = []
+    found: list[GemmReport] = []
     for gemm in GEMMS:
         tensors = {
             tensor: _modified(how) for (other, tensor), how in plan.modify.items() if other == gemm
@@ -129,11 +137,11 @@ def _gemms(section: Section, plan: LayerPlan) -> list[dict[str, Any]]:
     return found
 
 
-def _modified(how: Modify) -> dict[str, Any]:
+def _modified(how: Modify) -> ModifiedTensor:
     return {"feature": how.feature, "format": how.format, "margin": how.margin}
 
 
-def _statistics(one: Observe, steps: int | None) -> dict[str, Any]:
+def _statistics(one: Observe, steps: int | None) -> StatisticsReport:
     return {
         "feature": one.feature,
         "tensor": one.tensor,
@@ -142,7 +150,7 @@ def _statistics(one: Observe, steps: int | None) -> dict[str, Any]:
     }
 
 
-def _due(schedule: Schedule, steps: int | None) -> dict[str, Any]:
+def _due(schedule: Schedule, steps: int | None) -> DueSteps:
     first = schedule.first(FIRST_DUE + 1)
     if steps is not None:
         first = [iteration for iteration in first if iteration < steps]
@@ -155,15 +163,15 @@ def _due(schedule: Schedule, steps: int | None) -> dict[str, Any]:
     }
 
 
-def report_lines(report: dict[str, Any]) -> Iterator[str]:
+def report_lines(report: Report) -> Iterator[str]:
     """Return the lines of text for what `report_of` made; names in them can only be read."""
     for section in report["sections"]:
         yield shown(section["name"])
         yield shown(f"  layers {section['layers']}")
         if section["selected"] is not None:
             yield from _names(section["selected"])
-        for one in section["gemms"]:
-            yield shown(f"  {_gemm_in_words(one)}")
+        for gemm in section["gemms"]:
+            yield shown(f"  {_gemm_in_words(gemm)}")
         for one in section["statistics"]:
             yield from _statistics_lines(one, one["feature"])
         for one in section["explicit_statistics"]:
@@ -189,7 +197,7 @@ def _names(names: list[str]) -> Iterator[str]:
         yield f"    and {len(names) - LAYERS_SHOWN} more"
 
 
-def _gemm_in_words(one: dict[str, Any]) -> str:
+def _gemm_in_words(one: GemmReport) -> str:
     words = [f"{one['gemm']}: {'FP8' if one['fp8'] else 'high precision'}"]
     for tensor, how in one["modified"].items():
         margin = f", margin {how['margin']}" if how["margin"] else ""
@@ -198,7 +206,7 @@ def _gemm_in_words(one: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _statistics_lines(one: dict[str, Any], heading: str) -> Iterator[str]:
+def _statistics_lines(one: StatisticsReport, heading: str) -> Iterator[str]:
     yield shown(f"  {heading} {one['tensor']}: {', '.join(one['stats'])}")
     due = one["due"]
     first = ", ".join(map(str, due["first"])) or "none"
@@ -206,7 +214,7 @@ def _statistics_lines(one: dict[str, Any], heading: str) -> Iterator[str]:
     yield shown(f"    {due['rule']}: {first}{', ...' if due['more'] else ''}{counted}")
 
 
-def _verdict(report: dict[str, Any]) -> str:
+def _verdict(report: Report) -> str:
     from dftrace_ai.wording import counted
 
     found = [

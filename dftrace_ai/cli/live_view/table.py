@@ -206,13 +206,13 @@ def _shares(process: RankStatus, detail: _Detail) -> Text:
         return Text("")
     spent = [*main.self_s.items(), (None, main.unannotated_s)]
     shares = [(cat, seconds / main.covered_s) for cat, seconds in spent]
-    told = sorted((one for one in shares if one[1] >= LEAST_SHARE), key=lambda one: -one[1])
+    notable = sorted((one for one in shares if one[1] >= LEAST_SHARE), key=lambda one: -one[1])
     text = Text()
     if detail.bar and main.self_s:
-        text.append_text(_bar([(cat, share) for cat, share in told if cat is not None])).append(
+        text.append_text(_bar([(cat, share) for cat, share in notable if cat is not None])).append(
             "  "
         )
-    for number, (cat, share) in enumerate(told[: detail.shares]):
+    for number, (cat, share) in enumerate(notable[: detail.shares]):
         text.append("" if number == 0 else "  ")
         if cat is None:
             text.append(f"{share:4.0%} {UNANNOTATED}", style="dim")

@@ -33,8 +33,8 @@ def problem_lines(problems: Iterable[str]) -> Iterator[str]:
     """Return a line for each spool that could not be read, the first few of them."""
     from dftrace_ai.cli.terminal import shown
 
-    told = list(problems)
-    for problem in told[:MOST_PROBLEMS]:
+    lines = list(problems)
+    for problem in lines[:MOST_PROBLEMS]:
         yield f"not read: {shown(problem)}"
-    if len(told) > MOST_PROBLEMS:
-        yield f"not read: {len(told) - MOST_PROBLEMS:,} more"
+    if len(lines) > MOST_PROBLEMS:
+        yield f"not read: {len(lines) - MOST_PROBLEMS:,} more"

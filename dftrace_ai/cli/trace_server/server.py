@@ -16,14 +16,15 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.cli.trace_server.local import LocalServer
 from dftrace_ai.errors import DftraceError
+from dftrace_ai.trace_format.file_names import PLAIN_SUFFIX, without_suffix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from typing_extensions import Self
 
-    from dftrace_ai.analysis.reading.files import TraceFile
+    from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = ["TraceServer", "offline_ui"]
 
@@ -122,7 +123,7 @@ class TraceServer:
 
     def __init__(
         self,
-        files: Sequence[TraceFile],
+        files: Iterable[Trace],
         *,
         ui: Path | None = None,
         once: bool = False,
@@ -135,9 +136,11 @@ class TraceServer:
         self.tell = tell
         self._stopped = False
         self.token = secrets.token_urlsafe(24)
-        stem = files[0].path.name.split(".pfw")[0] if len(files) == 1 else f"{len(files)}-traces"
+        stem = f"{len(self.files)}-traces"
+        if len(self.files) == 1:
+            stem = without_suffix(self.files[0].path.name)
         # A name is bytes, which need not be UTF-8.
-        self.trace_path = f"/{self.token}/{quote(os.fsencode(stem), safe='')}.pfw"
+        self.trace_path = f"/{self.token}/{quote(os.fsencode(stem), safe='')}{PLAIN_SUFFIX}"
         self._http = self._bound(port)
         self.port: int = self._http.server_address[1]
 

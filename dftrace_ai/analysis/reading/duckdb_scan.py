@@ -1,0 +1,307 @@
+"""Scans of many trace files at once, in a DuckDB that sees nothing else."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.analysis.reading.reader import FRAMING, LINE_BYTES, LongLine
+from dftrace_ai.analysis.reading.trace_file import SkippedFile
+from dftrace_ai.errors import DftraceError, TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_file import Codec
+
+__all__ = ["Scan", "Source", "duckdb_module", "paths_of", "quoted_text", "scan_of", "too_much"]
+
+# The names of the directories of a file say nothing of its columns (hive_partitioning).
+LINES = """
+SELECT {names} FROM read_json(?, format = 'newline_delimited', compression = '{codec}',
+    columns = {{{columns}}}, ignore_errors = true, hive_partitioning = false,
+    maximum_object_size = {line_bytes}{more})
+"""
+PROBE = "SELECT {counts} FROM ({lines})"
+DUCKDB_CODEC = {"plain": "uncompressed", "gzip": "gzip", "zstd": "zstd"}
+
+# Beyond this DuckDB goes to its directory of temporary files. Figures of a hundred million spans
+# and of a million names fit.
+MEMORY_LIMIT = "1GiB"
+DISK_LIMIT = "16GiB"
+# Each thread holds two lines of the greatest length.
+MOST_THREADS = 8
+
+ROWS_AT_ONCE = 10_000
+
+
+@contextmanager
+def scan_of(traces: Sequence[Trace], columns: Mapping[str, str]) -> Iterator[Scan]:
+    """Give a scan, whose links and copies are gone with the ``with`` block; as `Scan`."""
+    with tempfile.TemporaryDirectory(prefix="dftrace-") as directory:
+        yield Scan(traces, Path(directory), columns)
+
+
+@dataclass
+class Source:
+    """A trace, and the name under which DuckDB gets it or the copy that stands for it."""
+
+    trace: Trace
+    given: Path
+    codec: Codec
+    salvaged: bool = False
+
+
+class Scan:
+    """The scan of a set of files, with stand-ins for those that DuckDB cannot read.
+
+    DuckDB gets every file under a name of ours, in a directory of ours, and may open
+    nothing else: no name that somebody chose is a pattern, an address or SQL.
+
+    Args:
+        traces: the traces.
+        spare: an empty directory, for links and copies.
+        columns: the members of a line that are read, each with its type in DuckDB.
+
+    Attributes:
+        sources: the traces that are read, in their order; the last part of the name that
+            DuckDB has for one is its number among those that were given.
+        tears: for files that end before their time, where and why.
+        skipped: files of directories that could not be read.
+        long_lines: lines that were passed over since they are too long.
+
+    Raises:
+        TraceError: a file that was asked for cannot be read.
+    """
+
+    def __init__(self, traces: Sequence[Trace], spare: Path, columns: Mapping[str, str]) -> None:
+        self.spare = spare
+        self.columns = dict(columns)
+        self.tears: dict[Path, str] = {}
+        self.skipped: list[SkippedFile] = []
+        self.long_lines = 0
+        self._cut_lines = 0
+        # Before 2.0 the bracket cost the line behind it too; ours is a name, without figures.
+        self._bracket_costs_a_line = duckdb_module().__version__.startswith("1.")
+        sources = [self._source(at, trace) for at, trace in enumerate(traces)]
+        self.sources = [source for source in sources if source]
+
+    def _source(self, at: int, trace: Trace) -> Source | None:
+        source = Source(trace, self.spare / str(at), trace.file.codec)
+        try:
+            self._prepare(source)
+        except TraceError as error:
+            self._skip(trace, error)
+            return None
+        return source
+
+    def _prepare(self, source: Source) -> None:
+        file, end = source.trace.file, source.trace.end
+        costly = self._bracket_costs_a_line and file.framed and not file.named
+        if not end.whole and file.path.stat().st_size == 0:
+            self.tears[file.path] = "the file is empty"
+        elif costly or (not end.whole and file.codec != "plain"):
+            self.salvage(source)
+        elif not end.whole:
+            self.tears[file.path] = "the last line is cut"
+            self._cut_lines += 1
+        if not source.salvaged:
+            source.given.symlink_to(file.path.absolute())
+
+    def _skip(self, trace: Trace, error: TraceError) -> None:
+        if trace.file.asked_for:
+            raise error
+        self.tears.pop(trace.path, None)
+        self.skipped.append(SkippedFile.because_of(error, trace.path))
+
+    def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, in which ``{lines}`` stands for the lines of all files.
+
+        Raises:
+            TraceError: the files cannot be read, or their figures need too much memory.
+        """
+        duckdb = duckdb_module()
+        self._some_source()
+        try:
+            yield from self._query(query)
+        except duckdb.OutOfMemoryException as error:
+            raise TraceError(f"the traces {too_much()}; give fewer at a time") from error
+        except duckdb.Error:
+            # Broken data, or a line too long, in some file: read that one as far as it goes.
+            self.salvage_unreadable()
+        else:
+            return
+        try:
+            yield from self._query(query)
+        except duckdb.Error as error:
+            reason = str(error).partition("\n")[0]
+            raise TraceError(f"the traces cannot be read: {reason}") from error
+
+    def _some_source(self) -> None:
+        if not self.sources:
+            raise TraceError(str(self.skipped[0]))
+
+    def salvage_unreadable(self) -> None:
+        """Replace the files that DuckDB does not read to their end.
+
+        Raises:
+            TraceError: none is left.
+        """
+        with self.connect() as connection:
+            checked = [self._readable(connection, source) for source in self.sources]
+        self.sources = [source for source in checked if source]
+        self._some_source()
+
+    def _readable(self, connection: Any, source: Source) -> Source | None:
+        try:
+            if not (source.salvaged or self.opens(connection, [source])):
+                self.salvage(source)
+        except TraceError as error:
+            self._skip(source.trace, error)
+            return None
+        return source
+
+    def opens(self, connection: Any, sources: Sequence[Source]) -> bool:
+        """Return whether DuckDB reads files from end to end."""
+        counts = ", ".join(f"count({name})" for name in self.columns)
+        query = PROBE.format(counts=counts, lines=self.lines(sources))
+        try:
+            connection.execute(query, paths_of(sources))
+        except duckdb_module().Error:
+            return False
+        return True
+
+    def salvage(self, source: Source) -> None:
+        """Replace a file by a copy of the lines that can be read of it.
+
+        Raises:
+            TraceError: it cannot be read any more.
+            DftraceError: there is no room for the copy.
+        """
+        import zstandard
+
+        reader = source.trace.reader()
+        path = source.trace.path
+        long_lines = 0
+        source.given.unlink(missing_ok=True)
+        try:
+            # Compressed, since the file may be small only as long as it is.
+            with (
+                source.given.open("xb") as out,
+                zstandard.ZstdCompressor(level=1).stream_writer(out) as copy,
+            ):
+                for _, line in reader.lines():
+                    if isinstance(line, LongLine):
+                        long_lines += 1
+                    elif line not in FRAMING:
+                        copy.write(line + b"\n")
+        except OSError as error:
+            raise DftraceError(
+                f"temporary files cannot be written to {self.spare}: {error.strerror}; "
+                "choose another place with TMPDIR"
+            ) from error
+        self.long_lines += long_lines
+        if self.tears.pop(path, None) == "the last line is cut":
+            self._cut_lines -= 1
+        if reader.tear:
+            self.tears[path] = str(reader.tear)
+        source.codec = "zstd"
+        source.salvaged = True
+
+    def rows_of_nulls(self) -> int:
+        """Return how many rows of nulls stand for framing and cut ends and not for a fault."""
+        lost = 2 if self._bracket_costs_a_line else 1
+        as_they_are = [source.trace for source in self.sources if not source.salvaged]
+        opening = lost * sum(trace.file.framed for trace in as_they_are)
+        closing = sum(trace.end.bracket for trace in as_they_are)
+        return opening + closing + self._cut_lines
+
+    def _query(self, query: str) -> Iterator[tuple[Any, ...]]:
+        with self.connect() as connection:
+            result = connection.execute(
+                query.format(lines=self.lines(self.sources)), paths_of(self.sources)
+            )
+            while rows := result.fetchmany(ROWS_AT_ONCE):
+                yield from rows
+
+    def lines(self, sources: Sequence[Source], *, named: bool = False) -> str:
+        """Return the SQL of the lines of files; `paths_of` gives its parameters.
+
+        A line that is no event is a row of nulls.
+
+        Args:
+            sources: the files.
+            named: with a further column ``filename``.
+        """
+        names = [*self.columns, *(["filename"] if named else [])]
+        return " UNION ALL ".join(
+            LINES.format(
+                names=", ".join(names),
+                codec=DUCKDB_CODEC[codec],
+                columns=", ".join(f"{name}: '{kind}'" for name, kind in self.columns.items()),
+                line_bytes=LINE_BYTES,
+                more=", filename = true" if named else "",
+            )
+            for codec in _by_codec(sources)
+        )
+
+    def connect(self) -> Any:
+        """Return a DuckDB that can open the files of the scan and temporary ones of its own."""
+        options = {
+            "memory_limit": MEMORY_LIMIT,
+            "max_temp_directory_size": DISK_LIMIT,
+            "threads": str(min(len(os.sched_getaffinity(0)), MOST_THREADS)),
+            "temp_directory": str(self.spare / "duckdb"),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+            "python_enable_replacements": "false",
+        }
+        connection = duckdb_module().connect(config=options)
+        # It would be drawn into the table, or the JSON, of who asks by `python -c`.
+        connection.execute("SET enable_progress_bar = false")
+        names = ", ".join(quoted_text(str(source.given)) for source in self.sources)
+        connection.execute(f"SET allowed_paths = [{names}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        return connection
+
+
+def too_much() -> str:
+    """Return what to say of traces that need more room than there is."""
+    return f"cannot be added up in {MEMORY_LIMIT} of memory and {DISK_LIMIT} of temporary files"
+
+
+def _by_codec(sources: Sequence[Source]) -> dict[Codec, list[str]]:
+    paths: dict[Codec, list[str]] = {}
+    for source in sources:
+        paths.setdefault(source.codec, []).append(str(source.given))
+    return paths
+
+
+def paths_of(sources: Sequence[Source]) -> list[list[str]]:
+    """Return the parameters of `Scan.lines`."""
+    return list(_by_codec(sources).values())
+
+
+def quoted_text(text: str) -> str:
+    """Return a text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def duckdb_module() -> Any:
+    """Return DuckDB, which is imported when it is first needed.
+
+    Raises:
+        DftraceError: it is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise DftraceError("this needs DuckDB; install it with: pip install duckdb") from error
+    return duckdb

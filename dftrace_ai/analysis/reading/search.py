@@ -1,0 +1,117 @@
+"""The one search for traces: those that a user means by files and directories."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dftrace_ai.analysis.reading.opening import open_trace_file
+from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
+from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES, is_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["TraceSearch", "search_traces"]
+
+
+@dataclass(frozen=True)
+class TraceSearch:
+    """What files and directories hold.
+
+    Attributes:
+        files: the traces, each once, sorted by path; at least one.
+        skipped: files of directories that cannot be read as traces, sorted by path.
+    """
+
+    files: tuple[TraceFile, ...]
+    skipped: tuple[SkippedFile, ...]
+
+
+def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
+    """Find the traces that files and directories hold, past those that cannot be read.
+
+    Links in a directory are followed to files of the same directory only.
+
+    Args:
+        paths: files of any name, and directories, which are searched to any depth
+            for names that end in ``.pfw``, ``.pfw.gz`` or ``.pfw.zst``.
+
+    Returns:
+        The traces, and what was skipped.
+
+    Raises:
+        TraceError: a path that was given does not exist or is no trace, a directory
+            holds no traces, or nothing that was found can be read.
+
+    Example::
+
+        found = search_traces(["out/"])
+        for skipped in found.skipped:
+            print("skipped", skipped)
+    """
+    asked: dict[str, Path] = {}
+    inside: dict[str, Path] = {}
+    skipped: list[SkippedFile] = []
+    for given in paths:
+        path = Path(given)
+        if not _is_directory(path):
+            asked.setdefault(os.path.realpath(path), path)
+            continue
+        names = 0
+        for file, reason in _traces_under(path):
+            names += 1
+            if reason:
+                skipped.append(SkippedFile(str(file), reason))
+            else:
+                inside.setdefault(os.path.realpath(file), file)
+        if not names:
+            raise TraceError(
+                f"{path}: no trace files ({', '.join(TRACE_SUFFIXES)}) in this directory"
+            )
+    files = [open_trace_file(path, asked_for=True) for path in asked.values()]
+    for real, path in inside.items():
+        if real in asked:
+            continue
+        try:
+            files.append(open_trace_file(path))
+        except TraceError as error:
+            skipped.append(SkippedFile.because_of(error, path))
+    skipped.sort(key=lambda one: one.path)
+    if skipped and not files:
+        others = f"; {len(skipped) - 1} more cannot be read either" if len(skipped) > 1 else ""
+        raise TraceError(f"{skipped[0]}{others}")
+    return TraceSearch(tuple(sorted(files, key=lambda file: file.path)), tuple(skipped))
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError as error:
+        raise TraceError(f"{path}: no such file or directory") from error
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise TraceError(f"{path}: not a path: {error}") from error
+
+
+def _traces_under(directory: Path) -> Iterator[tuple[Path, str]]:
+    """Yield what a directory holds that is called a trace, and why it cannot be one, or ""."""
+    problems: list[OSError] = []
+    root = os.path.realpath(directory)
+    for folder, _, names in os.walk(directory, onerror=problems.append):
+        for name in names:
+            if is_trace(name):
+                path = Path(folder, name)
+                target = os.path.realpath(path)
+                outside = path.is_symlink() and not Path(target).is_relative_to(root)
+                yield path, "a link that leads out of the directory" if outside else ""
+    for problem in problems:
+        reason = f"cannot be listed: {problem.strerror}"
+        if problem.filename == str(directory):
+            raise TraceError(f"{directory}: {reason}")
+        yield Path(problem.filename), reason

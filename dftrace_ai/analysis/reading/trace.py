@@ -1,0 +1,86 @@
+"""One trace file with all that can be asked of it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.analysis.reading.reader import TraceReader
+from dftrace_ai.analysis.reading.trace_end import read_end
+from dftrace_ai.analysis.reading.trace_header import read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from dftrace_ai.analysis.reading.trace_end import TraceEnd
+    from dftrace_ai.analysis.reading.trace_file import TraceFile
+    from dftrace_ai.trace_format.facts import HeaderFacts
+
+__all__ = ["Trace"]
+
+
+class Trace:
+    """A trace file; what is asked of it is read when it is first asked, and then kept.
+
+    Attributes:
+        file: where it lies and how it is compressed.
+
+    Example::
+
+        (trace,) = open_traces(["trace-host-1.pfw.gz"])
+        for number, event in trace.events():
+            print(f"{trace}:{number}: {event['name']}")
+    """
+
+    def __init__(self, file: TraceFile) -> None:
+        self.file = file
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+    def __repr__(self) -> str:
+        return f"<trace {self.file}>"
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies."""
+        return self.file.path
+
+    @cached_property
+    def header(self) -> HeaderFacts | None:
+        """What the file says of its process; None for a file without a header line.
+
+        Raises:
+            TraceError: the operating system refuses to read the file.
+        """
+        return read_header(self.file)
+
+    @cached_property
+    def end(self) -> TraceEnd:
+        """How the file ends, read without what comes before.
+
+        Raises:
+            TraceError: the operating system refuses to read the file.
+        """
+        return read_end(self.file)
+
+    def reader(self) -> TraceReader:
+        """Return a new reader, which tells afterwards where reading had to stop."""
+        return TraceReader(self.file)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield number, from 1, and bytes of each line, as far as the file can be read.
+
+        Raises:
+            TraceError: the operating system refuses to read the file.
+        """
+        return self.reader().lines()
+
+    def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield number and object of each line that holds one.
+
+        Raises:
+            TraceError: the operating system refuses to read the file.
+        """
+        return self.reader().events()

@@ -1,0 +1,42 @@
+"""The header line of a trace file: what it says of its process."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import orjson
+
+from dftrace_ai.analysis.reading.reader import LongLine, TraceReader
+from dftrace_ai.trace_format.facts import header_of
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.trace_file import TraceFile
+    from dftrace_ai.trace_format.facts import HeaderFacts
+
+__all__ = ["read_header"]
+
+# The header stands among the first lines, behind the names of process and thread.
+HEADER_LINES = 64
+
+# As the recorder writes it, and as others do.
+HEADER_NAME = b'"dftrace"'
+
+
+def read_header(file: TraceFile) -> HeaderFacts | None:
+    """Read the header of a trace; None where the first lines hold none.
+
+    Raises:
+        TraceError: the operating system refuses to read the file.
+    """
+    for _, line in islice(TraceReader(file).lines(), HEADER_LINES):
+        if HEADER_NAME not in line or isinstance(line, LongLine):
+            continue
+        try:
+            event = orjson.loads(line.strip().removesuffix(b","))
+        except orjson.JSONDecodeError:
+            continue
+        facts = header_of(event) if isinstance(event, dict) else None
+        if facts is not None:
+            return facts
+    return None

@@ -1,0 +1,240 @@
+"""Many traces opened by one call: their files, their lines, their events as columns."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.analysis.reading.columns import COLUMNS, LINE_COLUMNS, checked_columns, columns_sql
+from dftrace_ai.analysis.reading.duckdb_scan import duckdb_module, paths_of, scan_of, too_much
+from dftrace_ai.analysis.reading.search import search_traces
+from dftrace_ai.analysis.reading.trace import Trace
+from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import numpy as np
+
+    from dftrace_ai.analysis.reading.duckdb_scan import Scan, Source
+    from dftrace_ai.analysis.reading.trace_file import SkippedFile
+
+__all__ = ["ROWS_AT_ONCE", "TraceSet", "open_traces"]
+
+ROWS_AT_ONCE = 65_536
+
+BATCH = "SELECT * FROM part WHERE rowid >= ? AND rowid < ?"
+
+
+def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
+    """Open the traces that files and directories hold.
+
+    Files are looked at, and not yet read. Nothing is written, and no recorder is needed:
+    what a process has only in its spool is not seen (``dftrace recover`` completes the
+    traces of the dead).
+
+    Args:
+        paths: files of any name, and directories, which are searched to any depth for
+            names that end in ``.pfw``, ``.pfw.gz`` or ``.pfw.zst``. Links in a directory
+            are followed to files of the same directory only.
+
+    Returns:
+        The traces, and the files of directories that are no traces.
+
+    Raises:
+        TraceError: a path that was given does not exist or is no trace, a directory
+            holds no traces, or nothing that was found can be read.
+
+    Example::
+
+        for trace in open_traces(["out/"]):
+            print(trace, trace.end.state)
+    """
+    found = search_traces(paths)
+    return TraceSet(tuple(map(Trace, found.files)), found.skipped)
+
+
+class TraceSet:
+    """Traces that are read together.
+
+    Attributes:
+        files: the traces, each once, sorted by path; at least one.
+        skipped: files of directories that cannot be read as traces, sorted by path.
+        notes: after `batches`, and within `relation`: what of the files could not be read,
+            one line each.
+
+    Example::
+
+        traces = open_traces(["out/"])
+        total_ns = 0
+        for batch in traces.batches(["cat", "dur_ns"]):
+            total_ns += batch["dur_ns"][batch["cat"] == "compute"].sum()
+    """
+
+    def __init__(self, files: tuple[Trace, ...], skipped: tuple[SkippedFile, ...] = ()) -> None:
+        self.files = files
+        self.skipped = skipped
+        self.notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{counted(len(self.files), 'trace')}: see files>"
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter(self.files)
+
+    def batches(
+        self, columns: Iterable[str] = COLUMNS, rows: int = ROWS_AT_ONCE
+    ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """Yield the events as NumPy arrays by column, so many rows at a time, file by file.
+
+        Every line with a phase and a name is a row, names of tracks, header and closing
+        line included; the rows of a file come in no order. The columns:
+
+        =========  ======  ==============================================================
+        name       type    what
+        =========  ======  ==============================================================
+        file       uint32  number of the trace in `files`
+        ph         object  phase, text: ``X``, ``B``, ``i``, ``C``, ``s``, ``f``, ``M``
+        cat        object  category, text; empty where there is none
+        name       object  name, text
+        id         uint64  number of the event in its process; 0 where there is none
+        pid        int64   process
+        tid        int64   thread or lane
+        start_ns   int64   start, nanoseconds since 1970; -1 for a line without a time
+        dur_ns     int64   end minus start, nanoseconds; -1 for all but finished spans
+        args       object  arguments, JSON text; empty where there are none
+        =========  ======  ==============================================================
+
+        Args:
+            columns: their names; what is not asked for is not read.
+            rows: at most so many in a batch. A file is held in memory, or in temporary
+                files beyond a GiB, until all its batches are taken.
+
+        Raises:
+            ValueError: there is no such column.
+            TraceError: a file cannot be read any more.
+            DftraceError: DuckDB or NumPy is not installed.
+
+        Example::
+
+            for batch in open_traces(["out/"]).batches(["name", "dur_ns"]):
+                print(len(batch["name"]), batch["dur_ns"].max())
+        """
+        wanted = checked_columns(columns)
+        if rows < 1:
+            raise ValueError(f"{rows} rows in a batch; at least one is accepted")
+        _need_numpy()
+        return self._batches(wanted, rows)
+
+    def _batches(
+        self, columns: tuple[str, ...], rows: int
+    ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        with self._scan(columns) as scan, ExitStack() as stack:
+            connection = stack.enter_context(scan.connect())
+            for source in scan.sources:
+                if self._refusal(scan, connection, source, columns):
+                    # Broken data, or a line too long: as far as it goes. What DuckDB may open is
+                    # settled when it begins, so another one opens the copy.
+                    scan.salvage(source)
+                    stack.close()
+                    connection = stack.enter_context(scan.connect())
+                    refusal = self._refusal(scan, connection, source, columns)
+                    if refusal:
+                        raise TraceError(f"{source.trace}: cannot be read: {refusal}")
+                (count,) = connection.execute("SELECT count(*) FROM part").fetchone()
+                for begin in range(0, count, rows):
+                    window = [begin, begin + rows]
+                    connection.execute(BATCH, window)
+                    yield connection.fetchnumpy()
+            self.notes = _notes(scan)
+
+    def _refusal(
+        self, scan: Scan, connection: Any, source: Source, columns: tuple[str, ...]
+    ) -> str:
+        """Put the events of a file into the table `part`; or return why DuckDB cannot read it."""
+        sql = columns_sql(scan, [source], self.files, columns)
+        duckdb = duckdb_module()
+        try:
+            connection.execute(f"CREATE OR REPLACE TEMP TABLE part AS {sql}", paths_of([source]))
+        except duckdb.OutOfMemoryException as error:
+            raise TraceError(f"{source.trace}: {too_much()}; ask for fewer columns") from error
+        except duckdb.Error as error:
+            return str(error).partition("\n")[0]
+        return ""
+
+    @contextmanager
+    def relation(self, columns: Iterable[str] = COLUMNS) -> Iterator[Any]:
+        """Give the events as a relation of DuckDB, for SQL and for its own methods.
+
+        The files are read through once when it is made, to find those that are broken, and
+        once by each query. The DuckDB behind it can open these files and nothing else, and
+        ends with the ``with`` block.
+
+        Args:
+            columns: as for `batches`. Type ``file`` is UINTEGER, `id` UBIGINT, `pid`, `tid`,
+                `start_ns` and `dur_ns` BIGINT, all others VARCHAR.
+
+        Yields:
+            A ``duckdb.DuckDBPyRelation``.
+
+        Raises:
+            ValueError: there is no such column.
+            TraceError: a file cannot be read any more.
+            DftraceError: DuckDB is not installed.
+
+        Example::
+
+            with open_traces(["out/"]).relation() as events:
+                print(events.aggregate("cat, count(*), max(dur_ns)", "cat"))
+        """
+        wanted = checked_columns(columns)
+        with self._scan(wanted) as scan:
+            with scan.connect() as connection:
+                whole = scan.opens(connection, scan.sources)
+            if not whole:
+                scan.salvage_unreadable()
+            _check_all_read(scan)
+            self.notes = _notes(scan)
+            sql = columns_sql(scan, scan.sources, self.files, wanted)
+            with scan.connect() as connection:
+                yield connection.sql(sql, params=paths_of(scan.sources))
+
+    @contextmanager
+    def _scan(self, columns: tuple[str, ...]) -> Iterator[Scan]:
+        self.notes = ()
+        with scan_of(self.files, _line_columns(columns)) as scan:
+            _check_all_read(scan)
+            yield scan
+
+
+def _line_columns(columns: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the members of a line that columns are made of; phase and name tell a line's worth."""
+    of_line = {"start_ns": "ts", "dur_ns": "dur"}
+    wanted = {"ph", "name", *(of_line.get(name, name) for name in columns)}
+    return {name: kind for name, kind in LINE_COLUMNS.items() if name in wanted}
+
+
+def _check_all_read(scan: Scan) -> None:
+    if scan.skipped:
+        raise TraceError(str(scan.skipped[0]))
+
+
+def _notes(scan: Scan) -> tuple[str, ...]:
+    notes = [
+        f"{path}: torn: {tear}; what comes before it is read" for path, tear in scan.tears.items()
+    ]
+    if scan.long_lines:
+        notes.append(f"{counted(scan.long_lines, 'line')} too long to be read")
+    return tuple(notes)
+
+
+def _need_numpy() -> None:
+    try:
+        import numpy as np  # noqa: F401
+    except ImportError as error:
+        raise DftraceError("batches need NumPy; install it with: pip install numpy") from error

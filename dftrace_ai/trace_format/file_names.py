@@ -1,0 +1,134 @@
+"""The names of the files of a run: traces and their parts, markers beside them, spools."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+__all__ = [
+    "MARKER_SUFFIX",
+    "PLAIN_SUFFIX",
+    "SPOOL_PREFIX",
+    "SPOOL_SUFFIX",
+    "SUFFIX_OF",
+    "TRACE_SUFFIXES",
+    "SpoolProcess",
+    "TraceName",
+    "is_of_a_run",
+    "is_spool",
+    "is_trace",
+    "marker_base",
+    "process_of_spool",
+    "run_of_spool",
+    "spool_prefix",
+    "trace_name",
+    "without_suffix",
+]
+
+PLAIN_SUFFIX: Final = ".pfw"
+
+SUFFIX_OF: Final = {"none": ".pfw", "gzip": ".pfw.gz", "zstd": ".pfw.zst"}
+"""How the name of a trace ends, by the setting ``compression``."""
+
+TRACE_SUFFIXES: Final = tuple(SUFFIX_OF.values())
+
+MARKER_SUFFIX: Final = ".spool-at"
+"""How the name of the file ends that names the spool, beside the trace."""
+
+SPOOL_PREFIX: Final = "dftrace-"
+SPOOL_SUFFIX: Final = ".spool"
+
+# Spools are named by the beginning of the run.
+RUN_DIGITS = 16
+
+_PART = re.compile(r"\.part(\d{1,9})$", re.ASCII)
+
+# Number and start of the process in the name of its spool.
+_SPOOL_PROCESS = re.compile(r"-(\d{1,9})-(\d{1,19})-\d+\.spool$", re.ASCII)
+
+
+class TraceName(NamedTuple):
+    """The name of a trace file, taken apart."""
+
+    base: str
+    """Stem, host and process; the same in all parts, and in the marker."""
+    part: int
+    """Number among the parts of a trace; 0 for the first."""
+    suffix: str
+    """How it is compressed, as the name has it."""
+
+
+class SpoolProcess(NamedTuple):
+    """The process that made a spool, as the spool's name tells it."""
+
+    pid: int
+    start: int
+    """When it began, in ticks since the machine did."""
+
+
+def is_trace(name: str) -> bool:
+    """Return whether a file is called as traces are."""
+    return name.endswith(TRACE_SUFFIXES)
+
+
+def is_spool(name: str) -> bool:
+    """Return whether a file is called as spools are."""
+    return name.startswith(SPOOL_PREFIX) and name.endswith(SPOOL_SUFFIX)
+
+
+def is_of_a_run(name: str) -> bool:
+    """Return whether a file is called as what runs leave: a trace, a marker or a spool."""
+    return name.endswith((MARKER_SUFFIX, SPOOL_SUFFIX, *TRACE_SUFFIXES))
+
+
+def without_suffix(name: str) -> str:
+    """Return the name of a trace without its suffix; any other name or path as it is.
+
+    Example::
+
+        assert without_suffix("out/t-node7-4711.pfw.gz") == "out/t-node7-4711"
+    """
+    for suffix in TRACE_SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def trace_name(name: str) -> TraceName | None:
+    """Return the name of a trace taken apart; None for a file that is called otherwise.
+
+    Example::
+
+        assert trace_name("t-node7-4711.part2.pfw.gz") == ("t-node7-4711", 2, ".pfw.gz")
+    """
+    if not is_trace(name):
+        return None
+    base = without_suffix(name)
+    part = _PART.search(base)
+    suffix = name.removeprefix(base)
+    return (
+        TraceName(base[: part.start()], int(part[1]), suffix)
+        if part
+        else TraceName(base, 0, suffix)
+    )
+
+
+def marker_base(marker: str) -> str:
+    """Return the name of a marker without its suffix: that of the traces beside it."""
+    return marker.removesuffix(MARKER_SUFFIX)
+
+
+def spool_prefix(run: str | None) -> str:
+    """Return how the names of the spools of a run begin, of any run for None."""
+    return SPOOL_PREFIX if run is None else f"{SPOOL_PREFIX}{run[:RUN_DIGITS]}-"
+
+
+def run_of_spool(name: str) -> str:
+    """Return the first 16 hexadecimal digits of the run from the name of a spool."""
+    return name.removeprefix(SPOOL_PREFIX).partition("-")[0]
+
+
+def process_of_spool(name: str) -> SpoolProcess | None:
+    """Return which process made a spool, by its name or path; None where it does not say."""
+    found = _SPOOL_PROCESS.search(name)
+    return SpoolProcess(int(found[1]), int(found[2])) if found else None
