@@ -39,9 +39,9 @@ def command(
     """
     from dftrace_ai.cli.dead_traces import complete_directories
     from dftrace_ai.cli.terminal import shown, write_json
-    from dftrace_ai.errors import TraceError, quoted
+    from dftrace_ai.errors import TraceError
     from dftrace_ai.spools.recovery import adopt_orphans
-    from dftrace_ai.wording import counted
+    from dftrace_ai.wording import counted, quoted
 
     for directory in directories:
         if not directory.exists():

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import dftrace_ai._native as _native
-from dftrace_ai.errors import quoted
 from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +125,50 @@ def test_two_looks_at_a_tensor_in_an_iteration_are_two_events(traced: Traced) ->
         logger.flush()
     first, second = rec.trace.named("_fc:activation", "tensor_stats")
     assert (first.user["max"], first.user["min"], second.user["max"]) == (1.0, 0.0, 2.0)
+
+
+def test_the_last_numbers_are_in_the_trace_when_the_run_ends(
+    tmp_path: Path, traced: Traced
+) -> None:
+    class Writer:
+        def __init__(self) -> None:
+            self.got: list[tuple[str, float, int]] = []
+
+        def add_scalar(self, name: str, value: float, iteration: int) -> None:
+            self.got.append((name, value, iteration))
+
+    writer = Writer()
+    logger = NvdlfwTraceLogger(tb_writer=writer, default_file=tmp_path / "own.log")
+    for run in range(2):
+        with traced() as rec:
+            logger.log_scalar("loss", torch.tensor(2.5 + run), 4)
+        assert rec.trace.one("loss", "tensor_stats").user["value"] == 2.5 + run
+    # They are handed on once, by the logger's own flush.
+    assert writer.got == []
+    logger.flush()
+    assert writer.got == [("loss", 2.5, 4), ("loss", 3.5, 4)]
+    assert len((tmp_path / "own.log").read_text().splitlines()) == 2
+
+
+def test_numbers_are_those_of_the_process_that_was_given_them(
+    tmp_path: Path, traced: Traced
+) -> None:
+    with traced() as rec:
+        logger = NvdlfwTraceLogger(default_file=tmp_path / "own.log")
+        logger.log_scalar("loss", 2.5, 4)
+        child = os.fork()
+        if not child:
+            logger.log_scalar("loss", 0.5, 5)
+            logger.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    for trace in rec.traces:
+        of_child = f"-{child}." in trace.path.name
+        assert trace.one("loss", "tensor_stats").user["value"] == (0.5 if of_child else 2.5)
+    assert len(rec.traces) == 2
+    logger.flush()
+    lines = (tmp_path / "own.log").read_text().splitlines()
+    assert [float(line.rsplit("=", 1)[1]) for line in lines] == [0.5, 2.5]
 
 
 def test_what_goes_wrong_is_told_once_and_the_rest_is_kept(

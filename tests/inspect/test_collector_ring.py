@@ -13,10 +13,11 @@ from late_rings import LateCopies, through_rings
 from torch import nn
 
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.nonfinite import watch as nonfinite
+from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import Format, quantisation_record
+from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.numerics.fp8 import quantisation_record
 from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values
 from dftrace_ai.inspect.numerics.row_values import amax_of_row, values_of_row
 
@@ -288,7 +289,7 @@ def test_a_step_reads_no_number_of_the_device(tmp_path: Path, fp8: Any) -> None:
 
 
 def test_nonfinite_values_are_marked_when_their_record_comes(tmp_path: Path, traced: Any) -> None:
-    nonfinite.MARKS.reset()
+    MARKS.reset()
     given = statistics_of(["max"], ["output"])
     with traced() as recording, session(given, tmp_path):
         copies = through_rings(2)

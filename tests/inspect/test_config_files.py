@@ -171,7 +171,9 @@ def test_a_dict_is_not_changed_and_may_contain_itself() -> None:
     assert all(len(problem.text) < 400 for problem in examine({"a": 10**9000, "b": "x" * 9999})[1])
 
 
-@pytest.mark.parametrize("module", ["features", "config", "config.plans", "naming", "errors"])
+@pytest.mark.parametrize(
+    "module", ["config.features", "config", "config.plans", "naming", "errors"]
+)
 def test_a_config_is_read_without_torch(module: str) -> None:
     code = (
         f"import sys, dftrace_ai.inspect.{module}\n"

@@ -15,8 +15,8 @@ from dftrace_ai import _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
+from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import (
-    Format,
     fake_quantise,
     quantisation_record,
     quantisation_row,

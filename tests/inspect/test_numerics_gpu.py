@@ -18,7 +18,8 @@ from torch import Tensor
 from dftrace_ai.inspect import numerics
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import Format, scale_of
+from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.numerics.fp8 import scale_of
 from dftrace_ai.inspect.numerics.record import FIELDS
 from dftrace_ai.inspect.numerics.ring import Ring
 from dftrace_ai.inspect.numerics.triton_pass import ROW_FIELDS, TritonPass, has_triton

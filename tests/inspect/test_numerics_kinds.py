@@ -19,12 +19,8 @@ import dftrace_ai.inspect as debug_api
 from dftrace_ai.inspect.errors import InspectTypeError
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import (
-    Format,
-    fake_quantise,
-    quantisation_record,
-    quantisation_row,
-)
+from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.numerics.fp8 import fake_quantise, quantisation_record, quantisation_row
 from dftrace_ai.inspect.numerics.record import Record, final_values, merge_all
 from dftrace_ai.inspect.numerics.ring import Ring
 

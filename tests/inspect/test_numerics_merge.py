@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import Format
+from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.record import (
     FIELDS,
     NEUTRAL,

@@ -8,7 +8,7 @@ from awkward_tensors import normal
 from torch import Tensor
 
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import Format
+from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.record import Record
 from dftrace_ai.inspect.numerics.ring import Ring
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import Format
+from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record, final_values
 
 EIGHT = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]

@@ -14,7 +14,8 @@ from awkward_tensors import normal
 
 from dftrace_ai import _native
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import Format, fake_quantise
+from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.numerics.fp8 import fake_quantise
 
 LARGE = 1_500_007
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import rooms
-from layers import circles, sizes, upward
+from layers import INSIDE, circles, inside, sizes, upward
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "dftrace_ai"
@@ -58,6 +58,17 @@ def run(code: str) -> str:
 
 def test_each_room_imports_only_what_lies_below_it() -> None:
     assert upward(PACKAGE) == []
+
+
+def test_the_parts_of_inspect_stand_above_each_other() -> None:
+    parts = {path.stem for path in (PACKAGE / "inspect").iterdir()} - {"__init__", "__pycache__"}
+    assert parts == set(INSIDE["inspect"])
+    assert [one for one in inside(PACKAGE) if one.startswith("dftrace_ai.inspect.")] == []
+    lower: set[str] = set()
+    for part, below in INSIDE["inspect"].items():
+        # In the order of the table nothing is below what comes later.
+        assert below <= lower, part
+        lower.add(part)
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
@@ -114,6 +125,7 @@ def test_the_drawing_is_made_from_the_imports() -> None:
         ("run/hooks.py", "from dftrace_ai.run.ending import end", circles),
         ("run/one.py", "\n" * 401, sizes),
         ("another.py", "", sizes),
+        ("inspect/config/names.py", "from dftrace_ai.inspect.session import open_session", inside),
     ],
 )
 def test_a_planted_violation_is_found(

@@ -8,7 +8,7 @@ from torch import Tensor
 import dftrace_ai._native as _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
-from dftrace_ai.inspect.numerics.fp8 import FP32_MAX, Format
+from dftrace_ai.inspect.numerics.formats import FP32_MAX, Format
 from dftrace_ai.inspect.numerics.memory import (
     SHARED_ELEMENTS,
     address_of,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from ctypes import c_float
 from typing import TYPE_CHECKING, Literal, overload
@@ -13,6 +12,7 @@ from torch import Tensor
 import dftrace_ai._native as _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.formats import FP32_MAX, SMALLEST_SCALE
 from dftrace_ai.inspect.numerics.memory import (
     address_of,
     in_memory_order,
@@ -22,47 +22,16 @@ from dftrace_ai.inspect.numerics.memory import (
 )
 
 if TYPE_CHECKING:
+    from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
 __all__ = [
-    "Format",
     "fake_quantise",
     "quantisation_record",
     "quantisation_row",
     "scale_of",
     "thresholds",
 ]
-
-FP32_MAX = 3.4028234663852886e38
-SMALLEST_SCALE = 2.0**-126
-"""A smaller one is no normal number in fp32, and could not be undone."""
-
-
-class Format(enum.Enum):
-    """An 8-bit format; `Format("E4M3")` finds one by name.
-
-    Attributes:
-        code: its number in the native module.
-        fmax: its largest number. E4M3 has no infinities (Micikevicius et al., FP8 Formats for Deep
-            Learning, 2022, table 1).
-        mantissa_bits: without the leading one.
-        smallest_exponent: of a normal number.
-    """
-
-    E4M3 = "E4M3"
-    E5M2 = "E5M2"
-
-    code: int
-    fmax: float
-    mantissa_bits: int
-    smallest_exponent: int
-
-    def __init__(self, name: str) -> None:
-        first = name == "E4M3"
-        self.code = 0 if first else 1
-        self.fmax = 448.0 if first else 57344.0
-        self.mantissa_bits = 3 if first else 2
-        self.smallest_exponent = -6 if first else -14
 
 
 def scale_of(amax: float, format: Format, margin: int = 0, previous: float = 1.0) -> float:

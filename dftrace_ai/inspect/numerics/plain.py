@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dftrace_ai.inspect.numerics.formats import FP32_MAX, SMALLEST_SCALE
+
 if TYPE_CHECKING:
-    from dftrace_ai.inspect.numerics.fp8 import Format
+    from dftrace_ai.inspect.numerics.formats import Format
 
 __all__ = [
     "fake_quantise",
@@ -28,9 +30,6 @@ PART_ELEMENTS = 1 << 24
 SQUARES_FIT = 2.0**480
 """Where magnitudes of fp64 numbers have a larger sum, they are multiplied before by"""
 SMALLER = 2.0**-600
-
-FP32_MAX = 3.4028234663852886e38
-SMALLEST_SCALE = 2.0**-126
 
 
 def row_of(

@@ -7,23 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai._native import Node
 from dftrace_ai.run import emitting
-from dftrace_ai.run.emitting import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.inspect.output.sinks import Statistics
+    from dftrace_ai.inspect.output.statistics import Statistics
+    from dftrace_ai.run.emitting import Moment
 
 __all__ = [
     "FLUSH",
     "RING_STALL",
-    "Moment",
     "nonfinite",
     "numbers",
     "outside_of_spans",
     "plan",
     "statistics",
-    "this_moment",
 ]
 
 STATISTICS_TRACK = "tensor stats"
@@ -36,12 +34,10 @@ FLUSH = Node("inspect", "step")
 RING_STALL = Node("inspect", "ring stall")
 """The span of waiting for a device that has not delivered its records in time."""
 
-this_moment = emitting.moment
-
 
 def outside_of_spans() -> Moment:
     """Return the present, in no span: for what was not seen where it is told."""
-    return (this_moment()[0], 0, 0, 0)
+    return (emitting.moment()[0], 0, 0, 0)
 
 
 def _shortened(value: float) -> float:
@@ -113,4 +109,4 @@ def nonfinite(layer: str, tensor: str, moment: Moment, args: dict[str, Any]) -> 
 
 def plan(layer: str, args: dict[str, Any]) -> None:
     """Record what is planned for the GEMMs of a layer."""
-    emitting.instant(layer, args, category="inspect", track=PLAN_TRACK, at=this_moment())
+    emitting.instant(layer, args, category="inspect", track=PLAN_TRACK, at=emitting.moment())

@@ -10,8 +10,8 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.errors import described
 from dftrace_ai.inspect.numerics.record import FIELDS
+from dftrace_ai.wording import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

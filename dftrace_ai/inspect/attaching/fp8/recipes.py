@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dftrace_ai.inspect.attaching.surroundings import not_compiled
 from dftrace_ai.inspect.config.names import canonical, listed
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
-from dftrace_ai.inspect.numerics.fp8 import Format
+from dftrace_ai.inspect.numerics.formats import Format
 
 if TYPE_CHECKING:
     from types import TracebackType

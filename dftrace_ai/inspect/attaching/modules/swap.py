@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from dftrace_ai.inspect.attaching.attention import run_attention
-from dftrace_ai.inspect.attaching.gemms import Operands, run_linear
 from dftrace_ai.inspect.attaching.layer import LiveLayer
-from dftrace_ai.inspect.attaching.observed import first_tensor, look_into, run_compiled
-from dftrace_ai.inspect.attaching.opaque import compiled_linear
+from dftrace_ai.inspect.attaching.modules.attention import run_attention
+from dftrace_ai.inspect.attaching.modules.gemms import Operands, run_linear
+from dftrace_ai.inspect.attaching.modules.observed import first_tensor, look_into, run_compiled
+from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear
+from dftrace_ai.inspect.attaching.modules.tokens import token_of
 from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, unreachable
-from dftrace_ai.inspect.attaching.tokens import token_of
 from dftrace_ai.inspect.errors import InspectRuntimeError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dftrace_ai.inspect.attaching.gemms import Operands, run_linear
-from dftrace_ai.inspect.attaching.opaque import compiled_linear
+from dftrace_ai.inspect.attaching.modules.gemms import Operands, run_linear
+from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.attaching.gemms import (
+from dftrace_ai.inspect.attaching.modules.gemms import (
     Operands,
     as_autocast,
     backward_gemms,
     forward_gemm,
     rows_of,
 )
-from dftrace_ai.inspect.attaching.tokens import held_by, token_of
+from dftrace_ai.inspect.attaching.modules.tokens import held_by, token_of
+from dftrace_ai.inspect.attaching.passes import begin_pass
 
 if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.passes import Pass
@@ -117,7 +118,8 @@ def _begin(
     if found is None or module is None or part not in found.layers:
         # Detached since it was compiled, which the next call will notice.
         return token_of(None)
-    running = found.layers[part].begin(training=module.training, gradients=gradients, anyway=True)
+    layer = found.layers[part]
+    running = begin_pass(layer, training=module.training, gradients=gradients, anyway=True)
     if activation is not None:
         running.see("activation", activation)
     if weight is not None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from dftrace_ai.inspect.attaching.passes import begin_pass
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -54,7 +56,7 @@ def run_linear(
         causes = {"activation": operands.activation, "weight": _observed_weight(operands)}
         watch.follow(output, causes, layer.watched_pass(training=training))
         return output
-    running = layer.begin(training=training, gradients=torch.is_grad_enabled())
+    running = begin_pass(layer, training=training, gradients=torch.is_grad_enabled())
     if running is None:
         return original()
     if running.needs_gemms():

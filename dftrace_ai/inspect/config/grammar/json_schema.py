@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic.json_schema import models_json_schema
 
 from dftrace_ai.inspect.config import names
-from dftrace_ai.inspect.config.models import (
+from dftrace_ai.inspect.config.grammar.models import (
     FEATURE_MODELS,
     KEY_ALIASES,
     BaseLogTensorStats,

@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
-from dftrace_ai.inspect.config import names, values
+from dftrace_ai.inspect.config import names
+from dftrace_ai.inspect.config.grammar import values  # noqa: TC001 - pydantic evaluates them
 
 __all__ = [
     "FEATURE_MODELS",

@@ -13,8 +13,8 @@ from dftrace_ai.inspect.ranks.reduction import GroupMerger, Slot, SlotTable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.inspect.attaching.amax_history import DelayedScaling
-    from dftrace_ai.inspect.attaching.fp8 import Recipe
+    from dftrace_ai.inspect.attaching.fp8.amax_history import DelayedScaling
+    from dftrace_ai.inspect.attaching.fp8.recipes import Recipe
     from dftrace_ai.inspect.ranks.exchange import Groups
 
 __all__ = ["AmaxSharing"]

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dftrace_ai.config.sources import nearest
-from dftrace_ai.inspect.config.models import KEY_ALIASES
+from dftrace_ai.inspect.config.grammar.models import KEY_ALIASES
 from dftrace_ai.inspect.config.names import listed
-from dftrace_ai.inspect.config.problems import Problems, told
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic_core import ErrorDetails
+
+    from dftrace_ai.inspect.config.problems import Problems
 
 __all__ = ["note_faults", "renamed"]
 
@@ -86,7 +88,7 @@ def _explained(fault: ErrorDetails, model: type[BaseModel]) -> tuple[type[Except
     }.get(kind)
     if accepted is None:
         return ValueError, fault["msg"]
-    return ValueError, f"{told(fault['input'])} is not accepted; accepted: {accepted}"
+    return ValueError, f"{in_short(fault['input'])} is not accepted; accepted: {accepted}"
 
 
 def _unknown_key(
@@ -97,7 +99,7 @@ def _unknown_key(
     if key == "enabled":
         return AssertionError, "an item has no 'enabled'; leave the item out instead"
     accepted = f"accepted: {listed(known)}" if known else "there are no keys"
-    return ValueError, f"unknown key {told(key)}{nearest(key[:200], known)}; {accepted}"
+    return ValueError, f"unknown key {in_short(key)}{nearest(key[:200], known)}; {accepted}"
 
 
 def _model_at(model: type[BaseModel], loc: Sequence[int | str]) -> type[BaseModel]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dftrace_ai.inspect.config import names, schedule
-from dftrace_ai.inspect.config.problems import all_checked, told
+from dftrace_ai.inspect.config.problems import all_checked
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +43,7 @@ def _entries(value: Any) -> list[Any]:
         return [value]
     if isinstance(value, (list, tuple)):
         return list(value)
-    raise ValueError(f"{told(value)} is not accepted; accepted: a list of names")
+    raise ValueError(f"{in_short(value)} is not accepted; accepted: a list of names")
 
 
 def _known(
@@ -57,7 +58,7 @@ def _known(
     def check(value: Any) -> str:
         name = names.canonical(value, known, aliases)
         if name is None:
-            raise kind(f"{told(value)} is no {noun}; known: {accepted}")
+            raise kind(f"{in_short(value)} is no {noun}; known: {accepted}")
         return name
 
     return check
@@ -70,19 +71,21 @@ def _several(check: Callable[[Any], str]) -> Callable[[Any], tuple[str, ...]]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{told(value)} is not accepted; accepted: a name")
+        raise ValueError(f"{in_short(value)} is not accepted; accepted: a name")
     return value
 
 
 def _margin(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 200:
-        raise ValueError(f"{told(value)} is not accepted; accepted: a whole number, -200 to 200")
+        raise ValueError(
+            f"{in_short(value)} is not accepted; accepted: a whole number, -200 to 200"
+        )
     return value
 
 
 def _format(value: Any) -> str:
     if isinstance(value, str) and value.upper().startswith("MX"):
-        raise ValueError(f"{told(value)} is not supported; supported: FP8E4M3 and FP8E5M2")
+        raise ValueError(f"{in_short(value)} is not supported; supported: FP8E4M3 and FP8E5M2")
     return names.FORMATS[_known("format", names.FORMATS, kind=ValueError)(value)]
 
 
@@ -90,7 +93,7 @@ def _pattern(value: Any) -> str:
     try:
         re.compile(_text(value))
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{told(value)} is no regular expression: {error}") from error
+        raise ValueError(f"{in_short(value)} is no regular expression: {error}") from error
     return str(value)
 
 
@@ -112,7 +115,7 @@ def _range(entry: Any) -> tuple[int, int]:
             if first <= last:
                 return first, last
     raise ValueError(
-        f"{told(entry)} is no number of a layer; accepted: whole numbers, ranges such as "
+        f"{in_short(entry)} is no number of a layer; accepted: whole numbers, ranges such as "
         "'2-5', and 'all'"
     )
 

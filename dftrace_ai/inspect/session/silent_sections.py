@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from dftrace_ai.inspect.config import LayerInfo, layer_plan
 from dftrace_ai.inspect.config.layers import describe_layers, layer_number
 from dftrace_ai.inspect.config.names import listed
+from dftrace_ai.wording import ToldOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from dftrace_ai.inspect.config import InspectConfig, Schedule, Section
-    from dftrace_ai.inspect.explicit import ExplicitCalls
+    from dftrace_ai.inspect.session.explicit import ExplicitCalls
 
 __all__ = ["SilentSections", "near"]
 
@@ -36,7 +37,7 @@ class SilentSections:
         self._layers: dict[str, LayerInfo] = {}
         self._section_of: dict[str, str] = {}
         self._bits = 0
-        self._told: set[str] = set()
+        self._told = ToldOnce()
         self._passed: list[tuple[int, int]] = []
         self._began = iteration
         self.shown: set[str] = set()
@@ -58,7 +59,7 @@ class SilentSections:
 
     def told_of(self, section: str) -> None:
         """Take in that it was told already that a section selects nothing."""
-        self._told.add(section)
+        self._told.first(section)
 
     def jumps(self, before: int, iteration: int) -> None:
         """Take in that the iterations go on somewhere else."""
@@ -106,7 +107,7 @@ class SilentSections:
                     continue
                 if why.startswith(_NEVER_DUE) and rank:
                     level = logging.INFO
-            elif section.name in self._told:
+            elif not self._told.first(section.name):
                 continue
             else:
                 why = self._nothing_selected(section, list(explicit.sections))

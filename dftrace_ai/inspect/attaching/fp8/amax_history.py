@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.numerics import plain
-from dftrace_ai.inspect.numerics.fp8 import Format, scale_of
+from dftrace_ai.inspect.numerics.fp8 import scale_of
 
 if TYPE_CHECKING:
-    from dftrace_ai.inspect.attaching.fp8 import Recipe
+    from dftrace_ai.inspect.attaching.fp8.recipes import Recipe
+    from dftrace_ai.inspect.numerics.formats import Format
 
 __all__ = ["AmaxHistory", "DelayedScaling"]
 

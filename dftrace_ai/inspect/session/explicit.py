@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -15,24 +15,63 @@ from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.plain import merged_rows, neutral_row
 from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values, merge_all
 from dftrace_ai.inspect.numerics.row_values import values_of_row
-from dftrace_ai.inspect.output import trace_events
-from dftrace_ai.inspect.output.outbox import ExplicitCall
+from dftrace_ai.inspect.output.statistics import Statistics
 from dftrace_ai.inspect.ranks.exchange import gathered, gathered_rows, is_last_rank
+from dftrace_ai.run import emitting
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Sequence
 
     from torch import Tensor
 
     from dftrace_ai.inspect.collecting.rings import DeviceRing
     from dftrace_ai.inspect.config import Observe, Section
     from dftrace_ai.inspect.numerics.record import Record
-    from dftrace_ai.inspect.session import Session
+    from dftrace_ai.inspect.session.state import SessionState
+    from dftrace_ai.run.emitting import Moment
 
 __all__ = ["NEVER", "ExplicitCalls"]
 
 NEVER = math.inf
 """The next due iteration of what is never due."""
+
+
+class ExplicitCall(NamedTuple):
+    """An explicit call for a tensor whose record comes later.
+
+    Attributes:
+        layer: name of the layer.
+        tensor: name of the tensor.
+        feature: which feature asked for it.
+        stats: the statistics, in the order of the config.
+        iteration: of the call.
+        rank: of this process.
+        moment: of the call.
+        awaited: has the record.
+    """
+
+    layer: str
+    tensor: str
+    feature: str
+    stats: Sequence[str]
+    iteration: int
+    rank: int
+    moment: Moment
+    awaited: Awaited
+
+    def has_come(self) -> bool:
+        """Tell whether the record is on the host."""
+        return self.awaited.record is not None
+
+    def statistics(self) -> Iterator[Statistics]:
+        """Yield the statistics; nothing where no rank had an element."""
+        record = self.awaited.record
+        if record is not None and record[13]:
+            values = final_values(record, self.stats)
+            yield Statistics(
+                *(self.layer, self.tensor, self.feature, self.iteration),
+                *(values, record, self.moment, self.rank),
+            )
 
 
 class ExplicitCalls:
@@ -42,7 +81,7 @@ class ExplicitCalls:
         session: the session.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionState) -> None:
         self._session = session
         self.due: dict[tuple[str, str], float] = {}
         """The next due iteration of each layer and tensor that was given."""
@@ -85,7 +124,7 @@ class ExplicitCalls:
         exchanges, group, here = self._exchange(layer, skip_reduction, group)
         call = ExplicitCall(
             *(layer, tensor_name, observe.feature, observe.stats),
-            *(now, self._session.rank, trace_events.this_moment(), Awaited()),
+            *(now, self._session.rank, emitting.moment(), Awaited()),
         )
         ring = self._session.rings.of(tensor)
         if ring is not None:

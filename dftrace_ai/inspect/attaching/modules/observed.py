@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.attaching.opaque import compiled_begin, compiled_look, pass_of
+from dftrace_ai.inspect.attaching.modules.opaque import compiled_begin, compiled_look, pass_of
+from dftrace_ai.inspect.attaching.passes import begin_pass
 from dftrace_ai.inspect.attaching.surroundings import not_compiled
 from dftrace_ai.inspect.attaching.weights import has_weight, weight_of
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.attaching.passes import Pass
-    from dftrace_ai.inspect.nonfinite.watch import LayerWatch
+    from dftrace_ai.inspect.nonfinite.layer_watch import LayerWatch
 
 __all__ = ["first_tensor", "look_into", "observable_tensors", "run_compiled"]
 
@@ -48,7 +49,7 @@ def look_into(
         made_of = {"activation": first_tensor(given), "weight": weight_of(module)}
         causes = {name: tensor for name, tensor in made_of.items() if tensor is not None}
         return partial(_follow, layer, watch, causes, module.training)
-    running = layer.begin(training=module.training, gradients=torch.is_grad_enabled())
+    running = begin_pass(layer, training=module.training, gradients=torch.is_grad_enabled())
     if running is None:
         return None
     activation = first_tensor(given)

@@ -8,26 +8,28 @@ from typing import Any
 
 from dftrace_ai.config.sources import nearest
 from dftrace_ai.inspect.config import features, names
-from dftrace_ai.inspect.config.checking import check_combinations, check_feature
-from dftrace_ai.inspect.config.faults import note_faults, renamed
-from dftrace_ai.inspect.config.models import (
+from dftrace_ai.inspect.config.grammar.models import (
     FEATURE_MODELS,
     BaseLogTensorStats,
     Feature,
     Layers,
     SectionHead,
 )
-from dftrace_ai.inspect.config.problems import Problem, Problems, told
-from dftrace_ai.inspect.config.reading import parsed
-from dftrace_ai.inspect.config.sections import CustomUse, InspectConfig, Section
+from dftrace_ai.inspect.config.problems import Problem, Problems
+from dftrace_ai.inspect.config.reading.checking import check_combinations, check_feature
+from dftrace_ai.inspect.config.reading.faults import note_faults, renamed
+from dftrace_ai.inspect.config.reading.file import ConfigSource, parsed
+from dftrace_ai.inspect.config.sections import CustomUse, Section
+from dftrace_ai.inspect.config.selection import InspectConfig
 from dftrace_ai.inspect.errors import InspectError, InspectTypeError
+from dftrace_ai.wording import in_short
 
 __all__ = ["examine", "load"]
 
 HEAD_KEYS = ("enabled", "layers")
 
 
-def load(config_file: str | os.PathLike[str] | dict[str, Any] | None) -> InspectConfig:
+def load(config_file: ConfigSource) -> InspectConfig:
     """Read a config that is to be used.
 
     Args:
@@ -57,9 +59,7 @@ def load(config_file: str | os.PathLike[str] | dict[str, Any] | None) -> Inspect
     return config
 
 
-def examine(
-    config_file: str | os.PathLike[str] | dict[str, Any] | None,
-) -> tuple[InspectConfig | None, list[Problem]]:
+def examine(config_file: ConfigSource) -> tuple[InspectConfig | None, list[Problem]]:
     """Read a config to see what is wrong with it.
 
     Args:
@@ -116,11 +116,11 @@ def _config(found: tuple[Any, str | None], problems: Problems) -> InspectConfig:
     sections: dict[str, Section] = {}
     disabled: list[str] = []
     if content is not None and not isinstance(content, dict):
-        problems.error("", f"sections are needed, 'name: ...', not {told(content)}")
+        problems.error("", f"sections are needed, 'name: ...', not {in_short(content)}")
         content = None
     for name, body in (content or {}).items():
         if not isinstance(name, str):
-            problems.error(told(name), "the name of a section has to be text; put it in quotes")
+            problems.error(in_short(name), "the name of a section has to be text; put it in quotes")
         elif isinstance(body, dict) and body.get("enabled") is False:
             disabled.append(name)
         else:
@@ -154,7 +154,7 @@ class _Reader:
     def _namespace(self, namespace: str, spelling: str, body: Any) -> None:
         where = f"{self.section}.{spelling}"
         if body is not None and not isinstance(body, dict):
-            self.problems.error(where, f"features are needed, 'name: ...', not {told(body)}")
+            self.problems.error(where, f"features are needed, 'name: ...', not {in_short(body)}")
             return
         for key, inner in (body or {}).items():
             self._feature(namespace, f"{where}.{_spelling(key)}", key, inner)
@@ -192,7 +192,7 @@ class _Reader:
 
     def _read_custom(self, custom: features.CustomFeature, where: str, body: Any) -> None:
         if not isinstance(body, dict):
-            self.problems.error(where, f"a mapping of keys is needed, not {told(body)}")
+            self.problems.error(where, f"a mapping of keys is needed, not {in_short(body)}")
         elif not isinstance(body.get("enabled"), bool):
             fault = "is missing" if "enabled" not in body else "has to be true or false"
             kind = AssertionError if "enabled" not in body else ValueError
@@ -206,7 +206,7 @@ def _section(name: str, body: Any, problems: Problems) -> Section | None:
     """Return a section that is not disabled; None where it has errors."""
     before = len(problems.errors)
     if not isinstance(body, dict):
-        problems.error(name, f"a mapping of keys is needed, not {told(body)}")
+        problems.error(name, f"a mapping of keys is needed, not {in_short(body)}")
         return None
     head = {key: body[key] for key in HEAD_KEYS if key in body}
     if isinstance(head.get("layers"), dict):
@@ -237,13 +237,13 @@ def _unknown(namespace: str, key: Any) -> str:
     known = features.known_names(namespace)
     if namespace != names.BASE_NAMESPACE:
         hint = nearest(str(key)[:200], known)
-        return f"unknown feature {told(key)}{hint}; known in {namespace}: {names.listed(known)}"
+        return f"unknown feature {in_short(key)}{hint}; known in {namespace}: {names.listed(known)}"
     if names.canonical(key, names.FEATURES, names.FEATURE_ALIASES):
-        return f"unknown here; {told(key)} has to stand under {names.NAMESPACE}"
+        return f"unknown here; {in_short(key)} has to stand under {names.NAMESPACE}"
     known = [*HEAD_KEYS, *known, names.NAMESPACE, *names.NAMESPACE_ALIASES]
     hint = nearest(str(key)[:200], known)
-    return f"unknown feature or namespace {told(key)}{hint}; known: {names.listed(known)}"
+    return f"unknown feature or namespace {in_short(key)}{hint}; known: {names.listed(known)}"
 
 
 def _spelling(key: Any) -> str:
-    return key if isinstance(key, str) else told(key)
+    return key if isinstance(key, str) else in_short(key)
