@@ -18,7 +18,7 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import quantisation_record
-from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values
+from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values, record_of
 from dftrace_ai.inspect.numerics.row_values import amax_of_row, values_of_row
 
 EIGHT = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
@@ -358,7 +358,7 @@ def test_values_made_on_a_device_are_those_of_the_host(numbers: list[float]) -> 
     x = torch.tensor(numbers, dtype=torch.float64)
     row = plain.row_of(x)
     found = {stat: float(value) for stat, value in values_of_row(row, EIGHT).items()}
-    wanted = final_values(tuple(row.tolist()), EIGHT)
+    wanted = final_values(record_of(row.tolist()), EIGHT)
     assert found == pytest.approx(wanted, rel=1e-6, nan_ok=True)
     assert float(amax_of_row(row)) == pytest.approx(wanted["cur_amax"], nan_ok=True)
     with pytest.raises(ValueError, match="mse"):

@@ -21,7 +21,7 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import fake_quantise, quantisation_record, quantisation_row
-from dftrace_ai.inspect.numerics.record import Record, final_values, merge_all
+from dftrace_ai.inspect.numerics.record import Record, final_values, merge_all, record_of
 from dftrace_ai.inspect.numerics.ring import Ring
 
 EIGHT = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
@@ -192,8 +192,8 @@ def test_numbers_beyond_fp32(kind: str) -> None:
     for one in (
         record,
         merge_all(halves),
-        tuple(plain.row_of(x).tolist()),
-        tuple(plain.merged_rows(torch.cat([empty, rows, empty])).tolist()),
+        record_of(plain.row_of(x).tolist()),
+        record_of(plain.merged_rows(torch.cat([empty, rows, empty])).tolist()),
     ):
         values = final_values(one, EIGHT)
         assert values["std"] == pytest.approx(deviation, nan_ok=True, abs=0)

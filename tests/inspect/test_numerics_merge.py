@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from awkward_tensors import TENSORS, N, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics import plain, positions
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.record import (
@@ -37,6 +39,14 @@ def same(merged: Record, whole: Record) -> None:
     deviation = math.sqrt(whole[2] / n)
     assert math.sqrt(merged[2] / n) == pytest.approx(deviation, rel=1e-5, abs=1e-6 * mean_size)
     assert merged[3] == pytest.approx(whole[3], rel=1e-6)
+
+
+def test_numbers_have_the_names_and_the_order_of_the_native_module() -> None:
+    (header,) = (Path(__file__).resolve().parents[2] / "native/include").rglob("tensor/record.hpp")
+    struct = header.read_text().partition("struct Record {")[2].partition("};")[0]
+    assert tuple(re.findall(r"^ *double (\w+);", struct, re.MULTILINE)) == FIELDS
+    assert [getattr(positions, name.upper()) for name in FIELDS] == list(range(len(FIELDS)))
+    assert type(collect(torch.ones(2))) is Record
 
 
 numbers = st.one_of(

@@ -56,7 +56,7 @@ def source_of(feature: str, stat: str) -> str:
 
 def amax_of(record: Record) -> float:
     """Return the largest magnitude of a tensor as torch gives it: NaN where there is a NaN."""
-    return math.nan if record[8] else record[7]
+    return math.nan if record.n_nan else record.amax
 
 
 class ScaleSource(Protocol):
@@ -239,7 +239,7 @@ class TensorObserver:
             for stat in one.stats:
                 slot = Slot(self.layer, self.tensor, source_of(one.feature, stat))
                 record = records.get(slot)
-                if record is None or not record[13]:
+                if record is None or not record.n_total:
                     continue
                 told = told or record
                 values |= final_values(record, [stat])

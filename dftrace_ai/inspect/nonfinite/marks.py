@@ -34,7 +34,7 @@ class Counts(NamedTuple):
     @classmethod
     def of(cls, record: Record) -> Counts:
         """Take the counts out of a record."""
-        return cls(int(record[8]), int(record[9]), int(record[13]))
+        return cls(int(record.n_nan), int(record.n_inf), int(record.n_total))
 
 
 class Place(NamedTuple):
@@ -126,7 +126,7 @@ class Marks:
         causes: Callable[[], dict[str, Counts]] | None = None,
     ) -> None:
         """Take in the record of a tensor of this moment; as `counted`."""
-        if record[8] or record[9] or (layer, tensor) in self._bad:
+        if record.n_nan or record.n_inf or (layer, tensor) in self._bad:
             self.counted(Place.now(layer, tensor, micro_batch), Counts.of(record), causes)
 
     def _say(self, place: Place, counts: Counts, made_of: dict[str, Counts]) -> None:

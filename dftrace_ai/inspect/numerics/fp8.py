@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from ctypes import c_float
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 import torch
 from torch import Tensor
@@ -20,8 +20,11 @@ from dftrace_ai.inspect.numerics.memory import (
     local_part,
     threads_for,
 )
+from dftrace_ai.inspect.numerics.record import record_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
@@ -78,6 +81,7 @@ def thresholds(scale: float, format: Format) -> tuple[float, float]:
     return _native.fp8_thresholds(scale, format.code)
 
 
+_quantise = cast("Callable[..., Record]", _native.fake_quantise)
 _ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -139,7 +143,7 @@ def fake_quantise(
     source = in_memory_order(tensor)
     output = torch.empty_like(source, requires_grad=False)
     count = source.numel()
-    record = _native.fake_quantise(
+    record = _quantise(
         address_of(source),
         output.data_ptr(),
         count,
@@ -168,7 +172,7 @@ def _fake_quantise_elsewhere(
     if not isinstance(scale, Tensor):
         _checked(scale)
     output, row = plain.fake_quantise(tensor.detach(), format, scale, with_counts=with_counts)
-    return output if row is None else (output, tuple(row.tolist()))
+    return output if row is None else (output, record_of(row.tolist()))
 
 
 def _check_numbers(tensor: Tensor) -> None:
@@ -240,6 +244,6 @@ def quantisation_record(
     source = in_memory_order(tensor)
     count = source.numel()
     shared = threads_for(count, threads)
-    return _native.fake_quantise(
+    return _quantise(
         address_of(source), 0, count, element, format.code, _checked(scale), shared, True
     )

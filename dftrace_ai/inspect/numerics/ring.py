@@ -13,7 +13,9 @@ from torch import Tensor
 
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.memory import local_part
-from dftrace_ai.inspect.numerics.triton_pass import ROW_FIELDS, TritonPass, has_triton
+from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
+from dftrace_ai.inspect.numerics.record import record_of
+from dftrace_ai.inspect.numerics.triton_pass import TritonPass, has_triton
 from dftrace_ai.wording import ToldOnce
 
 if TYPE_CHECKING:
@@ -348,7 +350,7 @@ class Ring(Generic[Tag]):
         records: list[Record] = []
         for block in generation.blocks:
             part = min(generation.used - len(records), self._slots)
-            records += [tuple(row) for row in block.on_host[:part].tolist()]
+            records += map(record_of, block.on_host[:part].tolist())
         tag = generation.tag
         self._free.append(_Generation(generation.blocks))
         return Landed(tag, records)  # type: ignore[arg-type]  # the tag is set when it is sent

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dftrace_ai.inspect.numerics import fp8, plain
 from dftrace_ai.inspect.numerics.memory import in_memory_order, local_part
+from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.numerics.formats import Format
 
-__all__ = ["ROW_FIELDS", "TritonPass", "has_triton"]
+__all__ = ["TritonPass", "has_triton"]
 
-ROW_FIELDS = 17
 # With 8 warps, larger ones need so many registers that one program fits a processor.
 BLOCK = 2048
 WARPS = 8

@@ -66,7 +66,7 @@ class ExplicitCall(NamedTuple):
     def statistics(self) -> Iterator[Statistics]:
         """Yield the statistics; nothing where no rank had an element."""
         record = self.awaited.record
-        if record is not None and record[13]:
+        if record is not None and record.n_total:
             values = final_values(record, self.stats)
             yield Statistics(
                 *(self.layer, self.tensor, self.feature, self.iteration),
@@ -130,7 +130,7 @@ class ExplicitCalls:
         if ring is not None:
             return self._log_there(ring, tensor, call, exchanges=exchanges, group=group, here=here)
         record = self._record(call, tensor, group, exchanges=exchanges, here=here)
-        if record is None or not record[13]:
+        if record is None or not record.n_total:
             return {}
         call.awaited.record = record
         self._session.outbox.put(call)

@@ -73,7 +73,7 @@ class Session(SessionState):
     def send(self, statistics: Statistics) -> None:
         """Log the statistics of a tensor, whose turn has come."""
         self.silent.shown.add(statistics.layer)
-        super().send(statistics)
+        self.sinks.send(statistics)
 
     # Steps
 

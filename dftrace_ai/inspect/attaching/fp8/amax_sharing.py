@@ -76,14 +76,11 @@ class AmaxSharing:
             self._groups.lost(group, error)
             return
         for slot, history in shared.items():
-            if merged[slot][13]:
+            if merged[slot].n_total:
                 history.present = amax_of(merged[slot])
 
 
 def _as_record(amax: float) -> Record:
     """Return a record of one element, as far as its magnitude goes."""
-    values = list(NEUTRAL)
-    values[7] = 0.0 if math.isnan(amax) else amax
-    values[8] = float(math.isnan(amax))
-    values[13] = 1.0
-    return tuple(values)
+    is_nan = math.isnan(amax)
+    return NEUTRAL._replace(amax=0.0 if is_nan else amax, n_nan=float(is_nan), n_total=1.0)

@@ -124,7 +124,7 @@ def run_attention(
     module: nn.MultiheadAttention,
     station: Tensor,
     args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    kwargs: Mapping[str, Any],
 ) -> Any:
     """Run an attention as torch does, with each projection run as a layer.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, 
 from dftrace_ai.inspect.errors import InspectRuntimeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from dftrace_ai.inspect.naming import Kind
@@ -120,9 +120,14 @@ class Station:
         return compiled_linear(self.token, "", operands)
 
     def run_conv1d(
-        self, module: nn.Module, original: Callable[[], Tensor], given: Tensor
+        self,
+        module: nn.Module,
+        original: Callable[[], Tensor],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> Tensor:
         """Run a linear layer with a transposed weight."""
+        (given,) = (*args, *kwargs.values())
         weight, bias = cast("Tensor", module.weight), cast("Tensor | None", module.bias)
         operands = Operands(given, weight, bias, transposed=True)
         if not torch.compiler.is_compiling():
@@ -141,36 +146,40 @@ class Station:
 
     def run_attention(
         self,
-        module: nn.MultiheadAttention,
+        module: nn.Module,
         original: Callable[[], Any],
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kwargs: Mapping[str, Any],
     ) -> Any:
         """Run an attention with its projections as layers."""
         if not torch.compiler.is_compiling():
             return self._run_projections(module, original, args, kwargs)
         if left_alone():
             return original()
-        return run_attention(self.layers, module, self.token, args, kwargs)
+        return run_attention(
+            self.layers, cast("nn.MultiheadAttention", module), self.token, args, kwargs
+        )
 
     @not_compiled
     def _run_projections(
         self,
-        module: nn.MultiheadAttention,
+        module: nn.Module,
         original: Callable[[], Any],
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kwargs: Mapping[str, Any],
     ) -> Any:
         if self._passes_over(first_tensor((*args, *kwargs.values()))):
             return original()
-        return run_attention(self.layers, module, self.token, args, kwargs)
+        return run_attention(
+            self.layers, cast("nn.MultiheadAttention", module), self.token, args, kwargs
+        )
 
     def run_other(
         self,
         module: nn.Module,
         original: Callable[[], Any],
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kwargs: Mapping[str, Any],
     ) -> Any:
         """Run a module of which only what goes in and comes out is seen."""
         given = (*args, *kwargs.values())
@@ -248,55 +257,66 @@ def _forward_linear(self: Any, input: Tensor) -> Tensor:  # noqa: A002 - as torc
     return plan.run_linear(self, input)
 
 
-def _forward_conv1d(self: Any, x: Tensor) -> Tensor:
-    plan: Station | None = self._inspect_plan
-    original: Callable[..., Tensor] = self._inspect_original.forward
-    if plan is None:
-        return original(self, x)
-    if parametrize.is_parametrized(self):
+class _Run(Protocol):
+    """How a station runs a module that has something to do."""
+
+    def __call__(
+        self,
+        station: Station,
+        module: Any,
+        original: Callable[[], Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        /,
+    ) -> Any:
+        """Return what the module returns."""
+
+
+def _followed(
+    run: _Run,
+    module: Any,
+    original: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    plan: Station = module._inspect_plan
+    if parametrize.is_parametrized(module):
         with _computed_once():
-            return plan.run_conv1d(self, lambda: original(self, x), x)
-    return plan.run_conv1d(self, lambda: original(self, x), x)
+            return run(plan, module, lambda: original(module, *args, **kwargs), args, kwargs)
+    return run(plan, module, lambda: original(module, *args, **kwargs), args, kwargs)
 
 
-def _forward_attention(self: Any, *args: Any, **kwargs: Any) -> Any:
-    plan: Station | None = self._inspect_plan
-    original: Callable[..., Any] = self._inspect_original.forward
-    if plan is None:
-        return original(self, *args, **kwargs)
-    if parametrize.is_parametrized(self):
-        with _computed_once():
-            return plan.run_attention(self, lambda: original(self, *args, **kwargs), args, kwargs)
-    return plan.run_attention(self, lambda: original(self, *args, **kwargs), args, kwargs)
+def _way(kind: str, run: _Run) -> Callable[..., Any]:
+    """Return a forward that looks for a plan before it does what the original does.
 
+    Args:
+        kind: for names in a traceback.
+        run: what is done while there is a plan.
+    """
 
-def _forward_other(self: Any, *args: Any, **kwargs: Any) -> Any:
-    plan: Station | None = self._inspect_plan
-    original: Callable[..., Any] = self._inspect_original.forward
-    if plan is None:
-        return original(self, *args, **kwargs)
-    if parametrize.is_parametrized(self):
-        with _computed_once():
-            return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
-    return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        original: Callable[..., Any] = self._inspect_original.forward
+        if self._inspect_plan is None:
+            return original(self, *args, **kwargs)
+        return _followed(run, self, original, args, kwargs)
+
+    # The compiler counts by the code how often it has compiled something: one for each kind.
+    forward.__code__ = forward.__code__.replace(co_name=f"forward_{kind}")
+    return forward
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    plan: Station | None = self._inspect_plan
     original: Callable[..., Any] = self._inspect_original.__call__
-    if plan is None:
+    if self._inspect_plan is None:
         return original(self, *args, **kwargs)
-    if parametrize.is_parametrized(self):
-        with _computed_once():
-            return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
-    return plan.run_other(self, lambda: original(self, *args, **kwargs), args, kwargs)
+    return _followed(Station.run_other, self, original, args, kwargs)
 
 
-_WAYS: dict[str, dict[str, Any]] = {
+_WAYS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "linear": {"forward": _forward_linear},
-    "conv1d": {"forward": _forward_conv1d},
-    "attention": {"forward": _forward_attention},
-    "other": {"forward": _forward_other},
+    "conv1d": {"forward": _way("conv1d", Station.run_conv1d)},
+    "attention": {"forward": _way("attention", Station.run_attention)},
+    "other": {"forward": _way("other", Station.run_other)},
     "called": {"__call__": _call},
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic.json_schema import models_json_schema
 
@@ -19,6 +19,8 @@ from dftrace_ai.inspect.config.grammar.models import (
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from dftrace_ai.inspect.config.grammar.values import JsonSchema
+
 __all__ = ["config_schema"]
 
 PARTS: tuple[type[Layers | Feature], ...] = (
@@ -31,7 +33,7 @@ MODELS: tuple[type[BaseModel], ...] = (SectionHead, *PARTS)
 DISABLED = {"properties": {"enabled": {"const": False}}, "required": ["enabled"]}
 
 
-def config_schema() -> dict[str, Any]:
+def config_schema() -> JsonSchema:
     """Return the schema of a whole config file.
 
     It is as strict as a schema can be: it does not know custom features, does not see that
@@ -58,7 +60,7 @@ def config_schema() -> dict[str, Any]:
     }
 
 
-def _take_aliases(definition: dict[str, Any]) -> None:
+def _take_aliases(definition: JsonSchema) -> None:
     properties = definition["properties"]
     for value in properties.values():
         # Where a key is not given, the feature may say it; only these two have a default.
@@ -69,13 +71,13 @@ def _take_aliases(definition: dict[str, Any]) -> None:
             properties[alias] = {**properties[key], "deprecated": True}
 
 
-def _need_one(definition: dict[str, Any], keys: tuple[str, ...]) -> None:
+def _need_one(definition: JsonSchema, keys: tuple[str, ...]) -> None:
     spellings = [*keys, *(alias for alias, key in KEY_ALIASES.items() if key in keys)]
     if keys:
         definition["anyOf"] = [{"required": [key]} for key in spellings]
 
 
-def _or_disabled(definition: dict[str, Any]) -> dict[str, Any]:
+def _or_disabled(definition: JsonSchema) -> JsonSchema:
     """Return a definition of which only `enabled` is looked at where that is false."""
     whole = {key: value for key, value in definition.items() if key not in {"title", "type"}}
     return {
@@ -87,8 +89,8 @@ def _or_disabled(definition: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _namespace() -> dict[str, Any]:
-    definition: dict[str, Any] = {
+def _namespace() -> JsonSchema:
+    definition: JsonSchema = {
         "title": "Namespace",
         "type": ["object", "null"],
         "additionalProperties": False,
@@ -100,7 +102,7 @@ def _namespace() -> dict[str, Any]:
 
 
 def _add(
-    definition: dict[str, Any], name: str, model: str, aliases: dict[str, str] | None = None
+    definition: JsonSchema, name: str, model: str, aliases: dict[str, str] | None = None
 ) -> None:
     """Add a key that is known in any case and under other names."""
     reference = {"$ref": f"#/$defs/{model}"}

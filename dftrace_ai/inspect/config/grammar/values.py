@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
@@ -20,6 +20,7 @@ __all__ = [
     "Frequency",
     "Gemm",
     "Gemms",
+    "JsonSchema",
     "LayerNumbers",
     "Margin",
     "Name",
@@ -35,6 +36,9 @@ __all__ = [
 
 ITERATION = {"type": ["integer", "null"], "minimum": -1}
 NAMED = {"type": "string", "minLength": 1}
+
+JsonSchema: TypeAlias = "dict[str, Any]"
+"""A schema as JSON has it."""
 
 
 def _entries(value: Any) -> list[Any]:
@@ -120,12 +124,12 @@ def _range(entry: Any) -> tuple[int, int]:
     )
 
 
-def _spelt(known: Iterable[str]) -> dict[str, Any]:
+def _spelt(known: Iterable[str]) -> JsonSchema:
     """Return the schema of one name in any case; an editor offers the usual spelling."""
     return {"anyOf": [{"enum": list(known)}, {"type": "string", "pattern": names.any_case(known)}]}
 
 
-def _one_or_more(schema: dict[str, Any]) -> dict[str, Any]:
+def _one_or_more(schema: JsonSchema) -> JsonSchema:
     return {"anyOf": [schema, {"type": "array", "items": schema}]}
 
 

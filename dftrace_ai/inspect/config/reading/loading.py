@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.config.sources import nearest
 from dftrace_ai.inspect.config import features, names
@@ -23,6 +23,9 @@ from dftrace_ai.inspect.config.sections import CustomUse, Section
 from dftrace_ai.inspect.config.selection import InspectConfig
 from dftrace_ai.inspect.errors import InspectError, InspectTypeError
 from dftrace_ai.wording import in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["examine", "load"]
 
@@ -138,8 +141,8 @@ class _Reader:
     def __init__(self, section: str, problems: Problems) -> None:
         self.section = section
         self.problems = problems
-        self.features: dict[str, dict[str, Any]] = {}
-        self.base: dict[str, Any] | None = None
+        self.features: dict[str, Mapping[str, Any]] = {}
+        self.base: Mapping[str, Any] | None = None
         self.custom: list[CustomUse] = []
         self._spelt: dict[tuple[str, str], str] = {}
 
