@@ -7,25 +7,21 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from dftrace_ai.inspect.arguments import checked_text, executed, iteration_of
+from dftrace_ai.inspect.arguments import executed, iteration_of
 from dftrace_ai.inspect.config import features
 from dftrace_ai.inspect.errors import (
-    InspectAssertionError,
-    InspectRuntimeError,
     InspectTypeError,
     InspectValueError,
 )
 from dftrace_ai.inspect.nonfinite import steps
 from dftrace_ai.inspect.session import open_session
+from dftrace_ai.inspect.session.open_session import log_tensor_stats, needed_session
 from dftrace_ai.inspect.session.session import Session
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from torch import Tensor
 
 __all__ = [
     "end_debug",
@@ -42,14 +38,6 @@ __all__ = [
 ]
 
 IGNORED_KEYWORDS = {"extensions"}
-
-
-def _needed_session() -> Session:
-    if open_session.session is None:
-        raise InspectRuntimeError(
-            "tensor inspection is not initialized: call dftrace_ai.inspect.initialize first"
-        )
-    return open_session.session
 
 
 def initialize(
@@ -165,78 +153,6 @@ def initialize_training_step(train_step: int) -> None:
         steps.stepped(iteration)
 
 
-def log_tensor_stats(
-    layer_name: str,
-    tensor: Tensor | None = None,
-    tensor_name: str | None = None,
-    skip_reduction: bool = False,
-    reduction_group: Any = None,
-    iteration: int | None = None,
-) -> dict[str, Tensor]:
-    """Log the statistics of a tensor, if the config asks for them in this iteration.
-
-    The section of the config that selects the layer must have LogTensorStats at its top.
-    Where ranks exchange what they saw, every member of the group must make the call.
-
-    A tensor on a GPU is looked at there, and nothing waits for the GPU: the values stay on it, and
-    are logged at a later step or call, or by `end_debug`, under the iteration of this call. In a
-    CUDA graph that is being captured nothing is done, which a warning tells.
-
-    Args:
-        layer_name: name of the layer, as the config selects it.
-        tensor: any shape, any dtype but complex ones.
-        tensor_name: name of the tensor, as the config lists it.
-        skip_reduction: log what this rank has; nothing is exchanged.
-        reduction_group: the ranks whose records are merged, instead of the group that is set.
-            All members log. Without any group, all ranks are merged and the last one logs.
-        iteration: the iteration, instead of that which `step` counts.
-
-    Returns:
-        The statistics by name, 0-dimensional fp32 tensors on the device of the tensor; empty
-        where nothing is due, or another rank logs. Where ranks merge tensors of a GPU and none
-        has an element, they are NaN, and not logged.
-
-    Raises:
-        InspectRuntimeError: no session is open.
-        InspectAssertionError: tensor or tensor_name is missing.
-        InspectTypeError: the tensor is complex, or an argument is of another type.
-        InspectValueError: the iteration is not accepted.
-
-    Example::
-
-        debug_api.log_tensor_stats("decoder.1", tensor=hidden, tensor_name="hidden")
-    """
-    try:
-        # The way of nearly every call: one lookup, and nothing is due.
-        if (
-            iteration is None
-            and tensor is not None
-            and (session := open_session.session).iteration  # type: ignore[union-attr]
-            < session.due[layer_name, tensor_name]  # type: ignore[union-attr,index]
-        ):
-            return {}
-    except (AttributeError, KeyError, TypeError):
-        pass  # no session is open, the tensor is new to it, or no name is: what follows tells
-    session = _needed_session()
-    if tensor is None or tensor_name is None:
-        missing = "tensor" if tensor is None else "tensor_name"
-        raise InspectAssertionError(f"log_tensor_stats: the argument {missing} is missing")
-    checked_text(layer_name, "layer_name")
-    checked_text(tensor_name, "tensor_name")
-    if not isinstance(tensor, torch.Tensor):
-        raise InspectTypeError(f"tensor: a torch.Tensor is needed, not {type(tensor).__name__}")
-    if iteration is not None:
-        iteration = iteration_of(iteration, "iteration")
-    return session.explicit.log(
-        layer_name,
-        tensor,
-        tensor_name,
-        skip_reduction=skip_reduction,
-        group=reduction_group,
-        iteration=iteration,
-    )
-
-
 def log_message(
     msg: object,
     layer_name: str | None = None,
@@ -259,7 +175,7 @@ def log_message(
 
         debug_api.log_message("gradients are clipped", layer_name="decoder.1")
     """
-    session = _needed_session()
+    session = needed_session()
     if not isinstance(level, int):
         raise InspectTypeError(f"level: a number is accepted, not {in_short(level)}")
     msg = str(msg)
@@ -338,7 +254,7 @@ def list_features() -> None:
     Raises:
         InspectRuntimeError: no session is open.
     """
-    if _needed_session().rank == 0:
+    if needed_session().rank == 0:
         for name, summary in features.summaries().items():
             sys.stdout.write(f"{name}: {summary}\n")
 
@@ -353,7 +269,7 @@ def explain_features(names: str | Iterable[str] | None = None) -> None:
         InspectRuntimeError: no session is open.
         InspectValueError: a name is not known.
     """
-    session = _needed_session()
+    session = needed_session()
     texts = features.explanations(names)
     if session.rank == 0:
         for name, text in texts.items():

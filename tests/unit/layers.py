@@ -34,7 +34,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "output": {"errors", "numerics", "ranks"},
         "nonfinite": {"numerics", "output"},
         "collecting": {"errors", "config", "numerics", "ranks", "output", "nonfinite"},
-        "session": {"errors", "config", "numerics", "ranks", "output", "collecting"},
+        "session": {"errors", "arguments", "config", "numerics", "ranks", "output", "collecting"},
         "attaching": {
             *("errors", "config", "naming", "numerics", "ranks", "output", "nonfinite"),
             *("collecting", "session"),
