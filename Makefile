@@ -108,8 +108,8 @@ CHECKED := tests/unit tests/docs/test_blocks.py tests/docs/test_configuration.py
   tests/integration/test_generators.py tests/integration/test_iter.py tests/integration/test_marks.py \
   tests/integration/test_recover.py tests/integration/test_threads.py tests/live/test_stuck.py \
   tests/live/test_table.py tests/safety/test_bad_files.py tests/safety/test_markers.py \
-  tests/inspect/test_attach_identity.py tests/inspect/test_attach_collection.py \
-  tests/inspect/test_explicit.py tests/inspect/test_config_check.py
+  tests/inspect/attaching/test_attach_identity.py tests/inspect/attaching/test_attach_collection.py \
+  tests/inspect/session/test_explicit.py tests/inspect/config/test_config_check.py
 
 check: lint test-packages ## lint, and the tests that say most in little time (under three minutes)
 	$(call run_pytest,$@,$(CHECKED) --ignore tests/unit/test_demo.py \

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "DftraceError", "LogDirectoryError", "TraceError", "quoted"]
+__all__ = ["ConfigError", "DftraceError", "LogDirectoryError", "TraceError"]
 
 
 class DftraceError(Exception):
@@ -31,23 +31,3 @@ class LogDirectoryError(DftraceError, OSError):
 
 class TraceError(DftraceError):
     """A trace file is missing, unreadable or not a trace; the message names it."""
-
-
-def quoted(text: str) -> str:
-    """Return a name for a message: as it is, or in quotes and escaped if it would not be seen.
-
-    Messages end in terminals and logs, where a control character in a path can hide or
-    forge what stands around it.
-
-    Args:
-        text: a path, or another text that somebody else chose.
-
-    Returns:
-        `text`, or its `repr` where it holds control characters, line breaks, marks that
-        turn the direction of writing, or bytes that are not UTF-8.
-
-    Example::
-
-        raise ConfigError(f"{quoted(path)}: cannot be read")
-    """
-    return text if text.isprintable() else repr(text)

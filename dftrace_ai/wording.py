@@ -1,10 +1,139 @@
-"""How messages put a number and its noun."""
+"""How messages put numbers, names and values that somebody else chose, and each thing once."""
 
 from __future__ import annotations
 
-__all__ = ["counted"]
+__all__ = ["ToldOnce", "counted", "described", "escaped", "in_short", "quoted", "shortened"]
+
+VALUE_LETTERS = 120
+"""So much of a value stands in a message."""
+
+# Control characters, marks that cannot be seen (those that turn the direction of writing are among
+# them), halves of surrogates (bytes of a path that are not UTF-8), ends of lines and paragraphs.
+ESCAPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+# Persian, Hindi and joined emoji need these two.
+JOINERS = "\u200c\u200d"
 
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: ``counted(2, "line") == "2 lines"``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def quoted(text: str) -> str:
+    """Return a name for a message: as it is, or in quotes and escaped if it would not be seen.
+
+    Messages end in terminals and logs, where a control character in a path can hide or
+    forge what stands around it.
+
+    Args:
+        text: a path, or another text that somebody else chose.
+
+    Returns:
+        `text`, or its `repr` where it holds control characters, line breaks, marks that
+        turn the direction of writing, or bytes that are not UTF-8.
+
+    Example::
+
+        raise ConfigError(f"{quoted(path)}: cannot be read")
+    """
+    return text if text.isprintable() else repr(text)
+
+
+def escaped(text: str, kept: str = "") -> str:
+    r"""Return a text on one line, with escapes such as ``\x1b`` in place of what acts.
+
+    A terminal obeys what it finds in names: escape sequences, line breaks, marks that turn the
+    direction of writing.
+
+    Args:
+        text: a name, or a whole line in which such names stand.
+        kept: letters that stay as they are.
+
+    Example::
+
+        assert escaped("a\x1b[2Jb") == "a\\x1b[2Jb"
+    """
+    if text.isprintable():
+        return text
+    from unicodedata import category
+
+    def seen(letter: str) -> str:
+        if letter in kept or letter in JOINERS or category(letter) not in ESCAPED:
+            return letter
+        if "\udc80" <= letter <= "\udcff":
+            # How Python keeps a byte of a path that is not UTF-8.
+            return f"\\x{ord(letter) - 0xDC00:02x}"
+        return ascii(letter)[1:-1]
+
+    return "".join(map(seen, text))
+
+
+def shortened(text: str, letters: int) -> str:
+    """Return a text of so many letters at most, with an ellipsis where it was cut."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
+def in_short(value: object, letters: int = VALUE_LETTERS) -> str:
+    """Return a value for a message: its representation, cut where it is long.
+
+    Example::
+
+        raise ValueError(f"{in_short(value)} is not accepted; accepted: a whole number")
+    """
+    try:
+        text = repr(value)
+    except ValueError:
+        # A number of thousands of digits.
+        return f"this {type(value).__name__}"
+    return shortened(text, letters)
+
+
+def described(error: BaseException) -> str:
+    """Return class and message of an error, also of one that cannot say its message.
+
+    Args:
+        error: what a user's code or a library has raised.
+
+    Example::
+
+        described(OSError("disk full"))  # OSError: disk full
+    """
+    try:
+        message = str(error)
+    except Exception as another:  # noqa: BLE001 - the error is not ours, nor is what it does
+        message = f"(its message cannot be told: {type(another).__name__})"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+class ToldOnce:
+    """What was told already: of two calls with the same key, one is the first.
+
+    That holds for calls in several threads, too.
+
+    Example::
+
+        told = ToldOnce()
+        if told.first("disk", path):
+            log.warning("%s is full, which is told once", path)
+    """
+
+    __slots__ = ("_told",)
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[object, ...], object] = {}
+
+    def first(self, *key: object) -> bool:
+        """Tell whether this is the first call with a key; it is told from now on.
+
+        Args:
+            key: what is told, and about what; hashable.
+        """
+        if key in self._told:
+            return False
+        mine = object()
+        return self._told.setdefault(key, mine) is mine
+
+    def forget(self) -> None:
+        """Begin anew: everything may be told again."""
+        self._told.clear()

@@ -54,7 +54,7 @@ def _snapshot_schema() -> dict[str, Any]:
 
 
 def _inspect_schema() -> dict[str, Any]:
-    from dftrace_ai.inspect.config.json_schema import config_schema
+    from dftrace_ai.inspect.config.grammar.json_schema import config_schema
 
     schema = config_schema()
     schema["title"] = "Config of tensor inspection"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dftrace_ai.errors import quoted
+from dftrace_ai.wording import quoted
 
 __all__ = ["app"]
 
@@ -58,7 +58,7 @@ def check(
     """
     from dftrace_ai.cli.inspect_view.report import report_lines, report_of
     from dftrace_ai.cli.output import write_out
-    from dftrace_ai.inspect.config.loading import examine
+    from dftrace_ai.inspect.config.reading.loading import examine
     from dftrace_ai.inspect.errors import InspectValueError
 
     if not config.exists() or config.is_dir():

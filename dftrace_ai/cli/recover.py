@@ -38,10 +38,10 @@ def command(
     at any time. Exit status 1 when something could not be recovered, or only in part.
     """
     from dftrace_ai.cli.terminal import shown, write_json
-    from dftrace_ai.errors import TraceError, quoted
+    from dftrace_ai.errors import TraceError
     from dftrace_ai.spools.completing import complete_directories
     from dftrace_ai.spools.recovery import adopt_orphans
-    from dftrace_ai.wording import counted
+    from dftrace_ai.wording import counted, quoted
 
     for directory in directories:
         if not directory.exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import unicodedata
 from io import TextIOWrapper
 from typing import Any
 
@@ -13,6 +12,8 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from dftrace_ai.wording import escaped, shortened
 
 __all__ = [
     "complain",
@@ -30,13 +31,6 @@ PIPE_WIDTH = 200
 # Characters of one message, and of one name in a table.
 MESSAGE_LETTERS = 2000
 NAME_LETTERS = 200
-
-# Control characters, marks that cannot be seen (those that turn the direction of writing are among
-# them), halves of surrogates (bytes of a path that are not UTF-8), ends of lines and paragraphs.
-ESCAPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
-# Persian, Hindi and joined emoji need these two.
-JOINERS = "\u200c\u200d"
 
 
 def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
@@ -56,19 +50,7 @@ def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
 
         assert shown("a\x1b[2Jb") == "a\\x1b[2Jb"
     """
-    words = str(text)
-    if len(words) > letters:
-        words = words[: letters - 1] + "…"
-    return words if words.isprintable() else "".join(map(_escaped, words))
-
-
-def _escaped(letter: str) -> str:
-    if letter in JOINERS or unicodedata.category(letter) not in ESCAPED:
-        return letter
-    if "\udc80" <= letter <= "\udcff":
-        # How Python keeps a byte of a path that is not UTF-8.
-        return f"\\x{ord(letter) - 0xDC00:02x}"
-    return ascii(letter)[1:-1]
+    return escaped(shortened(str(text), letters))
 
 
 def prepare_streams() -> None:

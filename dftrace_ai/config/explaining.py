@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
-from dftrace_ai.config.sources import nearest
+from dftrace_ai.config.sources import MESSAGE_LETTERS, nearest
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,11 +46,9 @@ def explained(
         elif name not in fields:
             lines.append(f"unknown setting {name!r}{nearest(name, fields)}")
         else:
-            shown = repr(settings[name].value)
-            if len(shown) > 200:
-                shown = shown[:200] + "..."
+            given = in_short(settings[name].value, MESSAGE_LETTERS)
             lines.append(
-                f"{settings[name].origin}: {shown} is not accepted; "
+                f"{settings[name].origin}: {given} is not accepted; "
                 f"accepted: {accepted_values(name, fields)}"
             )
     return "\n".join(dict.fromkeys(lines))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import stat
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.errors import ConfigError, quoted
+from dftrace_ai.config.yaml_file import Guard, YamlFile, opened
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.wording import ToldOnce, in_short, quoted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,6 @@ __all__ = [
     "argument_settings",
     "environment_settings",
     "nearest",
-    "small_text",
     "variable_of",
     "yaml_settings",
 ]
@@ -35,17 +34,13 @@ RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
 # Fields whose variable is not the prefix and the field's name.
 RENAMED = {"enabled": "DFTRACE_ENABLE"}
 
-# A file of settings has a few lines; parsing takes a thousand times its size.
-FILE_BYTES = 64 * 1024
-MOST_DEPTH = 16
-
 MESSAGE_LETTERS = 200
 
 TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
 FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
 
 _logger = logging.getLogger("dftrace_ai")
-_warned: set[str] = set()
+_told = ToldOnce()
 
 
 @dataclass(frozen=True)
@@ -147,8 +142,7 @@ def _warn_of_misspelt(environ: Mapping[str, str], known: Sequence[str]) -> None:
         if not variable.startswith(PREFIX) or variable in variables or variable in RESERVED:
             continue
         near = difflib.get_close_matches(variable, sorted(variables), n=1, cutoff=0.8)
-        if near and variable not in _warned:
-            _warned.add(variable)
+        if near and _told.first(variable):
             _logger.warning(
                 "environment variable %s is not known and has no effect; did you mean %s?",
                 quoted(variable),
@@ -185,102 +179,52 @@ def yaml_settings(path: str | os.PathLike[str], known: Sequence[str]) -> dict[st
     import yaml
 
     name = quoted(os.fspath(path))
-    text = small_text(path, name)
+    settings: dict[str, Setting] = {}
     try:
-        pairs = list(_yaml_pairs(text))
+        with opened(path, _GUARD) as file:
+            for line, key, value in _pairs(file):
+                if key not in known:
+                    shown = in_short(key, MESSAGE_LETTERS)
+                    hint = nearest(str(key)[:MESSAGE_LETTERS], known)
+                    raise ConfigError(f"{name}:{line}: unknown key {shown}{hint}")
+                settings[key] = Setting(value, f"{name}:{line}: {key}")
     except yaml.MarkedYAMLError as error:
         where = f"{name}:{error.problem_mark.line + 1}" if error.problem_mark else name
-        problem = quoted(str(error.problem))[:MESSAGE_LETTERS]
+        problem = shortened(quoted(str(error.problem)), MESSAGE_LETTERS)
         raise ConfigError(f"{where}: not YAML as expected: {problem}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}: not YAML: {str(error).splitlines()[0]}") from error
-    except ValueError as error:
-        # A date that does not exist, a number of thousands of digits.
-        raise ConfigError(f"{name}: a value cannot be read: {str(error)[:200]}") from error
-    settings: dict[str, Setting] = {}
-    for line, key, value in pairs:
-        if key not in known:
-            shown = repr(key)[:MESSAGE_LETTERS]
-            hint = nearest(str(key)[:MESSAGE_LETTERS], known)
-            raise ConfigError(f"{name}:{line}: unknown key {shown}{hint}")
-        if key in settings:
-            raise ConfigError(f"{name}:{line}: {key} is given twice")
-        settings[key] = Setting(value, f"{name}:{line}: {key}")
     return settings
 
 
-def small_text(path: str | os.PathLike[str], name: str, most_bytes: int = FILE_BYTES) -> str:
-    """Return the text of a file that may be anything: a pipe, a device, a disk image.
-
-    Args:
-        path: the file.
-        name: what messages call it.
-        most_bytes: a file of more bytes is refused.
-
-    Raises:
-        ConfigError: it is no regular file, cannot be read, has more bytes or is not UTF-8.
-    """
-    # Not waiting for a writer, should it become a pipe after it was looked at.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    try:
-        data = None
-        if stat.S_ISREG(Path(path).stat().st_mode):
-            with open(os.open(path, flags), "rb") as file:  # noqa: PTH123
-                data = file.read(most_bytes + 1)
-    except OSError as error:
-        raise ConfigError(f"{name}: cannot read the settings: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{name}: cannot read the settings: {error}") from error
-    if data is None:
-        raise ConfigError(f"{name}: cannot read the settings: not a regular file")
-    if len(data) > most_bytes:
-        raise ConfigError(f"{name}: no file of settings: it has more than {most_bytes} bytes")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: the settings are not UTF-8 text: {error.reason}") from error
+def _refused(name: str, line: int, problem: str) -> ConfigError:
+    return ConfigError(f"{name}:{line}: not YAML as expected: {problem}")
 
 
-def _yaml_pairs(text: str) -> Iterator[tuple[int, Any, Any]]:
-    """Yield line number, key and value of each entry of the mapping that `text` holds."""
+# A file of settings has a few lines, and no setting needs references or depth.
+_GUARD = Guard(
+    most_bytes=64 * 1024,
+    most_depth=16,
+    most_nodes=64 * 1024,
+    references=False,
+    unreadable=ConfigError,
+    refused=_refused,
+)
+
+
+def _pairs(file: YamlFile) -> Iterator[tuple[int, Any, Any]]:
+    """Yield line number, key and value of each entry of the mapping that a file holds."""
     import yaml
 
-    _refuse_what_multiplies(text)
-    loader = yaml.SafeLoader(text)
-    try:
-        root = loader.get_single_node()
-        if root is None:
-            return
-        if not isinstance(root, yaml.MappingNode):
-            raise yaml.MarkedYAMLError(
-                problem="lines of the form 'key: value' are needed", problem_mark=root.start_mark
-            )
-        for key, value in root.value:
-            yield (
-                key.start_mark.line + 1,
-                loader.construct_object(key, deep=True),
-                loader.construct_object(value, deep=True),
-            )
-    finally:
-        loader.dispose()
-
-
-def _refuse_what_multiplies(text: str) -> None:
-    """Refuse references, of which a few lines stand for gigabytes, and depth, which takes hours.
-
-    No setting needs either.
-    """
-    import yaml
-
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        mark: Any = event.start_mark
-        if isinstance(event, yaml.AliasEvent):
-            problem = f"a reference (*{event.anchor}); write the value itself"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MOST_DEPTH:
-            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=mark)
+    if file.root is None:
+        return
+    if not isinstance(file.root, yaml.MappingNode):
+        raise yaml.MarkedYAMLError(
+            problem="lines of the form 'key: value' are needed", problem_mark=file.root.start_mark
+        )
+    for key, value in file.root.value:
+        yield (
+            key.start_mark.line + 1,
+            file.loader.construct_object(key, deep=True),
+            file.loader.construct_object(value, deep=True),
+        )

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
         step,
     )
     from dftrace_ai.inspect.attaching import attach, fp8_autocast
+    from dftrace_ai.inspect.attaching.watching import watch_nonfinite
     from dftrace_ai.inspect.config.features import register_feature
     from dftrace_ai.inspect.errors import InspectError
     from dftrace_ai.inspect.naming import infer_and_assign_layer_names
-    from dftrace_ai.inspect.nonfinite.watch import watch_nonfinite
     from dftrace_ai.inspect.output.bridge import NvdlfwTraceLogger
-    from dftrace_ai.inspect.output.sinks import BaseLogger
+    from dftrace_ai.inspect.output.statistics import BaseLogger
 
 __all__ = [
     "BaseLogger",
@@ -62,14 +62,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BaseLogger": "output.sinks",
+    "BaseLogger": "output.statistics",
     "InspectError": "errors",
     "NvdlfwTraceLogger": "output.bridge",
     "attach": "attaching",
     "fp8_autocast": "attaching",
     "infer_and_assign_layer_names": "naming",
     "register_feature": "config.features",
-    "watch_nonfinite": "nonfinite.watch",
+    "watch_nonfinite": "attaching.watching",
 }
 
 

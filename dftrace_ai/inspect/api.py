@@ -7,27 +7,23 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from dftrace_ai.inspect.arguments import checked_text, executed, iteration_of
+from dftrace_ai.inspect.arguments import executed, iteration_of
 from dftrace_ai.inspect.config import features
-from dftrace_ai.inspect.config.problems import told
 from dftrace_ai.inspect.errors import (
-    InspectAssertionError,
-    InspectRuntimeError,
     InspectTypeError,
     InspectValueError,
 )
-from dftrace_ai.inspect.nonfinite import watch
-from dftrace_ai.inspect.session import Session
+from dftrace_ai.inspect.nonfinite import steps
+from dftrace_ai.inspect.session import open_session
+from dftrace_ai.inspect.session.open_session import log_tensor_stats, needed_session
+from dftrace_ai.inspect.session.session import Session
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from torch import Tensor
 
 __all__ = [
-    "current_session",
     "end_debug",
     "explain_features",
     "get_tensor_reduction_group",
@@ -39,26 +35,9 @@ __all__ = [
     "set_tensor_reduction_group",
     "set_weight_tensor_tp_group_reduce",
     "step",
-    "weights_are_reduced",
 ]
 
 IGNORED_KEYWORDS = {"extensions"}
-
-_session: Session | None = None
-_weights_reduced = True
-
-
-def current_session() -> Session | None:
-    """Return the open session, None where there is none."""
-    return _session
-
-
-def _open_session() -> Session:
-    if _session is None:
-        raise InspectRuntimeError(
-            "tensor inspection is not initialized: call dftrace_ai.inspect.initialize first"
-        )
-    return _session
 
 
 def initialize(
@@ -107,8 +86,7 @@ def initialize(
             debug_api.step()
         debug_api.end_debug()
     """
-    global _session
-    if _session is not None:
+    if open_session.session is not None:
         raise InspectValueError("Already initialized: call end_debug before another initialize")
     if not isinstance(config_file, (str, os.PathLike, dict)):
         raise InspectTypeError(
@@ -135,8 +113,8 @@ def initialize(
         session.log.write(
             f"initialize: the argument {keyword} is not known and ignored.", logging.WARNING
         )
-    watch.begin(session.iteration, session.warn)
-    _session = session
+    steps.begin(session.iteration, session.warn)
+    open_session.session = session
 
 
 def step() -> None:
@@ -149,9 +127,10 @@ def step() -> None:
         optimizer.step()
         debug_api.step()
     """
-    if _session is not None:
-        _session.step()
-    watch.stepped(_session.iteration if _session is not None else None)
+    session = open_session.session
+    if session is not None:
+        session.step()
+    steps.stepped(None if session is None else session.iteration)
 
 
 def initialize_training_step(train_step: int) -> None:
@@ -167,81 +146,11 @@ def initialize_training_step(train_step: int) -> None:
 
         debug_api.initialize_training_step(checkpoint["step"])
     """
-    if _session is not None:
+    session = open_session.session
+    if session is not None:
         iteration = iteration_of(train_step, "initialize_training_step")
-        _session.go_to(iteration)
-        watch.stepped(iteration)
-
-
-def log_tensor_stats(
-    layer_name: str,
-    tensor: Tensor | None = None,
-    tensor_name: str | None = None,
-    skip_reduction: bool = False,
-    reduction_group: Any = None,
-    iteration: int | None = None,
-) -> dict[str, Tensor]:
-    """Log the statistics of a tensor, if the config asks for them in this iteration.
-
-    The section of the config that selects the layer must have LogTensorStats at its top.
-    Where ranks exchange what they saw, every member of the group must make the call.
-
-    A tensor on a GPU is looked at there, and nothing waits for the GPU: the values stay on it, and
-    are logged at a later step or call, or by `end_debug`, under the iteration of this call. In a
-    CUDA graph that is being captured nothing is done, which a warning tells.
-
-    Args:
-        layer_name: name of the layer, as the config selects it.
-        tensor: any shape, any dtype but complex ones.
-        tensor_name: name of the tensor, as the config lists it.
-        skip_reduction: log what this rank has; nothing is exchanged.
-        reduction_group: the ranks whose records are merged, instead of the group that is set.
-            All members log. Without any group, all ranks are merged and the last one logs.
-        iteration: the iteration, instead of that which `step` counts.
-
-    Returns:
-        The statistics by name, 0-dimensional fp32 tensors on the device of the tensor; empty
-        where nothing is due, or another rank logs. Where ranks merge tensors of a GPU and none
-        has an element, they are NaN, and not logged.
-
-    Raises:
-        InspectRuntimeError: no session is open.
-        InspectAssertionError: tensor or tensor_name is missing.
-        InspectTypeError: the tensor is complex, or an argument is of another type.
-        InspectValueError: the iteration is not accepted.
-
-    Example::
-
-        debug_api.log_tensor_stats("decoder.1", tensor=hidden, tensor_name="hidden")
-    """
-    try:
-        # The way of nearly every call: one lookup, and nothing is due.
-        if (
-            iteration is None
-            and tensor is not None
-            and _session.iteration < _session.due[layer_name, tensor_name]  # type: ignore[union-attr,index]
-        ):
-            return {}
-    except (AttributeError, KeyError, TypeError):
-        pass  # no session is open, the tensor is new to it, or no name is: what follows tells
-    session = _open_session()
-    if tensor is None or tensor_name is None:
-        missing = "tensor" if tensor is None else "tensor_name"
-        raise InspectAssertionError(f"log_tensor_stats: the argument {missing} is missing")
-    checked_text(layer_name, "layer_name")
-    checked_text(tensor_name, "tensor_name")
-    if not isinstance(tensor, torch.Tensor):
-        raise InspectTypeError(f"tensor: a torch.Tensor is needed, not {type(tensor).__name__}")
-    if iteration is not None:
-        iteration = iteration_of(iteration, "iteration")
-    return session.explicit.log(
-        layer_name,
-        tensor,
-        tensor_name,
-        skip_reduction=skip_reduction,
-        group=reduction_group,
-        iteration=iteration,
-    )
+        session.go_to(iteration)
+        steps.stepped(iteration)
 
 
 def log_message(
@@ -266,9 +175,9 @@ def log_message(
 
         debug_api.log_message("gradients are clipped", layer_name="decoder.1")
     """
-    session = _open_session()
+    session = needed_session()
     if not isinstance(level, int):
-        raise InspectTypeError(f"level: a number is accepted, not {told(level)}")
+        raise InspectTypeError(f"level: a number is accepted, not {in_short(level)}")
     msg = str(msg)
     caller = sys._getframe(1)
     key = (caller.f_code.co_filename, caller.f_lineno, layer_name, repr(extra_cachable_args), msg)
@@ -288,12 +197,13 @@ def set_tensor_reduction_group(group: Any) -> None:
 
         debug_api.set_tensor_reduction_group(data_parallel_group)
     """
-    if _session is None:
+    session = open_session.session
+    if session is None:
         raise InspectValueError("set_tensor_reduction_group: call initialize first")
-    _session.log.write(
+    session.log.write(
         "The tensor reduction group is set: all of its ranks must log alike.", logging.WARNING
     )
-    _session.set_group(group)
+    session.set_group(group)
 
 
 def get_tensor_reduction_group() -> Any:
@@ -302,9 +212,9 @@ def get_tensor_reduction_group() -> Any:
     Raises:
         InspectValueError: no session is open.
     """
-    if _session is None:
+    if open_session.session is None:
         raise InspectValueError("get_tensor_reduction_group: call initialize first")
-    return _session.group
+    return open_session.session.group
 
 
 def set_weight_tensor_tp_group_reduce(enabled: bool) -> None:
@@ -317,13 +227,7 @@ def set_weight_tensor_tp_group_reduce(enabled: bool) -> None:
 
         debug_api.set_weight_tensor_tp_group_reduce(False)
     """
-    global _weights_reduced
-    _weights_reduced = bool(enabled)
-
-
-def weights_are_reduced() -> bool:
-    """Return what `set_weight_tensor_tp_group_reduce` has chosen."""
-    return _weights_reduced
+    open_session.weights_are_reduced = bool(enabled)
 
 
 def end_debug() -> None:
@@ -335,14 +239,13 @@ def end_debug() -> None:
 
         debug_api.end_debug()
     """
-    global _session, _weights_reduced
-    session, _session = _session, None
-    _weights_reduced = True
+    session, open_session.session = open_session.session, None
+    open_session.weights_are_reduced = True
     if session is not None:
         try:
             session.end()
         finally:
-            watch.end()
+            steps.end()
 
 
 def list_features() -> None:
@@ -351,7 +254,7 @@ def list_features() -> None:
     Raises:
         InspectRuntimeError: no session is open.
     """
-    if _open_session().rank == 0:
+    if needed_session().rank == 0:
         for name, summary in features.summaries().items():
             sys.stdout.write(f"{name}: {summary}\n")
 
@@ -366,7 +269,7 @@ def explain_features(names: str | Iterable[str] | None = None) -> None:
         InspectRuntimeError: no session is open.
         InspectValueError: a name is not known.
     """
-    session = _open_session()
+    session = needed_session()
     texts = features.explanations(names)
     if session.rank == 0:
         for name, text in texts.items():

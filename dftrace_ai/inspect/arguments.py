@@ -8,8 +8,8 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from dftrace_ai.inspect.config.problems import told
 from dftrace_ai.inspect.errors import InspectAssertionError, InspectTypeError, InspectValueError
+from dftrace_ai.wording import in_short
 
 __all__ = ["checked_text", "executed", "iteration_of"]
 
@@ -28,7 +28,7 @@ def iteration_of(value: Any, argument: str) -> int:
         number = -1
     if number < 0:
         raise InspectValueError(
-            f"{argument}: {told(value)} is not accepted; accepted: a whole number, 0 or more"
+            f"{argument}: {in_short(value)} is not accepted; accepted: a whole number, 0 or more"
         )
     return number
 
@@ -61,7 +61,7 @@ def executed(feature_dirs: Any) -> list[str]:
         isinstance(one, (str, os.PathLike)) for one in directories
     ):
         raise InspectValueError(
-            f"feature_dirs: a path or a list of paths is accepted, not {told(feature_dirs)}"
+            f"feature_dirs: a path or a list of paths is accepted, not {in_short(feature_dirs)}"
         )
     built_in = []
     for directory in map(Path, directories):

@@ -10,7 +10,6 @@ __all__ = [
     "InspectRuntimeError",
     "InspectTypeError",
     "InspectValueError",
-    "described",
     "error_of",
 ]
 
@@ -61,20 +60,3 @@ def error_of(kind: type[Exception], message: str) -> InspectError:
         RuntimeError: InspectRuntimeError,
     }
     return ours[kind](message)
-
-
-def described(error: BaseException) -> str:
-    """Return class and message of an error, also of one that cannot say its message.
-
-    Args:
-        error: what a user's code or a library has raised.
-
-    Example::
-
-        described(OSError("disk full"))  # OSError: disk full
-    """
-    try:
-        message = str(error)
-    except Exception as another:  # noqa: BLE001 - the error is not ours, nor is what it does
-        message = f"(its message cannot be told: {type(another).__name__})"
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__

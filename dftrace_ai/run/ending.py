@@ -7,10 +7,10 @@ import os
 from typing import TYPE_CHECKING
 
 import dftrace_ai._native as _native
-from dftrace_ai.errors import quoted
 from dftrace_ai.run.hooks import end_hooks
 from dftrace_ai.run.run import current_run
 from dftrace_ai.run.uncaught import told_of, uncaught_exception
+from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     from dftrace_ai.run.native_types import RunSettings

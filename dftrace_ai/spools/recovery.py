@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
-from dftrace_ai.errors import quoted
 from dftrace_ai.spools.held_directory import HeldDirectory
 from dftrace_ai.spools.search import (
     FoundSpool,
@@ -18,6 +17,7 @@ from dftrace_ai.spools.search import (
 )
 from dftrace_ai.spools.unfinished import clear_unfinished
 from dftrace_ai.trace_format.file_names import MARKER_SUFFIX
+from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dftrace_ai.inspect.config import LayerInfo, layer_plan, load, names
-from dftrace_ai.inspect.config.models import FEATURE_MODELS, Layers
+from dftrace_ai.inspect.config.grammar.models import FEATURE_MODELS, Layers
 from docs.pages import DOCS, Block, blocks, plain, section, table
 
 PAGE = DOCS / "guide" / "inspect-config.md"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from attaching import Values, section
+from attached_models import Values, section
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from training_by_hand import ByHand, network, statistics, through_by_hand

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.api import current_session
 from dftrace_ai.inspect.collecting.rings import Rings
 from dftrace_ai.inspect.numerics.ring import Ring
+from dftrace_ai.inspect.session import open_session
 
 
 class LateCopies:
@@ -61,7 +61,7 @@ def through_rings(late_by: int, device: str = "cpu", **of_ring: Any) -> LateCopi
     def make(of: torch.device, **told: Any) -> Ring[Any]:
         return Ring(of, copy=copies, **of_ring, **told)
 
-    session = current_session()
+    session = open_session.session
     assert session is not None
     session.collector.rings = Rings(session.say_once, devices=[device], make=make)
     return copies

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from attaching import FMAX, emulated, exact_statistics, on_grid
+from attached_models import FMAX, emulated, exact_statistics, on_grid
 from torch import Tensor, nn
 
 GEMMS = {

@@ -15,6 +15,7 @@ from conftest import clean_environment
 from dftrace_ai.config import sources as config_sources
 from dftrace_ai.config.loading import load_config
 from dftrace_ai.errors import ConfigError
+from dftrace_ai.wording import ToldOnce
 
 LOADING = """
 import json, sys
@@ -112,7 +113,7 @@ def test_a_value_of_the_environment_is_shown_escaped(text: str) -> None:
 def test_the_name_of_a_variable_is_shown_escaped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(config_sources, "_warned", set())
+    monkeypatch.setattr(config_sources, "_told", ToldOnce())
     caplog.set_level(logging.WARNING, "dftrace_ai")
     load_config(environ={"DFTRACE_COMPRESSION\x1b": "x"})
     (message,) = caplog.messages

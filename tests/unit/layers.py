@@ -41,6 +41,23 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             },
         ),
     },
+    "inspect": {
+        "errors": set(),
+        "arguments": {"errors"},
+        "config": {"errors"},
+        "naming": {"config"},
+        "numerics": {"errors"},
+        "ranks": {"errors", "config", "numerics"},
+        "output": {"errors", "numerics", "ranks"},
+        "nonfinite": {"numerics", "output"},
+        "collecting": {"errors", "config", "numerics", "ranks", "output", "nonfinite"},
+        "session": {"errors", "arguments", "config", "numerics", "ranks", "output", "collecting"},
+        "attaching": {
+            *("errors", "config", "naming", "numerics", "ranks", "output", "nonfinite"),
+            *("collecting", "session"),
+        },
+        "api": {"errors", "arguments", "config", "nonfinite", "session"},
+    },
 }
 
 MOST_LINES = 400

@@ -13,6 +13,7 @@ from dftrace_ai.config import sources as config_sources
 from dftrace_ai.config.explaining import accepted_values
 from dftrace_ai.config.sources import variable_of
 from dftrace_ai.errors import ConfigError, DftraceError
+from dftrace_ai.wording import ToldOnce
 
 
 def test_defaults_are_those_of_the_model() -> None:
@@ -215,7 +216,7 @@ def test_the_config_is_frozen_and_survives_pickling() -> None:
 class TestMisspeltVariables:
     @pytest.fixture(autouse=True)
     def _forget(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(config_sources, "_warned", set())
+        monkeypatch.setattr(config_sources, "_told", ToldOnce())
 
     def test_told_once_with_a_near_name(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.WARNING, "dftrace_ai")

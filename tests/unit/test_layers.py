@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import rooms
-from layers import circles, inside, sizes, upward
+from layers import INSIDE, circles, inside, sizes, upward
 from trace_lines import small_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +72,16 @@ def test_the_parts_of_a_room_import_only_what_lies_below_them() -> None:
     assert inside(PACKAGE) == []
 
 
+def test_the_parts_of_inspect_stand_above_each_other() -> None:
+    parts = {path.stem for path in (PACKAGE / "inspect").iterdir()} - {"__init__", "__pycache__"}
+    assert parts == set(INSIDE["inspect"])
+    lower: set[str] = set()
+    for part, below in INSIDE["inspect"].items():
+        # In the order of the table nothing is below what comes later.
+        assert below <= lower, part
+        lower.add(part)
+
+
 def test_importing_the_package_loads_nothing_heavy() -> None:
     assert (
         run(f"import sys, dftrace_ai.annotation; print(sorted(set(sys.modules) & {HEAVY!r}))")
@@ -120,6 +130,7 @@ def test_the_drawing_is_made_from_the_imports() -> None:
         ("run/hooks.py", "from dftrace_ai.run.ending import end", circles),
         ("run/one.py", "\n" * 401, sizes),
         ("another.py", "", sizes),
+        ("inspect/config/names.py", "from dftrace_ai.inspect.session import open_session", inside),
     ],
 )
 def test_a_planted_violation_is_found(

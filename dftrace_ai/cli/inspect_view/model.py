@@ -10,7 +10,8 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.inspect.arguments import executed
-from dftrace_ai.inspect.errors import InspectError, InspectValueError, described
+from dftrace_ai.inspect.errors import InspectError, InspectValueError
+from dftrace_ai.wording import described
 
 if TYPE_CHECKING:
     from dftrace_ai.inspect.config.layers import LayerInfo

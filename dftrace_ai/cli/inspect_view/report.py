@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         StatisticsReport,
     )
     from dftrace_ai.inspect.config.schedule import Schedule
-    from dftrace_ai.inspect.config.sections import InspectConfig, Observe, Section
+    from dftrace_ai.inspect.config.sections import Observe, Section
+    from dftrace_ai.inspect.config.selection import InspectConfig
 
 __all__ = ["report_lines", "report_of"]
 

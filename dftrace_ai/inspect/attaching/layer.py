@@ -3,57 +3,34 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.attaching.amax_history import DelayedScaling
-from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
-from dftrace_ai.inspect.attaching.fp8 import Recipe, hybrid_format, recipe_in_force
-from dftrace_ai.inspect.attaching.passes import Pass
+from dftrace_ai.inspect.attaching.custom import CustomCalls
+from dftrace_ai.inspect.attaching.fp8.amax_history import DelayedScaling
+from dftrace_ai.inspect.attaching.fp8.recipes import Recipe, hybrid_format, recipe_in_force
+from dftrace_ai.inspect.attaching.surroundings import is_computed_again
+from dftrace_ai.inspect.attaching.treatments import Table, Treatment
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
 from dftrace_ai.inspect.nonfinite.marks import MARKS
-from dftrace_ai.inspect.numerics.fp8 import Format
+from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.wording import ToldOnce
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.inspect.collecting.observer import TensorObserver
     from dftrace_ai.inspect.collecting.rings import Rings
-    from dftrace_ai.inspect.nonfinite.watch import LayerWatch
+    from dftrace_ai.inspect.nonfinite.layer_watch import LayerWatch
 
-__all__ = ["LiveLayer", "Table", "Treatment"]
-
-# Torch has no other way to ask whether the engine of autograd runs, as when a checkpoint is
-# computed again.
-_graph_task = torch._C._current_graph_task_id
+__all__ = ["LiveLayer"]
 
 
 class _Say(Protocol):
     def __call__(self, message: str, level: int = logging.INFO, /) -> None:
         """Write a line to the main log."""
-
-
-class Treatment(NamedTuple):
-    """How a tensor is changed in a GEMM.
-
-    Attributes:
-        format: of the cast; None where a custom feature changes the tensor.
-        margin: of a scale made of the tensor itself.
-        delayed: what delayed scaling knows; None under another.
-        feature: who asked for it; None is the recipe.
-        custom: the custom feature that changes the tensor.
-    """
-
-    format: Format | None
-    margin: int = 0
-    delayed: DelayedScaling | None = None
-    feature: str | None = None
-    custom: Implementation | None = None
-
-
-Table = dict[tuple[str, str], Treatment]
 
 
 class LiveLayer:
@@ -88,7 +65,7 @@ class LiveLayer:
         """What the last forward of the training ran with: a checkpoint is computed again so."""
         self._say: _Say = _nothing_said
         self._rings: Rings | None = None
-        self._told: set[tuple[str, ...]] = set()
+        self._told = ToldOnce()
         self._tables: dict[Recipe | None, Table] = {}
         self._scalings: dict[tuple[Recipe, str], DelayedScaling] = {}
 
@@ -218,8 +195,7 @@ class LiveLayer:
 
     def tell(self, *about: str) -> None:
         """Write once which feature does something: its name, the API and what it is about."""
-        if about not in self._told:
-            self._told.add(about)
+        if self._told.first(*about):
             feature, api, what = about
             self._say(f"{self.name}: Feature={feature}, API={api}: {what}")
 
@@ -236,8 +212,7 @@ class LiveLayer:
         if where is None:
             return False
         self.ran = True
-        if self._inspected and (where,) not in self._told:
-            self._told.add((where,))
+        if self._inspected and self._told.first(where):
             self._say(
                 f"{self.name} runs under or on {where}: there it is neither looked at nor "
                 "changed, which is told once.",
@@ -247,44 +222,25 @@ class LiveLayer:
 
     def tell_of_parts(self, tensor_name: str) -> None:
         """Say once that what is seen of a distributed tensor is no part of its elements."""
-        if ("parts", tensor_name) not in self._told:
-            self._told.add(("parts", tensor_name))
+        if self._told.first("parts", tensor_name):
             self._say(
                 f"{self.name}: each rank has {tensor_name} as a summand, and they are not added "
                 "up here; the statistics are those of the summands.",
                 logging.WARNING,
             )
 
-    def begin(self, *, training: bool, gradients: bool, anyway: bool = False) -> Pass | None:
-        """Return what goes with a forward and its backward, None where nothing is to be done.
+    def recipe_of_forward(self, *, again: bool, trains: bool) -> Recipe | None:
+        """Return by which recipe a forward runs, which a checkpoint is computed again by.
 
         Args:
-            training: whether the module trains.
-            gradients: whether gradients are recorded. They are not in the first forward of a
-                checkpoint, but are when it is computed again.
-            anyway: return it in any case.
+            again: whether it is computed again.
+            trains: whether it belongs to the training.
         """
-        again = _graph_task() != -1
         self.ran = True
         recipe = self._recipe if again else recipe_in_force(self._own_recipe)
-        if training or gradients:
+        if trains:
             self._recipe = recipe
-        looks = training or self.observe_eval
-        custom = self.custom
-        custom_looks = looks and bool(custom.inspectors)
-        table = self.table(recipe)
-        if not (table or (looks and self.armed) or custom_looks or self.watch or anyway):
-            return None
-        micro_batch = self._counted(again=again, trains=training or gradients)
-        return Pass(
-            self,
-            table,
-            recipe,
-            looks=looks,
-            again=again,
-            gradients=gradients,
-            micro_batch=micro_batch,
-        )
+        return recipe
 
     def only_watched(self) -> LayerWatch | None:
         """Return the watch where there is nothing else to do with the layer now."""
@@ -292,11 +248,11 @@ class LiveLayer:
 
     def watched_pass(self, *, training: bool) -> int | None:
         """Count a forward of a layer that is only watched; see `LayerWatch.follow`."""
-        again = _graph_task() != -1
-        micro_batch = self._counted(again=again, trains=training or torch.is_grad_enabled())
+        again = is_computed_again()
+        micro_batch = self.counted(again=again, trains=training or torch.is_grad_enabled())
         return None if again else micro_batch
 
-    def _counted(self, *, again: bool, trains: bool) -> int:
+    def counted(self, *, again: bool, trains: bool) -> int:
         """Count a forward; return which one of the step it is, from 0.
 
         Those of an evaluation count by themselves: they are no micro-batches of the training.

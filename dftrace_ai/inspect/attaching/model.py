@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
-from dftrace_ai.inspect.api import current_session, weights_are_reduced
-from dftrace_ai.inspect.attaching.amax_sharing import AmaxSharing
-from dftrace_ai.inspect.attaching.attention import FAST_PATH
-from dftrace_ai.inspect.attaching.fp8 import LISTENERS, Recipe, recipe_in_force
+from dftrace_ai.inspect.attaching.fp8.amax_sharing import AmaxSharing
+from dftrace_ai.inspect.attaching.fp8.recipes import LISTENERS, Recipe, recipe_in_force
+from dftrace_ai.inspect.attaching.modules.attention import FAST_PATH
+from dftrace_ai.inspect.attaching.modules.swap import Station, station_at
 from dftrace_ai.inspect.attaching.plans import PlannedLayer, Plans, first_of
-from dftrace_ai.inspect.attaching.swap import Station, station_at
 from dftrace_ai.inspect.attaching.weights import stored_weight
 from dftrace_ai.inspect.config import PLAN_LINES
 from dftrace_ai.inspect.errors import (
@@ -24,10 +23,11 @@ from dftrace_ai.inspect.errors import (
 )
 from dftrace_ai.inspect.naming import NamedLayer, layers_of
 from dftrace_ai.inspect.output import trace_events
+from dftrace_ai.inspect.session import open_session
 
 if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.layer import LiveLayer
-    from dftrace_ai.inspect.session import Session
+    from dftrace_ai.inspect.session.session import Session
 
 __all__ = ["AttachedModel", "attach"]
 
@@ -167,7 +167,7 @@ class AttachedModel:
 
     def settle(self, iteration: int) -> None:
         """Be told that what was seen in an iteration is going to be logged."""
-        group = self._weight_group if weights_are_reduced() else None
+        group = self._weight_group if open_session.weights_are_reduced else None
         if group == self._weights_merged_over:
             return
         self._weights_merged_over = group
@@ -303,7 +303,7 @@ def attach(
         debug_api.initialize("config.yaml", log_dir="log")
         handle = debug_api.attach(model)
     """
-    session = current_session()
+    session = open_session.session
     if session is None:
         raise InspectRuntimeError("attach: call dftrace_ai.inspect.initialize first")
     if not isinstance(model, nn.Module):

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 import torch
 from torch import Tensor
 
-from dftrace_ai.inspect.attaching.fp8 import hybrid_format
-from dftrace_ai.inspect.attaching.surroundings import transformed
+from dftrace_ai.inspect.attaching.fp8.recipes import hybrid_format
+from dftrace_ai.inspect.attaching.surroundings import is_computed_again, transformed
 from dftrace_ai.inspect.collecting.observer import amax_of
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
-from dftrace_ai.inspect.numerics.fp8 import Format, fake_quantise, scale_of
+from dftrace_ai.inspect.numerics.fp8 import fake_quantise, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dftrace_ai.inspect.attaching.fp8 import Recipe
-    from dftrace_ai.inspect.attaching.layer import LiveLayer, Table, Treatment
+    from dftrace_ai.inspect.attaching.fp8.recipes import Recipe
+    from dftrace_ai.inspect.attaching.layer import LiveLayer
+    from dftrace_ai.inspect.attaching.treatments import Table, Treatment
+    from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
-__all__ = ["BACKWARD", "Pass"]
+__all__ = ["BACKWARD", "Pass", "begin_pass"]
 
 BACKWARD = frozenset({"gradient", "dgrad", "wgrad"})
 """The tensors that come with the backward pass."""
@@ -208,6 +210,47 @@ class Pass:
             apply: Callable[..., Tensor] = _PassedThrough.apply
             return apply(tensor, treatment.format, scale)
         return fake_quantise(tensor, treatment.format, scale)
+
+
+@overload
+def begin_pass(
+    layer: LiveLayer, *, training: bool, gradients: bool, anyway: Literal[True]
+) -> Pass: ...
+@overload
+def begin_pass(layer: LiveLayer, *, training: bool, gradients: bool) -> Pass | None: ...
+def begin_pass(
+    layer: LiveLayer, *, training: bool, gradients: bool, anyway: bool = False
+) -> Pass | None:
+    """Return what goes with a forward and its backward, None where nothing is to be done.
+
+    Args:
+        layer: the layer, which runs now.
+        training: whether the module trains.
+        gradients: whether gradients are recorded. They are not in the first forward of a
+            checkpoint, but are when it is computed again.
+        anyway: return it in any case.
+
+    Raises:
+        InspectAssertionError: PerTensorScaling without FP8.
+        InspectValueError: statistics of delayed scaling without delayed scaling.
+    """
+    again = is_computed_again()
+    trains = training or gradients
+    recipe = layer.recipe_of_forward(again=again, trains=trains)
+    looks = training or layer.observe_eval
+    custom_looks = looks and bool(layer.custom.inspectors)
+    table = layer.table(recipe)
+    if not (table or (looks and layer.armed) or custom_looks or layer.watch or anyway):
+        return None
+    return Pass(
+        layer,
+        table,
+        recipe,
+        looks=looks,
+        again=again,
+        gradients=gradients,
+        micro_batch=layer.counted(again=again, trains=trains),
+    )
 
 
 class _PassedThrough(torch.autograd.Function):

@@ -6,23 +6,23 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
-from dftrace_ai.inspect.attaching.observed import observable_tensors
-from dftrace_ai.inspect.attaching.swap import Station
+from dftrace_ai.inspect.attaching.modules.observed import observable_tensors
+from dftrace_ai.inspect.attaching.modules.swap import Station
 from dftrace_ai.inspect.attaching.weights import is_unready, what_is_the_weight
+from dftrace_ai.inspect.collecting.collector import DEFAULT_GROUP
 from dftrace_ai.inspect.collecting.observer import TensorObserver
 from dftrace_ai.inspect.config import LayerPlan, Observe, layer_plan
 from dftrace_ai.inspect.config.names import TENSORS, listed
 from dftrace_ai.inspect.errors import InspectRuntimeError, InspectValueError
 from dftrace_ai.inspect.ranks.exchange import distributed
-from dftrace_ai.inspect.session import DEFAULT_GROUP
-from dftrace_ai.inspect.silent_sections import near
+from dftrace_ai.inspect.session.silent_sections import near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dftrace_ai.inspect.attaching.fp8 import Recipe
+    from dftrace_ai.inspect.attaching.fp8.recipes import Recipe
     from dftrace_ai.inspect.naming import NamedLayer
-    from dftrace_ai.inspect.session import Session
+    from dftrace_ai.inspect.session.session import Session
 
 __all__ = ["PlannedLayer", "Plans", "first_of"]
 

@@ -14,7 +14,7 @@ from dftrace_ai.inspect.nonfinite.marks import MARKS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["left_alone", "not_compiled", "transformed", "unreachable"]
+__all__ = ["is_computed_again", "left_alone", "not_compiled", "transformed", "unreachable"]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -22,15 +22,19 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _transforms = torch._C._functorch.peek_interpreter_stack
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
 
-
-_told: dict[str, Callable[[str], None]] = {}
-"""To whom it was told last that layers are left alone somewhere."""
+# Nor whether the engine of autograd runs.
+_graph_task = torch._C._current_graph_task_id
 
 
 def not_compiled(function: Function) -> Function:
     """Let the compiler leave a function out."""
     disable: Callable[[Function], Function] = torch.compiler.disable
     return disable(function)
+
+
+def is_computed_again() -> bool:
+    """Tell whether a forward runs within a backward: a checkpoint that is computed again."""
+    return _graph_task() != -1
 
 
 def transformed(tensor: Tensor) -> bool:
@@ -56,9 +60,7 @@ def left_alone() -> bool:
         if _transforms() is not None
         else None
     )
-    # Once in a session.
-    if where is not None and MARKS.tell is not None and _told.get(where) != MARKS.tell:
-        _told[where] = MARKS.tell
+    if where is not None and MARKS.tell is not None and MARKS.told.first("left alone", where):
         MARKS.tell(f"Layers are compiled for {where}: there they are neither seen nor changed.")
     return where is not None
 

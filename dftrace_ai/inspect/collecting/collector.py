@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.collecting.rings import Rings
     from dftrace_ai.inspect.collecting.seen import SeenParts
     from dftrace_ai.inspect.config import Schedule
-    from dftrace_ai.inspect.output.sinks import Statistics
-    from dftrace_ai.inspect.output.trace_events import Moment
+    from dftrace_ai.inspect.output.statistics import Statistics
     from dftrace_ai.inspect.ranks.exchange import Groups
+    from dftrace_ai.run.emitting import Moment
 
-__all__ = ["Collector", "EndedStep"]
+__all__ = ["DEFAULT_GROUP", "Collector", "EndedStep"]
+
+DEFAULT_GROUP = "default"
+"""The key of the group over which attached layers are merged."""
 
 
 class EndedStep(NamedTuple):

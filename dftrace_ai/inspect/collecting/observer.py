@@ -19,9 +19,9 @@ from dftrace_ai.inspect.numerics.record import (
     with_quantisation,
 )
 from dftrace_ai.inspect.numerics.row_values import amax_of_row
-from dftrace_ai.inspect.output.sinks import Statistics
-from dftrace_ai.inspect.output.trace_events import this_moment
+from dftrace_ai.inspect.output.statistics import Statistics
 from dftrace_ai.inspect.ranks.reduction import Slot
+from dftrace_ai.run import emitting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.collecting.rings import Asked, Awaited, DeviceRing, Rings
     from dftrace_ai.inspect.collecting.weights_ahead import DueWeight
     from dftrace_ai.inspect.config import Observe, Schedule
-    from dftrace_ai.inspect.numerics.fp8 import Format
-    from dftrace_ai.inspect.output.trace_events import Moment
+    from dftrace_ai.inspect.numerics.formats import Format
+    from dftrace_ai.run.emitting import Moment
 
 __all__ = ["ScaleSource", "TensorObserver", "amax_of", "source_of"]
 
@@ -56,7 +56,7 @@ def source_of(feature: str, stat: str) -> str:
 
 def amax_of(record: Record) -> float:
     """Return the largest magnitude of a tensor as torch gives it: NaN where there is a NaN."""
-    return math.nan if record[8] else record[7]
+    return math.nan if record.n_nan else record.amax
 
 
 class ScaleSource(Protocol):
@@ -157,7 +157,7 @@ class TensorObserver:
             return None
 
     def _see_here(self, tensor: Tensor, scales: ScaleSource | None) -> Record | None:
-        moment = this_moment()
+        moment = emitting.moment()
         record = collect(tensor)
         if record is None:
             return None
@@ -192,7 +192,7 @@ class TensorObserver:
         elements = elements_of(tensor)
         if elements is None:
             return None
-        moment = this_moment()
+        moment = emitting.moment()
         come = None
         if micro_batch is not None:
             come = partial(_mark, Place(self.layer, self.tensor, MARKS.step, micro_batch, moment))
@@ -239,7 +239,7 @@ class TensorObserver:
             for stat in one.stats:
                 slot = Slot(self.layer, self.tensor, source_of(one.feature, stat))
                 record = records.get(slot)
-                if record is None or not record[13]:
+                if record is None or not record.n_total:
                     continue
                 told = told or record
                 values |= final_values(record, [stat])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from dftrace_ai.inspect.numerics.fp8 import Format
+    from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
 __all__ = ["Asked", "Awaited", "DeviceRing", "Rings", "elements_of"]

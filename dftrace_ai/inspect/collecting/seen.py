@@ -10,7 +10,7 @@ from dftrace_ai.inspect.collecting.rings import Awaited
 from dftrace_ai.inspect.numerics.record import Record, merge
 
 if TYPE_CHECKING:
-    from dftrace_ai.inspect.output.trace_events import Moment
+    from dftrace_ai.run.emitting import Moment
 
 __all__ = ["Seen", "SeenParts"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai.inspect.config import names
-from dftrace_ai.inspect.config.problems import told
 from dftrace_ai.inspect.errors import InspectValueError
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -160,7 +160,7 @@ def register_feature(name: str, namespace: str = names.NAMESPACE) -> Callable[[C
     """
     for text in (name, namespace):
         if not isinstance(text, str) or not text or text.lower() in {"enabled", "layers"}:
-            raise InspectValueError(f"{told(text)} is no name for a feature or namespace")
+            raise InspectValueError(f"{in_short(text)} is no name for a feature or namespace")
     known = names.NAMESPACE_ALIASES.get(namespace.lower(), namespace)
     known = names.canonical(known, [names.NAMESPACE, names.BASE_NAMESPACE]) or known
 
@@ -272,7 +272,7 @@ def explanations(wanted: str | Iterable[str] | None = None) -> dict[str, str]:
     for one in wanted if isinstance(wanted, (list, tuple, set, frozenset)) else [wanted]:
         matching = every if str(one).lower() == "all" else _matching(str(one), every)
         if not matching:
-            raise InspectValueError(f"{told(one)} is no feature; known: {names.listed(every)}")
+            raise InspectValueError(f"{in_short(one)} is no feature; known: {names.listed(every)}")
         found += matching
     return {name: _text(name) for name in found}
 

@@ -1,4 +1,4 @@
-"""Which section a layer belongs to: names, patterns, types and numbers."""
+"""Which layers a section selects: names, patterns, types and numbers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dftrace_ai.inspect.config.names import listed
-from dftrace_ai.inspect.config.problems import told
-from dftrace_ai.inspect.errors import InspectValueError
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from dftrace_ai.inspect.config.models import Layers
-    from dftrace_ai.inspect.config.sections import Section
+    from dftrace_ai.inspect.config.grammar.models import Layers
 
-__all__ = ["LayerInfo", "Selector", "describe_layers", "layer_number"]
+__all__ = ["LayerInfo", "describe_layers", "layer_number", "what_selects"]
 
 
 @dataclass(frozen=True)
@@ -49,60 +47,7 @@ def _bare(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-class Selector:
-    """Finds the section of each layer of a model.
-
-    Args:
-        sections: the enabled sections by name.
-        layers: all layers that there are; whether an entry of `layer_types` is held
-            against names or classes depends on them.
-
-    Example::
-
-        selector = Selector(config.sections, [LayerInfo("model.fc1", "Linear")])
-        section = selector.section_of(LayerInfo("model.fc1", "Linear"))
-    """
-
-    def __init__(self, sections: Mapping[str, Section], layers: Iterable[LayerInfo]) -> None:
-        self._sections = sections
-        self._layers = tuple(layers)
-        self._found: dict[LayerInfo, Section | None] = {}
-        self._tests = [
-            (section, _test_of(section.layers, self._layers)) for section in sections.values()
-        ]
-
-    def section_of(self, layer: LayerInfo) -> Section | None:
-        """Return the section that selects a layer, or None.
-
-        Raises:
-            InspectValueError: more than one does.
-        """
-        if layer not in self._found:
-            self._found[layer] = self._search(layer)
-        return self._found[layer]
-
-    def _search(self, layer: LayerInfo) -> Section | None:
-        found = [section for section, selects in self._tests if selects(layer)]
-        if len(found) > 1:
-            names = listed([told(section.name) for section in found])
-            raise InspectValueError(
-                f"layer {told(layer.name)} is selected by the sections {names}; "
-                "a layer can be in one section only"
-            )
-        return found[0] if found else None
-
-    def unmatched_names(self) -> list[tuple[Section, str]]:
-        """Return the entries of `exact_layer_names` that are the name of no layer."""
-        names = {layer.name for layer in self._layers}
-        return [
-            (section, name)
-            for section in self._sections.values()
-            for name in section.layers.exact_layer_names
-            if name not in names
-        ]
-
-
-def _test_of(layers: Layers, every: Iterable[LayerInfo]) -> Callable[[LayerInfo], bool]:
+def what_selects(layers: Layers, every: Iterable[LayerInfo]) -> Callable[[LayerInfo], bool]:
     """Return what tells whether a selection is about a layer.
 
     Args:
@@ -153,15 +98,15 @@ def describe_layers(layers: Layers) -> str:
     """Say in words which layers a selection is about."""
     given = layers.model_fields_set
     if "exact_layer_names" in given:
-        return f"named {listed(map(told, layers.exact_layer_names), 'or') or 'nothing'}"
+        return f"named {listed(map(in_short, layers.exact_layer_names), 'or') or 'nothing'}"
     if "layer_name_regex_pattern" in given:
-        return f"whose name has a match of {told(layers.layer_name_regex_pattern)}"
+        return f"whose name has a match of {in_short(layers.layer_name_regex_pattern)}"
     parts = []
     if "layer_types" in given:
         if any(entry.lower() == "all" for entry in layers.layer_types):
             parts.append("of every name")
         else:
-            entries = listed(map(told, layers.layer_types), "or")
+            entries = listed(map(in_short, layers.layer_types), "or")
             parts.append(f"with {entries or 'nothing'} in the name, else as the class")
     if "layer_numbers" in given:
         parts.append(f"of number {_numbers_in_words(layers)}")

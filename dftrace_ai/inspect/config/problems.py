@@ -10,11 +10,9 @@ from dftrace_ai.inspect.errors import error_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Problem", "Problems", "all_checked", "told"]
+__all__ = ["Problem", "Problems", "all_checked"]
 
 Checked = TypeVar("Checked")
-
-VALUE_LETTERS = 120
 
 
 @dataclass(frozen=True)
@@ -94,13 +92,3 @@ def all_checked(check: Callable[[Any], Checked], entries: Iterable[Any]) -> tupl
     if faults:
         raise type(faults[0])("; ".join(dict.fromkeys(map(str, faults))))
     return tuple(checked)
-
-
-def told(value: Any) -> str:
-    """Return a value for a message: its representation, cut where it is long."""
-    try:
-        text = repr(value)
-    except ValueError:
-        # A number of thousands of digits.
-        return f"this {type(value).__name__}"
-    return text if len(text) <= VALUE_LETTERS else f"{text[: VALUE_LETTERS - 1]}…"

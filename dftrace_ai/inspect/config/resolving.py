@@ -13,7 +13,7 @@ GEMM_KEYS = frozenset({"gemms", "gemms_struct"})
 TENSOR_KEYS = frozenset({"tensors", "tensors_struct"})
 
 
-def for_gemm(keys: Mapping[str, Any], gemm: str) -> dict[str, Any] | None:
+def for_gemm(keys: Mapping[str, Any], gemm: str) -> Mapping[str, Any] | None:
     """Return the keys of a feature that are in force for a GEMM.
 
     Args:
@@ -34,7 +34,7 @@ def for_gemm(keys: Mapping[str, Any], gemm: str) -> dict[str, Any] | None:
     return {**outer, **item}
 
 
-def for_tensor(keys: Mapping[str, Any], tensor: str) -> dict[str, Any] | None:
+def for_tensor(keys: Mapping[str, Any], tensor: str) -> Mapping[str, Any] | None:
     """Return the keys that are in force for a tensor, without those that select tensors."""
     outer = {key: value for key, value in keys.items() if key not in TENSOR_KEYS}
     if "tensors_struct" not in keys:
@@ -43,7 +43,7 @@ def for_tensor(keys: Mapping[str, Any], tensor: str) -> dict[str, Any] | None:
     return None if item is None else {**outer, **item}
 
 
-def for_query(keys: Mapping[str, Any], gemm: str, tensor: str) -> dict[str, Any] | None:
+def for_query(keys: Mapping[str, Any], gemm: str, tensor: str) -> Mapping[str, Any] | None:
     """Return the keys that are in force for a tensor in a GEMM, None where there are none."""
     of_gemm = for_gemm(keys, gemm)
     return None if of_gemm is None else for_tensor(of_gemm, tensor)
@@ -66,7 +66,7 @@ def has_own_tensors(item: Mapping[str, Any]) -> bool:
     return not TENSOR_KEYS.isdisjoint(item)
 
 
-def _first(items: tuple[Mapping[str, Any], ...], key: str, name: str) -> dict[str, Any] | None:
+def _first(items: tuple[Mapping[str, Any], ...], key: str, name: str) -> Mapping[str, Any] | None:
     for item in items:
         if item[key] == name:
             return {inner: value for inner, value in item.items() if inner != key}

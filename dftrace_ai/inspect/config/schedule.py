@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.config.problems import all_checked, told
+from dftrace_ai.inspect.config.problems import all_checked
 from dftrace_ai.inspect.errors import InspectValueError
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ def frequency(value: Any) -> int:
     """
     number = _whole(value)
     if number is None or number < 1:
-        raise ValueError(f"{told(value)} is not accepted; accepted: a whole number, 1 or more")
+        raise ValueError(f"{in_short(value)} is not accepted; accepted: a whole number, 1 or more")
     return number
 
 
@@ -49,7 +50,7 @@ def iteration(value: Any) -> int | None:
     number = _whole(value)
     if number is None or number < OPEN:
         raise ValueError(
-            f"{told(value)} is not accepted; accepted: an iteration (0 or more), or null or -1 "
+            f"{in_short(value)} is not accepted; accepted: an iteration (0 or more), or null or -1 "
             "for an open end"
         )
     return None if number == OPEN else number
@@ -65,16 +66,16 @@ def pairs(value: Any) -> tuple[tuple[int, int], ...]:
         return ()
     if isinstance(value, (list, tuple)):
         return all_checked(_pair, value)
-    raise ValueError(f"{told(value)} is not accepted; accepted: a list of pairs [start, end]")
+    raise ValueError(f"{in_short(value)} is not accepted; accepted: a list of pairs [start, end]")
 
 
 def _pair(value: Any) -> tuple[int, int]:
     accepted = "accepted: [start, end] with 0 <= start <= end, end -1 for an open end"
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ValueError(f"{told(value)} is no pair; {accepted}")
+        raise ValueError(f"{in_short(value)} is no pair; {accepted}")
     start, end = _whole(value[0]), OPEN if value[1] is None else _whole(value[1])
     if start is None or end is None or start < 0 or end < OPEN or start > end >= 0:
-        raise ValueError(f"{told(list(value))} is not accepted; {accepted}")
+        raise ValueError(f"{in_short(list(value))} is not accepted; {accepted}")
     return start, end
 
 

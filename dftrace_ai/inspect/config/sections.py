@@ -1,22 +1,20 @@
-"""A config that has been read: its sections, each with a selection of layers and its features."""
+"""The sections of a config: each with a selection of layers and its features."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.config.layers import LayerInfo, Selector
 from dftrace_ai.inspect.config.resolving import for_tensor, listed_names
 from dftrace_ai.inspect.config.schedule import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from dftrace_ai.inspect.config.features import CustomFeature
-    from dftrace_ai.inspect.config.models import Layers
-    from dftrace_ai.inspect.config.problems import Problem
+    from dftrace_ai.inspect.config.grammar.models import Layers
 
-__all__ = ["CustomUse", "InspectConfig", "Observe", "Section", "observed"]
+__all__ = ["CustomUse", "Observe", "Section", "observed"]
 
 
 @dataclass(frozen=True)
@@ -80,45 +78,6 @@ class Section:
         """Return what explicit calls have to log, for each tensor that the config names."""
         listed = listed_names(self.base or {}, "tensor")
         return tuple(one for one in map(self.base_observe, listed) if one is not None)
-
-
-@dataclass(frozen=True, eq=False)
-class InspectConfig:
-    """What a config file asks for.
-
-    Attributes:
-        sections: the enabled sections by name, in the order of the file.
-        disabled: the names of the sections that are not enabled.
-        warnings: what was odd.
-        path: the file as it was named; None where a dict was given, or nothing.
-        given: whether there was a config at all.
-    """
-
-    sections: Mapping[str, Section] = field(default_factory=dict)
-    disabled: tuple[str, ...] = ()
-    warnings: tuple[Problem, ...] = ()
-    path: str | None = None
-    given: bool = True
-
-    def selector(self, layers: Iterable[LayerInfo]) -> Selector:
-        """Return what finds the section of each of these layers.
-
-        Args:
-            layers: all layers that there are.
-        """
-        return Selector(self.sections, layers)
-
-    def section_of(self, layer: LayerInfo, layers: Iterable[LayerInfo]) -> Section | None:
-        """Return the section of one layer, None where none selects it.
-
-        Args:
-            layer: the layer.
-            layers: all layers that there are. For more than one question use `selector`.
-
-        Raises:
-            InspectValueError: more than one section selects the layer.
-        """
-        return self.selector(layers).section_of(layer)
 
 
 def observed(feature: str, keys: Mapping[str, Any], tensor: str) -> Observe | None:

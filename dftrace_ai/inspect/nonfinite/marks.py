@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.inspect.output import trace_events
 from dftrace_ai.inspect.output.log_files import tell_on_stderr
+from dftrace_ai.run import emitting
+from dftrace_ai.wording import ToldOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dftrace_ai.inspect.numerics.record import Record
-    from dftrace_ai.inspect.output.trace_events import Moment
+    from dftrace_ai.run.emitting import Moment
 
 __all__ = ["MARKS", "Counts", "Marks", "Place"]
 
@@ -32,7 +34,7 @@ class Counts(NamedTuple):
     @classmethod
     def of(cls, record: Record) -> Counts:
         """Take the counts out of a record."""
-        return cls(int(record[8]), int(record[9]), int(record[13]))
+        return cls(int(record.n_nan), int(record.n_inf), int(record.n_total))
 
 
 class Place(NamedTuple):
@@ -55,7 +57,7 @@ class Place(NamedTuple):
     @classmethod
     def now(cls, layer: str, tensor: str, micro_batch: int) -> Place:
         """Return the place of what is seen in this moment."""
-        return cls(layer, tensor, MARKS.step, micro_batch, trace_events.this_moment())
+        return cls(layer, tensor, MARKS.step, micro_batch, emitting.moment())
 
 
 class Marks:
@@ -71,12 +73,13 @@ class Marks:
         self.tell: Callable[[str], None] | None = None
         """Writes a line to the log of a session; without one it goes to standard error."""
         self._bad: set[tuple[str, str]] = set()
-        self._told = False
+        self.told = ToldOnce()
+        """What is told once in a session, or once without one."""
 
     def reset(self) -> None:
         """Forget what was found."""
         self._bad.clear()
-        self._told = False
+        self.told.forget()
 
     def counted(
         self, place: Place, counts: Counts, causes: Callable[[], dict[str, Counts]] | None = None
@@ -99,7 +102,7 @@ class Marks:
         made_of = causes() if causes is not None else {}
         for name, one in made_of.items():
             found |= {f"{name}_n_nan": one.nan, f"{name}_n_inf": one.inf}
-        first = not self._told
+        first = self.told.first("non-finite")
         trace_events.nonfinite(
             place.layer,
             place.tensor,
@@ -112,7 +115,6 @@ class Marks:
             },
         )
         if first:
-            self._told = True
             self._say(place, counts, made_of)
 
     def seen(
@@ -124,7 +126,7 @@ class Marks:
         causes: Callable[[], dict[str, Counts]] | None = None,
     ) -> None:
         """Take in the record of a tensor of this moment; as `counted`."""
-        if record[8] or record[9] or (layer, tensor) in self._bad:
+        if record.n_nan or record.n_inf or (layer, tensor) in self._bad:
             self.counted(Place.now(layer, tensor, micro_batch), Counts.of(record), causes)
 
     def _say(self, place: Place, counts: Counts, made_of: dict[str, Counts]) -> None:
@@ -139,6 +141,10 @@ class Marks:
         ]
         if told:
             message += f"; its {' and its '.join(told)}"
+        self.say(message)
+
+    def say(self, message: str) -> None:
+        """Write a line to the log of the session, to standard error without one."""
         if self.tell is not None:
             self.tell(message)
         else:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import torch
 from torch import Tensor
 
 import dftrace_ai._native as _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
-from dftrace_ai.inspect.numerics.fp8 import FP32_MAX, Format
+from dftrace_ai.inspect.numerics.formats import FP32_MAX, Format
 from dftrace_ai.inspect.numerics.memory import (
     SHARED_ELEMENTS,
     address_of,
@@ -16,7 +18,10 @@ from dftrace_ai.inspect.numerics.memory import (
     local_part,
     threads_for,
 )
-from dftrace_ai.inspect.numerics.record import Record, merge_all
+from dftrace_ai.inspect.numerics.record import Record, merge_all, record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["collect"]
 
@@ -26,7 +31,7 @@ _STRIDED = torch.strided
 CAST_ELEMENTS = 1 << 20
 """Formats that no kernel reads are cast in parts of so many elements."""
 
-_record = _native.tensor_record
+_record = cast("Callable[..., Record]", _native.tensor_record)
 
 
 def collect(
@@ -109,7 +114,7 @@ def _collect_other(
     if local.is_meta:
         raise InspectTypeError("a meta tensor has no elements")
     if not local.is_cpu:
-        return tuple(plain.row_of(local, scale=scale, format=format).tolist())
+        return record_of(plain.row_of(local, scale=scale, format=format).tolist())
     local = in_memory_order(local)
     flat = local.as_strided((local.numel(),), (1,))
     if local.dtype in _ELEMENTS:

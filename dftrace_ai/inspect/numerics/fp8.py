@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from ctypes import c_float
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch import Tensor
 import dftrace_ai._native as _native
 from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.formats import FP32_MAX, SMALLEST_SCALE
 from dftrace_ai.inspect.numerics.memory import (
     address_of,
     in_memory_order,
@@ -20,49 +20,21 @@ from dftrace_ai.inspect.numerics.memory import (
     local_part,
     threads_for,
 )
+from dftrace_ai.inspect.numerics.record import record_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
 __all__ = [
-    "Format",
     "fake_quantise",
     "quantisation_record",
     "quantisation_row",
     "scale_of",
     "thresholds",
 ]
-
-FP32_MAX = 3.4028234663852886e38
-SMALLEST_SCALE = 2.0**-126
-"""A smaller one is no normal number in fp32, and could not be undone."""
-
-
-class Format(enum.Enum):
-    """An 8-bit format; `Format("E4M3")` finds one by name.
-
-    Attributes:
-        code: its number in the native module.
-        fmax: its largest number. E4M3 has no infinities (Micikevicius et al., FP8 Formats for Deep
-            Learning, 2022, table 1).
-        mantissa_bits: without the leading one.
-        smallest_exponent: of a normal number.
-    """
-
-    E4M3 = "E4M3"
-    E5M2 = "E5M2"
-
-    code: int
-    fmax: float
-    mantissa_bits: int
-    smallest_exponent: int
-
-    def __init__(self, name: str) -> None:
-        first = name == "E4M3"
-        self.code = 0 if first else 1
-        self.fmax = 448.0 if first else 57344.0
-        self.mantissa_bits = 3 if first else 2
-        self.smallest_exponent = -6 if first else -14
 
 
 def scale_of(amax: float, format: Format, margin: int = 0, previous: float = 1.0) -> float:
@@ -109,6 +81,7 @@ def thresholds(scale: float, format: Format) -> tuple[float, float]:
     return _native.fp8_thresholds(scale, format.code)
 
 
+_quantise = cast("Callable[..., Record]", _native.fake_quantise)
 _ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -170,7 +143,7 @@ def fake_quantise(
     source = in_memory_order(tensor)
     output = torch.empty_like(source, requires_grad=False)
     count = source.numel()
-    record = _native.fake_quantise(
+    record = _quantise(
         address_of(source),
         output.data_ptr(),
         count,
@@ -199,7 +172,7 @@ def _fake_quantise_elsewhere(
     if not isinstance(scale, Tensor):
         _checked(scale)
     output, row = plain.fake_quantise(tensor.detach(), format, scale, with_counts=with_counts)
-    return output if row is None else (output, tuple(row.tolist()))
+    return output if row is None else (output, record_of(row.tolist()))
 
 
 def _check_numbers(tensor: Tensor) -> None:
@@ -271,6 +244,6 @@ def quantisation_record(
     source = in_memory_order(tensor)
     count = source.numel()
     shared = threads_for(count, threads)
-    return _native.fake_quantise(
+    return _quantise(
         address_of(source), 0, count, element, format.code, _checked(scale), shared, True
     )

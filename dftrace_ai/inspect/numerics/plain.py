@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dftrace_ai.inspect.numerics import positions as at
+from dftrace_ai.inspect.numerics.formats import FP32_MAX, SMALLEST_SCALE
+
 if TYPE_CHECKING:
-    from dftrace_ai.inspect.numerics.fp8 import Format
+    from dftrace_ai.inspect.numerics.formats import Format
 
 __all__ = [
     "fake_quantise",
@@ -28,9 +31,6 @@ PART_ELEMENTS = 1 << 24
 SQUARES_FIT = 2.0**480
 """Where magnitudes of fp64 numbers have a larger sum, they are multiplied before by"""
 SMALLER = 2.0**-600
-
-FP32_MAX = 3.4028234663852886e38
-SMALLEST_SCALE = 2.0**-126
 
 
 def row_of(
@@ -57,7 +57,7 @@ def row_of(
     rows = [_part_row(part, limits) for part in torch.split(flat, PART_ELEMENTS)]
     row = rows[0] if len(rows) == 1 else merged_rows(torch.stack(rows))
     if factor is not None:
-        row[15:17] = factor
+        row[at.SCALE_MIN :] = factor
     return row
 
 
@@ -122,25 +122,25 @@ def merged_rows(rows: Tensor) -> Tensor:
 
         whole = merged_rows(torch.stack([row_of(a), row_of(b)]))
     """
-    n = rows[:, 0]
+    n = rows[:, at.N_FINITE]
     at_least_one = n.sum().clamp(min=1)
-    mean = (n / at_least_one * rows[:, 1]).sum()
+    mean = (n / at_least_one * rows[:, at.MEAN]).sum()
     # Rows without elements have a mean that says nothing.
-    distance = torch.where(n > 0, rows[:, 1] - mean, 0.0)
-    m2 = (rows[:, 2] + n * distance * distance).sum()
-    unknown = torch.isnan(rows[:, 15:])
-    scale_min = torch.where(unknown[:, 0], math.inf, rows[:, 15]).min()
-    scale_max = torch.where(unknown[:, 1], -math.inf, rows[:, 16]).max()
+    distance = torch.where(n > 0, rows[:, at.MEAN] - mean, 0.0)
+    m2 = (rows[:, at.M2] + n * distance * distance).sum()
+    unknown = torch.isnan(rows[:, at.SCALE_MIN :])
+    scale_min = torch.where(unknown[:, 0], math.inf, rows[:, at.SCALE_MIN]).min()
+    scale_max = torch.where(unknown[:, 1], -math.inf, rows[:, at.SCALE_MAX]).max()
     sums = rows.sum(dim=0)
     merged = sums.clone()
-    merged[1] = mean
-    merged[2] = m2
-    merged[4] = rows[:, 4].min()
-    merged[5] = rows[:, 5].max()
-    merged[6] = rows[:, 6].min()
-    merged[7] = rows[:, 7].max()
-    merged[15] = torch.where(unknown[:, 0].all(), math.nan, scale_min)
-    merged[16] = torch.where(unknown[:, 1].all(), math.nan, scale_max)
+    merged[at.MEAN] = mean
+    merged[at.M2] = m2
+    merged[at.MIN] = rows[:, at.MIN].min()
+    merged[at.MAX] = rows[:, at.MAX].max()
+    merged[at.AMIN_NONZERO] = rows[:, at.AMIN_NONZERO].min()
+    merged[at.AMAX] = rows[:, at.AMAX].max()
+    merged[at.SCALE_MIN] = torch.where(unknown[:, 0].all(), math.nan, scale_min)
+    merged[at.SCALE_MAX] = torch.where(unknown[:, 1].all(), math.nan, scale_max)
     return merged
 
 
@@ -155,7 +155,14 @@ def row_with_quantisation(row: Tensor, quantised: Tensor) -> Tensor:
 
         whole = row_with_quantisation(row_of(x), fake_quantise(x, format, 1.0, with_counts=True)[1])
     """
-    return torch.cat((row[:11], quantised[11:13], row[13:14], quantised[14:]))
+    return torch.cat(
+        (
+            row[: at.N_OVER],
+            quantised[at.N_OVER : at.N_TOTAL],
+            row[at.N_TOTAL : at.SQUARE_ERROR],
+            quantised[at.SQUARE_ERROR :],
+        )
+    )
 
 
 def scale_of(
@@ -255,12 +262,12 @@ def neutral_row(device: torch.device) -> Tensor:
 
         whole = merged_rows(torch.stack([neutral_row(row.device), row]))  # that of `row`
     """
-    row = torch.zeros(17, dtype=torch.float64, device=device)
+    row = torch.zeros(at.ROW_FIELDS, dtype=torch.float64, device=device)
     # Filled where they are: a number that is assigned may be copied from the host.
-    row[4].fill_(math.inf)
-    row[5].fill_(-math.inf)
-    row[6].fill_(math.inf)
-    row[15:].fill_(math.nan)
+    row[at.MIN].fill_(math.inf)
+    row[at.MAX].fill_(-math.inf)
+    row[at.AMIN_NONZERO].fill_(math.inf)
+    row[at.SCALE_MIN :].fill_(math.nan)
     return row
 
 
@@ -281,10 +288,10 @@ def lost_row(tensor: Tensor, output: Tensor, format: Format, scale: float | Tens
     narrow = tensor.to(torch.float32)
     row = neutral_row(narrow.device)
     over, under = _lost(narrow.abs(), narrow == 0, thresholds_of(factor, format))
-    row[11] = over
-    row[12] = under
-    row[13].fill_(narrow.numel())
+    row[at.N_OVER] = over
+    row[at.N_UNDER] = under
+    row[at.N_TOTAL].fill_(narrow.numel())
     error = narrow.to(torch.float64) - output.to(torch.float64)
-    row[14] = (error * error).sum()
-    row[15:17] = factor
+    row[at.SQUARE_ERROR] = (error * error).sum()
+    row[at.SCALE_MIN :] = factor
     return row

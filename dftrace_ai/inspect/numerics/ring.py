@@ -13,13 +13,16 @@ from torch import Tensor
 
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.memory import local_part
-from dftrace_ai.inspect.numerics.triton_pass import ROW_FIELDS, TritonPass, has_triton
+from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
+from dftrace_ai.inspect.numerics.record import record_of
+from dftrace_ai.inspect.numerics.triton_pass import TritonPass, has_triton
+from dftrace_ai.wording import ToldOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from dftrace_ai.inspect.numerics.fp8 import Format
+    from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 
 __all__ = ["Landed", "Ring", "RowWriter"]
@@ -189,7 +192,7 @@ class Ring(Generic[Tag]):
         self._on_stall = on_stall
         self._stalled = nullcontext() if stalled is None else stalled
         self._on_capture = on_capture
-        self._told_of_capture = False
+        self._told_of_capture = ToldOnce()
         self._side = _SideStream(device) if device.type == "cuda" and copy is None else None
         self._copy = copy
         if writer is None:
@@ -293,9 +296,8 @@ class Ring(Generic[Tag]):
         if self._device.type != "cuda":
             return True
         if torch.cuda.is_current_stream_capturing():
-            if not self._told_of_capture and self._on_capture is not None:
+            if self._told_of_capture.first() and self._on_capture is not None:
                 self._on_capture()
-            self._told_of_capture = True
             return False
         self._filling.writers.add(torch.cuda.current_stream(self._device))
         return True
@@ -348,7 +350,7 @@ class Ring(Generic[Tag]):
         records: list[Record] = []
         for block in generation.blocks:
             part = min(generation.used - len(records), self._slots)
-            records += [tuple(row) for row in block.on_host[:part].tolist()]
+            records += map(record_of, block.on_host[:part].tolist())
         tag = generation.tag
         self._free.append(_Generation(generation.blocks))
         return Landed(tag, records)  # type: ignore[arg-type]  # the tag is set when it is sent

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.errors import InspectValueError
+from dftrace_ai.inspect.numerics.positions import N_TOTAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,49 +18,49 @@ __all__ = ["amax_of_row", "values_of_row"]
 
 
 class _Row(NamedTuple):
-    n: Tensor
+    n_finite: Tensor
     mean: Tensor
     m2: Tensor
     absolute_sum: Tensor
-    smallest: Tensor
-    largest: Tensor
-    amin: Tensor
+    min: Tensor
+    max: Tensor
+    amin_nonzero: Tensor
     amax: Tensor
-    nans: Tensor
-    infinities: Tensor
+    n_nan: Tensor
+    n_inf: Tensor
 
 
 def _where_finite(row: _Row, value: Tensor, otherwise: float | Tensor) -> Tensor:
-    return torch.where(row.infinities > 0, otherwise, value)
+    return torch.where(row.n_inf > 0, otherwise, value)
 
 
 def _mean(row: _Row) -> Tensor:
-    negative_only = torch.where(row.largest == math.inf, math.nan, -math.inf)
-    infinite = torch.where(row.smallest > -math.inf, math.inf, negative_only)
+    negative_only = torch.where(row.max == math.inf, math.nan, -math.inf)
+    infinite = torch.where(row.min > -math.inf, math.inf, negative_only)
     return _where_finite(row, row.mean, infinite.to(row.mean.dtype))
 
 
 def _std(row: _Row) -> Tensor:
-    spread = torch.sqrt(row.m2 / (row.n - 1).clamp(min=1))
-    return _where_finite(row, torch.where(row.n > 1, spread, math.nan), math.nan)
+    spread = torch.sqrt(row.m2 / (row.n_finite - 1).clamp(min=1))
+    return _where_finite(row, torch.where(row.n_finite > 1, spread, math.nan), math.nan)
 
 
 def _l2_norm(row: _Row) -> Tensor:
-    return _where_finite(row, torch.sqrt(row.m2 + row.n * row.mean * row.mean), math.inf)
+    return _where_finite(row, torch.sqrt(row.m2 + row.n_finite * row.mean * row.mean), math.inf)
 
 
 def _dynamic_range(row: _Row) -> Tensor:
-    decades = torch.log2(row.amax) - torch.log2(row.amin)
+    decades = torch.log2(row.amax) - torch.log2(row.amin_nonzero)
     finite = torch.where(row.amax == 0, 0.0, decades)
-    only_infinities = row.amin == math.inf
+    only_infinities = row.amin_nonzero == math.inf
     infinite = torch.where(only_infinities, math.nan, math.inf).to(finite.dtype)
     # Where zeros were not looked for there is no answer.
-    return torch.where(row.amin.isnan(), math.nan, _where_finite(row, finite, infinite))
+    return torch.where(row.amin_nonzero.isnan(), math.nan, _where_finite(row, finite, infinite))
 
 
 _FORMULAS: dict[str, Callable[[_Row], Tensor]] = {
-    "min": lambda row: row.smallest,
-    "max": lambda row: row.largest,
+    "min": lambda row: row.min,
+    "max": lambda row: row.max,
     "mean": _mean,
     "std": _std,
     "l1_norm": lambda row: _where_finite(row, row.absolute_sum, math.inf),
@@ -87,7 +88,7 @@ def values_of_row(row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
         values_of_row(row_of(gradient), ["l2_norm"])["l2_norm"]
     """
     numbers = _Row(*row.unbind()[: len(_Row._fields)])
-    unknown = (numbers.nans > 0) | (row[13] == 0)
+    unknown = (numbers.n_nan > 0) | (row[N_TOTAL] == 0)
     values = {}
     for stat in stats:
         formula = _FORMULAS.get(stat)

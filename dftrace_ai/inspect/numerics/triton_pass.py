@@ -12,14 +12,16 @@ from torch import Tensor
 
 from dftrace_ai.inspect.numerics import fp8, plain
 from dftrace_ai.inspect.numerics.memory import in_memory_order, local_part
+from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import ModuleType
 
-__all__ = ["ROW_FIELDS", "TritonPass", "has_triton"]
+    from dftrace_ai.inspect.numerics.formats import Format
 
-ROW_FIELDS = 17
+__all__ = ["TritonPass", "has_triton"]
+
 # With 8 warps, larger ones need so many registers that one program fits a processor.
 BLOCK = 2048
 WARPS = 8
@@ -92,7 +94,7 @@ class TritonPass:
         row: Tensor,
         *,
         scale: float | Tensor | None = None,
-        format: fp8.Format | None = None,
+        format: Format | None = None,
     ) -> None:
         """Have the tensor's record written to `row`.
 
@@ -207,7 +209,7 @@ class TritonPass:
         tensor: Tensor,
         row: Tensor,
         scale: float | Tensor | None,
-        format: fp8.Format | None,
+        format: Format | None,
         rows: Tensor,
     ) -> None:
         x = in_memory_order(local_part(tensor))
@@ -244,7 +246,7 @@ def _padded(programs: int) -> int:
     return 1 << (programs - 1).bit_length()
 
 
-def limits_on_device(scale: Tensor, format: fp8.Format, device: torch.device) -> Tensor:
+def limits_on_device(scale: Tensor, format: Format, device: torch.device) -> Tensor:
     """Return both thresholds and the scale, as three fp32 numbers that the host never sees."""
     factor = scale.detach().reshape(()).to(device=device, dtype=torch.float32)
     under, over = plain.thresholds_of(factor, format)

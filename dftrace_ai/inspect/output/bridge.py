@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.inspect.errors import InspectAssertionError, InspectRuntimeError, described
+from dftrace_ai.inspect.errors import InspectAssertionError, InspectRuntimeError
 from dftrace_ai.inspect.output import trace_events
 from dftrace_ai.inspect.output.log_files import tell_on_stderr
 from dftrace_ai.inspect.ranks.exchange import rank_of_process
+from dftrace_ai.run import emitting
+from dftrace_ai.run.hooks import Hook, register
+from dftrace_ai.wording import ToldOnce, described
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
+
+    from dftrace_ai.run.emitting import Moment
+    from dftrace_ai.run.run import Run
 
 __all__ = ["NvdlfwTraceLogger"]
 
@@ -35,8 +40,14 @@ class _Value(NamedTuple):
 
 class _Tensor(NamedTuple):
     title: str
-    moment: trace_events.Moment
+    moment: Moment
     values: dict[str, _Value]
+
+
+class _Recorded(NamedTuple):
+    name: str
+    value: float
+    iteration: Any
 
 
 @cache
@@ -49,9 +60,9 @@ class NvdlfwTraceLogger:
 
     nvdlfw-inspect serves a TensorBoard writer, and writes its own file, only where it is given
     no logger: so this one hands the numbers on to both. The numbers of an iteration are recorded
-    when the first one of the next iteration comes, by `flush`, and when the process ends: until
-    then, values on a GPU are not waited for. What goes wrong in it is told once on standard error,
-    and the training goes on.
+    when the first one of the next iteration comes, by `flush`, and when the run or the process
+    ends: until then, values on a GPU are not waited for. What goes wrong in it is told once on
+    standard error, and the training goes on.
 
     Args:
         tb_writer: an object with ``add_scalar(name, value, iteration)``, or None.
@@ -97,8 +108,11 @@ class NvdlfwTraceLogger:
             self._file = StatisticsFile(Path(default_file))
         self._iteration: Any = None
         self._waiting: dict[str, list[_Tensor]] = {}
-        self._failed: set[str] = set()
+        self._recorded: list[_Recorded] = []
+        self._told = ToldOnce()
+        _loggers.append(self)
         atexit.register(self.flush)
+        register(_HOOK)
 
     def log_scalar(self, name: str, value: Any, iteration: int, **_kwargs: Any) -> None:
         """Take one number.
@@ -118,47 +132,83 @@ class NvdlfwTraceLogger:
         of_title = self._waiting.setdefault(title, [])
         # Two looks at a tensor in an iteration are two events.
         if not of_title or stat in of_title[-1].values:
-            of_title.append(_Tensor(title, trace_events.this_moment(), {}))
+            of_title.append(_Tensor(title, emitting.moment(), {}))
         if hasattr(value, "detach"):
             # Whoever made it may write into it again.
             value = value.detach().clone()
         of_title[-1].values[stat] = _Value(name, value)
 
     def flush(self) -> None:
-        """Hand on and record what came since the last iteration; call it before the trace ends."""
-        waiting, self._waiting = self._waiting, {}
+        """Record and hand on what came since the last iteration."""
+        self.record()
+        recorded, self._recorded = self._recorded, []
+        for one in recorded:
+            self._hand_on(one)
+        if self._file is not None:
+            self._tried("default_file", self._file.flush)
+
+    def record(self) -> None:
+        """Record what came since the last iteration; it is handed on by the next `flush`.
+
+        A run that ends calls this, which the handler of a signal may do: locks of the writer may
+        be held then, so that it is not called.
+        """
         about = {
             "iteration": self._iteration,
             "rank": rank_of_process(),
             "feature": "nvdlfw-inspect",
         }
-        for seen in chain.from_iterable(waiting.values()):
-            values = {}
-            for stat, (name, value) in seen.values.items():
-                number = self._tried(name, float, value)
-                if number is not None:
-                    values[stat] = number
-                    self._hand_on(name, number)
-            if values:
-                trace_events.numbers(seen.title, about, values, {}, seen.moment)
-        if self._file is not None:
-            self._tried("default_file", self._file.flush)
+        while self._waiting:
+            # One after the other: interrupted by the end of the run, the rest is recorded there.
+            for seen in self._waiting.pop(next(iter(self._waiting))):
+                self._record(seen, about)
 
-    def _hand_on(self, name: str, value: float) -> None:
+    def _record(self, seen: _Tensor, about: Mapping[str, object]) -> None:
+        values: dict[str, float] = {}
+        for stat, (name, value) in seen.values.items():
+            number = self._tried(name, float, value)
+            if number is not None:
+                values[stat] = number
+                self._recorded.append(_Recorded(name, number, self._iteration))
+        if values:
+            trace_events.numbers(seen.title, about, values, {}, seen.moment)
+
+    def forget(self) -> None:
+        """Leave what was taken to the process that has taken it: this one is forked from it."""
+        self._waiting, self._recorded = {}, []
+
+    def _hand_on(self, recorded: _Recorded) -> None:
         if self._tb_writer is not None:
-            self._tried("tb_writer", self._tb_writer.add_scalar, name, value, self._iteration)
+            self._tried("tb_writer", self._tb_writer.add_scalar, *recorded)
         if self._file is not None:
-            self._tried("default_file", self._file.write, name, value, self._iteration)
+            self._tried("default_file", self._file.write, *recorded)
 
     def _tried(self, what: str, action: Callable[..., Any], *arguments: Any) -> Any:
         """Return what an action gives, None where it fails, which is told once."""
         try:
             return action(*arguments)
         except Exception as error:  # noqa: BLE001 - a logger must not end the training
-            if what not in self._failed:
-                self._failed.add(what)
+            if self._told.first(what):
                 tell_on_stderr(
                     f"dftrace: NvdlfwTraceLogger: {what} failed, which is told once: "
                     f"{described(error)}"
                 )
             return None
+
+
+_loggers: list[NvdlfwTraceLogger] = []
+
+
+def _record_all(_: Run) -> None:
+    for logger in _loggers:
+        logger.record()
+
+
+def _forget_all() -> None:
+    for logger in _loggers:
+        logger.forget()
+
+
+_HOOK = Hook("the logger for nvdlfw-inspect", on_end=_record_all)
+
+os.register_at_fork(after_in_child=_forget_all)

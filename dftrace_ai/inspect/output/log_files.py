@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.inspect.output.held_file import HeldFile
 from dftrace_ai.run.run import current_run
+from dftrace_ai.wording import ToldOnce, escaped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,7 @@ LEVELS = {
 }
 
 NAME_COLUMNS = 77
+TAB = "\t"
 
 
 def _switched_on(environ: Mapping[str, str], variable: str, *, default: bool) -> bool:
@@ -97,18 +99,6 @@ def tell_on_stderr(line: str) -> None:
         return
 
 
-def _one_line(text: str) -> str:
-    """Return a text that is one line, and does nothing to a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter
-        if letter.isprintable() or letter == "\t"
-        else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
-
-
 class MainLog:
     """The main log of a session; warnings and worse are told on standard error, too.
 
@@ -123,7 +113,7 @@ class MainLog:
         said = os.environ.get(LEVEL_VARIABLE, "").strip().upper()
         self._least = LEVELS.get(said, logging.INFO)
         self._stamped = names.stamped
-        self._failed = False
+        self._told = ToldOnce()
         self._file = open_log(names.main, overwrite=names.overwrites)
 
     def write(self, message: str, level: int = logging.INFO) -> None:
@@ -133,7 +123,7 @@ class MainLog:
             message: its text; line breaks and other control characters in it are escaped.
             level: as in `logging`.
         """
-        line = f"{logging.getLevelName(level)} - {_one_line(message)}"
+        line = f"{logging.getLevelName(level)} - {escaped(message, TAB)}"
         if level >= logging.WARNING:
             tell_on_stderr(f"NVDLFW INSPECT - {line}")
         if level < self._least or self._file.closed:
@@ -146,8 +136,7 @@ class MainLog:
             self._file.write(line + "\n")
             self._file.flush()
         except OSError as error:
-            if not self._failed:
-                self._failed = True
+            if self._told.first():
                 tell_on_stderr(f"dftrace: {self._file.path}: {error.strerror}")
 
     def close(self) -> None:
@@ -184,7 +173,7 @@ class StatisticsFile:
         """
         stamp = time.strftime("%Y-%m-%d %H:%M:%S - ") if self._stamped else ""
         self._file.write(
-            f"{stamp}INFO - {_one_line(name):<{NAME_COLUMNS}} iteration={iteration:06d}"
+            f"{stamp}INFO - {escaped(name, TAB):<{NAME_COLUMNS}} iteration={iteration:06d}"
             f"{'':18}value={value:.4f}\n"
         )
 

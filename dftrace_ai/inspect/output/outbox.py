@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from dftrace_ai.inspect.numerics.record import final_values
-from dftrace_ai.inspect.output.sinks import Statistics
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable
 
-    from dftrace_ai.inspect.collecting.rings import Awaited
-    from dftrace_ai.inspect.output.trace_events import Moment
+    from dftrace_ai.inspect.output.statistics import Statistics
 
-__all__ = ["ExplicitCall", "Outbox"]
+__all__ = ["Outbox"]
 
 
 class Shown(Protocol):
@@ -26,44 +22,6 @@ class Shown(Protocol):
 
     def statistics(self) -> Iterable[Statistics]:
         """Return what is logged, in its order."""
-
-
-class ExplicitCall(NamedTuple):
-    """An explicit call for a tensor whose record comes later.
-
-    Attributes:
-        layer: name of the layer.
-        tensor: name of the tensor.
-        feature: which feature asked for it.
-        stats: the statistics, in the order of the config.
-        iteration: of the call.
-        rank: of this process.
-        moment: of the call.
-        awaited: has the record.
-    """
-
-    layer: str
-    tensor: str
-    feature: str
-    stats: Sequence[str]
-    iteration: int
-    rank: int
-    moment: Moment
-    awaited: Awaited
-
-    def has_come(self) -> bool:
-        """Tell whether the record is on the host."""
-        return self.awaited.record is not None
-
-    def statistics(self) -> Iterator[Statistics]:
-        """Yield the statistics; nothing where no rank had an element."""
-        record = self.awaited.record
-        if record is not None and record[13]:
-            values = final_values(record, self.stats)
-            yield Statistics(
-                *(self.layer, self.tensor, self.feature, self.iteration),
-                *(values, record, self.moment, self.rank),
-            )
 
 
 class Outbox:

@@ -2,69 +2,20 @@
 
 from __future__ import annotations
 
-import abc
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.inspect.errors import InspectAssertionError, described
+from dftrace_ai.inspect.errors import InspectAssertionError
 from dftrace_ai.inspect.output import trace_events
+from dftrace_ai.wording import ToldOnce, described
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from dftrace_ai.inspect.numerics.record import Record
     from dftrace_ai.inspect.output.log_files import MainLog, StatisticsFile
-    from dftrace_ai.inspect.output.trace_events import Moment
+    from dftrace_ai.inspect.output.statistics import Statistics
 
-__all__ = ["BaseLogger", "Sinks", "Statistics"]
-
-
-class BaseLogger(abc.ABC):
-    """What `initialize(statistics_logger=...)` takes; any object with `log_scalar` will do, too.
-
-    Example::
-
-        class Printer(BaseLogger):
-            def log_scalar(self, name, value, iteration, **kwargs):
-                print(iteration, name, value)
-    """
-
-    @abc.abstractmethod
-    def log_scalar(self, name: str, value: float, iteration: int, **kwargs: Any) -> None:
-        """Take one number.
-
-        Args:
-            name: ``{layer}_{tensor}_{statistic}``.
-            value: the statistic, a number of fp32.
-            iteration: the step to which it belongs.
-            kwargs: nothing now; more may come.
-        """
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """The statistics of one tensor in one iteration.
-
-    Attributes:
-        layer: name of the layer.
-        tensor: name of the tensor, such as ``activation``.
-        feature: which feature asked for them.
-        iteration: the step in which the tensor was seen.
-        values: fp32 numbers by statistic, in the order of the config.
-        record: what they were made of.
-        moment: when and where the tensor was seen.
-        rank: of this process.
-    """
-
-    layer: str
-    tensor: str
-    feature: str
-    iteration: int
-    values: Mapping[str, float]
-    record: Record
-    moment: Moment
-    rank: int
+__all__ = ["Sinks"]
 
 
 class _Receiver(NamedTuple):
@@ -94,7 +45,7 @@ class Sinks:
     ) -> None:
         self._log = log
         self._file = file
-        self._broken: set[str] = set()
+        self._told = ToldOnce()
         self._receivers: list[_Receiver] = []
         for given, method, argument in (
             (statistics_logger, "log_scalar", "statistics_logger"),
@@ -142,6 +93,5 @@ class Sinks:
                 self._tell_of("the statistics file", error)
 
     def _tell_of(self, name: str, error: Exception) -> None:
-        if name not in self._broken:
-            self._broken.add(name)
+        if self._told.first(name):
             self._log.write(f"{name} failed, which is told once: {described(error)}", logging.ERROR)

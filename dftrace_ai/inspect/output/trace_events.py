@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dftrace_ai._native import Node
 from dftrace_ai.run import emitting
-from dftrace_ai.run.emitting import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.inspect.output.sinks import Statistics
+    from dftrace_ai.inspect.output.statistics import Statistics
+    from dftrace_ai.run.emitting import Moment
 
 __all__ = [
     "FLUSH",
     "RING_STALL",
-    "Moment",
     "nonfinite",
     "numbers",
     "outside_of_spans",
     "plan",
     "statistics",
-    "this_moment",
 ]
 
 STATISTICS_TRACK = "tensor stats"
@@ -36,12 +34,10 @@ FLUSH = Node("inspect", "step")
 RING_STALL = Node("inspect", "ring stall")
 """The span of waiting for a device that has not delivered its records in time."""
 
-this_moment = emitting.moment
-
 
 def outside_of_spans() -> Moment:
     """Return the present, in no span: for what was not seen where it is told."""
-    return (this_moment()[0], 0, 0, 0)
+    return (emitting.moment()[0], 0, 0, 0)
 
 
 def _shortened(value: float) -> float:
@@ -49,9 +45,9 @@ def _shortened(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def _told(values: Mapping[str, float]) -> dict[str, Any]:
+def _told(values: Mapping[str, float]) -> dict[str, float | str | None]:
     """JSON has no NaN and no infinities: they become null, with the text beside it."""
-    told: dict[str, Any] = {}
+    told: dict[str, float | str | None] = {}
     for name, value in values.items():
         if math.isfinite(value):
             told[name] = _shortened(value)
@@ -71,10 +67,10 @@ def statistics(found: Statistics) -> None:
         return
     name = f"{found.layer}:{found.tensor}"
     counts = {
-        "n": found.record[13],
-        "n_nan": found.record[8],
-        "n_inf": found.record[9],
-        "n_zero": found.record[10],
+        "n": found.record.n_total,
+        "n_nan": found.record.n_nan,
+        "n_inf": found.record.n_inf,
+        "n_zero": found.record.n_zero,
     }
     about = {"iteration": found.iteration, "rank": found.rank, "feature": found.feature}
     known = {key: int(count) for key, count in counts.items() if not math.isnan(count)}
@@ -83,7 +79,7 @@ def statistics(found: Statistics) -> None:
 
 def numbers(
     name: str,
-    about: Mapping[str, Any],
+    about: Mapping[str, object],
     values: Mapping[str, float],
     counts: Mapping[str, int],
     moment: Moment,
@@ -104,13 +100,13 @@ def numbers(
         emitting.counter(name, finite, at=moment)
 
 
-def nonfinite(layer: str, tensor: str, moment: Moment, args: dict[str, Any]) -> None:
+def nonfinite(layer: str, tensor: str, moment: Moment, args: Mapping[str, object]) -> None:
     """Mark the moment at which the values of a tensor stopped being finite."""
     emitting.instant(
         f"{layer}:{tensor}", args, category="nonfinite", track=NONFINITE_TRACK, at=moment
     )
 
 
-def plan(layer: str, args: dict[str, Any]) -> None:
+def plan(layer: str, args: Mapping[str, object]) -> None:
     """Record what is planned for the GEMMs of a layer."""
-    emitting.instant(layer, args, category="inspect", track=PLAN_TRACK, at=this_moment())
+    emitting.instant(layer, args, category="inspect", track=PLAN_TRACK, at=emitting.moment())

@@ -10,8 +10,8 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.errors import described
-from dftrace_ai.inspect.numerics.record import FIELDS
+from dftrace_ai.inspect.numerics.record import FIELDS, record_of
+from dftrace_ai.wording import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -169,7 +169,7 @@ def unpacked(part: memoryview) -> list[Record]:
     if not part:
         return []
     numbers = iter(part.cast("d").tolist())
-    return list(zip(*[numbers] * len(FIELDS), strict=True))
+    return list(map(record_of, zip(*[numbers] * len(FIELDS), strict=True)))
 
 
 def gathered(rows: Sequence[Record], group: Any) -> list[list[Record]]:

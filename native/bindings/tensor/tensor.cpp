@@ -69,10 +69,13 @@ class Arguments {
     bool good_ = true;
 };
 
+// What records are made as: a class of tuples whose numbers have names, once it is known.
+PyTypeObject* record_class = &PyTuple_Type;
+
 PyObject* record_tuple(const Record& record) {
     double fields[record_fields];
     std::memcpy(fields, &record, sizeof record);
-    Ref tuple(PyTuple_New(record_fields));
+    Ref tuple(record_class->tp_alloc(record_class, record_fields));
     if (!tuple) return nullptr;
     for (std::size_t i = 0; i < record_fields; ++i) {
         PyObject* field = PyFloat_FromDouble(fields[i]);
@@ -155,6 +158,16 @@ PyObject* instructions(PyObject*, PyObject* arguments) {
     return PyUnicode_FromString(instructions_in_use() == Instructions::avx2 ? "avx2" : "portable");
 }
 
+PyObject* make_records_as(PyObject*, PyObject* given) {
+    auto* type = reinterpret_cast<PyTypeObject*>(given);
+    if (!PyType_Check(given) || !PyType_IsSubtype(type, &PyTuple_Type) ||
+        type->tp_basicsize != PyTuple_Type.tp_basicsize)
+        return PyErr_Format(PyExc_TypeError, "a class of tuples with nothing else in them is accepted");
+    Py_INCREF(given);
+    record_class = type;  // one class for as long as the process lives
+    Py_RETURN_NONE;
+}
+
 PyObject* threads_of_pool(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(pool_threads()); }
 
 template <class Function>
@@ -170,6 +183,8 @@ PyMethodDef tensor_functions[] = {
     {"fake_quantise", fast(quantise_tensor), METH_FASTCALL,
      "fake_quantise(input, output, count, element, format, scale, threads, counted): to an 8-bit format "
      "and back; an output of 0 only counts."},
+    {"tensor_records_as", make_records_as, METH_O,
+     "tensor_records_as(class): what records are made as, a class of tuples."},
     {"fp8_thresholds", fast(thresholds), METH_FASTCALL,
      "fp8_thresholds(scale, format): magnitudes up to which elements become zero, above which they are "
      "clipped."},

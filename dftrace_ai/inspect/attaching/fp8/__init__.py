@@ -1,0 +1,1 @@
+"""Emulated FP8: its recipes, and the amax and scales of delayed scaling."""

@@ -1,0 +1,1 @@
+"""How modules of each kind run while they are attached, also in compiled code."""

@@ -1,0 +1,1 @@
+"""What a config may say: its keys and their values, one by one."""

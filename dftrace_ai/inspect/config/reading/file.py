@@ -1,0 +1,74 @@
+"""The YAML of a config file, read without letting the file do harm."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from dftrace_ai.config.yaml_file import Guard, opened
+from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
+from dftrace_ai.wording import in_short
+
+__all__ = ["ConfigSource", "parsed", "read_yaml"]
+
+ConfigSource: TypeAlias = "str | os.PathLike[str] | dict[str, Any] | None"
+"""The path of a YAML file, or what such a file holds; None and an empty path are no config."""
+
+
+def parsed(config_file: object) -> tuple[Any, str | None] | None:
+    """Return what a config holds, and the name of its file.
+
+    Args:
+        config_file: a path, or a config that is already parsed.
+
+    Returns:
+        The content and the path as text (None for a dict); None where there is no config:
+        an empty path, or one that does not exist.
+
+    Raises:
+        InspectTypeError: it is neither a path nor a dict.
+        InspectValueError: the file cannot be read, or is no reasonable config.
+        yaml.YAMLError: the file is not YAML.
+    """
+    if isinstance(config_file, dict):
+        return config_file, None
+    if config_file is None or config_file == "":
+        return None
+    if not isinstance(config_file, (str, os.PathLike)):
+        raise InspectTypeError(
+            f"config_file: {in_short(config_file)} is not accepted; accepted: a path or a dict"
+        )
+    path = os.fspath(config_file)
+    if not isinstance(path, str):
+        raise InspectTypeError(f"config_file: {in_short(path)} is not accepted; accepted: text")
+    if "\0" not in path and not Path(path).exists():
+        return None
+    return read_yaml(path), path
+
+
+def read_yaml(path: str) -> Any:
+    """Return what a YAML file holds.
+
+    Raises:
+        InspectValueError: it cannot be read, is too large, gives a key twice, or stands for
+            more than it says by references.
+        yaml.YAMLError: it is not YAML.
+    """
+    with opened(path, _GUARD) as file:
+        return None if file.root is None else file.loader.construct_document(file.root)
+
+
+def _refused(name: str, line: int, problem: str) -> InspectValueError:
+    return InspectValueError(f"{name}:{line}: {problem}")
+
+
+# A config for a thousand layers has a tenth of these nodes.
+_GUARD = Guard(
+    most_bytes=1024 * 1024,
+    most_depth=32,
+    most_nodes=100_000,
+    references=True,
+    unreadable=InspectValueError,
+    refused=_refused,
+)

@@ -1,0 +1,1 @@
+"""What lies between `initialize` and `end_debug`."""

@@ -1,0 +1,380 @@
+"""Attached models under torch.compile: every kind of layer, in whole graphs, on every backend."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+
+import pytest
+import torch
+from attached_models import ALL, QUANTISED, main_log, session, statistics_of
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
+
+import dftrace_ai.inspect as debug_api
+
+# The compiler itself looks at the gradients of inner tensors.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
+]
+
+inductor = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "c++", "clang++"))), reason="needs a compiler of C++"
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_graphs_of_other_tests():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Attention(nn.Module):
+    def __init__(self, **keywords):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, **keywords)
+
+    def forward(self, x):
+        other = x[:2, :, : self.attention.kdim]
+        if self.attention._qkv_same_embed_dim:
+            other = x
+        return self.attention(x, other, other, need_weights=False)[0]
+
+
+class OverOther(Attention):
+    def forward(self, x):
+        return self.attention(x, x[:2] * 2, x[:2] * 2)[0]
+
+
+class Kinds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        conv1d = pytest.importorskip("transformers.pytorch_utils").Conv1D
+        self.embedding = nn.Embedding(10, 8)
+        self.norm = nn.LayerNorm(8)
+        self.convolution = nn.Conv1d(8, 8, 1)
+        self.linear = nn.Linear(8, 8)
+        self.transposed = conv1d(8, 8)
+
+    def forward(self, indices):
+        x = self.norm(self.embedding(indices))
+        x = self.convolution(x.transpose(1, 2)).transpose(1, 2)
+        return self.transposed(torch.tanh(self.linear(x)))
+
+
+MODELS = {
+    "kinds": (Kinds, lambda: torch.arange(6).reshape(2, 3)),
+    "packed": (Attention, lambda: torch.linspace(-1, 1, 48).reshape(3, 2, 8)),
+    "two inputs": (OverOther, lambda: torch.linspace(-1, 1, 48).reshape(3, 2, 8)),
+    "three weights": (
+        lambda: Attention(kdim=6, vdim=6),
+        lambda: torch.linspace(-1, 1, 48).reshape(3, 2, 8),
+    ),
+}
+
+
+def trained(model, run, given, steps=1, step=debug_api.step):
+    """Outputs and gradients of some steps."""
+    found = []
+    for _ in range(steps):
+        model.zero_grad(set_to_none=True)
+        y = run(given)
+        y.square().sum().backward()
+        found += [y.detach(), *(one.grad for one in model.parameters())]
+        step()
+    return found
+
+
+def assert_alike(found, expected, within):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=within, atol=within)
+
+
+def assert_same_values(found, expected, rel=1e-6):
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        assert found[key] == pytest.approx(values, rel=rel, abs=1e-5), key
+
+
+@pytest.mark.sampled(0.5)
+@pytest.mark.parametrize(
+    ("backend", "kind", "fp8"),
+    [
+        *[("aot_eager", kind, fp8) for kind in MODELS for fp8 in (None, "current")],
+        *[pytest.param("inductor", kind, None, marks=inductor) for kind in ("kinds", "packed")],
+    ],
+)
+def test_whole_graphs_of_all_kinds_of_layers(backend, kind, fp8, tmp_path):
+    make, given = MODELS[kind]
+    found = []
+    for compiled in (False, True):
+        with session(statistics_of(["l1_norm", "std"], ALL, freq=2), tmp_path / str(compiled)) as v:
+            torch.manual_seed(0)
+            model = make()
+            debug_api.attach(model, fp8=fp8)
+            graphs = CompileCounterWithBackend(backend)
+            run = torch.compile(model, backend=graphs, fullgraph=True) if compiled else model
+            found.append((trained(model, run, given(), steps=4), v.found))
+            if compiled:
+                assert graphs.frame_count == (2 if fp8 is None or kind == "kinds" else 1)
+    (eager, of_eager), (graphed, of_graphed) = found
+    # Inductor does not round as torch does.
+    within = 1e-4 if backend == "inductor" else 1e-6
+    assert_alike(graphed, eager, within)
+    assert of_eager
+    assert_same_values(of_graphed, of_eager, rel=within)
+
+
+def test_blocks_that_are_compiled_one_by_one_share_their_graphs(tmp_path):
+    with session(statistics_of(["max"], ALL, freq=2), tmp_path) as values:
+        model = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(12)])
+        debug_api.attach(model)
+        graphs = CompileCounterWithBackend("aot_eager")
+        for block in model:
+            block.compile(backend=graphs, fullgraph=True)
+        counts = []
+        for _ in range(4):
+            model(torch.randn(3, 4, requires_grad=True)).sum().backward()
+            debug_api.step()
+            counts.append(graphs.frame_count)
+        # With a plan and without one.
+        assert counts[1:] == [2 * counts[0]] * 3
+        assert counts[0] < 12
+    assert len({name.rpartition("_")[0] for name in values.names}) == 12 * len(ALL)
+
+
+class CalledTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.norm = nn.LayerNorm(6)
+
+    def forward(self, x):
+        return self.linear(torch.tanh(self.linear(x)) * 1000)
+
+
+class CalledTwiceWithTheSame(CalledTwice):
+    def forward(self, x):
+        return self.linear(x) + 2 * self.linear(x) + self.norm(x) + self.norm(x)
+
+
+@pytest.mark.sampled(0)
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
+@pytest.mark.parametrize("model", [CalledTwice, CalledTwiceWithTheSame])
+def test_a_layer_that_is_called_twice_counts_twice(model, backend, tmp_path):
+    found = []
+    for compiled in (False, True):
+        with session(statistics_of(["l1_norm"], ALL), tmp_path / str(compiled)) as values:
+            torch.manual_seed(0)
+            made = model()
+            debug_api.attach(made)
+            run = torch.compile(made, backend=backend, fullgraph=True) if compiled else made
+            x = torch.linspace(-1, 1, 18).reshape(3, 6)
+            trained(made.linear, run, x)
+            found.append(values.found)
+    assert_same_values(found[1], found[0], rel=1e-4)
+
+
+def test_each_backward_has_the_scales_of_its_own_forward(tmp_path):
+    found = []
+    for compiled in (False, True):
+        with session(QUANTISED, tmp_path / str(compiled)):
+            torch.manual_seed(0)
+            model = CalledTwice()
+            debug_api.attach(model)
+            run = torch.compile(model, backend="aot_eager") if compiled else model
+            x = torch.linspace(-1, 1, 18).reshape(3, 6).requires_grad_()
+            first, second = run(x), run(100 * x)
+            second.sum().backward()
+            first.sum().backward()
+            found.append([x.grad, model.linear.weight.grad])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_second_derivatives(tmp_path):
+    found = []
+    for way in ("plain", "attached", "compiled"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 1))
+        with session(statistics_of(["max"], ALL), tmp_path / way) as values:
+            if way != "plain":
+                debug_api.attach(model)
+            # Only this backend can differentiate twice.
+            run = torch.compile(model, backend="eager") if way == "compiled" else model
+            x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+            (gradient,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+            gradient.square().sum().backward()
+            debug_api.step()
+            found.append([x.grad, *(one.grad for one in model.parameters() if one.dim() == 2)])
+            assert way == "plain" or values.found
+    assert_alike(found[1], found[0], 1e-6)
+    assert_alike(found[2], found[0], 1e-6)
+
+
+def test_a_weight_that_is_computed_is_computed_once(tmp_path):
+    """The power iteration of spectral_norm goes on whenever the weight is asked for."""
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(parametrizations.spectral_norm(nn.Linear(6, 6)))
+        with session(statistics_of(["max"], ALL), tmp_path / str(compiled)):
+            if compiled:
+                debug_api.attach(model)
+            run = torch.compile(model, backend="aot_eager") if compiled else model
+            optimizer = torch.optim.SGD(model.parameters(), 1.0)
+
+            def step():
+                optimizer.step()  # noqa: B023
+                debug_api.step()
+
+            trained(model, run, torch.linspace(-1, 1, 18).reshape(3, 6), 4, step)
+            found.append(list(model.state_dict().values()))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_checkpoints_in_compiled_code_count_once(tmp_path):
+    class Checkpointed(Kinds):
+        def forward(self, indices):
+            return checkpoint(super().forward, indices, use_reentrant=False)
+
+    found = []
+    for compiled in (False, True):
+        with session(statistics_of(["l1_norm"], ALL), tmp_path / str(compiled)) as values:
+            torch.manual_seed(0)
+            model = Checkpointed()
+            debug_api.attach(model, fp8="current")
+            run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+            found.append((trained(model, run, torch.arange(6).reshape(2, 3), 2), values.found))
+    assert_alike(found[1][0], found[0][0], 1e-6)
+    assert_same_values(found[1][1], found[0][1])
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_shapes_that_change_need_no_further_graphs(dynamic, tmp_path):
+    counts = []
+    for attached in (False, True):
+        torch._dynamo.reset()
+        with session(statistics_of(["max"], ALL), tmp_path / str(attached)):
+            model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.LayerNorm(6), nn.Linear(6, 3))
+            if attached:
+                debug_api.attach(model)
+            graphs = CompileCounterWithBackend("aot_eager")
+            run = torch.compile(model, backend=graphs, fullgraph=True, dynamic=dynamic)
+            for rows in (3, 5, 9, 17):
+                trained(model, run, torch.randn(rows, 6))
+            counts.append(graphs.frame_count)
+    assert counts[0] == counts[1]
+
+
+class Tupled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((6,), 2.0))
+
+    def forward(self, x):
+        return None, [(x * self.scale, x)]
+
+
+class Named(Tupled):
+    def forward(self, x):
+        return {"of": x * self.scale}
+
+
+class Structures(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tupled, self.named, self.recurrent = Tupled(), Named(), nn.LSTM(6, 6)
+
+    def forward(self, x):
+        return self.recurrent(self.named(self.tupled(x)[1][0][0])["of"])[0]
+
+
+def test_outputs_within_structures_and_layers_that_are_not_compiled(tmp_path):
+    found = []
+    for compiled in (False, True):
+        with session(statistics_of(["l1_norm"], ALL[:4]), tmp_path / str(compiled)) as values:
+            torch.manual_seed(0)
+            model = Structures()
+            debug_api.attach(model)
+            run = torch.compile(model, backend="aot_eager") if compiled else model
+            found.append((trained(model, run, torch.randn(3, 2, 6), 2), values.found))
+    assert_alike(found[1][0], found[0][0], 1e-6)
+    assert len(found[0][1]) == 2 * 3 * 3
+    assert_same_values(found[1][1], found[0][1])
+
+
+@pytest.mark.parametrize("config", [statistics_of(["max"], ALL), QUANTISED])
+def test_transforms_in_compiled_code_leave_layers_alone(config, tmp_path):
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    x = torch.linspace(-1, 1, 24).reshape(2, 3, 4)
+
+    def one(x):
+        return model(x)
+
+    def run(x):
+        gradient = torch.func.grad(lambda x: model(x).square().sum())
+        return torch.func.vmap(one)(x), gradient(x[0])
+
+    expected = run(x)
+    with session(config, tmp_path):
+        debug_api.attach(model)
+        found = torch.compile(run, backend="aot_eager", fullgraph=True)(x)
+    assert_alike(found, expected, 1e-6)
+    (told,) = [line for line in main_log(tmp_path) if "torch.func" in line]
+    assert "neither seen nor changed" in told
+
+
+def test_a_block_of_fp8_within_compiled_code(tmp_path):
+    with session("", tmp_path):
+        model = nn.Linear(4, 4)
+        debug_api.attach(model)
+
+        def run(x):
+            with debug_api.fp8_autocast(recipe="current"):
+                y = model(x)
+            return y, model(x)
+
+        x = torch.randn(3, 4)
+        expected = run(x)
+        assert not torch.equal(*expected)
+        for one, other in zip(torch.compile(run, backend="eager")(x), expected, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_a_model_that_is_attached_after_it_was_compiled(tmp_path):
+    with session(statistics_of(["max"], ["output"]), tmp_path) as values:
+        model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        run = torch.compile(model, backend="aot_eager", fullgraph=True)
+        x = torch.randn(2, 4)
+        run(x)
+        handle = debug_api.attach(run)
+        run(x)
+        debug_api.step()
+        assert values.names == {"model.0_output_max", "model.1_output_max"}
+        handle.detach()
+        run(x)
+        debug_api.step()
+        assert values.iterations("model.0_output_max") == [0]
+
+
+def test_nothing_of_a_compiled_step_outlives_it(tmp_path):
+    def passes():
+        gc.collect()
+        return sum(type(one).__name__ == "Pass" for one in gc.get_objects())
+
+    with session(statistics_of(["max"], ALL), tmp_path):
+        model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        debug_api.attach(model, fp8="delayed")
+        run = torch.compile(model, backend="aot_eager")
+        y = run(torch.randn(2, 4))
+        assert passes() == 2
+        y.sum().backward()
+        run(torch.randn(2, 4))
+        del y
+        assert passes() == 0

@@ -1,0 +1,272 @@
+"""What attached layers show of a step: which tensors, how often, and merged how."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attached_models import ALL, exact_statistics, main_log, section, session, statistics_of
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import dftrace_ai.inspect as debug_api
+
+
+def close(value, expected):
+    return value == pytest.approx(float(expected), rel=1e-5, abs=1e-6)
+
+
+def test_micro_batches_count_as_if_they_were_one_batch(tmp_path):
+    torch.manual_seed(0)
+    stats = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
+    with session(statistics_of(stats, ALL), tmp_path) as values:
+        model = nn.Linear(5, 4)
+        weight = model.weight.detach().clone()
+        debug_api.attach(model)
+        seen = {name: [] for name in ALL}
+        for size in (3, 8, 1):
+            x = torch.randn(size, 5, requires_grad=True)
+            model.weight.grad = None
+            y = model(x)
+            gradient = torch.randn(size, 4) * size
+            y.backward(gradient)
+            tensors = (x, weight, y, gradient, x.grad, model.weight.grad)
+            for name, tensor in zip(ALL, tensors, strict=True):
+                seen[name].append(tensor.detach().reshape(-1))
+        debug_api.step()
+        # Only the first weight of a step counts.
+        del seen["weight"][1:]
+        for name, parts in seen.items():
+            expected = exact_statistics(torch.cat(parts))
+            for stat, value in expected.items():
+                assert close(values[f"model_{name}_{stat}", 0], value), (name, stat)
+        debug_api.step()
+        assert values.iterations("model_weight_min") == [0]
+
+
+def test_nothing_is_logged_before_the_step(tmp_path):
+    with session(statistics_of(["min"], ["activation"]), tmp_path) as values:
+        model = nn.Linear(5, 4)
+        debug_api.attach(model)
+        model(torch.randn(2, 5))
+        assert not values.found
+    # What is left is logged at the end.
+    assert values.iterations("model_activation_min") == [0]
+
+
+def test_schedules_of_tensors_and_a_counter_that_jumps(tmp_path):
+    config = section(
+        {
+            "LogTensorStats": {
+                "stats": ["max"],
+                "tensors_struct": [
+                    {"tensor": "activation", "freq": 3},
+                    {"tensor": "output", "start_step": 2, "end_step": 4},
+                    {"tensor": "weight", "start_end_list": [[0, 2], [5, 6], [20, 22]]},
+                    {"tensor": "gradient", "freq": 4, "start_step": 1},
+                ],
+            }
+        }
+    )
+    with session(config, tmp_path) as values:
+        model = nn.Linear(5, 4)
+        debug_api.attach(model)
+
+        def run(count):
+            for _ in range(count):
+                model(torch.randn(2, 5)).sum().backward()
+                debug_api.step()
+
+        run(8)
+        assert values.iterations("model_activation_max") == [0, 3, 6]
+        assert values.iterations("model_output_max") == [2, 3, 4]
+        assert values.iterations("model_weight_max") == [0, 1, 5]
+        assert values.iterations("model_gradient_max") == [4]
+        debug_api.initialize_training_step(20)
+        run(3)
+        assert values.iterations("model_activation_max") == [0, 3, 6, 21]
+        assert values.iterations("model_weight_max") == [0, 1, 5, 20, 21]
+        debug_api.initialize_training_step(2)
+        run(1)
+        assert values.found["model_output_max", 2] == pytest.approx(
+            values.found["model_output_max", 2]
+        )
+        assert len(values.found["model_output_max", 2]) == 2
+
+
+def test_modules_that_do_not_train_are_passed_over_unless_asked_for(tmp_path):
+    config = statistics_of(["l1_norm"], ["activation", "gradient"])
+    for asked in (False, True):
+        with session(config, tmp_path / str(asked)) as values:
+            model = nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4))
+            debug_api.attach(model, observe_eval=asked)
+            model.eval()
+            model(torch.ones(2, 5)).sum().backward()
+            model.train()
+            model(torch.ones(3, 5)).sum().backward()
+            debug_api.step()
+            elements = 5 * 5 if asked else 3 * 5
+            assert values["model.0_activation_l1_norm", 0] == elements
+            assert ("model.1_gradient_l1_norm", 0) in values
+
+
+def test_a_tensor_that_is_never_there_is_absent(tmp_path):
+    with session(statistics_of(["min"], ALL), tmp_path) as values:
+        model = nn.Linear(5, 4)
+        model.requires_grad_(False)
+        debug_api.attach(model)
+        model(torch.randn(2, 5))
+        debug_api.step()
+    assert values.names == {f"model_{name}_min" for name in ("activation", "weight", "output")}
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("tensors", [ALL, ALL[:4]], ids=["all", "looked at"])
+def test_a_checkpoint_counts_once(use_reentrant, tensors, tmp_path):
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 4))
+    attention = nn.MultiheadAttention(4, 2)
+    x = torch.randn(3, 2, 5)
+
+    def run(through):
+        inputs = x.clone().requires_grad_()
+        y = through(block, inputs)
+        through(lambda one: attention(one, one, one)[0], y).square().sum().backward()
+
+    found = []
+    for saved in (True, False):
+        folder = tmp_path / f"{saved}"
+        with session(statistics_of(["l1_norm", "std"], tensors), folder) as values:
+            debug_api.attach(nn.ModuleList([block, attention]))
+            if saved:
+                run(lambda function, given: function(given))
+            else:
+                run(
+                    lambda function, given: checkpoint(function, given, use_reentrant=use_reentrant)
+                )
+            debug_api.step()
+            found.append(values.found)
+    plain, recomputed = found
+    assert set(plain) == set(recomputed)
+    # Of a LayerNorm, dgrad and wgrad are not seen.
+    assert len(plain) == 2 * (4 * len(tensors) + 4)
+    for key, values in plain.items():
+        assert recomputed[key] == pytest.approx(values, rel=1e-6), key
+
+
+def test_a_module_that_is_used_twice_is_one_layer(tmp_path):
+    with session(statistics_of(["l1_norm"], ["activation", "weight"]), tmp_path) as values:
+        shared = nn.Linear(4, 4)
+        model = nn.Sequential(shared, nn.ReLU(), shared)
+        debug_api.attach(model)
+        x = torch.randn(3, 4)
+        model(x)
+        debug_api.step()
+        second = shared(x).relu().detach()
+        total = x.abs().sum() + second.abs().sum()
+        assert values.names == {"model.0_activation_l1_norm", "model.0_weight_l1_norm"}
+        assert close(values["model.0_activation_l1_norm", 0], total)
+        assert close(values["model.0_weight_l1_norm", 0], shared.weight.detach().abs().sum())
+
+
+def test_a_tied_weight_appears_under_the_first_name(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(7, 4)
+            self.head = nn.Linear(4, 7, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, index):
+            return self.head(self.embedding(index))
+
+    with session(statistics_of(["max"], ["weight", "output"]), tmp_path) as values:
+        model = Tied()
+        debug_api.attach(model)
+        model(torch.tensor([1, 2])).sum().backward()
+        debug_api.step()
+    assert values.names == {
+        "model.embedding_weight_max",
+        "model.embedding_output_max",
+        "model.head_output_max",
+    }
+
+
+def test_names_of_layers_and_what_no_layer_is_called(tmp_path):
+    config = section(
+        {"LogTensorStats": {"stats": ["min"], "tensors": ["weight"]}},
+        exact_layer_names=["gpt.0", "mine", "gone"],
+    )
+    with session(config, tmp_path) as values:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+        model[2].name = "mine"
+        debug_api.attach(model, name="gpt")
+        model(torch.zeros(1, 2))
+        debug_api.step()
+    assert values.names == {"gpt.0_weight_min", "mine_weight_min"}
+    warnings = [line for line in main_log(tmp_path) if line.startswith("WARNING")]
+    assert warnings == ["WARNING - all.layers.exact_layer_names: no layer is called gone."]
+
+
+def test_errors_of_attach_leave_nothing_behind(tmp_path):
+    with pytest.raises(RuntimeError, match="initialize"):
+        debug_api.attach(nn.Linear(2, 2))
+    config = section({"LogTensorStats": {"stats": ["min"], "tensors": ["weight"]}})
+    config["other"] = dict(config["all"])
+    model = nn.Sequential(nn.Linear(2, 2))
+    with session(config, tmp_path / "1"):
+        with pytest.raises(ValueError, match="all.*other"):
+            debug_api.attach(model)
+        assert type(model[0]) is nn.Linear
+    with session("", tmp_path / "2"):
+        with pytest.raises(TypeError):
+            debug_api.attach([model])
+        debug_api.attach(model)
+        with pytest.raises(ValueError, match="attached already"):
+            debug_api.attach(nn.Sequential(nn.Linear(2, 2), model))
+    assert type(model[0]) is nn.Linear
+
+
+def test_detaching_ends_it_and_another_attach_begins_anew(tmp_path):
+    with session(statistics_of(["min"], ["activation"]), tmp_path) as values:
+        model = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.MultiheadAttention(2, 1))
+        kinds = [type(one) for one in model.modules()]
+        handle = debug_api.attach(model)
+        assert [type(one) for one in model.modules()] != kinds
+        handle.detach()
+        handle.detach()
+        assert [type(one) for one in model.modules()] == kinds
+        assert not any(key.startswith("_inspect") for one in model for key in vars(one))
+        model[0](torch.zeros(1, 2))
+        debug_api.step()
+        assert not values.found
+        debug_api.attach(model)
+        model[0](torch.zeros(1, 2))
+        debug_api.step()
+        assert values.iterations("model.0_activation_min") == [1]
+    assert [type(one) for one in model.modules()] == kinds
+
+
+def test_the_trace_shows_statistics_where_the_tensor_was_seen_and_the_plans(traced, tmp_path):
+    config = section(
+        {
+            "LogTensorStats": {"stats": ["max", "std"], "tensors": ["activation"]},
+            "DisableFp8Gemm": {"gemms": ["dgrad"]},
+        }
+    )
+    import dftrace_ai
+
+    with traced() as recording, session(config, tmp_path):
+        model = nn.Linear(3, 2)
+        debug_api.attach(model, fp8="current")
+        with dftrace_ai.ai.compute.forward:
+            model(torch.ones(1, 3))
+        debug_api.step()
+    events = recording.trace.events
+    (span,) = [one for one in events if one.name == "forward"]
+    (seen,) = [one for one in events if one.cat == "tensor_stats"]
+    assert seen.name == "model:activation"
+    assert span.ts_ns <= seen.ts_ns <= span.end_ns
+    assert (seen.args["iteration"], seen.args["max"], seen.args["n"]) == (0, 1.0, 3)
+    (plan,) = [one for one in events if one.cat == "inspect" and one.name == "model"]
+    assert plan.args["weight/dgrad"] == "High precision"
+    assert plan.args["weight/fprop"] == "FP8 quantization"

@@ -1,0 +1,128 @@
+"""The JSON Schema of a config says what the reader says, as far as a schema can."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from inspect_configs import EXAMPLES, LOG, example, one_section
+from jsonschema import Draft202012Validator
+from test_config_layers import BAD_LAYERS, SELECTED
+from test_config_refusals import REFUSED
+from test_config_schedule import BAD_VALUES, DUE
+
+from dftrace_ai.inspect.config import load
+
+SCHEMA = Path(__file__).parents[3] / "schemas" / "inspect.schema.json"
+
+# What takes more than a schema to see.
+BLIND = {
+    "feature twice",
+    "no tensors for one gemm",
+    "no stats",
+    "empty stats",
+    "no stats for one tensor",
+    "no format",
+    "rounded and scaled",
+    "rounded and scaled, another tensor of the gemm",
+    "the result rounded, an operand scaled",
+    "disabled gemm and scaled",
+    "disabled layer and scaled",
+    # JSON has text as keys only.
+    "name of a section is a number",
+}
+
+
+@pytest.fixture(scope="module")
+def schema() -> Draft202012Validator:
+    read = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(read)
+    return Draft202012Validator(read, format_checker=Draft202012Validator.FORMAT_CHECKER)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_form_is_valid(schema: Draft202012Validator, name: str) -> None:
+    schema.validate(example(name))
+
+
+@pytest.mark.parametrize("layers", [case[0] for case in SELECTED], ids=str)
+def test_selections_are_valid(schema: Draft202012Validator, layers: Any) -> None:
+    schema.validate(one_section(layers))
+
+
+@pytest.mark.parametrize("keys", [case[0] for case in DUE], ids=str)
+def test_schedules_are_valid(schema: Draft202012Validator, keys: Any) -> None:
+    schema.validate(one_section(LogTensorStats={**LOG, **keys}))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_not_valid(schema: Draft202012Validator, name: str) -> None:
+    if name not in BLIND:
+        assert not schema.is_valid(REFUSED[name][0])
+    elif name != "name of a section is a number":
+        schema.validate(REFUSED[name][0])
+
+
+@pytest.mark.parametrize("layers", [case[0] for case in BAD_LAYERS], ids=str)
+def test_bad_selections_are_not_valid(schema: Draft202012Validator, layers: Any) -> None:
+    # JSON knows one kind of number; an order between two values cannot be said, either.
+    # Compared as text, since True equals 1.0.
+    unseen = (
+        "{'layer_numbers': [1.0]}",
+        "{'layer_numbers': ['3-1']}",
+        "{'layer_types': 'a', 'layer_type': 'b'}",
+    )
+    assert schema.is_valid(one_section(layers)) == (str(layers) in unseen)
+
+
+@pytest.mark.parametrize(("key", "value"), [case[:2] for case in BAD_VALUES], ids=str)
+def test_bad_schedules_are_not_valid(schema: Draft202012Validator, key: str, value: Any) -> None:
+    unseen = (("end_step", 2.0), ("start_end_list", [[4, 3]]))
+    found = schema.is_valid(one_section(LogTensorStats={**LOG, key: value}))
+    assert found == ((key, value) in unseen)
+
+
+def test_other_spellings_are_valid(schema: Draft202012Validator) -> None:
+    text = """
+one:
+  enabled: true
+  layers: {layer_type: fc1}
+  logTensorStats: {enabled: true, tensors: anything, type: [AMAX], freq: 2}
+  Torch:
+    DisableQuantizationGEMM: {enabled: true, gemms: [FPROP]}
+    fakequantfp8: {enabled: true, gemms: fprop, tensors: output, quant_format: fp8e4m3}
+    LogFP8TensorStats: {enabled: true, tensors: Weight, stats: [Underflows, mse]}
+unused:
+  enabled: false
+  anything: [goes]
+"""
+    config = yaml.safe_load(text)
+    schema.validate(config)
+    assert list(load(config).sections) == ["one"]
+
+
+def test_each_key_that_the_reader_takes_is_valid_and_only_these(
+    schema: Draft202012Validator,
+) -> None:
+    config = one_section(
+        FakeQuant={
+            "gemms": [],
+            "tensors": "weight",
+            "gemms_struct": [{"gemm": "fprop", "tensors_struct": [{"tensor": "weight"}]}],
+            "margin": 1,
+            "quant_format": "E4M3",
+        }
+    )
+    schema.validate(config)
+    load(config)
+    item = config["one"]["transformer_engine"]["FakeQuant"]["gemms_struct"][0]
+    for place in (item, item["tensors_struct"][0]):
+        place["bits"] = 8
+        with pytest.raises(ValueError, match="bits"):
+            load(copy.deepcopy(config))
+        assert not schema.is_valid(config)
+        del place["bits"]

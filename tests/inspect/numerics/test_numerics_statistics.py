@@ -1,0 +1,245 @@
+"""Records and statistics of tensors against fp64, for every kernel."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from awkward_tensors import TENSORS, N, normal
+from torch import Tensor
+
+from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
+from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.collect import collect
+from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record, final_values
+
+EIGHT = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
+
+
+def expected_record(tensor: Tensor) -> Record:
+    """The record, in fp64 and one operation after the other."""
+    x = tensor.detach().reshape(-1)
+    if not x.is_floating_point():
+        x = x.float()
+    x = x.double()
+    known, finite = x[~x.isnan()], x[x.isfinite()]
+    nonzero = known[known != 0].abs()
+    mean = math.fsum(finite.tolist()) / len(finite) if len(finite) else 0.0
+    return (
+        float(len(finite)),
+        mean,
+        float(((finite - mean) ** 2).sum()),
+        math.fsum(finite.abs().tolist()),
+        float(known.min()) if len(known) else math.inf,
+        float(known.max()) if len(known) else -math.inf,
+        float(nonzero.min()) if len(nonzero) else math.inf,
+        float(known.abs().max()) if len(known) else 0.0,
+        float(x.isnan().sum()),
+        float(x.isinf().sum()),
+        float((x == 0).sum()),
+        *(0.0, 0.0, float(len(x)), 0.0, math.nan, math.nan),
+    )
+
+
+def check_record(found: Record | None, tensor: Tensor) -> None:
+    assert found is not None
+    wanted = expected_record(tensor)
+    n, mean, m2, absolute = wanted[:4]
+    assert found[0] == n
+    # A mean that is next to nothing beside the numbers themselves is known as well as they are.
+    assert found[1] == pytest.approx(mean, rel=1e-6, abs=1e-8 * absolute / max(n, 1))
+    deviation = math.sqrt(m2 / max(n, 1))
+    assert math.sqrt(found[2] / max(n, 1)) == pytest.approx(
+        deviation, rel=1e-5, abs=1e-7 * abs(mean)
+    )
+    assert found[3] == pytest.approx(absolute, rel=1e-6)
+    norm = math.sqrt(m2 + n * mean * mean)
+    assert math.sqrt(found[2] + n * found[1] * found[1]) == pytest.approx(norm, rel=1e-6)
+    for field, one, other in zip(FIELDS[4:], found[4:], wanted[4:], strict=True):
+        assert one == other or (math.isnan(one) and math.isnan(other)), field
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+def test_fp32(kind: str, instructions: str) -> None:
+    tensor = TENSORS[kind]()
+    check_record(collect(tensor), tensor)
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_floating_point_formats(kind: str, dtype: torch.dtype, instructions: str) -> None:
+    tensor = TENSORS[kind]().to(dtype)
+    check_record(collect(tensor), tensor)
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_torchs_own_operations(kind: str, dtype: torch.dtype) -> None:
+    tensor = TENSORS[kind]().to(dtype)
+    check_record(tuple(plain.row_of(tensor).tolist()), tensor)
+
+
+def test_every_16_bit_number_counts_once(instructions: str) -> None:
+    patterns = torch.arange(2**16, dtype=torch.int32).to(torch.int16)
+    for dtype in (torch.bfloat16, torch.float16):
+        tensor = patterns.view(dtype)
+        check_record(collect(tensor), tensor)
+        for value in tensor[::97].split(1):
+            check_record(collect(value), value)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(-5, 200_000, dtype=torch.int64),
+        torch.arange(0, 256, dtype=torch.int32).to(torch.uint8),
+        torch.tensor([True, False, True]),
+        torch.tensor([-(2**31), 7], dtype=torch.int32),
+    ],
+    ids=lambda tensor: str(tensor.dtype),
+)
+def test_integers_are_taken_as_fp32(tensor: Tensor) -> None:
+    check_record(collect(tensor), tensor)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_8_bit_numbers_are_what_they_are(name: str) -> None:
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        pytest.skip(f"this torch has no {name}")
+    tensor = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(dtype)
+    check_record(collect(tensor), tensor.float())
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.t(),
+        lambda x: x[:, ::2],
+        lambda x: x[3:, 1:],
+        lambda x: x.reshape(10, 20, 50, 10).permute(3, 1, 0, 2),
+        lambda x: x.reshape(10, 20, 50, 10).contiguous(memory_format=torch.channels_last),
+        lambda x: x[:1].expand(40, 500),
+        lambda x: x.t()[2:5],
+        lambda x: x[:, :1],
+    ],
+    ids=["transposed", "strided", "cut", "permuted", "channels last", "expanded", "rows", "column"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_any_layout(view, dtype: torch.dtype) -> None:
+    tensor = view((normal(100_000) * 50).reshape(200, 500).to(dtype))
+    check_record(collect(tensor), tensor)
+
+
+def test_a_transposed_tensor_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = normal(100_000).reshape(200, 500).t()
+    wanted = collect(tensor.contiguous())
+
+    def copied(*_: object, **__: object) -> Tensor:
+        raise AssertionError("copied")
+
+    monkeypatch.setattr(torch.Tensor, "contiguous", copied)
+    monkeypatch.setattr(torch.Tensor, "clone", copied)
+    found = collect(tensor)
+    assert found is not None
+    assert wanted is not None
+    assert found[4:] == pytest.approx(wanted[4:], nan_ok=True)
+
+
+def test_tensors_that_are_not_plain() -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    x = normal(1000)
+    check_record(collect(torch.nn.Parameter(x)), x)
+    check_record(collect((x.requires_grad_() * 2).exp()), (x * 2).exp())
+    check_record(collect(x.detach().as_subclass(Marked)), x)
+    negative = torch.complex(x.detach(), x.detach()).conj().imag
+    check_record(collect(negative), -x)
+    check_record(collect(negative[:1]), -x[:1])
+    check_record(collect(torch.eye(30).to_sparse()), torch.eye(30))
+
+
+def test_empty_tensors_have_no_record() -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
+        assert collect(torch.empty(0, 5, dtype=dtype)) is None
+    assert collect(torch.empty(3, 0).t(), scale=1.0, format=Format.E4M3) is None
+
+
+def test_what_has_no_statistics_is_refused() -> None:
+    with pytest.raises(InspectTypeError, match="complex"):
+        collect(torch.ones(3, dtype=torch.complex64))
+    with pytest.raises(TypeError):
+        collect(torch.ones(0, dtype=torch.complex64))
+    with pytest.raises(InspectValueError, match="format"):
+        collect(torch.ones(3), scale=1.0)
+    for scale in (0.0, -1.0, math.inf, math.nan, 1e39, 1e-46):
+        with pytest.raises(InspectValueError, match="scale"):
+            collect(torch.ones(3), scale=scale, format=Format.E4M3)
+
+
+def test_a_process_that_flushes_subnormals_sees_them_all_the_same(instructions: str) -> None:
+    tensor = normal(N) * 1e-40
+    wanted = collect(tensor)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush subnormal numbers")
+    try:
+        assert collect(tensor) == pytest.approx(wanted, nan_ok=True, rel=0, abs=0)
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+def test_without_zeros_the_rest_is_the_same(kind: str, instructions: str) -> None:
+    tensor = TENSORS[kind]()
+    six, all_of_it = collect(tensor, zeros=False), collect(tensor)
+    assert six is not None
+    assert all_of_it is not None
+    for index, (one, other) in enumerate(zip(six, all_of_it, strict=True)):
+        if FIELDS[index] in {"n_zero", "amin_nonzero"}:
+            assert math.isnan(one)
+        else:
+            assert one == other or (math.isnan(one) and math.isnan(other)), FIELDS[index]
+
+
+def torch_values(x: Tensor) -> dict[str, float]:
+    """What torch says of a tensor of fp64 numbers."""
+    nonzero = x[x != 0].abs()
+    largest = x.abs().max()
+    spread = largest.log2() - nonzero.min().log2() if len(nonzero) else torch.zeros(())
+    return {
+        "min": float(x.min()),
+        "max": float(x.max()),
+        "mean": float(x.mean()),
+        "std": float(x.std()) if len(x) > 1 and x.isfinite().all() else math.nan,
+        "l1_norm": float(x.abs().sum()),
+        "l2_norm": float(x.square().sum().sqrt()),
+        "cur_amax": float(largest),
+        "dynamic_range": float(spread),
+    }
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+def test_final_values_are_torchs(kind: str) -> None:
+    tensor = TENSORS[kind]()
+    record = collect(tensor)
+    assert record is not None
+    found = final_values(record, EIGHT)
+    assert list(found) == EIGHT
+    wanted = torch_values(tensor.double())
+    for stat in EIGHT:
+        tolerance = 1e-5 if stat == "std" else 1e-6
+        floor = 1e-8 * abs(wanted["l1_norm"]) / len(tensor) if stat in {"mean", "std"} else 0.0
+        as_fp32 = float(torch.tensor(wanted[stat], dtype=torch.float64).float())
+        assert found[stat] == pytest.approx(as_fp32, rel=tolerance, abs=floor, nan_ok=True), stat
+        assert math.isnan(found[stat]) or float(torch.tensor(found[stat]).float()) == found[stat]
+
+
+def test_final_values_of_nothing_and_of_names_that_are_not_known() -> None:
+    assert final_values(NEUTRAL, EIGHT) == {}
+    record = collect(torch.ones(3))
+    assert record is not None
+    with pytest.raises(InspectValueError, match="medain"):
+        final_values(record, ["mean", "medain"])

@@ -1,0 +1,181 @@
+"""The pool of threads: same bits, several callers, forked children, the end of the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import torch
+from awkward_tensors import normal
+
+from dftrace_ai import _native
+from dftrace_ai.inspect.numerics.collect import collect
+from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.numerics.fp8 import fake_quantise
+
+LARGE = 1_500_007
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype, instructions: str) -> None:
+    x = (normal(LARGE) + 3).to(dtype)
+    alone = collect(x, scale=50.0, format=Format.E4M3, threads=1)
+    for threads in (2, 3, 7):
+        assert collect(x, scale=50.0, format=Format.E4M3, threads=threads) == alone
+    assert _native.tensor_threads() >= 1
+
+
+def test_quantising_on_several_threads_is_the_same() -> None:
+    x = normal(LARGE)
+    alone = fake_quantise(x, Format.E4M3, 20.0, with_counts=True, threads=1)
+    shared = fake_quantise(x, Format.E4M3, 20.0, with_counts=True, threads=4)
+    assert torch.equal(alone[0], shared[0])
+    assert alone[1] == shared[1]
+
+
+def test_threads_that_call_at_once_get_each_their_own() -> None:
+    tensors = [normal(600_000, seed) for seed in range(4)]
+    wanted = [collect(x, threads=1) for x in tensors]
+    quantised = [fake_quantise(x, Format.E5M2, 1.0, threads=1) for x in tensors]
+    wrong: list[int] = []
+    begin = threading.Barrier(len(tensors))
+
+    def call(index: int) -> None:
+        begin.wait()
+        for _ in range(15):
+            record = collect(tensors[index], threads=3)
+            output = fake_quantise(tensors[index], Format.E5M2, 1.0, threads=3)
+            if repr(record) != repr(wanted[index]) or not torch.equal(output, quantised[index]):
+                wrong.append(index)
+
+    crew = [threading.Thread(target=call, args=(index,)) for index in range(len(tensors))]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    assert wrong == []
+
+
+def in_fresh_process(code: str) -> str:
+    """Run a program; it must end by itself and without a word on stderr."""
+    done = subprocess.run(
+        # Python 3.12 warns of forks beside threads, which these are about.
+        [
+            *(sys.executable, "-W", "error", "-W", "ignore:This process"),
+            "-c",
+            textwrap.dedent(code),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_a_forked_child_has_a_pool_of_its_own() -> None:
+    out = in_fresh_process("""
+        import os, torch
+        from dftrace_ai import _native
+        from dftrace_ai.inspect.numerics.collect import collect
+        x = torch.randn(1_000_000)
+        wanted = repr(collect(x, threads=3))
+        print(_native.tensor_threads(), flush=True)
+        for _ in range(5):
+            child = os.fork()
+            if not child:
+                none_yet = _native.tensor_threads() == 0
+                good = repr(collect(x, threads=3)) == wanted and _native.tensor_threads() == 2
+                grandchild = os.fork()
+                if not grandchild:
+                    os._exit(0 if repr(collect(x, threads=2)) == wanted else 1)
+                good &= os.waitpid(grandchild, 0)[1] == 0
+                os._exit(0 if good and none_yet else 1)
+            assert os.waitpid(child, 0)[1] == 0
+        assert repr(collect(x, threads=3)) == wanted
+        print(_native.tensor_threads())
+    """)
+    assert out.split() == ["2", "2"]
+
+
+def test_a_child_forked_while_others_compute_computes_too() -> None:
+    in_fresh_process("""
+        import os, threading, torch
+        from dftrace_ai.inspect.numerics.collect import collect
+        x = torch.randn(1_000_000)
+        wanted = repr(collect(x, threads=3))
+        stop = threading.Event()
+        def busy():
+            while not stop.is_set():
+                assert repr(collect(x, threads=3)) == wanted
+        thread = threading.Thread(target=busy)
+        thread.start()
+        for _ in range(20):
+            child = os.fork()
+            if not child:
+                os._exit(0 if repr(collect(x, threads=3)) == wanted else 1)
+            assert os.waitpid(child, 0)[1] == 0
+        stop.set()
+        thread.join()
+    """)
+
+
+def test_the_process_ends_while_the_pool_works() -> None:
+    """Three ends; each is that of a process which has done nothing before."""
+    out = in_fresh_process("""
+        import os, threading, torch
+        from dftrace_ai import _native
+        from dftrace_ai.inspect.numerics.collect import collect
+        for end in ("falls off its end", "raises", "exits at once", None):
+            child = end and os.fork()
+            if not child:
+                break
+            print(end, os.waitpid(child, 0)[1], flush=True)
+        if end is not None:
+            x = torch.randn(2_000_000)
+            collect(x, threads=3)
+            assert _native.tensor_threads() == 2
+            begun = threading.Event()
+            def busy():
+                while True:
+                    collect(x, threads=3)
+                    begun.set()
+            threading.Thread(target=busy, daemon=True).start()
+            begun.wait()
+            if end == "raises":
+                raise SystemExit(0)
+            if end == "exits at once":
+                os._exit(0)
+    """)
+    assert out.splitlines() == ["falls off its end 0", "raises 0", "exits at once 0"]
+
+
+def test_the_interpreter_serves_other_threads_while_a_tensor_is_read() -> None:
+    """A thread that sets an event runs before a long call returns: the call lets it."""
+    x = torch.ones(40_000_000)
+    ran, finished = threading.Event(), threading.Event()
+    about_to_call = threading.Event()
+    interleaved: list[bool] = []
+
+    def other() -> None:
+        about_to_call.wait()
+        interleaved.append(not finished.is_set())
+        ran.set()
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        thread = threading.Thread(target=other)
+        thread.start()
+        about_to_call.set()
+        collect(x, threads=1)
+        finished.set()
+        thread.join()
+    finally:
+        sys.setswitchinterval(switch)
+    assert interleaved == [True]
