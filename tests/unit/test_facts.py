@@ -68,11 +68,11 @@ def test_the_models_and_the_facts_have_the_same_members() -> None:
 
 
 def test_the_core_writes_no_other_member_and_no_other_ending() -> None:
-    text = (NATIVE / "line_formatter.cpp").read_text(encoding="utf-8")
+    text = (NATIVE / "writing" / "line_formatter.cpp").read_text(encoding="utf-8")
     footer = text[text.index("LineFormatter::footer(") :]
     members = re.findall(r'member\("(\w+)"', footer) + re.findall(r',\\"(\w+)\\":', footer)
     assert {"hhash", *members} - {"cat", "ph"} == set(names(FooterFacts))
-    sources = "".join(path.read_text(encoding="utf-8") for path in NATIVE.glob("*.cpp"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in NATIVE.rglob("*.cpp"))
     made = set(re.findall(r'"(rotated|died|reboot|adopted)"', sources))
     assert made == set(ENDINGS) - {"finalize", "exit", "exception"}
 
@@ -169,7 +169,7 @@ def test_a_faulty_moment_of_inspection_is_refused_in_words(
 
 def test_a_trace_with_every_moment_of_inspection_is_valid(traced: Traced) -> None:
     torch = pytest.importorskip("torch")
-    from dftrace_ai.inspect.nonfinite import watch as watching
+    from dftrace_ai.inspect.attaching import watching
     from dftrace_ai.inspect.output import trace_events
 
     with traced() as rec:
