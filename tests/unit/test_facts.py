@@ -177,7 +177,7 @@ def test_a_trace_with_every_moment_of_inspection_is_valid(traced: Traced) -> Non
         watch = watching.watch_nonfinite(model)
         model(torch.full((1, 2), float("nan")))
         watch.stop()
-        at = trace_events.this_moment()
+        at = emitting.moment()
         about = {"iteration": 3, "rank": 0, "feature": "LogTensorStats"}
         values = {"mean": 0.5, "std": float("nan"), "max": float("inf")}
         trace_events.numbers("layer:activation", about, values, {"n": 4, "n_nan": 1}, at)
