@@ -90,23 +90,31 @@ def counter(name: str, values: float | Mapping[str, float], *, at: Moment | None
         _native.counter(name, series, at)
 
 
-def flow_out(name: str, identity: int) -> None:
-    """Start an arrow in the span that is open now; without one it is left out and counted.
+def flow_out(name: str, identity: int, *, at: Moment | None = None) -> None:
+    """Start an arrow in the span that is open; without one it is left out and counted.
 
     Args:
         name: name of the arrow; the same at both ends.
         identity: 64 bits that its two ends have in common, in all processes.
+        at: when it was, and in which span, as of `moment`; None for now.
 
     Example::
 
         flow_out("batch", 7)
     """
-    _native.flow(name, False, identity)
+    _flow(name, identity, at, inward=False)
 
 
-def flow_in(name: str, identity: int) -> None:
-    """End an arrow in the span that is open now; see `flow_out`."""
-    _native.flow(name, True, identity)
+def flow_in(name: str, identity: int, *, at: Moment | None = None) -> None:
+    """End an arrow in the span that is open; see `flow_out`."""
+    _flow(name, identity, at, inward=True)
+
+
+def _flow(name: str, identity: int, at: Moment | None, *, inward: bool) -> None:
+    if at is None:
+        _native.flow(name, inward, identity)
+    else:
+        _native.flow(name, inward, identity, at)
 
 
 def metadata(key: object, value: object) -> None:
@@ -130,6 +138,7 @@ def complete(
     args: Mapping[str, Any] | None = None,
     *,
     category: str,
+    track: str = "",
     sanitised: int = 0,
 ) -> None:
     """Record a span whose times are known.
@@ -140,6 +149,7 @@ def complete(
         duration_us: how long it was, in microseconds.
         args: its arguments, by name.
         category: its category.
+        track: name of a track of its own, on which spans nest; empty for that of the thread.
         sanitised: how much of it was written otherwise than given; it is counted.
 
     Example::
@@ -148,4 +158,4 @@ def complete(
         answer = ask_the_scheduler()
         complete("scheduler", began, time_us() - began, {"node": answer}, category="io")
     """
-    _native.log_event(category, name, start_us, duration_us, dict(args or {}), sanitised)
+    _native.log_event(category, name, start_us, duration_us, dict(args or {}), sanitised, track)

@@ -28,6 +28,9 @@ def test_every_kind_of_event(traced: Traced) -> None:
             emitting.metadata("key", "value")
             began = emitting.time_us()
             emitting.complete("scheduler", began - 100, 100, {"node": "a"}, category="io")
+            emitting.complete("kernel", began - 50, 40, category="device", track="stream 7")
+            emitting.flow_out("late arrow", 9, at=then)
+            emitting.flow_in("late arrow", 9)
     trace = run.trace
     step, forward = (next(s for s in trace.spans if s.name == name) for name in ("step", "forward"))
     now, later = (next(e for e in trace.of("i") if e.name == name) for name in ("now", "then"))
@@ -39,7 +42,11 @@ def test_every_kind_of_event(traced: Traced) -> None:
         "loss": {"value": 0.5},
         "losses": {"a": 1},
     }
-    assert len(trace.of("s")) == len(trace.of("f")) == 1
+    late, arrived = (next(e for e in trace.of(end) if e.name == "late arrow") for end in ("s", "f"))
+    assert step.ts_ns <= late.ts_ns <= step.end_ns <= forward.ts_ns <= arrived.ts_ns
+    (kernel,) = [s for s in trace.spans if s.name == "kernel"]
+    assert (kernel.cat, kernel.dur_ns) == ("device", 40_000)
+    assert kernel.tid not in {now.tid, later.tid}
     (told,) = [s for s in trace.spans if s.name == "scheduler"]
     assert (told.cat, told.dur_ns, told.args["node"]) == ("io", 100_000, "a")
     assert trace.footer["args_sanitised"] == 1

@@ -189,11 +189,17 @@ PyObject* counter(PyObject*, PyObject* arguments) {
 }
 
 PyObject* flow(PyObject*, PyObject* arguments) {
-    PyObject* name = nullptr;
+    PyObject *name = nullptr, *given = nullptr;
     int inward = 0;
     unsigned long long id = 0;
-    if (!PyArg_ParseTuple(arguments, "OpK", &name, &inward, &id)) return nullptr;
-    if (run_is_on()) record({inward ? Kind::flow_in : Kind::flow_out, number_of("flow", name), {}, 0, id});
+    Moment moment;
+    if (!PyArg_ParseTuple(arguments, "OpK|O!", &name, &inward, &id, &PyTuple_Type, &given) ||
+        !read_moment(given, moment))
+        return nullptr;
+    if (!run_is_on()) Py_RETURN_NONE;
+    Content content{inward ? Kind::flow_in : Kind::flow_out, number_of("flow", name), {}, 0, id};
+    put_at(content, moment);
+    record(content);
     Py_RETURN_NONE;
 }
 
@@ -210,13 +216,14 @@ PyObject* metadata(PyObject*, PyObject* arguments) {
 }
 
 PyObject* log_event(PyObject*, PyObject* arguments) {
-    PyObject *category = nullptr, *name = nullptr, *args = nullptr;
+    PyObject *category = nullptr, *name = nullptr, *args = nullptr, *track = nullptr;
     unsigned long long start_us = 0, duration_us = 0, sanitised = 0;
-    if (!PyArg_ParseTuple(arguments, "OOKKO!|K", &category, &name, &start_us, &duration_us, &PyDict_Type,
-                          &args, &sanitised))
+    if (!PyArg_ParseTuple(arguments, "OOKKO!|KU", &category, &name, &start_us, &duration_us, &PyDict_Type,
+                          &args, &sanitised, &track))
         return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
     Content content{Kind::span, number_of(category, name), {}};
+    if (track && PyUnicode_GetLength(track)) content.track = number_of("track", track);
     content.sanitised = sanitised + append_members(content.members, args);
     content.start_ns = start_us * 1000;
     content.end_ns = (start_us + duration_us) * 1000;
@@ -265,11 +272,11 @@ PyMethodDef event_functions[] = {
     {"counter", dropped_without_memory<counter>, METH_VARARGS,
      "counter(name, values, moment=()): numbers of this moment, or of another."},
     {"flow", dropped_without_memory<flow>, METH_VARARGS,
-     "flow(name, inward, id): one end of an arrow between spans."},
+     "flow(name, inward, id, moment=()): one end of an arrow between spans."},
     {"metadata", dropped_without_memory<metadata>, METH_VARARGS,
      "metadata(key, value): a CM event, written at once."},
     {"log_event", dropped_without_memory<log_event>, METH_VARARGS,
-     "log_event(cat, name, start_us, duration_us, args)."},
+     "log_event(cat, name, start_us, duration_us, args, sanitised=0, track=''): a span with given times."},
     {"moment", moment, METH_NOARGS,
      "moment() -> (time_ns, id of the open span, its level, run): this moment, to be told of later."},
     {"time_us", time_us, METH_NOARGS, "Microseconds since the epoch, by the trace's clock."},
