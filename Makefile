@@ -151,9 +151,9 @@ format: $(VENV)/test-tools ## rewrite the sources as the formatters want them
 	clang-format -i $$(find native -name '*.cpp' -o -name '*.hpp')
 
 generated: $(VENV)/test-tools ## write again what is made from other files (categories, schemas)
-	$(BIN)/python schemas/export_categories.py
+	$(BIN)/python schemas/generate_categories_module.py
 	$(BIN)/ruff format --quiet dftrace_ai/annotation/categories.py
-	$(BIN)/python schemas/export_schemas.py
+	$(BIN)/python schemas/generate_schemas.py
 
 fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (some minutes)
 	$(call need_packages,$(APT_TEST))

@@ -5,7 +5,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, final
 from typing_extensions import Self, disjoint_base
 
 from dftrace_ai.run.native_types import CoreSettings, RunStatistics
-from dftrace_ai.spools.native_types import AdoptOutcome, SpoolLook, WriteOutcome
+from dftrace_ai.spools.outcome_types import AdoptOutcome, SpoolLook, WriteOutcome
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -16,7 +16,7 @@ from dftrace_ai.live.spool_looks import LEAST_RATE_S, path_as_text, rank_status
 from dftrace_ai.live.wording import processes_text
 from dftrace_ai.spools.marked import MarkedSpool, spools_below
 from dftrace_ai.spools.search import lives_without
-from dftrace_ai.trace_format.facts import HeaderFacts
+from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.live.model import NS, OpenSpanStatus, RankStatus, ThreadStatus
 from dftrace_ai.live.saved import plain
-from dftrace_ai.trace_format.facts import HeaderFacts
+from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.trace_format.vocabulary import own_category
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.spools.native_types import SpanLook, SpanNames, SpoolLook, ThreadLook
+    from dftrace_ai.spools.outcome_types import SpanLook, SpanNames, SpoolLook, ThreadLook
 
 __all__ = ["LEAST_RATE_S", "path_as_text", "rank_status"]
 

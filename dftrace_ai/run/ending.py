@@ -15,7 +15,7 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.run.run import Run
-    from dftrace_ai.spools.native_types import WriteOutcome
+    from dftrace_ai.spools.outcome_types import WriteOutcome
 
 __all__ = ["RUN_VARIABLE", "end", "end_at_exit"]
 

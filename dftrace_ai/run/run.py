@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dftrace_ai.config.model import Config
     from dftrace_ai.run.joined_settings import SettingWithoutEffect
     from dftrace_ai.run.native_types import RunSettings
-    from dftrace_ai.spools.native_types import WriteOutcome
+    from dftrace_ai.spools.outcome_types import WriteOutcome
 
 __all__ = ["PARENT", "Run", "current_run"]
 

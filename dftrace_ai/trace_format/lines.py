@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
 # pydantic evaluates the annotations:
-from dftrace_ai.trace_format.facts import Ending  # noqa: TC001
+from dftrace_ai.trace_format.header_and_footer import Ending  # noqa: TC001
 from dftrace_ai.trace_format.values import (  # noqa: TC001
     ArgValue,
     Count,

@@ -8,7 +8,7 @@ import pytest
 from docs.pages import DOCS, section, table
 from unit.trace_lines import TraceLines
 
-from dftrace_ai.analysis.reading import duckdb_scan, plain_stream, reader
+from dftrace_ai.analysis.reading import decompression, duckdb_scan, reader
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import line_model, nesting, validate
@@ -25,7 +25,7 @@ def test_the_page_tells_the_limits() -> None:
         f"{reader.LINE_BYTES // MIB} MiB",
         f"{reader.ENDLESS_BYTES // MIB // 1024} GiB",
         # A block of zstd is at least four bytes and gives 128 KiB at most.
-        f"{plain_stream.ZSTD_CRUMB_BYTES // 4 // 8} MiB",
+        f"{decompression.ZSTD_CRUMB_BYTES // 4 // 8} MiB",
         str(line_model.MOST_DEPTH),
         f"{nesting.MOST_SPANS:,}",
         duckdb_scan.MEMORY_LIMIT.replace("GiB", " GiB"),

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-import export_categories
+import generate_categories_module
 import yaml
 
 from dftrace_ai import ai
@@ -13,8 +13,8 @@ VOCABULARY = Path(__file__).resolve().parents[2] / "schemas" / "categories.yaml"
 
 
 def test_categories_module_is_what_its_source_generates():
-    written = ast.unparse(ast.parse(export_categories.TARGET.read_text(encoding="utf-8")))
-    assert ast.unparse(ast.parse(export_categories.generated(VOCABULARY))) == written
+    written = ast.unparse(ast.parse(generate_categories_module.TARGET.read_text(encoding="utf-8")))
+    assert ast.unparse(ast.parse(generate_categories_module.generated(VOCABULARY))) == written
 
 
 def test_every_name_of_the_vocabulary_is_reached_by_its_path():

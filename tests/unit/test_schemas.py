@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import export_schemas
+import generate_schemas
 import pytest
 
 from dftrace_ai.config.model import Config
@@ -18,22 +18,22 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
     ["event.schema.json", "config.schema.json", "snapshot.schema.json", "inspect.schema.json"],
 )
 def test_the_file_is_what_the_models_make(name: str) -> None:
-    made = export_schemas.schema_texts()[name]
+    made = generate_schemas.schema_texts()[name]
     kept = (SCHEMAS / name).read_text(encoding="utf-8")
-    assert kept == made, "run: python schemas/export_schemas.py"
+    assert kept == made, "run: python schemas/generate_schemas.py"
 
 
 def test_writing_then_checking_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert export_schemas.main([str(tmp_path), "--check"]) == 1
-    assert export_schemas.main([str(tmp_path)]) == 0
-    assert export_schemas.main([str(tmp_path), "--check"]) == 0
+    assert generate_schemas.main([str(tmp_path), "--check"]) == 1
+    assert generate_schemas.main([str(tmp_path)]) == 0
+    assert generate_schemas.main([str(tmp_path), "--check"]) == 0
     (tmp_path / "event.schema.json").write_text("{}")
-    assert export_schemas.main([str(tmp_path), "--check"]) == 1
+    assert generate_schemas.main([str(tmp_path), "--check"]) == 1
     assert "event.schema.json" in capsys.readouterr().out
 
 
 def test_the_config_schema_names_every_field_and_variable() -> None:
-    schema = json.loads(export_schemas.schema_texts()["config.schema.json"])
+    schema = json.loads(generate_schemas.schema_texts()["config.schema.json"])
     assert schema["properties"].keys() == Config.model_fields.keys()
     assert schema["properties"]["enabled"]["x-environment-variable"] == "DFTRACE_ENABLE"
     assert schema["additionalProperties"] is False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.reading.plain_stream import BrokenBlockError, block_decoder
+from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, ZSTD_MAGIC, Codec, TraceFile
 from dftrace_ai.errors import TraceError

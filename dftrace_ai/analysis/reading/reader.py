@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from dftrace_ai.analysis.reading.plain_stream import PlainStream, Tear
+from dftrace_ai.analysis.reading.decompression import PlainStream, Tear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_end import TraceEnd
     from dftrace_ai.analysis.reading.trace_file import TraceFile
-    from dftrace_ai.trace_format.facts import HeaderFacts
+    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
 __all__ = ["Trace"]
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Literal
 
 import orjson
 
-from dftrace_ai.analysis.reading.plain_stream import STEP_BYTES, BrokenBlockError, block_decoder
+from dftrace_ai.analysis.reading.decompression import STEP_BYTES, BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.reader import LongLine, TraceReader, is_whole_line
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, ZSTD_MAGIC
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.facts import footer_of
+from dftrace_ai.trace_format.header_and_footer import footer_of
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile
-    from dftrace_ai.trace_format.facts import FooterFacts
+    from dftrace_ai.trace_format.header_and_footer import FooterFacts
 
 __all__ = ["EndState", "TraceEnd", "read_end"]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import orjson
 
 from dftrace_ai.analysis.reading.reader import LongLine, TraceReader
-from dftrace_ai.trace_format.facts import header_of
+from dftrace_ai.trace_format.header_and_footer import header_of
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_file import TraceFile
-    from dftrace_ai.trace_format.facts import HeaderFacts
+    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
 __all__ = ["read_header"]
 

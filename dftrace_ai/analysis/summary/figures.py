@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.duckdb_scan import scan_of
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.trace_format.facts import CUSTOM_METADATA, KINDS, LOSSES
+from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA, KINDS, LOSSES
 from dftrace_ai.trace_format.vocabulary import loop_part
 from dftrace_ai.wording import counted
 

@@ -14,7 +14,13 @@ from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.validating.line_model import LineFaultError, LineModel
 from dftrace_ai.analysis.validating.nesting import Nesting
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.facts import COUNT_OF, COUNTS, CUSTOM_METADATA, FOOTER, HEADER
+from dftrace_ai.trace_format.header_and_footer import (
+    COUNT_OF,
+    COUNTS,
+    CUSTOM_METADATA,
+    FOOTER,
+    HEADER,
+)
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Writes the classes of the tree from the categories: ``python schemas/export_categories.py``."""
+"""Makes the classes of the tree: ``python schemas/generate_categories_module.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the JSON Schemas of files: ``python schemas/export_schemas.py``.
+"""Writes the JSON Schemas of files: ``python schemas/generate_schemas.py``.
 
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
 `dftrace_ai.live` and `dftrace_ai.inspect.config`, with sorted keys, so that the same models always
@@ -81,7 +81,7 @@ def schema_texts() -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the schema files, or with ``--check`` tell whether they are as they should be."""
-    parser = argparse.ArgumentParser(prog="python schemas/export_schemas.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python schemas/generate_schemas.py", description=__doc__)
     parser.add_argument("directory", type=Path, nargs="?", default=Path(__file__).parent)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 on a difference"
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.check:
         for path in stale:
             sys.stdout.write(
-                f"{path}: not as the models make it; run: python schemas/export_schemas.py\n"
+                f"{path}: not as the models make it; run: python schemas/generate_schemas.py\n"
             )
         return 1 if stale else 0
     options.directory.mkdir(parents=True, exist_ok=True)

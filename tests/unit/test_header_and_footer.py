@@ -17,7 +17,7 @@ from dftrace_ai.analysis.validating.line_model import LineFaultError, LineModel
 from dftrace_ai.config.model import Config
 from dftrace_ai.run import emitting
 from dftrace_ai.trace_format import file_names, lines
-from dftrace_ai.trace_format.facts import (
+from dftrace_ai.trace_format.header_and_footer import (
     COUNT_OF,
     COUNTS,
     ENDINGS,
@@ -68,7 +68,7 @@ def test_the_models_and_the_facts_have_the_same_members() -> None:
 
 
 def test_the_core_writes_no_other_member_and_no_other_ending() -> None:
-    text = (NATIVE / "writing" / "line_formatter.cpp").read_text(encoding="utf-8")
+    text = (NATIVE / "writing" / "header_and_footer.cpp").read_text(encoding="utf-8")
     footer = text[text.index("LineFormatter::footer(") :]
     members = re.findall(r'member\("(\w+)"', footer) + re.findall(r',\\"(\w+)\\":', footer)
     assert {"hhash", *members} - {"cat", "ph"} == set(names(FooterFacts))

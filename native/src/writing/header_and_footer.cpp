@@ -1,0 +1,96 @@
+// The first and the last lines of a trace: who wrote it, what its names mean, and what became of it.
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "dftrace/text/hash.hpp"
+#include "dftrace/text/json_string.hpp"
+#include "dftrace/writing/line_formatter.hpp"
+
+namespace dftrace {
+
+void LineFormatter::opening(ByteBuffer& out) const {
+    out.append("[\n{\"name\":\"process_name\",\"cat\":\"dftrace\"");
+    out.append(own_track_);
+    out.append(",\"ph\":\"M\",\"args\":{\"name\":");
+    out.append(settings_.process_name_json);
+    out.append("}}\n");
+}
+
+void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock,
+                           std::uint32_t part) const {
+    std::string host;
+    append_json_string(host, settings_.host);
+    std::string text =
+        "{\"name\":\"dftrace\",\"cat\":\"dftrace\"" + own_track_ + ",\"ph\":\"M\"," + args_open_;
+    text += ",\"format\":1,\"host\":" + host + ",\"pid\":" + std::to_string(pid_);
+    text += ",\"ppid\":" + std::to_string(parent_pid) + ",\"run\":\"" + settings_.run + "\"";
+    text += ",\"time_base_us\":" + std::to_string(settings_.epoch_us ? 0 : settings_.time_base_us);
+    text += settings_.epoch_us ? ",\"timestamps\":\"epoch_us\"" : ",\"timestamps\":\"relative\"";
+    text += std::string(",\"clock\":\"") + clock + "\"" + settings_.header_json;
+    if (part) text += ",\"part\":" + std::to_string(part);
+    out.append(text + "}}\n");
+    hash_line(out, "HH", host);
+    hash_line(out, "FH", settings_.cwd_json);
+    hash_line(out, "SH", settings_.command_json);
+}
+
+void LineFormatter::hash_line(ByteBuffer& out, std::string_view kind, std::string_view name_json) const {
+    if (name_json.size() < 2) return;
+    // dftracer hashes the text itself, without its quotes.
+    const std::string hash =
+        kind == "HH" ? settings_.host_hash : hash_hex(name_json.substr(1, name_json.size() - 2));
+    for (const std::string_view part :
+         {std::string_view("{\"name\":\""), kind, std::string_view("\",\"cat\":\"dftracer\""),
+          std::string_view(own_track_), std::string_view(",\"ph\":\"M\","), std::string_view(args_open_),
+          std::string_view(",\"name\":"), name_json, std::string_view(",\"value\":\""),
+          std::string_view(hash), std::string_view("\"}}\n")})
+        out.append(part);
+}
+
+void LineFormatter::track_name(ByteBuffer& out, std::uint32_t tid, std::string_view name) const {
+    std::string text =
+        "{\"name\":\"thread_name\",\"cat\":\"dftrace\"" + track(tid) + ",\"ph\":\"M\",\"args\":{\"name\":";
+    append_json_string(text, name);
+    out.append(text + "}}\n");
+}
+
+void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses,
+                           std::uint64_t plain_bytes, std::uint64_t file_bytes, const Ending& ending,
+                           std::uint32_t part) const {
+    const auto count = [&lines](Kind kind) { return lines[static_cast<std::size_t>(kind)]; };
+    const std::uint64_t flows = count(Kind::flow_out) + count(Kind::flow_in);
+    const std::uint64_t events = lines[0] + count(Kind::span) + count(Kind::instant) + count(Kind::counter) +
+                                 count(Kind::metadata) + flows;
+    std::string text = "{\"name\":\"end\",\"cat\":\"dftrace\"" + own_track_ + ",\"ph\":\"M\"," + args_open_;
+    const auto member = [&text](std::string_view key, std::uint64_t value) {
+        text.append(",\"").append(key).append("\":").append(std::to_string(value));
+    };
+    member("events", events);
+    member("spans", count(Kind::span));
+    member("instants", count(Kind::instant));
+    member("counters", count(Kind::counter));
+    member("flows", flows);
+    member("metadata", count(Kind::metadata));
+    member("unfinished", lines[0]);
+    member("dropped", losses.dropped);
+    member("waits", losses.waits);
+    member("unmatched_stops", losses.unmatched_stops);
+    member("args_sanitised", losses.args_sanitised);
+    member("bytes", plain_bytes);
+    member("file_bytes", file_bytes);
+    member("drain_cpu_us", losses.drain_cpu_us);
+    text.append(",\"ended\":\"").append(ending.how).append("\"");
+    if (part || ending.how == "rotated") member("part", part);
+    if (!ending.error.empty()) {
+        text.append(",\"error\":");
+        append_json_string(text, ending.error);
+    }
+    if (ending.signal) member("signal", static_cast<std::uint64_t>(ending.signal));
+    if (ending.exit_status >= 0) member("exit_status", static_cast<std::uint64_t>(ending.exit_status));
+    if (ending.damaged) member("damaged", ending.damaged);
+    if (ending.overwritten) member("overwritten", ending.overwritten);
+    out.append(text + "}}\n");
+}
+
+}  // namespace dftrace
