@@ -32,6 +32,9 @@ PyObject* start(PyObject*, PyObject* dict) {
     }
 }
 
+// Times that a run has said which signal asks for a dump; counted with the GIL.
+std::uint64_t dump_signals_taken = 0;
+
 PyObject* finish(PyObject*, PyObject* arguments) {
     unsigned long long number = 0;
     const char* how = nullptr;
@@ -49,10 +52,12 @@ PyObject* finish(PyObject*, PyObject* arguments) {
     }
     // With the GIL: no thread is in the middle of a record.
     const bool ends = run_number() == number;
+    const std::uint64_t taken = dump_signals_taken;
     stop_run(number);
     Outcome outcome;
     without_gil([&] { outcome = complete_run(ending, number); });
-    if (ends) set_dump_signal(0);
+    // Meanwhile another thread may have begun the next run, whose signal it is now.
+    if (ends && taken == dump_signals_taken) set_dump_signal(0);
     return outcome_dict(outcome);
 }
 
@@ -115,6 +120,7 @@ PyObject* take_dump_signal_number(PyObject*, PyObject* number) {
     if (signal == -1 && PyErr_Occurred()) return nullptr;
     try {
         set_dump_signal(static_cast<int>(signal));
+        ++dump_signals_taken;
     } catch (const std::invalid_argument& error) {
         PyErr_SetString(PyExc_ValueError, error.what());
         return nullptr;

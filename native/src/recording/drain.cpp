@@ -18,6 +18,17 @@
 
 namespace dftrace {
 
+// Where the end could not be asked for, there being no memory.
+Drain::~Drain() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+}
+
 void Drain::start() {
     const SignalsBlocked blocked;
     try {
@@ -119,7 +130,9 @@ void Drain::loop() {
         const auto now = Clock::now();
         if (const int signal = take_dump_signal()) {
             write_out = true;
-            add_reason(reason, "signal " + std::to_string(signal));
+            char text[24];
+            std::snprintf(text, sizeof text, "signal %d", signal);
+            add_reason(reason, text);
         }
         if (now >= next_write) {
             write_out = true;

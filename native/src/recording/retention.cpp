@@ -1,13 +1,15 @@
 // The next unit of a thread, whichever way its records go.
 #include "dftrace/recording/retention.hpp"
 
+#include <new>
+
 #include "dftrace/recording/flight_recorder.hpp"
 #include "dftrace/recording/stream.hpp"
 #include "dftrace/recording/thread.hpp"
 
 namespace dftrace {
 
-void add_reason(std::string& reasons, std::string_view more) {
+void add_reason(std::string& reasons, std::string_view more) noexcept {
     constexpr std::string_view between = "; ";
     constexpr std::size_t most = 4096;  // the disk may be full for long, and one after another ask
     for (std::size_t at = reasons.find(more); at != reasons.npos; at = reasons.find(more, at + 1)) {
@@ -17,7 +19,12 @@ void add_reason(std::string& reasons, std::string_view more) {
             return;
     }
     if (!reasons.empty() && reasons.size() + more.size() > most) return;
-    reasons.append(reasons.empty() ? "" : between).append(more);
+    const std::size_t length = reasons.size();
+    try {
+        reasons.append(reasons.empty() ? "" : between).append(more);
+    } catch (const std::bad_alloc&) {
+        reasons.resize(length);
+    }
 }
 
 UnitHeader* Retention::next_unit(Thread& thread) noexcept {

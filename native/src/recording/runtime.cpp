@@ -118,10 +118,11 @@ void after_fork_in_child() {
     // Among them one whose end is under way in the parent.
     for (Listed* parents = r.sessions; parents; parents = parents->next) parents->session->abandon_in_child();
     r.sessions = nullptr;
-    if (!r.on) return;
+    new (&r.outcome) Outcome;
     // Not destroyed, and without a call for memory: a bare clone() finds its locks in any state, too.
     alignas(std::shared_ptr<Session>) static std::byte left_behind[sizeof(std::shared_ptr<Session>)];
     new (left_behind) std::shared_ptr<Session>(std::move(r.session));
+    if (!r.on) return;
     r.pid = getpid();
     r.parent_pid = static_cast<std::uint32_t>(getppid());
     r.settings.shown_pid = 0;  // the number was the parent's

@@ -17,7 +17,11 @@ void Stream::unit_left(Thread&) noexcept { wake_(false); }
 // If all of its records are in the file. It is the last of its chain, which nobody frees: threads that hold
 // all units between them would else get none ever again.
 UnitHeader* Stream::same_unit_again(Thread& thread) noexcept {
-    wake_(false);
+    // In the end: woken before, the drain thread itself might take the lock that is tried.
+    const struct AtTheEnd {
+        const Wake& wake;
+        ~AtTheEnd() { wake(false); }
+    } waking{wake_};
     // Not waited for: the drain thread holds it while it writes, on whatever file system that is.
     std::unique_lock looking(looking_, std::try_to_lock);
     if (!looking) return nullptr;

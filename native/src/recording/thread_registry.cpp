@@ -1,11 +1,23 @@
 // Threads come and go.
 #include "dftrace/recording/thread_registry.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dftrace {
+
+namespace {
+
+// For one more, which then takes no memory.
+template <typename T>
+void make_room(std::vector<T>& list) {
+    if (list.size() == list.capacity()) list.reserve(std::max<std::size_t>(8, list.size() * 2));
+}
+
+}  // namespace
 
 Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string_view name) {
     std::lock_guard lock(mutex_);
@@ -20,6 +32,9 @@ Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string
     std::memset(block->name, 0, sizeof block->name);
     std::memcpy(block->name, name.data(), std::min(name.size(), sizeof block->name - 1));
 
+    // Before there is anything to lose: a source must not outlive its thread.
+    make_room(new_sources_);
+    make_room(threads_);
     auto thread = std::make_unique<Thread>();
     thread->generation = generation_;
     thread->block = block;

@@ -133,6 +133,7 @@ ProcessEnd ProcessEnd::of(const ProcessIdentity& process) {
 
 Spool::Spool(std::string path, std::size_t limit_bytes, const Beginning& beginning)
     : path_(std::move(path)), limit_bytes_(std::max(limit_bytes / unit_bytes, std::size_t{4}) * unit_bytes) {
+    free_.reserve(limit_bytes_ / unit_bytes);
     const ProcessIdentity self = ProcessIdentity::self();
     int error = make(true, self, beginning);
     // Not every file system has files without a name, and not every container a /proc by which to name them.
@@ -266,7 +267,8 @@ std::uint32_t Spool::take_free_run(std::uint32_t units) {
     return 0;
 }
 
-void Spool::release(UnitHeader* first) {
+// The list of free units has had room for all of them from the beginning on.
+void Spool::release(UnitHeader* first) noexcept {
     std::lock_guard lock(mutex_);
     const std::uint32_t index = index_of(first);
     const std::uint32_t units = first->units;

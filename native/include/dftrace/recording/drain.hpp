@@ -23,6 +23,9 @@ class Drain {
   public:
     Drain(const TraceSettings& settings, Spool& spool, RecordFlow& flow, Retention& retention)
         : settings_(settings), spool_(spool), flow_(flow), retention_(retention) {}
+    ~Drain();
+    Drain(const Drain&) = delete;
+    Drain& operator=(const Drain&) = delete;
 
     // Starts the thread; throws std::runtime_error.
     void start();

@@ -43,7 +43,7 @@ class KeptUnits {
     void add_locked(UnitHeader* unit, Source* source) noexcept;
 
     Spool& spool_;
-    std::mutex mutex_;
+    std::mutex mutex_;  // guards all that follows
     std::deque<Kept> kept_;
     bool held_ = false;
 };

@@ -20,8 +20,8 @@ namespace dftrace {
 class RecordFlow;
 struct Thread;
 
-// Several may ask for one dump: their reasons, each once.
-void add_reason(std::string& reasons, std::string_view more);
+// Several may ask for one dump: their reasons, each once. One for which there is no memory is left out.
+void add_reason(std::string& reasons, std::string_view more) noexcept;
 
 class Retention : public UnitSupply {
   public:

@@ -10,6 +10,7 @@
 //   Stream::looking_            the drain thread looks at units; a thread only tries it
 //   ThreadRegistry::mutex_      the threads' states
 //   BlobStore::mutex_           names and arguments
+//   the mutex of names          their texts, by number (text/names.cpp)
 //   KeptUnits::mutex_           the full units of a flight recorder
 //   Spool::mutex_               the free units
 //   Drain::mutex_               what the drain thread is asked for, and how far it is
@@ -37,7 +38,7 @@ namespace dftrace {
 
 class Session {
   public:
-    // Creates the spool and starts the drain thread; throws std::system_error.
+    // Creates the spool and starts the drain thread; throws std::runtime_error.
     Session(const TraceSettings& settings, std::uint64_t generation, std::uint32_t parent_pid,
             std::uint64_t epoch_offset_ns);
     ~Session();

@@ -224,7 +224,6 @@ class Spool {
 
     SpoolHeader& header() noexcept { return *reinterpret_cast<SpoolHeader*>(base_); }
     const std::string& path() const noexcept { return path_; }
-    // For the next calls only; -1 where somebody else has closed it.
     // Its number, for the next call only; where the program has closed it, it is opened again. -1 where it
     // cannot be.
     int descriptor() noexcept;
@@ -240,7 +239,7 @@ class Spool {
     // A fresh run of units, or nullptr when the limit or the file system says no. The space is
     // reserved before it is touched: a store into a full tmpfs would be SIGBUS.
     UnitHeader* acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1);
-    void release(UnitHeader* unit);
+    void release(UnitHeader* unit) noexcept;
     // The unit was not released since it got this number.
     bool holds(const UnitHeader* unit, std::uint64_t sequence);
     // So many units in a row would fit if all others were released.
@@ -275,7 +274,7 @@ class Spool {
     std::uint64_t next_sequence_ = 1;
     std::vector<std::uint32_t> free_;
     std::atomic<int> refused_{0};
-    std::mutex mutex_;
+    std::mutex mutex_;  // guards which units are in use, and their numbers
 };
 
 inline Record* records_of(UnitHeader* unit) noexcept {
