@@ -79,6 +79,40 @@ say(number=number)
     assert first.names["forward"] == 49
 
 
+@pytest.mark.parametrize(
+    "settings",
+    ["compression='gzip'", "compression='zstd'", "compression='none'"],
+)
+def test_memory_fails_while_another_file_is_begun(pressed: Pressed, settings: str) -> None:
+    """Since the one before was removed: what was in it is counted once."""
+    done = pressed(
+        f"""
+shim = Shim()
+number, failed = 0, True
+while failed:
+    number += 1
+    run = dftrace_ai.initialize(
+        log_file=f"{{number}}/trace", flush_interval_ms=60_000, spool_bytes=4 << 20, {settings}
+    )
+    spans(5)
+    run.flush()
+    (trace,) = Path(str(number)).glob("*.pfw*")
+    trace.unlink()
+    spans(40)
+    shim.drain_fails_at = number
+    refused(run)
+    failed = shim.drain_fails_at == 0
+    shim.drain_fails_at = 0
+    spans(2)
+    dftrace_ai.finalize()
+    stats = run.stats()
+    assert (stats["events"], stats["lost_lines"], stats["dropped"]) == (42, 5, 0), (number, stats)
+say(number=number)
+"""
+    )
+    assert done.said[0]["number"] > 10
+
+
 def test_no_memory_at_all_for_the_writer_for_a_while(pressed: Pressed) -> None:
     """Everything waits in the spool and is written when there is memory again."""
     done = pressed(

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 
 namespace dftrace {
 
@@ -77,7 +78,11 @@ int TraceFile::take_back() {
 
 // The program has closed the file: there may be a piece of the write that this interrupted.
 int TraceFile::open_again() {
-    if (const int error = file_.open_again(place_of(path_), O_WRONLY, directory())) return error;
+    try {
+        if (const int error = file_.open_again(place_of(path_), O_WRONLY, directory())) return error;
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;  // whoever announced the write takes that back
+    }
     struct stat info;
     if (fstat(file_.descriptor(), &info) != 0) return errno;
     if (static_cast<std::uint64_t>(info.st_size) < bytes_) return EINVAL;

@@ -21,6 +21,12 @@ TraceParts::TraceParts(SpoolHeader& header, std::string stem, std::string suffix
     : header_(header), stem_(std::move(stem)), suffix_(std::move(suffix)), mode_(mode) {}
 
 int TraceParts::open_file() {
+    // A write may have failed, and its file be gone: of what is named now no write was begun, and whoever
+    // finishes this trace must not take somebody else's file of that name for ours.
+    if (WriteMark& failed = header_.marks[next_write() % 2]; failed.file_bytes && failed.part == part_) {
+        failed = {};
+        if (const int error = keep(failed)) return error;
+    }
     // Named in the spool before it is there: whoever finishes this trace finds the file even if the
     // process dies between the two.
     const std::string stem = part_ ? stem_ + ".part" + std::to_string(part_) : stem_;
@@ -40,8 +46,16 @@ int TraceParts::open_file() {
     return 0;
 }
 
+// Its number may be given away again: a second entry for one file would have the file deleted too early.
+void TraceParts::forget_empty_file() noexcept {
+    file_.close();
+    if (!written_parts_.empty() && written_parts_.back().path == path_) written_parts_.pop_back();
+}
+
 int TraceParts::append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines,
                        std::uint32_t lanes, TraceStage stage, bool closes) {
+    // Removed before anything was in it: the same part is made again.
+    if (file_.is_open() && !begun() && file_.spoilt()) forget_empty_file();
     if (!file_.is_open())
         if (const int error = open_file()) return error;
     // Before a mark tells of the write: by its length the file would seem to have it already.

@@ -46,6 +46,16 @@ std::uint64_t TraceWriter::lines_written() const noexcept {
 void TraceWriter::begin(ByteBuffer& out, std::uint32_t part) const {
     formatter_.opening(out);
     formatter_.header(out, parent_pid_, tick_source.name(), part);
+    for (const auto& [tid, text] : names_for_next_part_) formatter_.track_name(out, tid, text);
+}
+
+// The opening and the header come with the first thing there is to say.
+void TraceWriter::open() {
+    if (opened_) return;
+    ByteBuffer head;
+    begin(head, parts_.part());
+    text_.append(head.view());
+    opened_ = true;
 }
 
 void TraceWriter::name(std::uint32_t tid, const std::string& name) {
@@ -54,13 +64,7 @@ void TraceWriter::name(std::uint32_t tid, const std::string& name) {
 }
 
 void TraceWriter::name_track(Track& track) {
-    // The opening and the header come with the first thing there is to say.
-    if (!opened_) {
-        ByteBuffer head;
-        begin(head, parts_.part());
-        text_.append(head.view());
-        opened_ = true;
-    }
+    open();
     if (track.named) return;
     track.text = formatter_.track(track.tid);
     if (!track.name.empty()) name(track.tid, track.name);
@@ -280,11 +284,10 @@ int TraceWriter::flush() {
         if (const int error = write_oldest()) return error;
     if (text_.size() == 0) return 0;
     if (block_.empty()) codec_->append(block_, text_.view());
-    if (const ByteBuffer head = next_if_spoilt(); head.size()) {
-        std::string first;
-        codec_->append(first, head.view());
-        block_.insert(0, first);
-        block_head_ = head.size();
+    if (spoilt()) {
+        FirstBlock first = first_of_next();
+        give_up_part();
+        put_first(std::move(first));
     }
     if (part_is_full() && (last_error_ = next_part()) != 0) return last_error_;
     if (const int error = append(block_, block_head_ + text_.size(), lines_, lanes_made_, stage_, touched_))
@@ -302,49 +305,52 @@ bool TraceWriter::part_is_full() const noexcept {
            parts_.file_bytes() + block_.size() + footer_room > settings_.max_file_bytes;
 }
 
-void TraceWriter::begin_next(ByteBuffer& out) const {
-    begin(out, parts_.part() + 1);
-    for (const auto& [tid, text] : names_for_next_part_) formatter_.track_name(out, tid, text);
+// Made before the part that is there is closed or given up: there may be no memory for it.
+TraceWriter::FirstBlock TraceWriter::first_of_next() const {
+    ByteBuffer head;
+    begin(head, parts_.part() + 1);
+    FirstBlock first{{}, head.size()};
+    codec_->append(first.bytes, head.view());
+    first.bytes += block_;
+    return first;
+}
+
+void TraceWriter::put_first(FirstBlock first) noexcept {
+    block_ = std::move(first.bytes);
+    block_head_ = first.head;
 }
 
 void TraceWriter::forget_lines(const LineCounts& written) noexcept {
     for (std::size_t kind = 0; kind < lines_.size(); ++kind) lines_[kind] -= written[kind];
 }
 
-// What is written to a file that has no name any more nobody ever reads: it goes into another part. Returns
-// what that begins with, empty if all is well.
-ByteBuffer TraceWriter::next_if_spoilt() {
-    ByteBuffer head;
-    if (stage_ == TraceStage::complete || !parts_.spoilt()) return head;
-    begin_next(head);
+// What is written to a file that has no name any more nobody ever reads: it goes into another part.
+bool TraceWriter::spoilt() const noexcept { return stage_ != TraceStage::complete && parts_.spoilt(); }
+
+void TraceWriter::give_up_part() noexcept {
     forget_lines(parts_.lines());
-    const std::string path = parts_.path();
     const std::uint64_t gone = parts_.give_up_part();
     if (!std::exchange(spoilt_lines_, spoilt_lines_ + gone) && gone)
         std::fprintf(
             stderr,
             "dftrace: %s was removed or cut while it was written: the %llu events in it are gone, and "
             "the trace goes on in another file\n",
-            path.c_str(), static_cast<unsigned long long>(gone));
-    return head;
+            path().c_str(), static_cast<unsigned long long>(gone));
 }
 
 // The gathered block becomes the first of another part. 0 or an errno.
 int TraceWriter::next_part() {
     const Losses losses = header_.losses();
-    ByteBuffer end, head;
+    ByteBuffer end;
     formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()), parts_.plain_bytes(),
                       parts_.file_bytes(), {"rotated"}, parts_.part());
-    begin_next(head);
-    std::string footer, first;
+    std::string footer;
     codec_->append(footer, end.view());
-    codec_->append(first, head.view());
-    first += block_;
+    FirstBlock first = first_of_next();
     const LineCounts written = parts_.lines();
     if (const int error = parts_.close(footer, end.size(), losses)) return error;
     // From here on nothing can fail: the block without this head would be no beginning of a part.
-    block_ = std::move(first);
-    block_head_ = head.size();
+    put_first(std::move(first));
     forget_lines(written);
     if (settings_.max_files) parts_.keep_last(settings_.max_files - 1);
     return 0;
@@ -352,12 +358,12 @@ int TraceWriter::next_part() {
 
 int TraceWriter::finish(const Ending& ending) {
     if (const int error = flush()) return error;
-    if (const ByteBuffer head = next_if_spoilt(); head.size()) text_.append(head.view());
-    if (!opened_) {
-        if (parts_.part() == 0) return 0;
-        begin(text_, parts_.part());
-        opened_ = true;
+    if (spoilt()) {
+        give_up_part();
+        opened_ = false;
     }
+    if (!opened_ && parts_.part() == 0) return 0;
+    open();
     // Of these no dump has told otherwise. In one write with the footer: who would finish this trace does
     // not know that they are told.
     for (const auto& [id, told] : open_lines_.take_lost()) {

@@ -1,6 +1,7 @@
 // The writer's marks in the spool: true at every moment, for whoever reads them after a death.
 #include "dftrace/writing/trace_writer.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -202,6 +203,83 @@ TEST("a part that cannot be begun is tried again, and there is no empty one") {
     const auto parts = read_parts(desk.dir);
     CHECK_EQ(parts.size(), 2);
     CHECK_EQ(check_parts(parts, "finalize").at("spans"), 400);
+}
+
+TEST("a file that is removed before its first block has landed is made again, with one opening") {
+    for (const bool later_part : {false, true}) {
+        Desk desk("trace", 1 << 20, later_part ? 3'000 : 0);
+        desk.settings.max_files = later_part ? 2 : 0;
+        UnitHeader* first = desk.filled(100);
+        UnitHeader* second = desk.filled(300);
+        UnitHeader* third = desk.filled(100);
+        CHECK(in_child([&] {
+            signal(SIGXFSZ, SIG_IGN);
+            rlimit before{};
+            getrlimit(RLIMIT_FSIZE, &before);
+            std::uint32_t scan = 0, second_scan = 0, third_scan = 0;
+            if (later_part) {
+                CHECK(desk.write(first, scan, 100));
+                CHECK_EQ(desk.writer.flush(), 0);
+            }
+            const rlimit limit{later_part ? desk.file_size() + 500 : 0, before.rlim_max};
+            REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+            CHECK(desk.write(second, second_scan, 300));
+            for (int i = 0; i < 2; ++i) {
+                CHECK_EQ(desk.writer.flush(), EFBIG);
+                CHECK_EQ(desk.file_size(), 0);
+                CHECK_EQ(unlink(desk.writer.path().c_str()), 0);
+            }
+            REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+            CHECK_EQ(desk.writer.flush(), 0);
+            CHECK_EQ(desk.mark().plain_bytes, desk.file_size());
+            CHECK(desk.write(third, third_scan, 100));
+            CHECK_EQ(desk.writer.finish({"finalize"}), 0);
+            CHECK_EQ(desk.writer.spoilt_lines(), 0);
+        }));
+        const auto parts = read_parts(desk.dir);
+        CHECK_EQ(parts.size(), later_part ? 2 : 1);
+        CHECK_EQ(check_parts(parts, "finalize", later_part ? 1 : 0).at("spans"), 400);
+        for (const Trace& part : parts)
+            CHECK_EQ(part.text.find("process_name"), part.text.rfind("process_name"));
+    }
+}
+
+TEST("an empty file that is found, and then removed, is as one that was never made") {
+    Desk desk;
+    const std::string path = file_stem(desk.settings, desk.spool.header().pid) + ".pfw";
+    REQUIRE(close(open(path.c_str(), O_WRONLY | O_CREAT, 0600)) == 0);
+    desk.spool.header().trace_paths[0].set(0, path);
+    CHECK_EQ(desk.writer.resume(), 0);
+    CHECK_EQ(unlink(path.c_str()), 0);
+    CHECK_EQ(desk.writer.finish({"died"}), 0);
+    CHECK(desk.dir.files(".pfw").empty());
+}
+
+TEST("somebody else's file that has the name of one that failed is not taken for ours") {
+    Desk desk;
+    UnitHeader* unit = desk.filled(10);
+    CHECK(in_child([&] {
+        signal(SIGXFSZ, SIG_IGN);
+        rlimit before{};
+        getrlimit(RLIMIT_FSIZE, &before);
+        const rlimit limit{0, before.rlim_max};
+        std::uint32_t scan = 0;
+        CHECK(desk.write(unit, scan, 10));
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        CHECK_EQ(desk.writer.flush(), EFBIG);
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+        const std::string path = desk.writer.path();
+        CHECK_EQ(unlink(path.c_str()), 0);
+        std::ofstream(path) << "precious";
+        // As if it died when it has named that file and not yet found that it is there.
+        desk.writer.keeps_marks_by([&](const void* mark, std::size_t) {
+            return mark == &desk.spool.header().trace_paths[0] ? EIO : 0;
+        });
+        CHECK_EQ(desk.writer.flush(), EIO);
+        TraceWriter next(desk.settings, desk.spool.header(), 1);
+        CHECK_EQ(next.resume(), 0);
+        CHECK_EQ(file_bytes(path), "precious");
+    }));
 }
 
 TEST("records of no known kind are passed over") {

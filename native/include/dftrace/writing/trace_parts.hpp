@@ -58,9 +58,9 @@ class TraceParts {
     int put_tail(std::string_view block) { return file_.is_open() ? file_.put_tail(block) : 0; }
     // Ends the part; what is appended next begins another. 0 or an errno.
     int close(std::string_view footer, std::size_t plain_bytes, const Losses& told);
-    // Somebody has removed or cut the part's file. It is given up, and another part begun: how many lines of
-    // events were in it.
-    bool spoilt() const noexcept { return file_.is_open() && file_.spoilt(); }
+    // Somebody has removed or cut the part's file, and blocks in it are gone. It is given up, and another
+    // part begun: how many lines of events were in it.
+    bool spoilt() const noexcept { return begun() && file_.spoilt(); }
     std::uint64_t give_up_part() noexcept;
     // Deletes the oldest parts that this object made, so that `keep` remain.
     void keep_last(std::uint32_t keep);
@@ -82,6 +82,7 @@ class TraceParts {
     int append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines, std::uint32_t lanes,
                TraceStage stage, bool closes);
     int open_file();
+    void forget_empty_file() noexcept;
     int resume_file(std::uint64_t bytes, std::string* tail);
     void go_on();
     // Where the file of that name lies now: in the directory of the stem, whatever the spool says.

@@ -113,6 +113,7 @@ class TraceWriter {
     void line(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
               const ClockMap& clock);
     void begin(ByteBuffer& out, std::uint32_t part) const;
+    void open();
     void name(std::uint32_t tid, const std::string& name);
     std::string_view lane_track(const Record& record, Track& track, std::uint64_t start_ns,
                                 std::uint64_t end_ns);
@@ -123,8 +124,15 @@ class TraceWriter {
     void tell_durable(const TouchedUnits& touched) const;
     bool part_is_full() const noexcept;
     int next_part();
-    ByteBuffer next_if_spoilt();
-    void begin_next(ByteBuffer& out) const;
+    // The gathered block behind what a part begins with.
+    struct FirstBlock {
+        std::string bytes;
+        std::size_t head;  // plain bytes
+    };
+    FirstBlock first_of_next() const;
+    void put_first(FirstBlock first) noexcept;
+    bool spoilt() const noexcept;
+    void give_up_part() noexcept;
     void forget_lines(const LineCounts& written) noexcept;
     void count(Kind kind) noexcept { ++lines_[static_cast<std::size_t>(kind)]; }
 
