@@ -3,8 +3,8 @@
 set(system_sources clock directory held_file host_name)
 set(text_sources hash json_check json_string names)
 set(spool_sources new_spool settings spool spool_marker tables)
-set(writing_sources blocks_ahead codec header_and_footer lanes line_formatter open_lines trace_file trace_parts trace_writer
-                    unfinished_spans)
+set(writing_sources blocks_ahead codec header_and_footer lanes line_formatter next_part open_lines trace_file trace_parts
+                    trace_writer unfinished_spans)
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(recording_sources blob_store drain dump_signal flight_recorder kept_units record_flow retention runtime session
                       stream thread thread_registry)

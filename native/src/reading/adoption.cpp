@@ -184,6 +184,13 @@ void sort_units(SpoolView& spool, const std::vector<UnitHeader*>& units, DeadRun
             counted(lost, lost == 1 ? "thread's name and open spans" : "threads' names and open spans"));
 }
 
+[[noreturn]] void fail(const TraceWriter& writer, int error) {
+    if (writer.file_was_spoilt())
+        throw std::runtime_error(writer.path() +
+                                 ": was removed or cut while it was completed; the spool is kept");
+    throw std::runtime_error(std::strerror(error));
+}
+
 void write_records(SpoolView& spool, TraceWriter& writer, DeadThread& thread, const BlobTables& tables,
                    const ClockMap& clock) {
     for (UnitHeader* unit : thread.units) {
@@ -191,7 +198,7 @@ void write_records(SpoolView& spool, TraceWriter& writer, DeadThread& thread, co
         std::uint32_t scan = unit->consumed;
         const std::uint32_t limit = std::min(unit->committed.load(), unit->capacity);
         if (!writer.records(unit, scan, limit, thread.track, tables, clock))
-            throw std::runtime_error(std::strerror(writer.last_error()));
+            fail(writer, writer.last_error());
         spool.let_go(unit);
     }
 }
@@ -241,6 +248,7 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     writer.belongs_to({spool.owner(), spool.group()});
     writer.doubt_after(clock_ns(CLOCK_REALTIME));
     writer.compress_ahead(threads_ahead());
+    writer.keeps_to_its_file();
     writer.leave_out_before(first_wanted_tick(spool, units, settings, clock));
     if (const int error = writer.resume())
         throw std::runtime_error(writer.path() + ": cannot be continued: " + std::strerror(error));
@@ -261,7 +269,9 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     ending.damaged = run.damage.size();
     ending.overwritten += writer.take_left_out();
     if (!error) error = writer.finish(ending);
-    if (error) throw std::runtime_error(std::strerror(error));
+    // The spool goes only when there is a file that holds all of it.
+    if (!error) error = writer.check_file();
+    if (error) fail(writer, error);
     return writer.path();
 }
 

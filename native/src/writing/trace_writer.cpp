@@ -243,6 +243,7 @@ int TraceWriter::block_done() {
 }
 
 int TraceWriter::write_oldest() {
+    if (const int error = check_file()) return error;
     GatheredBlock block = ahead_->take();
     if (const int error =
             append(block.compressed, block.text.size(), block.lines, block.lanes, block.stage, block.touched))
@@ -258,6 +259,7 @@ int TraceWriter::append(std::string_view block, std::size_t plain_bytes, const L
                         std::uint32_t lanes, TraceStage stage, const TouchedUnits& touched) {
     const std::uint64_t number = parts_.next_write();
     for (const auto& [unit, scan] : touched) {
+        if (keeps_to_its_file_) consumed_before_part_.try_emplace(unit, unit->consumed);
         // In this order: killed between the two, it must not say that the last write, which landed, was
         // of the records of this one.
         unit->pending_write = number;
@@ -283,6 +285,7 @@ int TraceWriter::flush() {
     while (ahead_ && !ahead_->empty())
         if (const int error = write_oldest()) return error;
     if (text_.size() == 0) return 0;
+    if (const int error = check_file()) return error;
     if (block_.empty()) codec_->append(block_, text_.view());
     if (spoilt()) {
         FirstBlock first = first_of_next();
@@ -305,39 +308,6 @@ bool TraceWriter::part_is_full() const noexcept {
            parts_.file_bytes() + block_.size() + footer_room > settings_.max_file_bytes;
 }
 
-// Made before the part that is there is closed or given up: there may be no memory for it.
-TraceWriter::FirstBlock TraceWriter::first_of_next() const {
-    ByteBuffer head;
-    begin(head, parts_.part() + 1);
-    FirstBlock first{{}, head.size()};
-    codec_->append(first.bytes, head.view());
-    first.bytes += block_;
-    return first;
-}
-
-void TraceWriter::put_first(FirstBlock first) noexcept {
-    block_ = std::move(first.bytes);
-    block_head_ = first.head;
-}
-
-void TraceWriter::forget_lines(const LineCounts& written) noexcept {
-    for (std::size_t kind = 0; kind < lines_.size(); ++kind) lines_[kind] -= written[kind];
-}
-
-// What is written to a file that has no name any more nobody ever reads: it goes into another part.
-bool TraceWriter::spoilt() const noexcept { return stage_ != TraceStage::complete && parts_.spoilt(); }
-
-void TraceWriter::give_up_part() noexcept {
-    forget_lines(parts_.lines());
-    const std::uint64_t gone = parts_.give_up_part();
-    if (!std::exchange(spoilt_lines_, spoilt_lines_ + gone) && gone)
-        std::fprintf(
-            stderr,
-            "dftrace: %s was removed or cut while it was written: the %llu events in it are gone, and "
-            "the trace goes on in another file\n",
-            path().c_str(), static_cast<unsigned long long>(gone));
-}
-
 // The gathered block becomes the first of another part. 0 or an errno.
 int TraceWriter::next_part() {
     const Losses losses = header_.losses();
@@ -352,6 +322,7 @@ int TraceWriter::next_part() {
     // From here on nothing can fail: the block without this head would be no beginning of a part.
     put_first(std::move(first));
     forget_lines(written);
+    consumed_before_part_.clear();
     if (settings_.max_files) parts_.keep_last(settings_.max_files - 1);
     return 0;
 }

@@ -174,6 +174,44 @@ TEST("an adoption that finds the disk full leaves everything for the next") {
     }
 }
 
+TEST(
+    "an adoption whose trace is removed or cut meanwhile keeps the spool, and all that it has told from it") {
+    for (const char* compression : {"none", "gzip"}) {
+        const ScratchDir dir;
+        leave_remains(dir, compression);
+        const Remains remains(dir);
+        const std::string trace = dir.only(compression == std::string("none") ? ".pfw" : ".pfw.gz");
+        fs::remove(trace);
+        const AdoptionTerms anew{.anew = true};
+        const AdoptionResult whole = adopt_spool(remains.spool_path(), anew);
+        REQUIRE(whole.state == Adopted::finished);
+        const auto lines = span_lines(read_trace(whole.outcome.trace_path));
+        CHECK(lines.size() > 100);
+        for (const char* moment : {"gone:", "cut:"})
+            for (int write = 1;; ++write) {
+                remains.restore();
+                const int status =
+                    run_victim({"adopt", remains.spool_path()}, {moment + std::to_string(write), ""});
+                REQUIRE(WIFEXITED(status));
+                if (WEXITSTATUS(status) == static_cast<int>(Adopted::finished)) {
+                    CHECK(write > 2);
+                    break;
+                }
+                CHECK_EQ(WEXITSTATUS(status), static_cast<int>(Adopted::failed));
+                // In one that was cut there may be anything: it is not added to until somebody takes it away.
+                if (fs::exists(trace)) {
+                    CHECK(adopt_spool(remains.spool_path(), anew).state == Adopted::failed);
+                    fs::remove(trace);
+                }
+                const AdoptionResult again = adopt_spool(remains.spool_path(), anew);
+                CHECK_EQ(again.outcome.error, "");
+                REQUIRE(again.state == Adopted::finished);
+                CHECK_EQ(again.damage.size(), 1);
+                CHECK(span_lines(read_trace(again.outcome.trace_path)) == lines);
+            }
+    }
+}
+
 TEST("a run that ends on a full disk is completed by whoever adopts it") {
     std::uint64_t whole = 0;
     {

@@ -1,7 +1,8 @@
 // The disk of the victim: it fails, or kills who uses it, as the environment says.
 //
 // DFTRACE_KILL=before:3, inside:3 or after:3 kills at the third write to a trace file: before it, with
-// half of it done, or just after it. create:3 and remove:3 kill before the third trace file is made, or
+// half of it done, or just after it. gone:3 and cut:3 remove the file just after that, or cut it, and kill
+// nobody. create:3 and remove:3 kill before the third trace file is made, or
 // removed, and created:3 and removed:3 right after that.
 //
 // DFTRACE_DISK_LIMIT=9000 has room for so many bytes in all trace files together; 9000:2 gets room again
@@ -93,6 +94,19 @@ extern "C" ssize_t write(int fd, const void* data, size_t bytes) {
     const std::string& moment = plan().moment;
     const bool chosen = (moment == "before" || moment == "inside" || moment == "after") &&
                         writes.fetch_add(1) + 1 == plan().number;
+    const bool spoils = (moment == "gone" || moment == "cut") && writes.fetch_add(1) + 1 == plan().number;
+    if (spoils) {
+        const ssize_t wrote = plain_write(fd, data, room);
+        if (moment == "cut") {
+            syscall(SYS_ftruncate, fd, off_t{10});
+        } else {
+            char path[4096] = "";
+            static_cast<void>(
+                readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path - 1));
+            syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+        }
+        return wrote;
+    }
     if (!chosen) return plain_write(fd, data, room);
     if (moment == "inside") plain_write(fd, data, room / 2);
     if (moment == "after") plain_write(fd, data, room);

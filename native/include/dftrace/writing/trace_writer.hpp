@@ -101,6 +101,11 @@ class TraceWriter {
     void lies_in(const Directory& directory) noexcept { parts_.lies_in(directory); }
     // Header and units are copies: see TraceParts.
     void keeps_marks_by(KeepMark keep) { parts_.keeps_marks_by(std::move(keep)); }
+    // Where somebody removes or cuts the file every write fails, in place of going on in another file, and
+    // the units are as they were before the part. For a spool that holds still what was written from it.
+    void keeps_to_its_file() noexcept { keeps_to_its_file_ = true; }
+    int check_file();  // 0 or an errno
+    bool file_was_spoilt() const noexcept { return file_was_spoilt_; }
     // Lets other threads, so many at most, compress blocks of records while this one formats the next.
     // What is written is the same. After an error nothing more can be written.
     void compress_ahead(unsigned threads) noexcept;
@@ -157,6 +162,9 @@ class TraceWriter {
     std::unordered_map<std::uint32_t, std::string> lane_texts_;
     std::map<std::uint32_t, std::string> names_for_next_part_;
     std::uint64_t spoilt_lines_ = 0;
+    bool keeps_to_its_file_ = false;
+    bool file_was_spoilt_ = false;
+    std::map<UnitHeader*, std::uint32_t> consumed_before_part_;  // with `keeps_to_its_file`
     OpenLines open_lines_;
     TouchedUnits touched_;
     unsigned threads_ahead_ = 0;
