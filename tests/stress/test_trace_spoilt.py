@@ -65,7 +65,9 @@ def test_what_is_written_then_goes_into_another_file(
     assert traces[-1].footer["ended"] == "finalize"
     assert len(traces) == 1 or settings
     assert invoke("validate", *[trace.path for trace in traces]).status == 0
-    with fault_row("the trace is removed, or cut, while it is written") as row:
+    done_to_it = "removed" if "unlink" in change else "cut"
+    kind = "plain, in parts" if settings else "compressed"
+    with fault_row(f"the trace is {done_to_it} while it is written, {kind}") as row:
         row.add(judge_counts(traces, {"forward": 5000}))
 
 
