@@ -13,7 +13,9 @@
 
 #ifdef __SANITIZE_THREAD__
 // A number that the program closed may lead to another file of ours by now: that is what is asked.
-extern "C" const char* __tsan_default_suppressions() { return "race:dftrace::HeldFile::leads_here\n"; }
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
+    return "race:dftrace::HeldFile::leads_here\n";
+}
 #endif
 
 namespace check {
