@@ -23,7 +23,7 @@ FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 re
 FUZZ_MINUTES ?= 10
 SOAK_SHARE ?= 1
 MATRIX_SHARE ?= $(SOAK_SHARE)
-STRESS ?= test_pressure_threads.py test_pressure_amounts.py
+STRESS ?= pressure/test_threads.py pressure/test_amounts.py
 
 # Installs the packages named in $(1) that are missing, or says how.
 define need_packages
@@ -47,7 +47,7 @@ define need_packages
 endef
 
 # About half of the time that the Python tests take.
-TESTS_OF_LIFE := tests/integration tests/stress
+TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress
 
 run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 
@@ -102,18 +102,17 @@ native-test: ## build and run the native unit tests
 	ctest --test-dir build/native --output-on-failure --parallel 2
 
 # What most changes break first, without what compiles, kills or starts ranks.
-CHECKED := tests/unit tests/docs/test_blocks.py tests/docs/test_configuration.py \
-  tests/docs/test_trace_format.py tests/integration/test_annotations.py tests/integration/test_asyncio.py \
-  tests/integration/test_bad_config.py tests/integration/test_exit.py tests/integration/test_fork.py \
-  tests/integration/test_generators.py tests/integration/test_iter.py tests/integration/test_marks.py \
-  tests/integration/test_recover.py tests/integration/test_threads.py tests/live/test_stuck.py \
-  tests/live/test_table.py tests/safety/test_bad_files.py tests/safety/test_markers.py \
+CHECKED := tests/analysis tests/cli tests/config tests/project tests/trace_format \
+  tests/docs/test_blocks.py tests/docs/test_configuration.py tests/docs/test_trace_format.py \
+  $(addprefix tests/annotation/forms/test_,annotations.py asyncio.py categories.py generators.py iter.py marks.py) \
+  tests/run/lifecycle/test_exit.py tests/run/lifecycle/test_run_hooks.py tests/run/processes/test_fork.py \
+  tests/run/processes/test_threads.py tests/run/recording/test_emitting.py tests/spools/test_recover.py \
+  tests/live/test_stuck.py tests/live/test_table.py tests/safety/test_bad_files.py tests/safety/test_markers.py \
   tests/inspect/attaching/test_attach_identity.py tests/inspect/attaching/test_attach_collection.py \
   tests/inspect/session/test_explicit.py tests/inspect/config/test_config_check.py
 
 check: lint test-packages ## lint, and the tests that say most in little time (under three minutes)
-	$(call run_pytest,$@,$(CHECKED) --ignore tests/unit/test_demo.py \
-	  --deselect tests/docs/test_blocks.py::test_a_python_block_runs)
+	$(call run_pytest,$@,$(CHECKED) --deselect tests/docs/test_blocks.py::test_a_python_block_runs)
 
 # Side by side, two at a time; each tells all of it when it has ended.
 test: $(VENV)/test-tools test-packages ## run every test
@@ -157,7 +156,7 @@ generated: $(VENV)/test-tools ## write again what is made from other files (cate
 
 fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (some minutes)
 	$(call need_packages,$(APT_TEST))
-	MATRIX_SHARE=1 FAULT_TABLE=docs/guide/what-happens-when.md $(BIN)/python -m pytest $$(grep -l fault_row tests/stress/test_*.py)
+	MATRIX_SHARE=1 FAULT_TABLE=docs/guide/what-happens-when.md $(BIN)/python -m pytest $$(grep -rl --include='test_*.py' fault_row tests/stress | sort)
 
 # A module of its own: nobody who traces needs it.
 drain-benchmark: $(VENV)/test-tools

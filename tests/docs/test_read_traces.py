@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from unit.trace_lines import small_trace
+from analysis.trace_lines import small_trace
 
 from dftrace_ai.analysis.reading import EndState, TraceSet, open_traces
 from dftrace_ai.analysis.reading.columns import COLUMNS

@@ -12,8 +12,8 @@ from types import ModuleType
 from urllib.parse import parse_qs
 
 import pytest
+from analysis.trace_lines import small_trace
 from conftest import clean_environment
-from unit.trace_lines import small_trace
 
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.summary import figures as summary

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import zstandard
+from analysis.trace_lines import TraceLines, small_trace
 from conftest import clean_environment
-from unit.trace_lines import TraceLines, small_trace
 
 from safety.commands import invoke
 

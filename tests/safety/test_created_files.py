@@ -9,10 +9,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from analysis.trace_lines import small_trace
 from conftest import RunScript
 from docs.pages import DOCS, ROOT, plain, section, table
 from perfetto.trace_file import read
-from unit.trace_lines import small_trace
 
 from dftrace_ai.analysis.reading import duckdb_scan
 from dftrace_ai.analysis.summary import figures as summary

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from analysis.trace_lines import TraceLines
 from docs.pages import DOCS, section, table
-from unit.trace_lines import TraceLines
 
 from dftrace_ai.analysis.reading import decompression, duckdb_scan, reader
 from dftrace_ai.analysis.summary import figures as summary

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from analysis.trace_lines import small_trace
 from conftest import clean_environment
 from perfetto.trace_file import read
-from unit.trace_lines import small_trace
 
 from dftrace_ai.spools import recovery
 from dftrace_ai.spools import search as spool_search

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.trace_lines import TraceLines, small_trace
+from analysis.trace_lines import TraceLines, small_trace
 
 from dftrace_ai.cli.terminal import shown
 from safety.commands import acting, at_terminal, dftrace, invoke

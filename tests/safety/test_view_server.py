@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from unit.served_traces import serving, stand_in_ui
-from unit.trace_lines import TraceLines, small_trace
+from analysis.trace_lines import TraceLines, small_trace
+from cli.served_traces import serving, stand_in_ui
 
 from dftrace_ai.cli.trace_server import local as local_server
 from dftrace_ai.cli.trace_server import server as trace_server

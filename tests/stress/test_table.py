@@ -23,7 +23,7 @@ def runs_in_whole(session: pytest.Session) -> bool:
         return False
     if any("::" in argument for argument in session.config.args):
         return False
-    files = Path(__file__).parent.glob("test_*.py")
+    files = Path(__file__).parent.rglob("test_*.py")
     making = {path for path in files if "fault_row" in path.read_text(encoding="utf-8")}
     return making - {Path(__file__)} <= {item.path for item in session.items}
 

@@ -1,0 +1,206 @@
+"""Traces opened together: how each ends, and their events as columns."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
+
+from dftrace_ai.analysis.reading import TraceSet, open_traces
+from dftrace_ai.analysis.reading.columns import COLUMNS
+
+NAMES = ("a.pfw", "b.pfw.gz", "c.pfw.zst")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for number, name in enumerate(NAMES):
+        small_trace(100 + number).write(tmp_path / name)
+    small_trace(200, timestamps="epoch_us").write(tmp_path / "d.pfw.gz")
+    return tmp_path
+
+
+def rows_of(traces: TraceSet, rows: int = 7) -> list[dict[str, object]]:
+    """The rows of all batches, as the lines have them."""
+    found = []
+    for batch in traces.batches(rows=rows):
+        assert tuple(batch) == COLUMNS
+        sizes = {len(values) for values in batch.values()}
+        assert len(sizes) == 1
+        assert 0 < sizes.pop() <= rows
+        columns = [values.tolist() for values in batch.values()]
+        found += [dict(zip(batch, row, strict=True)) for row in zip(*columns, strict=True)]
+    return found
+
+
+def expected_rows(traces: TraceSet) -> list[dict[str, object]]:
+    """The same from the lines, in Python."""
+    rows = []
+    for number, trace in enumerate(traces):
+        assert trace.header is not None
+        base_ns = (trace.header.time_base_us or 0) * 1000
+        for _, event in trace.events():
+            args = json.dumps(event["args"]) if "args" in event else ""
+            time = round(event["ts"] * 1000) + base_ns if "ts" in event else -1
+            rows.append(
+                {
+                    "file": number,
+                    "ph": event["ph"],
+                    "cat": event["cat"],
+                    "name": event["name"],
+                    "id": event.get("id", 0),
+                    "pid": event["pid"],
+                    "tid": event["tid"],
+                    "start_ns": time,
+                    "dur_ns": round(event["dur"] * 1000) if "dur" in event else -1,
+                    "args": args,
+                }
+            )
+    return rows
+
+
+def plain(rows: list[dict[str, object]]) -> Counter[str]:
+    """Rows whatever their order, and whatever the spaces in their arguments."""
+    same = [{**row, "args": json.loads(str(row["args"]) or "null")} for row in rows]
+    return Counter(json.dumps(row, sort_keys=True) for row in same)
+
+
+def test_batches_hold_every_event_with_all_of_its_digits(directory: Path) -> None:
+    traces = open_traces([directory])
+    rows = rows_of(traces)
+    assert plain(rows) == plain(expected_rows(traces))
+    assert [row["file"] for row in rows] == sorted(row["file"] for row in rows)
+    assert traces.notes == ()
+    types = {name: str(column.dtype) for name, column in next(traces.batches()).items()}
+    assert types == {
+        **dict.fromkeys(("ph", "cat", "name", "args"), "object"),
+        **dict.fromkeys(("pid", "tid", "start_ns", "dur_ns"), "int64"),
+        "file": "uint32",
+        "id": "uint64",
+    }
+
+
+def test_columns_are_chosen(directory: Path) -> None:
+    traces = open_traces([directory])
+    (batch, *_) = traces.batches(["dur_ns", "cat"])
+    assert list(batch) == ["dur_ns", "cat"]
+    with pytest.raises(ValueError, match="no column is called 'duration'; there are: file, ph"):
+        traces.batches(["duration"])
+    with pytest.raises(ValueError, match="no column is named"):
+        traces.batches([])
+    with pytest.raises(ValueError, match="0 rows"):
+        traces.batches(rows=0)
+
+
+def test_a_relation_is_asked_in_sql(directory: Path) -> None:
+    traces = open_traces([directory])
+    with traces.relation(["file", "ph", "dur_ns"]) as events:
+        found = events.filter("ph = 'X'").aggregate("file, count(*), sum(dur_ns)", "file")
+        assert sorted(found.fetchall()) == [(at, 4, 2855 if at < 3 else 2000) for at in range(4)]
+
+
+def test_numbers_at_the_edges_keep_their_digits(tmp_path: Path) -> None:
+    trace = TraceLines()
+    trace.add(
+        '{"id":18446744073709551615,"name":"flow","cat":"flow","pid":4294967295,"tid":1,'
+        '"ts":3999999999999.999,"ph":"s"}'
+    )
+    trace.add(
+        '{"id":1,"name":"x","cat":"c","pid":1,"tid":1,"ts":0.001,"dur":99999999999999999.999,'
+        '"ph":"X"}'
+    )
+    rows = rows_of(open_traces([trace.write(tmp_path / "t.pfw")]))
+    flow, span = sorted((row for row in rows if row["ph"] != "M"), key=lambda row: str(row["name"]))
+    assert (flow["id"], flow["pid"]) == (2**64 - 1, 2**32 - 1)
+    assert flow["start_ns"] == TIME_BASE_US * 1000 + 3_999_999_999_999_999
+    assert span["start_ns"] == TIME_BASE_US * 1000 + 1
+    # Beyond 64 bits of nanoseconds there is no number.
+    assert span["dur_ns"] == -1
+
+
+def cut(path: Path, missing: int) -> Path:
+    path.write_bytes(path.read_bytes()[:-missing])
+    return path
+
+
+def followed(path: Path) -> Path:
+    """A file with something behind its last block that is no block."""
+    path.write_bytes(path.read_bytes() + bytes(range(1, 200)))
+    return path
+
+
+def miscounted(path: Path) -> Path:
+    """A file whose last gzip block has another checksum than its text."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-8] + bytes(4) + whole[-4:])
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_how_a_file_ends_is_told(tmp_path: Path, name: str) -> None:
+    trace = small_trace()
+
+    def state(path: Path) -> str:
+        (found,) = open_traces([path])
+        return found.end.state
+
+    assert state(trace.write(tmp_path / "whole" / name)) == "complete"
+    assert state(cut(trace.write(tmp_path / "cut" / name), 3)) == "cut off"
+    assert state(followed(trace.write(tmp_path / "behind" / name))) == "damaged"
+    if name.endswith(".gz"):
+        assert state(miscounted(trace.write(tmp_path / "within" / name))) == "damaged"
+    trace.lines.pop()
+    assert state(trace.write(tmp_path / "running" / name)) == "cut off"
+    trace.add("]")
+    assert state(trace.write(tmp_path / "foreign" / name)) == "complete"
+    empty = tmp_path / name
+    empty.touch()
+    assert state(empty) == "cut off"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_torn_file_is_read_as_far_as_it_goes_and_that_is_said(tmp_path: Path, name: str) -> None:
+    cut(small_trace().write(tmp_path / name), 10)
+    small_trace(300).write(tmp_path / "z.pfw")
+    traces = open_traces([tmp_path])
+    for ask in range(2):
+        if ask:
+            with traces.relation() as events:
+                count = len(events.fetchall())
+        else:
+            count = len(rows_of(traces))
+        assert 16 < count < 34
+        (note,) = traces.notes
+        assert note.startswith(f"{tmp_path / name}: torn: ")
+
+
+def test_damage_in_the_middle_costs_what_is_behind_it(tmp_path: Path) -> None:
+    trace = small_trace()
+    path = trace.write(tmp_path / "t.pfw.gz", 1)
+    blocks = path.read_bytes().split(b"\x1f\x8b\x08")
+    blocks[-3] = blocks[-3][:10] + b"\xff" * len(blocks[-3])
+    path.write_bytes(b"\x1f\x8b\x08".join(blocks))
+    traces = open_traces([path])
+    assert traces.files[0].end.state == "complete"
+    rows = rows_of(traces)
+    assert 0 < len(rows) < len(trace.lines) - 1
+    assert "broken gzip data" in traces.notes[0]
+    with traces.relation(["name"]) as events:
+        assert len(events.fetchall()) == len(rows)
+
+
+def test_nothing_is_left_behind(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = directory / "temporary"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    traces = open_traces([directory])
+    batches = traces.batches()
+    next(batches)
+    assert list(place.iterdir())
+    batches.close()
+    with traces.relation() as events:
+        assert len(events.fetchall()) > 40
+    assert list(place.iterdir()) == []

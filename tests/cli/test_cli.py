@@ -1,0 +1,241 @@
+"""The command line: what it prints, and the status it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+from analysis.trace_lines import small_trace
+from typer.testing import CliRunner
+
+import dftrace_ai
+from dftrace_ai.cli import app
+from dftrace_ai.cli import info as info_command
+
+COMMANDS = ("demo", "info", "inspect", "stuck", "summary", "top", "validate", "view")
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_help_names_every_command() -> None:
+    status, out, _ = run("--help")
+    assert status == 0
+    for command in COMMANDS:
+        assert command in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str) -> None:
+    status, out, _ = run(command, "--help")
+    assert status == 0
+    assert "Usage" in out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys; from dftrace_ai.cli import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "heavy = {'torch', 'duckdb', 'pydantic', 'orjson', 'yaml', 'sklearn', 'numpy'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_the_version() -> None:
+    assert run("--version") == (0, f"dftrace {dftrace_ai.__version__}\n", "")
+
+
+NOTEBOOK = """
+import builtins, sys
+# What rich asks for to find out where it is.
+class ZMQInteractiveShell: ...
+builtins.get_ipython = ZMQInteractiveShell
+from dftrace_ai.cli import main
+sys.argv[0] = "dftrace"
+main()
+"""
+
+
+@pytest.mark.parametrize("start", [["-m", "dftrace_ai.cli"], ["-c", NOTEBOOK]])
+def test_what_goes_to_a_pipe_or_into_a_notebook_is_plain(tmp_path: Path, start: list[str]) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    trace.footer(dropped=12)
+    path = trace.write(tmp_path / "t.pfw.gz")
+    # As the kernels of Jupyter set it for all that they run.
+    env = {**os.environ, "FORCE_COLOR": "1", "CLICOLOR": "1", "TERM": "xterm-color"}
+    told = ""
+    for words in (["summary", path], ["summary", "--wrong"], ["info"], ["top", tmp_path]):
+        done = subprocess.run(
+            [sys.executable, *start, *map(str, words)],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        told += done.stdout + done.stderr
+    assert "fetch.iter" in told
+    assert "LOST 12 events" in told
+    assert "--wrong" in told or start[0] == "-c"  # typer's words need a real notebook
+    assert "nothing runs here" in told
+    assert "\x1b" not in told
+
+
+def test_summary_prints_the_bodies_of_loops_apart(tmp_path: Path) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    trace.span("fetch.block", "dataloader", 1_123_213_646_770_000, 9000, count=1)
+    trace.footer()
+    _, out, _ = run("summary", trace.write(tmp_path / "t.pfw"))
+    spans, bodies = out.split("Bodies of loops, with all that is done in them")
+    assert "fetch.iter" in spans
+    assert "fetch.block" not in spans
+    assert [*map(str.split, bodies.splitlines())][4] == [
+        "dataloader", "fetch.block", "1", *["9.000"] * 5,
+    ]  # fmt: skip
+    assert "metadata" in bodies
+
+
+def test_summary_prints_a_table(tmp_path: Path) -> None:
+    status, out, err = run("summary", small_trace().write(tmp_path / "t.pfw.gz"))
+    assert status == 0
+    row = next(line for line in out.splitlines() if "fetch.iter" in line)
+    assert row.split() == ["dataloader", "fetch.iter", "1", *["0.050"] * 5]
+    assert "10 events in 1 file" in out
+    assert err == ""
+
+
+def test_summary_as_json(tmp_path: Path) -> None:
+    status, out, _ = run("summary", "--json", small_trace().write(tmp_path / "t.pfw.gz"))
+    assert status == 0
+    found = json.loads(out)
+    assert found["events"] == 10
+    assert {row["name"]: row["total_us"] for row in found["spans"]}["train"] == 2.0
+
+
+def test_summary_says_losses_on_the_error_stream(tmp_path: Path) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    trace.footer(dropped=12)
+    path = trace.write(tmp_path / "t.pfw.gz")
+    for option in ([], ["--json"]):
+        status, out, err = run("summary", path, *option)
+        assert status == 0
+        assert "LOST 12 events" in err
+        if option:
+            assert "LOST 12 events" in json.loads(out)["warnings"][0]
+
+
+def test_validate_a_good_trace(tmp_path: Path) -> None:
+    status, out, _ = run("validate", small_trace().write(tmp_path / "t.pfw"))
+    assert (status, out) == (0, "no faults in 1 file, 16 lines, 10 events\n")
+
+
+def test_validate_prints_the_first_ten_faults(tmp_path: Path) -> None:
+    trace = small_trace()
+    trace.lines.extend(["nonsense"] * 15)
+    path = trace.write(tmp_path / "t.pfw")
+    status, out, err = run("validate", path)
+    assert status == 1
+    assert len(out.splitlines()) == 10
+    assert out.splitlines()[0].startswith(f"{path}:17: ")
+    assert "30 faults, 20 more than shown" in err
+    assert len(run("validate", path, "--limit", 3)[1].splitlines()) == 3
+
+
+def test_validate_a_trace_that_is_being_written(tmp_path: Path) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    path = trace.write(tmp_path / "t.pfw")
+    assert run("validate", path)[0] == 1
+    assert run("validate", path, "--unfinished-ok")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["summary", "validate", "view"])
+def test_bad_input_is_told_in_a_line(tmp_path: Path, command: str) -> None:
+    foreign = tmp_path / "x.pfw"
+    foreign.write_bytes(b"\x89PNG\r\n")
+    for path, part in (
+        (tmp_path / "missing", "no such file"),
+        (foreign, "not a trace"),
+    ):
+        status, out, err = run(command, path)
+        assert status == 2
+        assert out == ""
+        assert err.startswith(f"dftrace: {path}: ")
+        assert part in err
+        assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["summary"], ["validate", "--no-such"], ["nonsense"], ["demo", "--epochs", "0"]]
+)
+def test_wrong_usage(arguments: list[str]) -> None:
+    assert run(*arguments)[0] == 2
+
+
+def test_info_shows_settings_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DFTRACE_RANK", "7")
+    monkeypatch.setattr(info_command, "_native", lambda: {"clock": "tsc"})
+    status, out, _ = run("info", "--json")
+    assert status == 0
+    facts = json.loads(out)
+    assert facts["settings"]["rank"] == 7
+    assert facts["environment"] == {"DFTRACE_RANK": "7"}
+    assert facts["native core"] == {"clock": "tsc"}
+    assert "python" in facts["versions"]
+    status, out, _ = run("info")
+    assert status == 0
+    assert "DFTRACE_RANK" in out
+
+
+def test_info_goes_on_where_settings_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DFTRACE_COMPRESSION", "lz4")
+    monkeypatch.setattr(info_command, "_native", lambda: {"clock": "tsc"})
+    status, out, _ = run("info")
+    assert status == 1
+    assert "'gzip', 'zstd' or 'none'" in out
+
+
+def test_info_says_that_the_native_core_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dftrace_ai._native", None)
+    monkeypatch.delattr("dftrace_ai._native", raising=False)
+    status, out, _ = run("info")
+    assert status == 1
+    assert "not built" in out
+
+
+def test_view_serves_until_the_trace_was_fetched(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t.pfw.gz")
+    command = [sys.executable, "-m", "dftrace_ai.cli", "view", str(path)]
+    with subprocess.Popen(
+        [*command, "--no-browser", "--once"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        address = process.stdout.readline().strip()
+        assert "127.0.0.1" in address
+        if "#!/?" in address:
+            (address,) = parse_qs(address.partition("#!/?")[2])["url"]
+        else:
+            address = address.removesuffix("open") + "t.pfw"
+        with urllib.request.urlopen(address) as response:
+            assert response.read() == small_trace().text
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0
+        assert "serving 1 file" in err

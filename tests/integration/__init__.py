@@ -1,1 +1,0 @@
-"""Scenarios through the public API, read back from the files it wrote."""

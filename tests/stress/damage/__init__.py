@@ -1,0 +1,1 @@
+"""Spools, traces and numbers of files that were cut, removed, changed or closed."""

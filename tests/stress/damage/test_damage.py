@@ -1,0 +1,230 @@
+"""Spools of dead processes that were cut, or in which bits have changed."""
+
+from __future__ import annotations
+
+import platform
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from conftest import RunScript, trace_files
+from perfetto.trace_file import BadTrace, read, read_unfinished
+
+from stress.account import Place, read_accounts
+from stress.conftest import SEED, FaultRow, NewPlace
+from stress.damage.spool_file import (
+    THREAD_STACK_FROM,
+    UNIT_BYTES,
+    UNIT_HEADER_BYTES,
+    record_units,
+)
+from stress.judge import Verdict, judge_counts
+from stress.nursery import Nursery
+
+TURNS = 8
+
+
+def only(paths: Iterable[Path]) -> Path:
+    """The only one."""
+    (path,) = paths
+    return path
+
+
+def dead_spool(nursery: Nursery, place: Place) -> bytes:
+    """What a victim left of which nothing has been written yet."""
+    victim = nursery.start("threads.killed_by_itself", place)
+    assert victim.ended() == -signal.SIGKILL, victim.said
+    return only(place.spools.iterdir()).read_bytes()
+
+
+def with_spool(original: Place, copy: Place, spool: bytes) -> Place:
+    """A place like the original, but with this for its spool."""
+    path = copy.spools / only(original.spools.iterdir()).name
+    path.write_bytes(spool)
+    marker = only(original.out.glob("*.spool-at"))
+    named, newline, more = marker.read_text(encoding="utf-8").partition("\n")
+    assert Path(named).name == path.name
+    (copy.out / marker.name).write_text(f"{path}{newline}{more}", encoding="utf-8")
+    for diary in original.diaries.iterdir():
+        shutil.copy(diary, copy.diaries)
+    return copy
+
+
+def recovered(nursery: Nursery, place: Place) -> tuple[int, int, int]:
+    """How many traces were finished, failed, and how many kinds of damage were told of."""
+    adopter = nursery.start("readers.adopt_damaged", place)
+    assert adopter.ended() == 0, adopter.said
+    finished, failed, damaged = (int(word) for word in adopter.said.split())
+    return finished, failed, damaged
+
+
+def judge_rest(place: Place, whole: set[int], *, texts_whole: bool = True) -> Verdict:
+    """All these records are there, by id, once, and true; all else is at least well-formed.
+
+    Where texts have changed, what a record says of itself is no longer sure.
+    """
+    verdict = Verdict(made=len(whole))
+    made = {
+        (account.name, told.number) for account in read_accounts(place) for told in account.spans
+    }
+    for path in trace_files(place.out):
+        try:
+            trace = read_unfinished(path)
+        except BadTrace as error:
+            verdict.wrong.append(str(error)[:300])
+            continue
+        events = [event for event in trace.of("X") if event.id in whole]
+        verdict.found += len({event.id for event in events})
+        if not texts_whole:
+            continue
+        told = [(e.args["diary"], e.args["n"]) for e in events if {"diary", "n"} <= set(e.args)]
+        verdict.wrong += [f"{key} is there {n} times" for key, n in Counter(told).items() if n > 1]
+        verdict.wrong += [f"nobody made {key}" for key in set(told) - made]
+    return verdict
+
+
+def test_cut(nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
+    """What lies in whole units before the cut is found, and that something is not is told."""
+    rng = random.Random(f"{SEED} cut")
+    with fault_row(f"spool of a killed process, cut at {TURNS} lengths") as row:
+        original = new_place()
+        spool = dead_spool(nursery, original)
+        for _ in range(TURNS):
+            cut = spool[: rng.randrange(len(spool))]
+            place = with_spool(original, new_place(), cut)
+            finished, failed, damaged = recovered(nursery, place)
+            if len(cut) < UNIT_BYTES:
+                assert (finished, failed) == (0, 1)
+                continue
+            assert damaged
+            row.add(judge_rest(place, {i for unit in record_units(cut) for i in unit.ids}))
+
+
+def flipped(spool: bytes, rng: random.Random, unit: int, first: int, end: int) -> bytes:
+    """With some bits changed between two places of a unit."""
+    changed = bytearray(spool)
+    for _ in range(rng.choice([1, 8, 64])):
+        changed[unit * UNIT_BYTES + rng.randrange(first, end)] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def test_changed_bits(nursery: Nursery, new_place: NewPlace, fault_row: FaultRow) -> None:
+    """All that lies in other units is found."""
+    rng = random.Random(f"{SEED} bits")
+    with fault_row(f"spool of a killed process, bits changed in a unit, {TURNS} times") as row:
+        original = new_place()
+        spool = dead_spool(nursery, original)
+        units = record_units(spool)
+        for _ in range(TURNS):
+            unit = rng.randrange(1, len(spool) // UNIT_BYTES)
+            changed = flipped(spool, rng, unit, UNIT_HEADER_BYTES, UNIT_BYTES)
+            place = with_spool(original, new_place(), changed)
+            assert recovered(nursery, place)[:2] == (1, 0)
+            others = {i for u in units if u.index != unit for i in u.ids}
+            of_records = any(u.index == unit for u in units)
+            row.add(judge_rest(place, others, texts_whole=of_records))
+
+
+def test_changed_bits_of_threads(
+    nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
+) -> None:
+    """Whatever the spool says of a thread's number, name and open spans: its records are found."""
+    rng = random.Random(f"{SEED} threads' bits")
+    with fault_row(f"spool of a killed process, bits changed in a thread, {TURNS} times") as row:
+        original = new_place()
+        spool = dead_spool(nursery, original)
+        units = record_units(spool)
+        for _ in range(TURNS):
+            unit = rng.choice([u.index for u in units if u.is_first])
+            changed = flipped(spool, rng, unit, UNIT_HEADER_BYTES, THREAD_STACK_FROM)
+            place = with_spool(original, new_place(), changed)
+            assert recovered(nursery, place)[:2] == (1, 0)
+            row.add(judge_rest(place, {i for u in units for i in u.ids}))
+
+
+def test_changed_bits_of_the_header(
+    nursery: Nursery, new_place: NewPlace, fault_row: FaultRow
+) -> None:
+    """Either all is there, or it is told that it is not."""
+    rng = random.Random(f"{SEED} header's bits")
+    name = f"spool of a killed process, bits changed in its header, {TURNS} times"
+    with fault_row(name) as row:
+        original = new_place()
+        spool = dead_spool(nursery, original)
+        whole = {i for unit in record_units(spool) for i in unit.ids}
+        for _ in range(TURNS):
+            changed = flipped(spool, rng, 0, 0, UNIT_BYTES)
+            place = with_spool(original, new_place(), changed)
+            finished, failed, damaged = recovered(nursery, place)
+            # It may have become the spool of a process that lives.
+            assert finished or failed or list(place.spools.iterdir())
+            told = damaged or not finished
+            row.add(judge_rest(place, set() if told else whole))
+
+
+# Each child leaves a spool with several units, and a neighbour does something else to each but the first.
+HAS_A_NEIGHBOUR = """
+import json, os, signal
+from pathlib import Path
+import dftrace_ai
+from dftrace_ai import ai
+
+def trained(steps, node):
+    for step in range(steps):
+        with node(step=step):
+            pass
+
+spools = Path("spools").absolute()
+dftrace_ai.initialize(spool_dir=spools, flush_interval_ms=60_000)
+trained(3000, ai.compute.forward)
+seen = set(spools.iterdir())
+children, left = [], []
+for _ in range(6):
+    child = os.fork()
+    if child == 0:
+        trained(3000, ai.data.item)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    children.append(child)
+    left += set(spools.iterdir()) - seen
+    seen.update(left)
+
+whole, empty, short, hollow, changed, moving = left
+os.truncate(empty, 0)
+os.truncate(short, 100_000)
+os.truncate(hollow, 70_000)
+os.truncate(hollow, whole.stat().st_size)
+content = bytearray(changed.read_bytes())
+content[1 << 16 :: 5] = bytes(len(content[1 << 16 :: 5]))
+changed.write_bytes(content)
+content = moving.read_bytes()
+neighbour = os.fork()
+if neighbour == 0:
+    with open(moving, "r+b", buffering=0) as file:
+        while True:
+            for bytes_ in (len(content), 200_000, 65_536, 1_000):
+                file.truncate(bytes_)
+                os.pwrite(file.fileno(), content[:100_000], 0)
+try:
+    dftrace_ai.finalize()
+finally:
+    os.kill(neighbour, signal.SIGKILL)
+    os.waitpid(neighbour, 0)
+print(json.dumps([os.getpid(), children[0]]))
+"""
+
+
+def test_spools_of_children_change_while_finalize_reads_them(
+    run_script: RunScript, fault_row: FaultRow
+) -> None:
+    """That ends no training, and costs nobody else's spans."""
+    done = run_script(HAS_A_NEIGHBOUR)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("the trace of a child") >= 4
+    (untouched,) = done.said
+    whole = [read(done.folder / f"trace-{platform.node()}-{pid}.pfw.gz") for pid in untouched]
+    with fault_row("spools of children cut and changed while finalize reads them") as row:
+        row.add(judge_counts(whole, {"forward": 3000, "item": 3000}))

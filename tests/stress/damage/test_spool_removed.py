@@ -1,0 +1,205 @@
+"""The spool of a living process is removed: by a tidy colleague, or a system that ends a session."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conftest import clean_environment
+from perfetto.trace_file import read
+
+from dftrace_ai.live import snapshot
+from dftrace_ai.spools.recovery import adopt_dead
+from stress.judge import judge_counts
+
+if TYPE_CHECKING:
+    from stress.conftest import FaultRow
+    from stress.pressure.program import Pressed
+
+pytest_plugins = ["stress.pressure.program"]
+
+LIVING = """
+import sys
+import dftrace_ai
+from dftrace_ai import ai
+
+def trained(steps):
+    for step in range(steps):
+        with ai.compute.forward(step=step):
+            pass
+
+run = dftrace_ai.initialize(spool_dir="spools", flush_interval_ms=5)
+trained(1000)
+run.flush()
+print("ready", run.stats()["spool_path"], flush=True)
+for line in sys.stdin:
+    trained(5000)
+    run.flush()
+    print(run.stats()["dropped"], flush=True)
+dftrace_ai.finalize()
+"""
+
+
+class Living:
+    """A process that records, with pipes to it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it, and wait until it has written something."""
+        self.out = folder / "out"
+        self.out.mkdir(parents=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", LIVING],
+            cwd=folder,
+            env={**clean_environment(), "DFTRACE_LOG_FILE": str(self.out / "trace")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        ready, self.spool = self._line().split()
+        assert ready == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def train(self) -> int:
+        """Record more, and return how many events were dropped by then."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return int(self._line())
+
+    def markers(self) -> list[Path]:
+        """The markers in the directory of the trace."""
+        return list(self.out.glob("*.spool-at"))
+
+    def commanded(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of `dftrace` on the directory of the trace."""
+        return subprocess.run(
+            [sys.executable, "-m", "dftrace_ai.cli", *command, str(self.out)],
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+def test_it_is_told_as_alive_and_completes_its_trace(tmp_path: Path, fault_row: FaultRow) -> None:
+    living = Living(tmp_path)
+    os.unlink(living.spool)
+    recovered = living.commanded("recover", "--json")
+    assert recovered.returncode == 0
+    assert json.loads(recovered.stdout)["alive"] == [living.spool]
+    summed_up = living.commanded("summary")
+    assert summed_up.returncode == 0
+    assert "the process still runs" in summed_up.stderr
+    assert "is gone" not in summed_up.stderr
+    told = f"{living.spool}: was removed while its process runs, which cannot be looked into"
+    looked = living.commanded("stuck")
+    assert (looked.returncode, told in looked.stderr) == (1, True)
+    assert "is gone" not in looked.stderr
+    other = Living(tmp_path / "other")
+    (problem,) = snapshot([living.out, other.out]).problems
+    assert problem.startswith(told)
+    looked = living.commanded("stuck", str(other.out))
+    assert (looked.returncode, told in looked.stdout) == (0, True)
+    other.process.communicate(timeout=60)
+    assert len(living.markers()) == 1
+    # The spool grows on, out of sight.
+    assert [living.train() for _ in range(3)] == [0, 0, 0]
+    assert len(living.markers()) == 1
+    _, complaint = living.process.communicate(timeout=60)
+    assert complaint.count("was removed while its process lives") == 1
+    assert len(complaint.splitlines()) == 1
+    assert living.markers() == []
+    (path,) = living.out.iterdir()
+    trace = read(path)
+    assert trace.names == {"forward": 16_000}
+    assert trace.footer["ended"] == "finalize"
+    with fault_row("the spool is removed, and the process goes on") as row:
+        row.add(judge_counts([trace], {"forward": 16_000}))
+
+
+def test_killed_afterwards_it_is_told_as_lost(tmp_path: Path) -> None:
+    living = Living(tmp_path)
+    os.unlink(living.spool)
+    living.process.send_signal(signal.SIGKILL)
+    living.process.communicate(timeout=60)
+    found = adopt_dead(living.out)
+    assert found.alive == []
+    assert found.failed == [f"{living.spool}: is gone; what was not yet in the trace is lost"]
+    assert living.markers() == []
+
+
+def test_a_marker_of_an_earlier_life_of_the_number_is_of_a_dead_process(tmp_path: Path) -> None:
+    living = Living(tmp_path)
+    (marker,) = living.markers()
+    host = marker.name.removeprefix("trace-")
+    for number, beginning in enumerate(["7", "99999999999999999999", "", "seven"]):
+        parts = Path(living.spool).name.split("-")
+        parts[3] = beginning
+        lines = marker.read_text().replace(Path(living.spool).name, "-".join(parts))
+        marker.with_name(f"other{number}-{host}").write_text(lines)
+    found = adopt_dead(living.out)
+    assert found.alive == [living.spool]
+    assert len(found.failed) == 4
+    assert living.markers() == [marker]
+    living.process.communicate(timeout=60)
+
+
+def test_with_a_full_disk_at_the_end_the_spool_is_made_again(
+    pressed: Pressed, fault_row: FaultRow
+) -> None:
+    """What the trace cannot take is in memory only, and would go with the process."""
+    done = pressed(
+        f"""
+        shim = Shim()
+        run = dftrace_ai.initialize(spool_dir="spools", flush_interval_ms=5)
+        spans(5000)
+        run.flush()
+        shim.write_errno = {errno.ENOSPC}
+        spans(5000)
+        Path(run.stats()["spool_path"]).unlink()
+        dftrace_ai.finalize()
+        shim.write_errno = 0
+        say(**{{key: run.stats()[key] for key in ("spool_path", "lost_lines")}})
+        """
+    )
+    (said,) = done.said
+    assert said["lost_lines"] > 0
+    assert f"{said['lost_lines']} events are kept in {said['spool_path']}" in done.stderr
+    found = adopt_dead(done.folder)
+    assert (len(found.finished), found.failed) == (1, [])
+    trace = done.trace(perfetto=False)
+    assert trace.names == {"forward": 10_000}
+    assert not Path(said["spool_path"]).exists()
+    with fault_row("the spool is removed, and the disk of the trace is full at the end") as row:
+        row.add(judge_counts([trace], {"forward": 10_000}))
+
+
+def test_with_no_place_for_it_either_it_is_told_as_lost(pressed: Pressed) -> None:
+    done = pressed(
+        f"""
+        shim = Shim()
+        run = dftrace_ai.initialize(spool_dir="spools", flush_interval_ms=5)
+        spans(500)
+        run.flush()
+        shim.write_errno = {errno.ENOSPC}
+        spans(500)
+        Path(run.stats()["spool_path"]).unlink()
+        Path("spools").rmdir()
+        dftrace_ai.finalize()
+        say(**{{key: run.stats()[key] for key in ("spool_path", "lost_lines")}})
+        """
+    )
+    (said,) = done.said
+    assert said["spool_path"] == ""
+    assert f"{said['lost_lines']} events are lost, since the spool was removed" in done.stderr

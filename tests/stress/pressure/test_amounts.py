@@ -1,0 +1,194 @@
+"""Much of everything: arguments, nodes, long names, large arguments, deep nesting, open spans."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from conftest import Outcome
+from perfetto.trace_file import plain
+
+from stress.pressure.test_threads import MIB, RSS
+
+if TYPE_CHECKING:
+    from stress.pressure.program import Pressed
+
+pytest_plugins = ["stress.pressure.program"]
+
+
+# The pages of the spool are not among them: of these the spool's own size tells.
+PRIVATE = """
+def private_bytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) << 10
+"""
+
+
+def lines_of(done: Outcome) -> list[dict[str, Any]]:
+    """The lines of a trace that is too long or too deep for the strict reader."""
+    from dftrace_ai.analysis.validating.validate import validate_traces
+
+    (path,) = done.files
+    found = validate_traces([path], limit=5)
+    assert found.fault_count == 0, [str(fault) for fault in found.first_faults(5)]
+    return [orjson.loads(line) for line in plain(path).splitlines()[1:]]
+
+
+def test_a_million_argument_sets(pressed: Pressed) -> None:
+    """Each is forgotten when it is written: the spool and the process stay as they are.
+
+    What is not written yet takes room, and on a busy machine that may be much: the program waits for
+    the writer now and then.
+    """
+    done = pressed(
+        PRIVATE
+        + """
+with dftrace_ai.tracing(compression="none", overflow="wait") as run:
+    for step in range(1_000_000):
+        ai.compute.forward.update(step=step)
+        with ai.compute.forward:
+            pass
+        if step % 10_000 == 9_999:
+            run.flush()
+        if step % 100_000 == 99_999:
+            say(private=private_bytes(), spool=run.stats()["spool_bytes"])
+"""
+    )
+    marks = done.said
+    assert max(mark["spool"] for mark in marks) <= 16 * MIB
+    assert marks[-1]["private"] - marks[2]["private"] < 4 * MIB
+    # A million lines are too many for the strict reader: it has its say over the other traces.
+    (path,) = done.files
+    steps, footer = 0, {}
+    with path.open("rb") as lines:
+        assert next(lines) == b"[\n"
+        for line in lines:
+            event = orjson.loads(line)
+            if event["ph"] == "X":
+                assert event["args"]["step"] == steps
+                steps += 1
+            footer = event["args"]
+    assert steps == footer["spans"] == footer["events"] == 1_000_000
+    assert footer["dropped"] == footer["args_sanitised"] == 0
+    path.unlink()
+
+
+def test_a_hundred_thousand_nodes(pressed: Pressed) -> None:
+    """Names are kept, so they cost memory: about a kilobyte each."""
+    done = pressed(
+        RSS
+        + """
+with dftrace_ai.tracing(overflow="wait") as run:
+    before = resident_bytes()
+    for n in range(100_000):
+        with ai.compute.forward.derive(name=f"part {n}"):
+            pass
+    say(rss=resident_bytes() - before, spool=run.stats()["spool_bytes"])
+"""
+    )
+    assert done.said[0]["rss"] < 256 * MIB
+    assert done.said[0]["spool"] < 64 * MIB
+    lines = lines_of(done)
+    names = [line["name"] for line in lines if line["ph"] == "X"]
+    assert names == [f"forward.part {n}" for n in range(100_000)]
+    assert lines[-1]["args"]["dropped"] == 0
+
+
+def test_names_of_a_megabyte(pressed: Pressed) -> None:
+    done = pressed(
+        """
+        long = "n" * 1_000_000
+        with dftrace_ai.tracing():
+            for n in range(5):
+                with ai.compute.derive(name=f"{n}{long}"):
+                    ai.instant(f"instant {n}{long}")
+                    ai.counter(f"counter {n}{long}", values={f"series {long}": n})
+            spans(10)
+        """
+    )
+    trace = done.trace(perfetto=False)
+    assert trace.footer["events"] == 25
+    for kind in ("X", "i", "C"):
+        assert sum(len(e.name) > 1_000_000 for e in trace.of(kind)) == 5
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 8 << 20], ids=["default", "8MiB"])
+def test_arguments_of_megabytes(pressed: Pressed, limit: int) -> None:
+    """Up to `max_arg_bytes` they are whole, beyond it their beginning is."""
+    done = pressed(
+        f"""
+        with dftrace_ai.tracing(max_arg_bytes={limit}, overflow="wait"):
+            for step in range(20):
+                ai.compute.forward.update(step=step, blob=str(step % 10) * 2_000_000)
+                with ai.compute.forward:
+                    pass
+        """
+    )
+    trace = done.trace(perfetto=False)
+    forward = trace.named("forward")
+    assert [e.user["step"] for e in forward] == list(range(20))
+    for step, event in enumerate(forward):
+        blob = event.user["blob"]
+        whole = str(step % 10) * 2_000_000
+        assert whole.startswith(blob)
+        assert len(blob) == 2_000_000 if limit > 2_000_000 else limit // 2 < len(blob) <= limit
+    assert trace.footer["args_sanitised"] == (0 if limit > 2_000_000 else 20)
+
+
+def test_ten_thousand_levels(pressed: Pressed) -> None:
+    lines = lines_of(
+        pressed(
+            """
+            with dftrace_ai.tracing():
+                for _ in range(10_000):
+                    ai.compute.forward.start()
+                ai.instant("deepest")
+                for _ in range(10_000):
+                    ai.compute.forward.stop()
+            """
+        )
+    )
+    spans = [line for line in lines if line["ph"] == "X"]
+    (deepest,) = [line for line in lines if line["ph"] == "i"]
+    assert [line["args"]["level"] for line in spans] == list(range(10_000, 0, -1))
+    assert (deepest["args"]["level"], deepest["args"]["p_idx"]) == (10_001, spans[0]["id"])
+    for inner, outer in itertools.pairwise(spans):
+        assert inner["args"]["p_idx"] == outer["id"]
+        assert outer["ts"] < inner["ts"]
+        assert inner["ts"] + inner["dur"] < outer["ts"] + outer["dur"] + 0.0005
+    assert lines[-1]["args"]["events"] == 10_001
+
+
+@pytest.mark.parametrize("threads", [1, 20])
+def test_a_hundred_thousand_spans_open_at_the_end(pressed: Pressed, threads: int) -> None:
+    """Of one thread, or of several that have ended: all are told, each inside of the one before."""
+    each = 100_000 // threads
+    lines = lines_of(
+        pressed(
+            f"""
+            def work():
+                for _ in range({each}):
+                    ai.compute.forward.start()
+
+            with dftrace_ai.tracing(flush_interval_ms=5):
+                for _ in range({threads}):
+                    thread = threading.Thread(target=work)
+                    thread.start()
+                    thread.join()
+            """
+        )
+    )
+    opened = [line for line in lines if line["ph"] == "B"]
+    assert lines[-1]["args"]["unfinished"] == len(opened) == 100_000
+    by_thread: dict[int, list[dict[str, Any]]] = {}
+    for line in opened:
+        by_thread.setdefault(line["tid"], []).append(line["args"])
+    assert len(by_thread) == threads
+    for of_thread in by_thread.values():
+        # Levels are told up to 65535.
+        assert [args["level"] for args in of_thread] == [min(n, 65535) for n in range(1, each + 1)]
+    parents = [line["args"]["p_idx"] for line in opened]
+    assert parents.count(0) == threads
+    assert len(set(parents)) == 100_000 - threads + 1

@@ -1,0 +1,194 @@
+"""Clocks that step and machines that sleep: times rise, nest, and are as long as what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from perfetto.trace_file import Trace
+
+if TYPE_CHECKING:
+    from stress.pressure.program import Pressed
+
+pytest_plugins = ["stress.pressure.program"]
+
+HOUR_NS = 3600 * 10**9
+
+
+def assert_in_order(trace: Trace) -> None:
+    """Within a thread starts rise strictly, and every span lies in its parent."""
+    last: dict[int, int] = {}
+    for event in trace.spans:
+        assert event.ts_ns is not None
+        assert event.ts_ns > last.get(event.tid, -1)
+        last[event.tid] = event.ts_ns
+        parent = trace.parent(event)
+        if parent is not None:
+            assert parent.ts_ns is not None
+            assert parent.ts_ns < event.ts_ns
+            assert event.end_ns <= parent.end_ns
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_the_wall_clock_is_set_during_a_run(pressed: Pressed, hours: int) -> None:
+    """As NTP or an administrator does. The trace goes on as if nothing had happened."""
+    done = pressed(
+        f"""
+        shim = Shim()
+        with dftrace_ai.tracing(flush_interval_ms=1) as run, ai.pipeline.train:
+            spans(500)
+            run.flush()
+            with ai.pipeline.epoch:
+                before = time.time(), time.monotonic()
+                shim.realtime_ns = {hours * HOUR_NS}
+                after = time.time(), time.monotonic()
+                spans(500)
+                run.flush()
+            spans(500)
+        stepped = after[0] - before[0] - (after[1] - before[1])
+        say(stepped=stepped, took_ns=int(1e9 * (time.monotonic() - before[1])))
+        """
+    )
+    (said,) = done.said
+    assert abs(said["stepped"] - 3600 * hours) < 1
+    trace = done.trace()
+    assert_in_order(trace)
+    assert trace.names == {"train": 1, "epoch": 1, "forward": 1500}
+    whole = trace.one("train")
+    assert whole.dur_ns is not None
+    assert 0 < whole.dur_ns < said["took_ns"] + HOUR_NS // 4
+    start_s = trace.header["time_base_us"] / 1e6 + (whole.ts_ns or 0) / 1e9
+    assert abs(start_s - time.time()) < 1800
+
+
+@pytest.mark.parametrize("hours", [-1, 1, -24 * 365])
+def test_the_wall_clock_is_set_before_a_child_begins(pressed: Pressed, hours: int) -> None:
+    """The child's spans are inside of what the parent did meanwhile, as its times are the run's."""
+    done = pressed(
+        f"""
+        shim = Shim()
+        with dftrace_ai.tracing(flush_interval_ms=1), ai.pipeline.train:
+            spans(10)
+            shim.realtime_ns = {hours * HOUR_NS}
+            child = os.fork()
+            if child == 0:
+                spans(100, ai.data.item)
+                dftrace_ai.finalize()
+                os._exit(0)
+            os.waitpid(child, 0)
+        """
+    )
+    own, (child,) = done.split(perfetto=False)
+    assert_in_order(child)
+    assert own.header["time_base_us"] == child.header["time_base_us"]
+    train = own.one("train")
+    for item in child.named("item"):
+        assert item.ts_ns is not None
+        assert (train.ts_ns or 0) < item.ts_ns
+        assert item.end_ns < train.end_ns
+
+
+@pytest.mark.parametrize("set_before", ["the first event", "a later event"])
+def test_given_times_lie_among_the_measured_ones(pressed: Pressed, set_before: str) -> None:
+    """`get_time` and spans tell the same time, whatever happens to the wall clock."""
+    done = pressed(
+        f"""
+        from dftrace_ai import dftracer
+        shim = Shim()
+        tracer = dftracer.get_instance()
+        with dftrace_ai.tracing():
+            if "{set_before}" == "a later event":
+                spans(1)
+            shim.realtime_ns = {HOUR_NS}
+            with ai.pipeline.train:
+                time.sleep(0.002)
+                start = tracer.get_time()
+                time.sleep(0.002)
+                tracer.log_event("given", "mine", start, 1)
+                time.sleep(0.002)
+        """
+    )
+    trace = done.trace(perfetto=False)
+    train, given = trace.one("train"), trace.one("given")
+    assert (train.ts_ns or 0) < (given.ts_ns or 0)
+    assert given.end_ns < train.end_ns
+
+
+def test_a_stopped_process(pressed: Pressed) -> None:
+    """SIGSTOP takes all threads; the span in which it was lasts as long as it did."""
+
+    def stop_for_a_while(process: subprocess.Popen[str]) -> None:
+        os.kill(process.pid, signal.SIGSTOP)
+        stat = Path(f"/proc/{process.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
+        time.sleep(1)  # what is measured, not what is waited for
+        os.kill(process.pid, signal.SIGCONT)
+
+    done = pressed(
+        """
+        with dftrace_ai.tracing(flush_interval_ms=1):
+            spans(100)
+            outside = time.monotonic_ns()
+            with ai.pipeline.train:
+                inside = time.monotonic_ns()
+                print("ready", flush=True)
+                before = inside
+                while (now := time.monotonic_ns()) - before < 900_000_000:
+                    before = now  # a step that long is the stop
+                inside = time.monotonic_ns() - inside
+            outside = time.monotonic_ns() - outside
+            spans(100)
+        say(inside=inside, outside=outside)
+        """,
+        stop=stop_for_a_while,
+    )
+    (said,) = done.said
+    trace = done.trace()
+    assert_in_order(trace)
+    train = trace.one("train")
+    assert train.dur_ns is not None
+    slack = 0.001  # of what the rate may be bent by
+    assert said["inside"] * (1 - slack) <= train.dur_ns <= said["outside"] * (1 + slack)
+    assert train.dur_ns > 900_000_000
+
+
+def test_a_machine_that_sleeps(pressed: Pressed) -> None:
+    """The hour shows in the span that was open, and nothing after it is an hour behind."""
+    done = pressed(
+        f"""
+        shim = Shim()
+        with dftrace_ai.tracing(flush_interval_ms=1, compression="none") as run:
+            spans(100)
+            run.flush()
+            with ai.pipeline.train:
+                shim.boottime_ns = {HOUR_NS}
+                slept = 0
+
+                def awake():
+                    global slept
+                    spans(1, ai.compute.step)
+                    run.flush()
+                    last = Path(run.path).read_text().rpartition('"ts":')[2]
+                    first = Path(run.path).read_text().split('"ts":')[1]
+                    slept = float(last.split(",")[0]) - float(first.split(",")[0])
+                    return slept > 3599e6
+
+                until(awake)
+            spans(100, ai.compute.backward)
+        """
+    )
+    trace = done.trace(perfetto=False)
+    assert_in_order(trace)
+    (train,) = trace.named("train")
+    assert train.dur_ns is not None
+    assert HOUR_NS < train.dur_ns < HOUR_NS + HOUR_NS // 10
+    for event in trace.named("forward") + trace.named("backward"):
+        assert event.dur_ns is not None
+        assert event.dur_ns < HOUR_NS // 10
+    assert min(e.ts_ns or 0 for e in trace.named("backward")) > (train.ts_ns or 0) + HOUR_NS

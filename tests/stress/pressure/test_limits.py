@@ -1,0 +1,203 @@
+"""Quotas and other refusals: an error of any kind while writing costs no event and no exception."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stress.judge import judge_counts
+from stress.pressure.disk import Disk
+from stress.pressure.test_disk import assert_told_once, complaints
+
+if TYPE_CHECKING:
+    from stress.conftest import FaultRow
+    from stress.pressure.program import Pressed
+
+pytest_plugins = ["stress.pressure.program"]
+
+REFUSALS = [errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE]
+LIMIT = "resource.setrlimit(resource.RLIMIT_FSIZE, ({soft}, resource.RLIM_INFINITY))"
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=[errno.errorcode[n] for n in REFUSALS])
+def test_writing_is_refused_for_a_while(pressed: Pressed, refusal: int) -> None:
+    """A quota that is used up, a server that forgot the file, a disk that was made read-only."""
+    done = pressed(
+        f"""
+        shim = Shim()
+        with dftrace_ai.tracing(flush_interval_ms=5) as run:
+            spans(50)
+            run.flush()
+            shim.write_errno = {refusal}
+            errors = set()
+            for _ in range(20):
+                spans(50)
+                errors.add(refused(run))
+            shim.write_errno = 0
+            until(lambda: run.stats()["written_spans"] == 1050)
+        say(errors=sorted(errors))
+        """
+    )
+    assert done.said == [{"errors": [refusal]}]
+    trace = done.trace(perfetto=False)
+    assert trace.names == {"forward": 1050}
+    assert trace.footer["dropped"] == 0
+    assert_told_once(done, os.strerror(refusal))
+
+
+def test_a_read_only_file_system_before_the_first_write(pressed: Pressed, disk: Disk) -> None:
+    """Later the kernel refuses to change it: the trace is open for writing."""
+    done = pressed(
+        """
+        disk = Disk()
+        with dftrace_ai.tracing(flush_interval_ms=5) as run:
+            disk.set_read_only(True)
+            spans(100)
+            error = refused(run)
+            disk.set_read_only(False)
+            until(lambda: run.stats()["written_spans"] == 100)
+            spans(10)
+        say(error=error)
+        """,
+        disk=disk,
+    )
+    assert done.said == [{"error": errno.EROFS}]
+    assert done.trace().names == {"forward": 110}
+    assert_told_once(done, os.strerror(errno.EROFS))
+
+
+def test_the_trace_reaches_the_limit_of_file_sizes(pressed: Pressed) -> None:
+    """The spool is a file as well: both are refused more room, and both get it when it is raised."""
+    done = pressed(
+        f"""
+        import resource
+        with dftrace_ai.tracing(flush_interval_ms=5, compression="none", spool_dir=".") as run:
+            made = 50
+            spans(50)
+            run.flush()
+            {LIMIT.format(soft=400 * 1024)}
+            for _ in range(100):
+                spans(200)
+                refused(run)
+            made += 20_000
+            dropped = run.stats()["dropped"]
+            {LIMIT.format(soft="resource.RLIM_INFINITY")}
+            until(lambda: run.stats()["written_spans"] == made - dropped)
+
+            def kept():
+                global made
+                before = run.stats()["dropped"]
+                spans(1)
+                made += 1
+                return run.stats()["dropped"] == before
+
+            until(kept)
+            spans(50, ai.compute.backward)
+        say(made=made + 50, dropped=dropped, stats=run.stats())
+        """
+    )
+    (said,) = done.said
+    trace = done.trace(perfetto=False)
+    assert trace.footer["dropped"] == said["stats"]["dropped"] >= said["dropped"] > 0
+    assert trace.footer["events"] == said["made"] - said["stats"]["dropped"]
+    assert trace.names["backward"] == 50
+    (complaint,) = complaints(done.stderr, os.strerror(errno.EFBIG))
+    assert "files of 409600 bytes at most (RLIMIT_FSIZE, ulimit -f)" in complaint
+
+
+@pytest.mark.parametrize("soft", [100 * 1024, 400 * 1024], ids=["first-unit", "later"])
+@pytest.mark.parametrize("action", ["default", "handler"])
+def test_the_signal_of_that_limit_is_not_the_trainings(
+    pressed: Pressed, soft: int, action: str
+) -> None:
+    """SIGXFSZ kills whoever does not expect it, and training that writes no large file does not."""
+    done = pressed(
+        f"""
+        import resource
+        heard = []
+        signal.signal(
+            signal.SIGXFSZ, signal.SIG_DFL if "{action}" == "default" else lambda *_: heard.append(1)
+        )
+        run = dftrace_ai.initialize(
+            flush_interval_ms=5, compression="none", spool_dir=".", overflow="drop"
+        )
+        {LIMIT.format(soft=soft)}
+        for _ in range(100):
+            spans(200)
+            refused(run)
+        dftrace_ai.finalize()
+        say(heard=heard)
+        """
+    )
+    assert done.said == [{"heard": []}]
+
+
+@pytest.mark.parametrize("action", ["SIG_DFL", "SIG_IGN"])
+def test_the_limit_is_reached_by_finalize(pressed: Pressed, action: str) -> None:
+    """It writes the rest on the thread that calls it, where the signal would be delivered."""
+    done = pressed(
+        f"""
+        import resource
+        signal.signal(signal.SIGXFSZ, signal.{action})
+        run = dftrace_ai.initialize(flush_interval_ms=60_000, compression="none")
+        spans(600)
+        {LIMIT.format(soft=4096)}
+        dftrace_ai.finalize()
+        say(stats=run.stats())
+        """
+    )
+    stats = done.said[0]["stats"]
+    assert os.strerror(errno.EFBIG) in stats["error"]
+    assert stats["events"] + stats["lost_lines"] == 600
+    subprocess.run(["rm", "-f", stats["spool_path"]], check=True)
+
+
+def test_a_limit_below_what_a_run_needs_is_named_at_its_beginning(pressed: Pressed) -> None:
+    """Another place, which is the advice for a full disk, would not help."""
+    done = pressed(
+        f"""
+        import resource
+        {LIMIT.format(soft=1000)}
+        try:
+            dftrace_ai.initialize()
+        except dftrace_ai.LogDirectoryError as error:
+            say(reason=error.strerror)
+        """
+    )
+    assert "RLIMIT_FSIZE, ulimit -f" in done.said[0]["reason"]
+    assert "another place" not in done.said[0]["reason"]
+
+
+def test_no_thread_may_be_started(pressed: Pressed, fault_row: FaultRow) -> None:
+    """A child that can have none is told so, once, and goes on unrecorded; its parent loses nothing."""
+    done = pressed(
+        """
+        import resource
+        with dftrace_ai.tracing():
+            spans(500)
+            child = os.fork()
+            if child == 0:
+                resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+                if os.geteuid() == 0:  # root may always
+                    os.setgid(65534)
+                    os.setuid(65534)
+                spans(500, ai.data.item)
+                say(alive=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            spans(500)
+        """
+    )
+    assert done.said == [{"alive": True}]
+    assert done.stderr.count("the thread that writes the trace cannot be started") == 1
+    trace = done.trace(perfetto=False)
+    assert trace.names == {"forward": 1000}
+    assert list(done.folder.glob("*.spool-at")) == []
+    with fault_row(
+        "no thread may be started in a child, which is told that it is unrecorded"
+    ) as row:
+        row.add(judge_counts([trace], {"forward": 1000}))
