@@ -76,15 +76,18 @@ def _strided(tensor: Tensor) -> Tensor:
     return tensor.values()
 
 
-def _check_memory(tensor: Tensor) -> int:
-    """Return how many bytes a tensor's memory has; even torch's own operations do not look."""
+def _unreadable(error: RuntimeError) -> InspectTypeError:
+    return InspectTypeError(f"the elements of this tensor cannot be read: {error}")
+
+
+def _check_memory(tensor: Tensor) -> None:
+    """Raise where a tensor's memory has been freed; even torch's own operations do not look."""
     try:
         held = tensor.untyped_storage().nbytes()
     except RuntimeError as error:
-        raise InspectTypeError(f"the elements of this tensor cannot be read: {error}") from error
+        raise _unreadable(error) from error
     if not held and tensor.numel():
         raise InspectTypeError("the memory of this tensor has been freed")
-    return held
 
 
 def address_of(tensor: Tensor) -> int:
@@ -97,8 +100,12 @@ def address_of(tensor: Tensor) -> int:
         InspectTypeError: there is no memory, or none any more: sharded training frees that of
             parameters while it does not need them.
     """
-    held, address = _check_memory(tensor), tensor.data_ptr()
+    try:
+        held, address = tensor.untyped_storage().nbytes(), tensor.data_ptr()
+    except RuntimeError as error:
+        raise _unreadable(error) from error
     if held < tensor.nbytes or (held and not address):
+        _check_memory(tensor)
         raise InspectTypeError("the memory of this tensor has been freed in part, or is elsewhere")
     return address
 

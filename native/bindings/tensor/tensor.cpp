@@ -72,17 +72,65 @@ class Arguments {
 // What records are made as: a class of tuples whose numbers have names, once it is known.
 PyTypeObject* record_class = &PyTuple_Type;
 
+// Many of a record's numbers count what there is none of: their zero is made once.
+PyObject* number(double value) {
+    if (value != 0 || std::signbit(value)) return PyFloat_FromDouble(value);
+    static PyObject* zero = nullptr;
+    if (!zero && !(zero = PyFloat_FromDouble(0.0))) return nullptr;
+    Py_INCREF(zero);
+    return zero;
+}
+
 PyObject* record_tuple(const Record& record) {
     double fields[record_fields];
     std::memcpy(fields, &record, sizeof record);
     Ref tuple(record_class->tp_alloc(record_class, record_fields));
     if (!tuple) return nullptr;
     for (std::size_t i = 0; i < record_fields; ++i) {
-        PyObject* field = PyFloat_FromDouble(fields[i]);
+        PyObject* field = number(fields[i]);
         if (!field) return nullptr;
         PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), field);
     }
     return tuple.release();
+}
+
+// The numbers of a record that comes back; the first that is none leaves a Python error.
+bool read_record(PyObject* given, Record& record) {
+    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != static_cast<Py_ssize_t>(record_fields)) {
+        PyErr_Format(PyExc_TypeError, "a record is a tuple of %zu numbers", record_fields);
+        return false;
+    }
+    double fields[record_fields];
+    for (std::size_t i = 0; i < record_fields; ++i) {
+        PyObject* field = PyTuple_GET_ITEM(given, static_cast<Py_ssize_t>(i));
+        if (PyFloat_CheckExact(field)) {
+            fields[i] = PyFloat_AS_DOUBLE(field);
+            continue;
+        }
+        fields[i] = PyFloat_AsDouble(field);
+        if (fields[i] == -1.0 && PyErr_Occurred()) return false;
+    }
+    std::memcpy(&record, fields, sizeof record);
+    return true;
+}
+
+bool read_two_records(PyObject* const* given, Py_ssize_t given_count, Record& first, Record& second) {
+    if (given_count == 2) return read_record(given[0], first) && read_record(given[1], second);
+    PyErr_SetString(PyExc_TypeError, "two records were expected");
+    return false;
+}
+
+PyObject* merge_records(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
+    Record whole, other;
+    if (!read_two_records(given, given_count, whole, other)) return nullptr;
+    merge(whole, other);
+    return record_tuple(whole);
+}
+
+PyObject* record_with_quantisation(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
+    Record record, quantised;
+    if (!read_two_records(given, given_count, record, quantised)) return nullptr;
+    return record_tuple(with_quantisation(record, quantised));
 }
 
 // Runs the work, without the interpreter where it is long, and makes a tuple of its record.
@@ -183,6 +231,10 @@ PyMethodDef tensor_functions[] = {
     {"fake_quantise", fast(quantise_tensor), METH_FASTCALL,
      "fake_quantise(input, output, count, element, format, scale, threads, counted): to an 8-bit format "
      "and back; an output of 0 only counts."},
+    {"merge_records", fast(merge_records), METH_FASTCALL,
+     "merge_records(a, b): the record of the elements of both."},
+    {"record_with_quantisation", fast(record_with_quantisation), METH_FASTCALL,
+     "record_with_quantisation(record, quantised): the record with what quantising its tensor lost."},
     {"tensor_records_as", make_records_as, METH_O,
      "tensor_records_as(class): what records are made as, a class of tuples."},
     {"fp8_thresholds", fast(thresholds), METH_FASTCALL,

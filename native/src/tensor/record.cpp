@@ -50,4 +50,14 @@ void merge(Record& into, const Record& other) noexcept {
     into.scale_max = std::fmax(into.scale_max, other.scale_max);
 }
 
+Record with_quantisation(const Record& record, const Record& quantised) noexcept {
+    Record whole = record;
+    whole.n_over = quantised.n_over;
+    whole.n_under = quantised.n_under;
+    whole.square_error = quantised.square_error;
+    whole.scale_min = quantised.scale_min;
+    whole.scale_max = quantised.scale_max;
+    return whole;
+}
+
 }  // namespace dftrace::tensor

@@ -1,6 +1,7 @@
 // Records of tensors, for the instructions of any processor and the best ones of this.
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -128,6 +129,23 @@ TEST("merging in the order of the blocks gives the same bits on any number of th
         CHECK_EQ(shared.m2, alone.m2);
         CHECK_EQ(shared.absolute_sum, alone.absolute_sum);
     }
+}
+
+TEST("what quantising lost takes the place of what was not known, and of nothing else") {
+    Record record = record_of({1.0f, 0.0f, 5.0f}), quantised = neutral_record();
+    quantised.n_over = 1;
+    quantised.n_under = 2;
+    quantised.square_error = 0.5;
+    quantised.scale_min = 3;
+    quantised.scale_max = 4;
+    const Record whole = with_quantisation(record, quantised);
+    record.n_over = 1;
+    record.n_under = 2;
+    record.square_error = 0.5;
+    record.scale_min = 3;
+    record.scale_max = 4;
+    CHECK_EQ(std::memcmp(&whole, &record, sizeof whole), 0);
+    CHECK_EQ(whole.n_total, 3.0);
 }
 
 TEST("the record of nothing is neutral") {

@@ -22,6 +22,7 @@ from dftrace_ai.inspect.numerics.record import (
     final_values,
     merge,
     merge_all,
+    with_quantisation,
 )
 
 EXACT = ("n_finite", "min", "max", "amin_nonzero", "amax", "n_nan", "n_inf", "n_zero", "n_over",
@@ -105,6 +106,15 @@ def test_nothing_changes_a_record_that_is_merged_with_it() -> None:
     assert repr(merge_all([])) == repr(NEUTRAL)
     neutral_row = torch.tensor([NEUTRAL, record, NEUTRAL], dtype=torch.float64)
     assert tuple(plain.merged_rows(neutral_row).tolist()) == pytest.approx(record, rel=1e-12)
+
+
+def test_what_is_no_record_is_refused() -> None:
+    record = NEUTRAL
+    for wrong in (record[:-1], [*record], (*record[:-1], "0.5")):
+        with pytest.raises(TypeError):
+            merge(record, wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            with_quantisation(wrong, record)  # type: ignore[arg-type]
 
 
 def test_the_scales_of_the_parts_are_kept_apart() -> None:

@@ -37,4 +37,7 @@ Record neutral_record() noexcept;
 // Makes of `into` the record of its elements and those of `other`.
 void merge(Record& into, const Record& other) noexcept;
 
+// The record of a tensor with what quantising the same tensor lost.
+Record with_quantisation(const Record& record, const Record& quantised) noexcept;
+
 }  // namespace dftrace::tensor
