@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.errors import InspectError
     from dftrace_ai.inspect.naming import infer_and_assign_layer_names
     from dftrace_ai.inspect.output.bridge import NvdlfwTraceLogger
-    from dftrace_ai.inspect.output.statistics import BaseLogger
+    from dftrace_ai.inspect.output.logger_interface import BaseLogger
 
 __all__ = [
     "BaseLogger",
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BaseLogger": "output.statistics",
+    "BaseLogger": "output.logger_interface",
     "InspectError": "errors",
     "NvdlfwTraceLogger": "output.bridge",
     "attach": "attaching",

@@ -9,6 +9,7 @@ import yaml
 
 from dftrace_ai.inspect.config import LayerInfo, layer_plan, load, names
 from dftrace_ai.inspect.config.grammar.models import FEATURE_MODELS, Layers
+from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, PLAIN_FP8_STATS, TENSOR_STATS
 from docs.pages import DOCS, Block, blocks, plain, section, table
 
 PAGE = DOCS / "guide" / "inspect-config.md"
@@ -34,6 +35,13 @@ def test_the_struct_does_what_the_page_says() -> None:
         ("fprop", "weight"): ("E4M3", 0),
         ("dgrad", "gradient"): ("E5M2", 1),
     }
+
+
+def test_the_statistics_are_all_explained() -> None:
+    page = (DOCS / "guide" / "inspect.md").read_text()
+    rows = page.partition("| statistic | |\n")[2].partition("\n\n")[0].splitlines()
+    listed = [name for row in rows for name in named(row.split("|")[1])]
+    assert sorted(listed) == sorted([*TENSOR_STATS, *PLAIN_FP8_STATS])
 
 
 def test_the_keys_of_a_selection_are_all_there() -> None:
@@ -66,6 +74,6 @@ def test_the_keys_of_the_features_are_all_there() -> None:
         elif "stats" in keys:
             assert values == [
                 *(s for s in names.known_stats(*features) if not s.startswith("fp8_")),
-                *(names.FP8_PREFIXES if features == ["LogFp8TensorStats"] else ()),
+                *(FP8_PREFIXES if features == ["LogFp8TensorStats"] else ()),
             ]
     assert described == {name: set(model.model_fields) for name, model in FEATURE_MODELS.items()}

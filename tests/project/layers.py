@@ -44,9 +44,9 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     "inspect": {
         "errors": set(),
         "arguments": {"errors"},
-        "config": {"errors"},
-        "naming": {"config"},
         "numerics": {"errors"},
+        "config": {"errors", "numerics"},
+        "naming": {"config"},
         "ranks": {"errors", "config", "numerics"},
         "output": {"errors", "numerics", "ranks"},
         "nonfinite": {"numerics", "output"},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.collecting.rings import Rings
     from dftrace_ai.inspect.collecting.seen import SeenParts
     from dftrace_ai.inspect.config import Schedule
-    from dftrace_ai.inspect.output.statistics import Statistics
+    from dftrace_ai.inspect.output.logger_interface import Statistics
     from dftrace_ai.inspect.ranks.exchange import Groups
     from dftrace_ai.run.emitting import Moment
 

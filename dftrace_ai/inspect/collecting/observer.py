@@ -12,14 +12,10 @@ from dftrace_ai.inspect.nonfinite.marks import MARKS, Counts, Place
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_row
 from dftrace_ai.inspect.numerics.plain import row_with_quantisation
-from dftrace_ai.inspect.numerics.record import (
-    PREFIXES,
-    Record,
-    final_values,
-    with_quantisation,
-)
-from dftrace_ai.inspect.numerics.row_values import amax_of_row
-from dftrace_ai.inspect.output.statistics import Statistics
+from dftrace_ai.inspect.numerics.record import Record, with_quantisation
+from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, final_values
+from dftrace_ai.inspect.numerics.statistics_on_device import amax_of_row
+from dftrace_ai.inspect.output.logger_interface import Statistics
 from dftrace_ai.inspect.ranks.reduction import Slot
 from dftrace_ai.run import emitting
 
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["ScaleSource", "TensorObserver", "amax_of", "source_of"]
 
 PLAIN = "plain"
-_CURRENT, _DELAYED = PREFIXES
+_CURRENT, _DELAYED = FP8_PREFIXES
 FP8_FEATURE = "LogFp8TensorStats"
 
 

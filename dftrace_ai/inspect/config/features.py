@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai.inspect.config import names
 from dftrace_ai.inspect.errors import InspectValueError
+from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, PLAIN_FP8_STATS, TENSOR_STATS
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
@@ -60,19 +61,19 @@ _TENSORS = """\
 _TEXTS = {
     "base.LogTensorStats": f"""\
 Logs statistics of the tensors that are handed to `log_tensor_stats`.
-  stats: a list of {names.listed(names.TENSOR_STATS)}
+  stats: a list of {names.listed(TENSOR_STATS)}
   tensors: a list of the names used in these calls
   tensors_struct: a list of {{tensor: NAME, ...}} with further keys for this tensor
 {_SCHEDULE}""",
     "transformer_engine.LogTensorStats": f"""\
 Logs statistics of operands and results of GEMMs, taken before any quantisation.
-  stats: a list of {names.listed(names.TENSOR_STATS)}
+  stats: a list of {names.listed(TENSOR_STATS)}
 {_TENSORS}
 {_SCHEDULE}""",
     "transformer_engine.LogFp8TensorStats": f"""\
 Logs what FP8 does to operands and results of GEMMs.
-  stats: a list of underflows%, overflows%, mse, scale_inv_min and scale_inv_max, each also
-    with fp8_current_scaling_ or fp8_delayed_scaling_ in front
+  stats: a list of {names.listed(PLAIN_FP8_STATS)}, each also
+    with {names.listed(FP8_PREFIXES, "or")} in front
 {_TENSORS}
 {_SCHEDULE}""",
     "transformer_engine.DisableFp8Gemm": f"""\

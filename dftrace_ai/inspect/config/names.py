@@ -1,11 +1,14 @@
-"""The names of the grammar: features, namespaces, GEMMs, tensors, statistics, and other spellings.
+"""The names of the grammar: features, namespaces, GEMMs, tensors, and other spellings.
 
+The names of the statistics come from the list of them, `dftrace_ai/inspect/numerics/statistics.py`.
 All of them are found in any case. What two sources spell differently is one name here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.inspect.numerics.statistics import FP8_STATS, TENSOR_STATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,7 +19,6 @@ __all__ = [
     "FEATURES",
     "FEATURE_ALIASES",
     "FORMATS",
-    "FP8_STATS",
     "GEMMS",
     "GEMM_FEATURES",
     "LOG_FEATURES",
@@ -26,7 +28,6 @@ __all__ = [
     "RESULTS",
     "STAT_ALIASES",
     "TENSORS",
-    "TENSOR_STATS",
     "any_case",
     "canonical",
     "known_stats",
@@ -58,13 +59,6 @@ OPERANDS = {
 RESULTS = {"fprop": "output", "dgrad": "dgrad", "wgrad": "wgrad"}
 TENSORS = ("activation", "weight", "gradient", "output", "dgrad", "wgrad")
 
-TENSOR_STATS = ("min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range")
-_PLAIN_FP8_STATS = ("underflows%", "overflows%", "mse", "scale_inv_min", "scale_inv_max")
-FP8_PREFIXES = ("fp8_current_scaling_", "fp8_delayed_scaling_")
-FP8_STATS = (
-    *_PLAIN_FP8_STATS,
-    *(prefix + stat for prefix in FP8_PREFIXES for stat in _PLAIN_FP8_STATS),
-)
 _WITHOUT_SIGN = {stat.rstrip("%"): stat for stat in FP8_STATS if stat.endswith("%")}
 STAT_ALIASES = {
     "LogTensorStats": {"amax": "cur_amax"},

@@ -1,26 +1,20 @@
-"""What one pass over a tensor leaves, how records are merged, and the statistics made of them."""
+"""What one pass over a tensor leaves, and how such records are merged."""
 
 from __future__ import annotations
 
 import math
-from array import array
 from functools import partial, reduce
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import dftrace_ai._native as _native
-from dftrace_ai.inspect.errors import InspectValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "FIELDS",
     "NEUTRAL",
-    "PREFIXES",
-    "STATS",
     "Record",
-    "final_values",
     "merge",
     "merge_all",
     "record_of",
@@ -145,107 +139,3 @@ def with_quantisation(record: Record, quantised: Record) -> Record:
         record = with_quantisation(collect(x), counts)
     """
     return _with_quantisation(record, quantised)
-
-
-def _std(record: Record) -> float:
-    n = record.n_finite
-    return math.sqrt(record.m2 / (n - 1)) if n > 1 else math.nan
-
-
-def _dynamic_range(record: Record) -> float:
-    smallest, largest = record.amin_nonzero, record.amax
-    if math.isnan(smallest):
-        return math.nan
-    return math.log2(largest) - math.log2(smallest) if largest else 0.0
-
-
-def _l2_norm(record: Record) -> float:
-    mean = record.mean
-    return math.sqrt(record.m2 + record.n_finite * mean * mean)
-
-
-_OF_FINITE: dict[str, Callable[[Record], float]] = {
-    "min": attrgetter("min"),
-    "max": attrgetter("max"),
-    "mean": attrgetter("mean"),
-    "std": _std,
-    "l1_norm": attrgetter("absolute_sum"),
-    "l2_norm": _l2_norm,
-    "cur_amax": attrgetter("amax"),
-    "dynamic_range": _dynamic_range,
-    "underflows%": lambda record: 100 * record.n_under / record.n_total,
-    "overflows%": lambda record: 100 * record.n_over / record.n_total,
-    "mse": lambda record: record.square_error / record.n_total,
-    "scale_inv_min": lambda record: 1 / record.scale_max,
-    "scale_inv_max": lambda record: 1 / record.scale_min,
-}
-
-
-def _nan(record: Record) -> float:
-    return math.nan
-
-
-def _infinity(record: Record) -> float:
-    return math.inf
-
-
-def _infinite_mean(record: Record) -> float:
-    if record.min > -math.inf:
-        return math.inf
-    return math.nan if record.max == math.inf else -math.inf
-
-
-_SPREAD = ("mean", "std", "l1_norm", "l2_norm")
-_ORDER = ("min", "max", "cur_amax", "dynamic_range")
-_WITH_NAN = _OF_FINITE | dict.fromkeys((*_SPREAD, *_ORDER), _nan)
-_WITH_INFINITIES = _OF_FINITE | {
-    "mean": _infinite_mean,
-    "std": _nan,
-    "l1_norm": _infinity,
-    "l2_norm": _infinity,
-    "dynamic_range": lambda record: math.nan if math.isinf(record.amin_nonzero) else math.inf,
-}
-
-STATS = tuple(_OF_FINITE)
-"""The statistics that can be made of a record, by their canonical names."""
-
-PREFIXES = ("fp8_current_scaling_", "fp8_delayed_scaling_")
-"""What may stand before the statistics of 8-bit formats; the scale in the record decides."""
-
-_FP8_STATS = ("underflows%", "overflows%", "mse", "scale_inv_min", "scale_inv_max")
-for _table in (_OF_FINITE, _WITH_NAN, _WITH_INFINITIES):
-    _table |= {prefix + stat: _table[stat] for prefix in PREFIXES for stat in _FP8_STATS}
-
-
-def final_values(record: Record, stats: Sequence[str]) -> dict[str, float]:
-    """Return the statistics of a record, rounded to fp32, in the order asked for.
-
-    std is that of a sample, NaN for a single element. Where there are NaN or infinities, the values
-    are what torch gives for them; the record's own numbers leave them out.
-
-    Args:
-        record: from `collect` or `merge`.
-        stats: names of `STATS`, those of 8-bit formats also with one of `PREFIXES`.
-
-    Returns:
-        Value by name; empty where the record has no elements.
-
-    Raises:
-        InspectValueError: a statistic is not known.
-
-    Example::
-
-        final_values(collect(torch.ones(4)), ["mean", "l1_norm"])  # {"mean": 1.0, "l1_norm": 4.0}
-    """
-    if not record.n_total:
-        return {}
-    formulas = _WITH_NAN if record.n_nan else _WITH_INFINITIES if record.n_inf else _OF_FINITE
-    exact: list[float] = []
-    try:
-        for stat in stats:
-            exact.append(formulas[stat](record))  # noqa: PERF401 - it costs less
-    except KeyError as error:
-        known = ", ".join(STATS)
-        raise InspectValueError(f"statistic {error} is not known; known are {known}") from None
-    # As many as there are names; having zip look, too, would take a tenth of the time.
-    return dict(zip(stats, array("f", exact)))  # noqa: B905

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dftrace_ai.inspect.output.statistics import Statistics
+    from dftrace_ai.inspect.output.logger_interface import Statistics
 
 __all__ = ["Outbox"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dftrace_ai.inspect.output.log_files import MainLog, StatisticsFile
-    from dftrace_ai.inspect.output.statistics import Statistics
+    from dftrace_ai.inspect.output.logger_interface import Statistics
 
 __all__ = ["Sinks"]
 

@@ -11,7 +11,7 @@ from dftrace_ai.run import emitting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.inspect.output.statistics import Statistics
+    from dftrace_ai.inspect.output.logger_interface import Statistics
     from dftrace_ai.run.emitting import Moment
 
 __all__ = [

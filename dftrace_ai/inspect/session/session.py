@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dftrace_ai.inspect.config.reading.file import ConfigSource
-    from dftrace_ai.inspect.output.statistics import Statistics
+    from dftrace_ai.inspect.output.logger_interface import Statistics
 
 __all__ = ["Attached", "Session"]
 

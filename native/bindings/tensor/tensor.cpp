@@ -7,9 +7,9 @@
 #include <limits>
 #include <new>
 
+#include "dftrace/tensor/collect.hpp"
 #include "dftrace/tensor/fake_quantise.hpp"
 #include "dftrace/tensor/kernels.hpp"
-#include "dftrace/tensor/statistics.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
 
 namespace dftrace::py {
@@ -153,7 +153,7 @@ PyObject* tensor_record(PyObject*, PyObject* const* given, Py_ssize_t given_coun
     Arguments arguments(given, given_count, 7);
     const void* data = arguments.address();
     const std::size_t count = arguments.count();
-    StatisticsOrder order;
+    CollectOrder order;
     order.element = static_cast<Element>(arguments.number("element", element_kinds));
     order.depth = static_cast<Depth>(arguments.number("depth", 3));
     order.threads = static_cast<unsigned>(arguments.number("threads", 1 << 16));
@@ -163,7 +163,7 @@ PyObject* tensor_record(PyObject*, PyObject* const* given, Py_ssize_t given_coun
     if (!arguments.good()) return nullptr;
     if (order.depth == Depth::fp8) order.thresholds = fp8_thresholds(scale, format);
     return record_of(count, [&] {
-        Record record = statistics(data, count, order);
+        Record record = collect(data, count, order);
         if (order.depth == Depth::fp8) record.scale_min = record.scale_max = static_cast<double>(scale);
         return record;
     });
@@ -227,7 +227,7 @@ PyCFunction fast(Function function) {
 
 PyMethodDef tensor_functions[] = {
     {"tensor_record", fast(tensor_record), METH_FASTCALL,
-     "tensor_record(address, count, element, depth, threads, scale, format): statistics of a tensor."},
+     "tensor_record(address, count, element, depth, threads, scale, format): the record of a tensor."},
     {"fake_quantise", fast(quantise_tensor), METH_FASTCALL,
      "fake_quantise(input, output, count, element, format, scale, threads, counted): to an 8-bit format "
      "and back; an output of 0 only counts."},

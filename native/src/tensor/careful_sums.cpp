@@ -62,7 +62,7 @@ double sum_of_smaller(const void* data, std::size_t count) {
 }
 
 template <class Format>
-Record sums(const void* data, std::size_t count, const StatisticsOrder& order) {
+Record sums(const void* data, std::size_t count, const CollectOrder& order) {
     Lane lane[lanes];
     visit<Format>(data, count, [&](double value, std::size_t i) { lane[i].take(value, order.thresholds); });
     Record record = neutral_record();
@@ -109,7 +109,7 @@ Record sums(const void* data, std::size_t count, const StatisticsOrder& order) {
 
 }  // namespace
 
-Record careful_sums(const void* data, std::size_t count, const StatisticsOrder& order) {
+Record careful_sums(const void* data, std::size_t count, const CollectOrder& order) {
     switch (order.element) {
         case Element::fp32: return sums<Fp32>(data, count, order);
         case Element::bf16: return sums<Bf16>(data, count, order);

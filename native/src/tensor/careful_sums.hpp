@@ -3,10 +3,10 @@
 
 #include <cstddef>
 
-#include "dftrace/tensor/statistics.hpp"
+#include "dftrace/tensor/collect.hpp"
 
 namespace dftrace::tensor {
 
-Record careful_sums(const void* data, std::size_t count, const StatisticsOrder& order);
+Record careful_sums(const void* data, std::size_t count, const CollectOrder& order);
 
 }  // namespace dftrace::tensor

@@ -18,8 +18,9 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import quantisation_record
-from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values, record_of
-from dftrace_ai.inspect.numerics.row_values import amax_of_row, values_of_row
+from dftrace_ai.inspect.numerics.record import NEUTRAL, record_of
+from dftrace_ai.inspect.numerics.statistics import TENSOR_STATS, final_values
+from dftrace_ai.inspect.numerics.statistics_on_device import amax_of_row, values_of_row
 
 EIGHT = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
 DELAYED = "fp8_delayed_scaling_overflows%"
@@ -357,8 +358,8 @@ def test_tensors_that_have_no_statistics_do_not_end_the_training(tmp_path: Path)
 def test_values_made_on_a_device_are_those_of_the_host(numbers: list[float]) -> None:
     x = torch.tensor(numbers, dtype=torch.float64)
     row = plain.row_of(x)
-    found = {stat: float(value) for stat, value in values_of_row(row, EIGHT).items()}
-    wanted = final_values(record_of(row.tolist()), EIGHT)
+    found = {stat: float(value) for stat, value in values_of_row(row, TENSOR_STATS).items()}
+    wanted = final_values(record_of(row.tolist()), TENSOR_STATS)
     assert found == pytest.approx(wanted, rel=1e-6, nan_ok=True)
     assert float(amax_of_row(row)) == pytest.approx(wanted["cur_amax"], nan_ok=True)
     with pytest.raises(ValueError, match="mse"):
@@ -366,7 +367,7 @@ def test_values_made_on_a_device_are_those_of_the_host(numbers: list[float]) -> 
 
 
 def test_no_elements_have_no_values_on_a_device() -> None:
-    found = values_of_row(plain.neutral_row(torch.device("cpu")), EIGHT)
+    found = values_of_row(plain.neutral_row(torch.device("cpu")), TENSOR_STATS)
     assert all(math.isnan(value) for value in found.values())
     assert tuple(plain.neutral_row(torch.device("cpu")).tolist()) == pytest.approx(
         NEUTRAL, nan_ok=True

@@ -13,9 +13,8 @@ from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
-from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record, final_values
-
-EIGHT = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
+from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record
+from dftrace_ai.inspect.numerics.statistics import TENSOR_STATS, final_values
 
 
 def expected_record(tensor: Tensor) -> Record:
@@ -226,10 +225,10 @@ def test_final_values_are_torchs(kind: str) -> None:
     tensor = TENSORS[kind]()
     record = collect(tensor)
     assert record is not None
-    found = final_values(record, EIGHT)
-    assert list(found) == EIGHT
+    found = final_values(record, TENSOR_STATS)
+    assert tuple(found) == TENSOR_STATS
     wanted = torch_values(tensor.double())
-    for stat in EIGHT:
+    for stat in TENSOR_STATS:
         tolerance = 1e-5 if stat == "std" else 1e-6
         floor = 1e-8 * abs(wanted["l1_norm"]) / len(tensor) if stat in {"mean", "std"} else 0.0
         as_fp32 = float(torch.tensor(wanted[stat], dtype=torch.float64).float())
@@ -238,7 +237,7 @@ def test_final_values_are_torchs(kind: str) -> None:
 
 
 def test_final_values_of_nothing_and_of_names_that_are_not_known() -> None:
-    assert final_values(NEUTRAL, EIGHT) == {}
+    assert final_values(NEUTRAL, TENSOR_STATS) == {}
     record = collect(torch.ones(3))
     assert record is not None
     with pytest.raises(InspectValueError, match="medain"):

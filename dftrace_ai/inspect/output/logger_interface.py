@@ -1,4 +1,4 @@
-"""The statistics of one tensor, and what a logger that takes them has."""
+"""What is handed to loggers: the numbers of one tensor; and what a logger that takes them has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics of a record that stays on its device: what `final_values` is for the host."""
+"""The formulas of `statistics` for a record that stays on its device: nothing waits for it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def values_of_row(row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
 
     Args:
         row: 17 fp64 numbers, see `record.FIELDS`.
-        stats: names of statistics, but those of 8-bit formats.
+        stats: names of `TENSOR_STATS`.
 
     Returns:
         Value by name, fp32 tensors without dimensions; NaN where the record has no elements.

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "check.hpp"
+#include "dftrace/tensor/collect.hpp"
 #include "dftrace/tensor/kernels.hpp"
-#include "dftrace/tensor/statistics.hpp"
 
 using namespace dftrace::tensor;
 
@@ -17,8 +17,8 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 
-Record record_of(const std::vector<float>& numbers, const StatisticsOrder& order = {}) {
-    return statistics(numbers.data(), numbers.size(), order);
+Record record_of(const std::vector<float>& numbers, const CollectOrder& order = {}) {
+    return collect(numbers.data(), numbers.size(), order);
 }
 
 std::vector<float> normal_numbers(std::size_t count, float mean) {
@@ -81,7 +81,7 @@ TEST("NaN and infinities are counted, and left out of the sums") {
 
 TEST("zeros of both signs are zeros, and do not count as lost") {
     with_each_instructions([] {
-        StatisticsOrder order;
+        CollectOrder order;
         order.depth = Depth::fp8;
         order.thresholds = {0.25f, 8.0f};
         const Record record = record_of({0.0f, -0.0f, 0.25f, -0.25f, 0.26f, 8.0f, -8.5f, infinity}, order);
@@ -110,7 +110,7 @@ TEST("every length ends where the tensor ends") {
             double sum = 0;
             for (const float number : part) sum += static_cast<double>(number);
             part.push_back(1e9f);
-            const Record record = statistics(part.data(), length, {});
+            const Record record = collect(part.data(), length, {});
             CHECK_EQ(record.n_total, static_cast<double>(length));
             CHECK(record.max < 100.0);
             CHECK(std::fabs(record.mean * static_cast<double>(length) - sum) < 1e-4);
@@ -122,7 +122,7 @@ TEST("merging in the order of the blocks gives the same bits on any number of th
     const std::vector<float> numbers = normal_numbers(900'001, 3.0f);
     const Record alone = record_of(numbers);
     for (unsigned threads = 2; threads < 6; ++threads) {
-        StatisticsOrder order;
+        CollectOrder order;
         order.threads = threads;
         const Record shared = record_of(numbers, order);
         CHECK_EQ(shared.mean, alone.mean);
@@ -149,7 +149,7 @@ TEST("what quantising lost takes the place of what was not known, and of nothing
 }
 
 TEST("the record of nothing is neutral") {
-    const Record record = statistics(nullptr, 0, {});
+    const Record record = collect(nullptr, 0, {});
     CHECK_EQ(record.n_total, 0.0);
     CHECK_EQ(record.amax, 0.0);
     CHECK(record.min > record.max);

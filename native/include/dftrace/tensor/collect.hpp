@@ -1,4 +1,4 @@
-// The statistics of a tensor, in one pass over its memory.
+// The record of a tensor, in one pass over its memory.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ enum class Depth {
     fp8,    // and what an 8-bit format would clip or lose
 };
 
-struct StatisticsOrder {
+struct CollectOrder {
     Element element = Element::fp32;
     Depth depth = Depth::zeros;
     Fp8Thresholds thresholds{};  // for Depth::fp8
@@ -23,6 +23,6 @@ struct StatisticsOrder {
 };
 
 // The same bits whatever the number of threads: blocks of a fixed size are merged in their order.
-Record statistics(const void* data, std::size_t count, const StatisticsOrder& order);
+Record collect(const void* data, std::size_t count, const CollectOrder& order);
 
 }  // namespace dftrace::tensor

@@ -1,5 +1,5 @@
 // Blocks of a tensor, each summed quickly or, where that will not do, in double precision.
-#include "dftrace/tensor/statistics.hpp"
+#include "dftrace/tensor/collect.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -39,7 +39,7 @@ std::uint32_t floor_bits(float magnitude, Element element) {
 struct Pass {
     const void* data;
     std::size_t count;
-    const StatisticsOrder& order;
+    const CollectOrder& order;
     MagnitudeLimits limits;
     QuickSums quick;
     QuickSums probe;
@@ -64,7 +64,7 @@ struct Pass {
 
 }  // namespace
 
-Record statistics(const void* data, std::size_t count, const StatisticsOrder& order) {
+Record collect(const void* data, std::size_t count, const CollectOrder& order) {
     Record whole = neutral_record();
     if (count == 0) return whole;
     Pass pass{data, count, order, {}, nullptr, nullptr};
