@@ -97,7 +97,7 @@ def pressed_environment(shim: Shim, shim_library: Path, traces: Path) -> dict[st
         "LD_PRELOAD": " ".join([before] * bool(before) + [str(shim_library)]),
         "PRESSURE_SHIM": str(shim.path),
         "PRESSURE_SHIM_FOLDER": str(traces),
-        "PYTHONPATH": os.pathsep.join([str(HERE.parent)] + ([beside] if beside else [])),
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent.parent)] + ([beside] if beside else [])),
         "DFTRACE_LOG_FILE": str(traces / "trace"),
     }
 
