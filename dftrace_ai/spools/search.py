@@ -40,10 +40,12 @@ __all__ = [
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
 
 # The longest path that Linux takes, a newline, a line that says on which boot, and in which
-# container of the machine, the path holds, and one that stands there when the trace is complete.
+# container of the machine, the path holds, and which number the marker has as a file, and one that
+# stands there when the trace is complete.
 MARKER_BYTES = 4096 + 1 + 100 + 10
 MARKER = re.compile(
-    rb"(?P<path>[^\n]*)\n(?:(?P<boot>[^ \n]*) (?P<container>\d+)\n(?P<complete>complete\n)*)?"
+    rb"(?P<path>[^\n]*)\n"
+    rb"(?:(?P<boot>[^ \n]*) (?P<container>\d+)(?: (?P<file>\d+))?\n(?P<complete>complete\n)*)?"
 )
 # What a process leaves that ends between making its marker and writing it.
 BEGUN_MARKER = re.compile(rb"(?:/[^\n\0]*)?")
@@ -68,6 +70,8 @@ class FoundSpool(NamedTuple):
     """The marker is not written to its end: its process does that now, or has died there."""
     complete: bool = False
     """Its marker says that the trace is complete: only the spool, if it is there, has to go."""
+    copied: bool = False
+    """Its marker is not the file that the process made, but a copy of it."""
 
 
 class TraceDirectoryOf(Protocol):
@@ -235,7 +239,7 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
         return FoundSpool("", marker, reason, owner=owner)
     if content is None:
         return FoundSpool("", marker, "is no regular file", owner=owner)
-    text, owner = content
+    text, owner, number = content
     if len(text) < MARKER_BYTES and BEGUN_MARKER.fullmatch(text):
         return FoundSpool("", marker, owner=owner, begun=True)
     said = MARKER.fullmatch(text)
@@ -244,9 +248,18 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
         return FoundSpool("", marker, "names no spool", owner=owner)
     elsewhere = said["boot"] is not None and _is_elsewhere(said["boot"], said["container"])
     place = "" if said["boot"] is None else f"{os.fsdecode(said['boot'])} {int(said['container'])}"
-    complete = said["complete"] is not None
-    fault = _fault_of(path, owner)
-    return FoundSpool(path, marker, fault, elsewhere, place, owner, complete=complete)
+    if _moved_along(path, directory, owner):
+        path = directory.shown(Path(path).name)
+    return FoundSpool(
+        path,
+        marker,
+        _fault_of(path, owner),
+        elsewhere,
+        place,
+        owner,
+        complete=said["complete"] is not None,
+        copied=said["file"] is not None and int(said["file"]) != number,
+    )
 
 
 def find_orphans() -> list[FoundSpool]:
@@ -302,8 +315,8 @@ def _is_elsewhere(boot: bytes, container: bytes) -> bool:
     return boot == own_boot and container != own_container
 
 
-def _content(directory: HeldDirectory, name: str) -> tuple[bytes, int] | None:
-    """Return what a marker holds, and who owns it; None for what is no regular file.
+def _content(directory: HeldDirectory, name: str) -> tuple[bytes, int, int] | None:
+    """Return what a marker holds, its owner, and its number; None for what is no regular file.
 
     Never waits, and follows no link.
     """
@@ -313,7 +326,27 @@ def _content(directory: HeldDirectory, name: str) -> tuple[bytes, int] | None:
         return None
     with open(directory.open(name, os.O_RDONLY), "rb", buffering=0) as file:  # noqa: PTH123
         info = os.fstat(file.fileno())
-        return (file.read(MARKER_BYTES + 1), info.st_uid) if stat.S_ISREG(info.st_mode) else None
+        if not stat.S_ISREG(info.st_mode):
+            return None
+        return file.read(MARKER_BYTES + 1), info.st_uid, info.st_ino
+
+
+def _moved_along(spool: str, directory: HeldDirectory, owner: int) -> bool:
+    """Return whether a file called as the spool lies beside its marker, and is not the one named.
+
+    The directory of both was renamed, or copied: then each marker has a spool of its own. What
+    another user than the marker's puts there is none.
+    """
+    try:
+        beside = directory.look(Path(spool).name)
+    except OSError:
+        return False
+    if not stat.S_ISREG(beside.st_mode) or beside.st_uid != owner:
+        return False
+    try:
+        return not os.path.samestat(beside, os.lstat(spool))
+    except OSError:
+        return True
 
 
 def _may_be_spool(path: str) -> bool:

@@ -66,7 +66,7 @@ Outcome Session::finish(const Ending& ending) {
         // The spool keeps what the file could not take; a later reader finishes the trace.
         outcome.error = reason_of(error).text;
         outcome.lost_lines = waiting_events(spool_.memory(), spool_.used_bytes());
-        if (!spool_.removed()) outcome.spool_path = spool_.path();
+        outcome.spool_path = spool_.place();
         outcome.marked = drain_.marked();
     }
     outcome.spoilt_lines = writer.spoilt_lines();

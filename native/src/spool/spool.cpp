@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
@@ -139,6 +140,11 @@ Spool::Spool(std::string path, std::size_t limit_bytes, const Beginning& beginni
     // Not every file system has files without a name, and not every container a /proc by which to name them.
     if (error && error != EEXIST) error = make(false, self, beginning);
     if (error) throw std::system_error(error, std::generic_category(), path_);
+    try {
+        static_cast<void>(directory_.open_directory(directory_of(path_)));
+    } catch (const std::bad_alloc&) {
+        // Then it is found by its name alone.
+    }
 }
 
 // 0 or an errno.
@@ -303,13 +309,23 @@ void Spool::store_again() noexcept {
     if (done < bytes) unlink();  // a half would be taken for damage
 }
 
+std::string Spool::place() const {
+    if (file_.lies_at(path_)) return path_;
+    // Of a file that was made without a name the kernel tells no other.
+    return moved_along() ? directory_.path_now() + "/" + name_in_directory(path_) : std::string();
+}
+
 void Spool::unlink() noexcept {
-    if (!removed()) ::unlink(path_.c_str());
+    if (file_.lies_at(path_))
+        ::unlink(path_.c_str());
+    else if (moved_along())
+        ::unlinkat(directory_.descriptor(), name_in_directory(path_), 0);
 }
 
 void Spool::abandon() noexcept {
     munmap(base_, limit_bytes_);
     file_.close();
+    directory_.close();
     base_ = nullptr;
 }
 

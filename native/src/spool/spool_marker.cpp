@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <new>
+#include <utility>
 
 #include "dftrace/spool/spool.hpp"
 #include "dftrace/system/directory.hpp"
@@ -21,7 +22,15 @@ std::string marker_place() {
 
 namespace {
 
-bool put(const HeldFile& file, const std::string& text) {
+// What is written there and has another number is a copy.
+std::string with_number_of(const HeldFile& file, std::string text) {
+    struct stat info;
+    if (fstat(file.descriptor(), &info) == 0) text += " " + std::to_string(info.st_ino);
+    return text;
+}
+
+bool put(const HeldFile& file, const std::string& begun) {
+    const std::string text = with_number_of(file, begun) + "\n";
     return ::write(file.descriptor(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
@@ -45,7 +54,7 @@ bool append_complete(const HeldFile& marker) {
 // A marker appears with all that it says, and never empty: its process may end at any moment.
 std::string make(const TraceSettings& settings, const std::string& spool) {
     const std::string stem = file_stem(settings, static_cast<std::uint32_t>(getpid()));
-    const std::string text = spool + "\n" + marker_place() + "\n";
+    const std::string text = spool + "\n" + marker_place();
     HeldFile nameless;
     const bool whole = nameless.create_nameless(directory_of(stem), O_WRONLY) == 0 && put(nameless, text);
     for (int attempt = 0; attempt < 1000; ++attempt) {
@@ -63,21 +72,33 @@ std::string make(const TraceSettings& settings, const std::string& spool) {
 void SpoolMarker::write(const TraceSettings& settings, const std::string& spool) noexcept {
     if (written()) return;
     try {
+        const std::string directory = directory_of(settings.prefix);
         path_ = make(settings, spool);
-        if (written()) lstat(path_.c_str(), &made_);
+        if (!written()) return;
+        lstat(path_.c_str(), &made_);
+        static_cast<void>(directory_.open_directory(directory));
     } catch (const std::bad_alloc&) {
         path_.clear();  // there may be memory the next time
     }
 }
 
+bool SpoolMarker::lies_at(int directory, const char* path) const noexcept {
+    struct stat info;
+    return fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_dev == made_.st_dev &&
+           info.st_ino == made_.st_ino;
+}
+
 bool SpoolMarker::tell_complete(const std::string& trace) noexcept {
     if (!written()) return false;
     try {
-        const std::string moved = directory_of(trace) + "/" + name_in_directory(path_);
-        for (const std::string& path : {path_, moved}) {
+        const std::string name = name_in_directory(path_);
+        const std::string beside = trace.empty() ? "" : directory_of(trace) + "/" + name;
+        const std::pair<int, std::string> places[] = {
+            {directory_.descriptor(), name}, {AT_FDCWD, path_}, {AT_FDCWD, beside}};
+        for (const auto& [directory, path] : places) {
             HeldFile marker;
-            if (marker.open(path, O_WRONLY | O_APPEND) != 0 || !marker.is(made_)) continue;
-            path_ = path;
+            if (marker.open(path, O_WRONLY | O_APPEND, directory) != 0 || !marker.is(made_)) continue;
+            if (directory == AT_FDCWD) path_ = path;
             return append_complete(marker);
         }
         return false;
@@ -87,11 +108,14 @@ bool SpoolMarker::tell_complete(const std::string& trace) noexcept {
 }
 
 void SpoolMarker::remove() noexcept {
-    struct stat info;
-    if (written() && lstat(path_.c_str(), &info) == 0 && info.st_dev == made_.st_dev &&
-        info.st_ino == made_.st_ino)
-        unlink(path_.c_str());
+    if (!written()) return;
+    const char* name = name_in_directory(path_);
+    if (const int held = directory_.descriptor(); lies_at(held, name))
+        ::unlinkat(held, name, 0);
+    else if (lies_at(AT_FDCWD, path_.c_str()))
+        ::unlink(path_.c_str());
     path_.clear();
+    directory_.close();
 }
 
 bool tell_complete(const Directory& directory, const std::string& marker, std::uint32_t owner) noexcept {

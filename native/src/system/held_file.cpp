@@ -118,9 +118,9 @@ int HeldFile::reserve(std::size_t from, std::size_t bytes) const noexcept {
     return error;
 }
 
-bool HeldFile::lies_at(const std::string& path, int directory) const noexcept {
+bool HeldFile::lies_at(const char* path, int directory) const noexcept {
     struct stat info;
-    return fstatat(directory, path.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && is(info);
+    return fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0 && is(info);
 }
 
 std::string HeldFile::path_now() const noexcept {

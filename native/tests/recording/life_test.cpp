@@ -18,6 +18,17 @@
 
 using namespace dftrace;
 
+namespace {
+
+// What the marker at a path says of a spool.
+std::string marker_of(const std::string& spool, const std::string& marker) {
+    struct stat info;
+    REQUIRE(stat(marker.c_str(), &info) == 0);
+    return spool + "\n" + marker_place() + " " + std::to_string(info.st_ino) + "\n";
+}
+
+}  // namespace
+
 TEST("a run in which nothing is recorded leaves nothing behind") {
     const ScratchDir dir;
     start_run(dir.settings());
@@ -113,7 +124,7 @@ TEST("what was flushed is in the file while the run goes on") {
     }
     CHECK_EQ(dir.files(".spool").size(), 1);
     const std::string marker = dir.only(".spool-at");
-    CHECK_EQ(file_bytes(marker), dir.only(".spool") + "\n" + marker_place() + "\n");
+    CHECK_EQ(file_bytes(marker), marker_of(dir.only(".spool"), marker));
     check_complete(read_trace(finish_run({"finalize"}).trace_path), "finalize");
     CHECK_EQ(dir.files().size(), 1);
 }
@@ -244,7 +255,7 @@ TEST("without a spool directory of its own a run finds one, and cleans up there"
     { SpanScope span(name); }
     const std::string spool = current_session()->spool_path();
     CHECK(std::filesystem::exists(spool));
-    CHECK_EQ(file_bytes(dir.only(".spool-at")), spool + "\n" + marker_place() + "\n");
+    CHECK_EQ(file_bytes(dir.only(".spool-at")), marker_of(spool, dir.only(".spool-at")));
     CHECK_EQ(finish_run({"finalize"}).error, "");
     CHECK(!std::filesystem::exists(spool));
 }

@@ -48,6 +48,11 @@ class Drain {
     int error() const noexcept { return error_; }
     // Likewise: a marker tells where the spool is.
     bool marked() const noexcept { return marker_.written(); }
+    // In a forked child, which has no such thread: lets go of what it holds open.
+    void abandon_in_child() noexcept {
+        flow_.writer().abandon();
+        marker_.abandon();
+    }
 
   private:
     using Clock = std::chrono::steady_clock;

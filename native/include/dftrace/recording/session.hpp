@@ -83,9 +83,12 @@ class Session {
     // Ends everything and writes the footer.
     Outcome finish(const Ending& ending);
 
-    // In a forked child: lets go of the parent's spool. Locks may be held by threads that do not
-    // exist here, so the object itself is leaked on purpose.
-    void abandon_in_child() noexcept { spool_.abandon(); }
+    // In a forked child: lets go of the parent's spool, trace and marker. Locks may be held by threads that
+    // do not exist here, so the object itself is leaked on purpose.
+    void abandon_in_child() noexcept {
+        spool_.abandon();
+        drain_.abandon_in_child();
+    }
 
     SpoolHeader& header() noexcept { return spool_.header(); }
     const std::string& spool_path() const noexcept { return spool_.path(); }

@@ -19,6 +19,7 @@
 #include "dftrace/spool/losses.hpp"
 #include "dftrace/spool/record.hpp"
 #include "dftrace/system/clock.hpp"
+#include "dftrace/system/directory.hpp"
 #include "dftrace/system/held_file.hpp"
 
 namespace dftrace {
@@ -249,7 +250,9 @@ class Spool {
     // The errno for which the file system refused more room the last time, 0 if it never did.
     int refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
     // Somebody has removed the file. All goes on in memory that nobody else finds any more.
-    bool removed() const noexcept { return !file_.lies_at(path_); }
+    bool removed() const noexcept { return !file_.lies_at(path_) && !moved_along(); }
+    // Where the file lies by now: its directory may have been renamed. Empty where it was removed.
+    std::string place() const;
     // Writes what is recorded to a new file at the place of the one that was removed. For the end: what is
     // recorded later does not reach it.
     void store_again() noexcept;
@@ -261,12 +264,17 @@ class Spool {
     }
 
   private:
+    // The file lies in its directory, wherever that is.
+    bool moved_along() const noexcept {
+        return file_.lies_at(name_in_directory(path_), directory_.descriptor());
+    }
     int make(bool nameless, const ProcessIdentity& self, const Beginning& beginning);
     int map() noexcept;
     std::uint32_t take_free_run(std::uint32_t units);
     int reserve(std::size_t from, std::size_t bytes) noexcept;
 
     std::string path_;
+    HeldFile directory_;  // in which it was made; none where there was no number to be had
     HeldFile file_;
     char* base_ = nullptr;
     std::size_t limit_bytes_;

@@ -8,6 +8,7 @@
 
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/system/directory.hpp"
+#include "dftrace/system/held_file.hpp"
 
 namespace dftrace {
 
@@ -17,16 +18,23 @@ constexpr char marker_suffix[] = ".spool-at";
 class SpoolMarker {
   public:
     // Makes `<stem>.spool-at`, exclusively like the trace itself, if it is not made yet. Its first line is
-    // the spool's path, the second tells on which boot and in which container that path holds.
+    // the spool's path, the second tells on which boot and in which container that path holds, and which file
+    // it was made as. From then on its directory is held open.
     void write(const TraceSettings& settings, const std::string& spool) noexcept;
     bool written() const noexcept { return !path_.empty(); }
     // Says that the trace is complete, so that a spool that is not there was not lost; false where it cannot
-    // be said. `trace` is where the trace lies by now: the directory of both may have been renamed.
+    // be said. The directory may have been renamed; where the program has closed it, `trace`, the path of the
+    // trace by now, may tell where it is.
     bool tell_complete(const std::string& trace) noexcept;
     void remove() noexcept;
+    // In a forked child: lets go of the directory, and leaves the parent's marker alone.
+    void abandon() noexcept { directory_.close(); }
 
   private:
-    std::string path_;  // empty: there is none
+    bool lies_at(int directory, const char* path) const noexcept;
+
+    std::string path_;    // empty: there is none
+    HeldFile directory_;  // in which it was made; none where there was no number to be had
     struct stat made_ {};
 };
 

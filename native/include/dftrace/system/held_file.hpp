@@ -47,7 +47,10 @@ class HeldFile {
     // Where the file lies by now, as the kernel tells it; empty where it does not, or there is no memory.
     std::string path_now() const noexcept;
     // The file lies at `path`, under that name.
-    bool lies_at(const std::string& path, int directory = AT_FDCWD) const noexcept;
+    bool lies_at(const char* path, int directory = AT_FDCWD) const noexcept;
+    bool lies_at(const std::string& path, int directory = AT_FDCWD) const noexcept {
+        return lies_at(path.c_str(), directory);
+    }
     // Closes the number, unless it is somebody else's by now.
     void close() noexcept;
 

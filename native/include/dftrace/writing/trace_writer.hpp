@@ -93,6 +93,8 @@ class TraceWriter {
     int last_error() const noexcept { return last_error_; }
     const std::string& path() const noexcept { return parts_.path(); }
     std::string path_now() const noexcept { return parts_.path_now(); }
+    // In a forked child: closes the parent's file.
+    void abandon() noexcept { parts_.abandon(); }
     // From here on no record is believed that is later than `now_ns`, or older than the clock's
     // beginning, by a margin; it is counted instead.
     void doubt_after(std::uint64_t now_ns) noexcept { latest_ns_ = now_ns + clock_margin_ns; }
