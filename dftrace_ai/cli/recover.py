@@ -26,7 +26,8 @@ def command(
         bool,
         typer.Option(
             "--orphans",
-            help="Also complete, in the first DIR, traces whose own directory is gone.",
+            help="Also complete traces that are gone or were cut, in another file: beside their "
+            "markers, or, where their directory is gone, in the first DIR.",
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
@@ -50,7 +51,7 @@ def command(
             raise TraceError(f"{quoted(str(directory))}: not a directory")
         if not os.access(directory, os.R_OK | os.X_OK):
             raise TraceError(f"{quoted(str(directory))}: cannot be listed: permission denied")
-    found = complete_directories(directories, spool_dir)
+    found = complete_directories(directories, spool_dir, anew=orphans)
     if orphans:
         found.add(adopt_orphans(directories[0]))
     if json:

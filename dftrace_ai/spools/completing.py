@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["complete_directories"]
 
 
-def complete_directories(paths: Iterable[Path], spool_dir: Path | None = None) -> Recovery:
+def complete_directories(
+    paths: Iterable[Path], spool_dir: Path | None = None, *, anew: bool = False
+) -> Recovery:
     """Complete what dead processes left at or below some paths.
 
     Args:
         paths: directories, and trace files, which stand for the directory around them.
         spool_dir: where to look for spools besides the usual places.
+        anew: where a trace is gone, or was cut, another file gets what its spool holds.
 
     Returns:
         What became of all the spools.
@@ -43,7 +46,7 @@ def complete_directories(paths: Iterable[Path], spool_dir: Path | None = None) -
                 given = directory.path == os.fspath(top)
                 if given or any(map(is_of_a_run, names)):
                     if identity not in seen:
-                        found.add(adopt_in(directory, spool_dir=spool_dir))
+                        found.add(adopt_in(directory, spool_dir=spool_dir, anew=anew))
                     seen.add(identity)
                 if not is_directory:
                     break

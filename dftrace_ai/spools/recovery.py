@@ -13,6 +13,7 @@ from dftrace_ai.spools.search import (
     find_orphans,
     find_spools,
     lives_without,
+    marker_in,
     spools_of,
 )
 from dftrace_ai.spools.unfinished import clear_unfinished
@@ -105,15 +106,23 @@ def adopt_in(
     run: str | None = None,
     *,
     spool_dir: str | os.PathLike[str] | None = None,
+    anew: bool = False,
 ) -> Recovery:
-    """Finish traces as `adopt_dead` does, in a directory that is held open."""
+    """Finish traces as `adopt_dead` does, in a directory that is held open.
+
+    Args:
+        directory: where the trace files are.
+        run: only the spools of this run; None takes all.
+        spool_dir: a directory to look for spools besides the usual ones.
+        anew: where a trace is gone, or was cut, another file gets what its spool holds.
+    """
     try:
         found = spools_of(directory, run, spool_dir=spool_dir)
     except OSError as error:
         result = Recovery.nothing()
         result.failed.append(f"{quoted(directory.path)}: {error.strerror}")
         return result
-    result = _adopt_all(found, directory)
+    result = _adopt_all(found, directory, anew=anew)
     result.failed.extend(clear_unfinished(directory.path, run, spool_dir=spool_dir))
     return result
 
@@ -151,7 +160,9 @@ def complete_children(directory: str, run: str, spool_dir: str | None) -> list[s
     return damaged + [f"the trace of a child cannot be completed: {line}" for line in result.failed]
 
 
-def _adopt_all(found: Iterable[FoundSpool], directory: HeldDirectory) -> Recovery:
+def _adopt_all(
+    found: Iterable[FoundSpool], directory: HeldDirectory, *, anew: bool = False
+) -> Recovery:
     result = Recovery.nothing()
     for spool in found:
         if spool.begun and spool.marker:
@@ -160,8 +171,10 @@ def _adopt_all(found: Iterable[FoundSpool], directory: HeldDirectory) -> Recover
             result.failed.append(f"{quoted(str(spool.marker))}: {spool.fault}")
         elif not os.path.lexists(spool.path):
             _tell_of_missing(spool, directory, result)
+        elif original := _original_of(spool, directory):
+            _tell_of_copy(spool, original, result)
         else:
-            _adopt(spool, directory, result)
+            _adopt(spool, directory, result, anew=anew)
     return result
 
 
@@ -233,11 +246,40 @@ def _tell_of_missing(spool: FoundSpool, directory: HeldDirectory, result: Recove
         and not spool.elsewhere
         and not lives_without(spool.path, spool.place)
     ):
-        shown = quoted(spool.path)
-        result.failed.append(f"{shown}: is gone; what was not yet in the trace is lost")
+        lost = (
+            "this is a copy, and what was not yet in the trace is where it was copied from, or lost"
+            if spool.copied
+            else "what was not yet in the trace is lost"
+        )
+        result.failed.append(f"{quoted(spool.path)}: is gone; {lost}")
         _remove(spool.marker, directory, result)
     else:
         result.alive.append(spool.path)
+
+
+def _original_of(spool: FoundSpool, directory: HeldDirectory) -> str | None:
+    """Return which other directory a spool belongs to, where this one is a copy of it."""
+    if not spool.copied or not spool.marker:
+        return None
+    try:
+        own = _native.spool_trace_directory(spool.path)
+        if directory.is_same(own):
+            return None
+        with HeldDirectory(own) as original:
+            there = marker_in(original, spool.marker.name)
+    except (OSError, ValueError):
+        return None  # renamed, or moved to another file system, which is a copy as well
+    return own if there is not None and there.path == spool.path else None
+
+
+def _tell_of_copy(spool: FoundSpool, original: str, result: Recovery) -> None:
+    if lives_without(spool.path, spool.place):
+        result.alive.append(spool.path)
+    else:
+        result.failed.append(
+            f"{quoted(str(spool.marker))}: is a copy; the rest of its trace goes to "
+            f"{quoted(original)}: recover that, and copy it again"
+        )
 
 
 def _is_there(marker: Path, directory: HeldDirectory) -> bool:

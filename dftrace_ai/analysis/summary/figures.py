@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.duckdb_scan import scan_of
 from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA, KINDS, LOSSES
 from dftrace_ai.trace_format.vocabulary import loop_part
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from dftrace_ai.analysis.reading.duckdb_scan import Scan
     from dftrace_ai.analysis.reading.trace import Trace
@@ -90,6 +92,7 @@ class FileFacts:
         ended: what ended the recording, an `Ending` of the format where the recorder wrote
             it; None without a closing line.
         losses: the counts of that line that are above zero, by name.
+        copy_of: a file before it that bears the same name and is of the same process.
     """
 
     path: str
@@ -98,6 +101,7 @@ class FileFacts:
     events: int | None
     ended: str | None
     losses: dict[str, int]
+    copy_of: str | None = None
 
     def warnings(self) -> list[str]:
         """Return a line for each loss, and for an end that is not as it should be."""
@@ -106,6 +110,10 @@ class FileFacts:
             for loss in LOSSES
             if loss.text and loss.member in self.losses
         ]
+        if self.copy_of:
+            warnings.append(
+                f"of the same process as {self.copy_of}; what both hold is counted twice"
+            )
         if self.tear:
             warnings.append(f"torn: {self.tear}; what comes before it is counted")
         elif not self.closed:
@@ -240,11 +248,12 @@ class _Figures:
 
 
 def _summary(figures: _Figures, scan: Scan, skipped: Sequence[SkippedFile]) -> Summary:
+    copies = _copies([source.trace for source in scan.sources])
     unreadable = max(0, figures.unreadable - scan.rows_of_nulls())
     return Summary(
         spans=tuple(sorted(figures.spans, key=lambda row: (row.cat, -row.total_us, row.name))),
         others=tuple(OtherRow(*key, count) for key, count in sorted(figures.others.items())),
-        files=tuple(_facts(source.trace, scan) for source in scan.sources),
+        files=tuple(_facts(source.trace, scan, copies) for source in scan.sources),
         events=figures.events,
         unreadable_lines=unreadable + scan.long_lines,
         skipped=tuple(skipped),
@@ -252,7 +261,27 @@ def _summary(figures: _Figures, scan: Scan, skipped: Sequence[SkippedFile]) -> S
     )
 
 
-def _facts(trace: Trace, scan: Scan) -> FileFacts:
+def _copies(traces: Sequence[Trace]) -> dict[Path, str]:
+    """Return, for files of the same name and process as one before them, that one."""
+    names = Counter(trace.path.name for trace in traces)
+    copies: dict[Path, str] = {}
+    first: dict[tuple[object, ...], str] = {}
+    for trace in traces:
+        if names[trace.path.name] == 1:
+            continue
+        try:
+            header = trace.header
+        except TraceError:
+            continue  # it was counted as far as it can be read
+        if header is not None and header.run is not None:
+            process = (trace.path.name, header.run, header.host, header.pid)
+            before = first.setdefault(process, str(trace))
+            if before != str(trace):
+                copies[trace.path] = before
+    return copies
+
+
+def _facts(trace: Trace, scan: Scan, copies: Mapping[Path, str]) -> FileFacts:
     footer = trace.end.footer
     return FileFacts(
         path=str(trace),
@@ -261,4 +290,5 @@ def _facts(trace: Trace, scan: Scan) -> FileFacts:
         events=footer.events if footer else None,
         ended=footer.ended if footer else None,
         losses=footer.losses if footer else {},
+        copy_of=copies.get(trace.path),
     )

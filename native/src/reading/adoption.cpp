@@ -29,6 +29,10 @@ namespace {
 constexpr std::uint32_t first_lost_thread = 0x30000000;
 constexpr std::uint32_t highest_thread_id = 1u << 22;  // that Linux gives
 
+// Behind what tells that nothing can be added to a trace.
+constexpr std::string_view goes_elsewhere =
+    "; dftrace recover DIR --orphans writes what the spool holds to another file";
+
 std::string counted(std::uint64_t number, std::string_view what) {
     return std::to_string(number) + " " + std::string(what);
 }
@@ -55,6 +59,44 @@ void check_settings(const TraceSettings& s) {
     if (!sound) throw std::runtime_error("the settings in the spool are damaged");
 }
 
+// What the file of the last write holds, as against what the spool says of it.
+struct LastWrite {
+    bool landed = false;
+    std::string gone{};  // why nothing can be added to the file: it, or what was written to it, is not there
+};
+
+LastWrite look_at_last_write(const SpoolHeader& h, const TracePlace& place) {
+    const std::uint64_t number = h.write_number.load();
+    // Where its process learnt that the write landed its records may be gone from the spool.
+    LastWrite last{number && h.landed.load() == number};
+    if (!number) return last;
+    const WriteMark& mark = h.last_mark();
+    const WriteMark& before = h.marks[(number - 1) % 2];
+    const bool goes_on = number > 1 && before.part == mark.part && !before.closed;
+    const std::uint64_t least = last.landed ? mark.file_bytes : goes_on ? before.file_bytes : 0;
+    const std::string name = name_in_directory(h.trace_paths[mark.part % 2].get());
+    struct stat info;
+    const int unseen = place.directory.look(name.c_str(), info);
+    std::string fault;
+    if (!unseen && !S_ISREG(info.st_mode)) {
+        fault = "it is no file";
+    } else if (!unseen) {
+        last.landed |= static_cast<std::uint64_t>(info.st_size) >= mark.file_bytes;
+        if (static_cast<std::uint64_t>(info.st_size) < least)
+            last.gone = "it is shorter than what was written to it";
+    } else if (unseen == ENOENT && mark.closed) {
+        last.landed = true;  // a part that had its footer, and was too old to be kept
+    } else if (unseen == ENOENT) {
+        last.gone = std::strerror(unseen);
+    } else {
+        fault = std::strerror(unseen);
+    }
+    if (!last.gone.empty()) last.gone = place.shown + "/" + name + ": cannot be continued: " + last.gone;
+    if (!fault.empty())
+        throw std::runtime_error(place.shown + "/" + name + ": cannot be continued: " + fault);
+    return last;
+}
+
 // Finds out whether the last write that was begun reached the file, and makes marks and units say
 // so. Numbers of writes are used again: no unit may go on naming one, or the next adopter, should
 // this one die, would take its records for written.
@@ -64,52 +106,32 @@ void settle_last_write(SpoolView& spool, const TracePlace& place, const std::vec
     const auto kept = [](int error) {
         if (error) throw std::runtime_error(std::strerror(error));
     };
-    std::uint64_t number = h.write_number.load();
-    // Where its process learnt that the write landed its records may be gone from the spool.
-    const bool known = number && h.landed.load() == number;
-    bool landed = known;
-    if (number) {
-        const WriteMark& mark = h.last_mark();
-        const std::string named = h.trace_paths[mark.part % 2].get();
-        const std::string name = name_in_directory(named);
-        const std::string trace = place.shown + "/" + name;
-        const auto fail = [&](const char* why) {
-            throw std::runtime_error(trace + ": cannot be continued: " + why);
-        };
-        struct stat info;
-        const int unseen = place.directory.look(name.c_str(), info);
-        if (!unseen) {
-            if (!S_ISREG(info.st_mode)) fail("it is no file");
-            landed |= static_cast<std::uint64_t>(info.st_size) >= mark.file_bytes;
-            if (known && static_cast<std::uint64_t>(info.st_size) < mark.file_bytes)
-                fail("it is shorter than what was written to it");
-        } else if (unseen == ENOENT && mark.closed) {
-            landed = true;  // a part that had its footer, and was too old to be kept
-        } else if (unseen == ENOENT && anew) {
-            damage.push_back("what was written before: the trace is gone");
-            number = 0;
-            landed = false;
-            h.write_number.store(0);
-            kept(spool.keep(h.write_number));
-            h.landed.store(0);
-            kept(spool.keep(h.landed));
-            std::fill(std::begin(h.marks), std::end(h.marks), WriteMark{});
-            kept(spool.keep(h.marks));
-        } else {
-            fail(std::strerror(unseen));
-        }
-    }
-    if (landed && !known) {
+    const LastWrite last = look_at_last_write(h, place);
+    const bool gone = !last.gone.empty();
+    if (gone && !anew) throw std::runtime_error(last.gone + std::string(goes_elsewhere));
+    if (gone) damage.push_back("what was written before: the trace is gone, or was cut");
+    const std::uint64_t number = h.write_number.load();
+    if (last.landed && !gone && h.landed.load() != number) {
         h.landed.store(number);
         kept(spool.keep(h.landed));
     }
     for (UnitHeader* unit : units) {
         if (unit->pending_write == 0) continue;
-        if (landed && unit->pending_write == number) unit->consumed = unit->pending;
+        if (last.landed && !gone && unit->pending_write == number) unit->consumed = unit->pending;
         unit->pending_write = 0;
         kept(spool.keep(*unit));
     }
-    if (number && !landed) {
+    if (gone) {
+        // As its process would have done it: the trace goes on in another part.
+        WriteMark& mark = h.marks[number % 2];
+        mark.file_bytes = mark.plain_bytes = 0;
+        mark.lines = {};
+        mark.stage = TraceStage::records;
+        mark.closed = 1;
+        kept(spool.keep(mark));
+        h.landed.store(number);
+        kept(spool.keep(h.landed));
+    } else if (number && !last.landed) {
         h.write_number.store(number - 1);
         kept(spool.keep(h.write_number));
     }
@@ -187,7 +209,8 @@ void sort_units(SpoolView& spool, const std::vector<UnitHeader*>& units, DeadRun
 [[noreturn]] void fail(const TraceWriter& writer, int error) {
     if (writer.file_was_spoilt())
         throw std::runtime_error(writer.path() +
-                                 ": was removed or cut while it was completed; the spool is kept");
+                                 ": was removed or cut while it was completed; the spool is kept" +
+                                 std::string(goes_elsewhere));
     throw std::runtime_error(std::strerror(error));
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from conftest import RunScript
-from perfetto.trace_file import read
+from perfetto.trace_file import read, read_unfinished
 from safety.commands import invoke
 
 from dftrace_ai.spools import search
@@ -108,3 +111,64 @@ def test_its_directory_is_renamed(run_script: RunScript, more: str) -> None:
     assert read(path).names == {"forward": 6000}
     assert list((done.folder.parent / "spools").iterdir()) == []
     assert invoke("summary", moved).err == ""
+
+
+DEAD = """
+import os, signal
+import dftrace_ai
+from dftrace_ai import ai
+
+def trained(steps):
+    for step in range(steps):
+        with ai.compute.forward(step=step):
+            pass
+
+for case in range({cases}):
+    if os.fork() == 0:
+        settings = {{"compression": "none", "max_file_bytes": 100_000}} if case % 2 else {{}}
+        run = dftrace_ai.initialize(
+            log_file=f"out{{case}}/trace", spool_dir="spools", flush_interval_ms=60_000, **settings
+        )
+        for _ in range(2):
+            trained(1000)
+            run.flush()
+        trained(2000)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.wait()
+"""
+
+
+def test_what_the_spool_of_a_dead_process_holds_is_written_on_request(
+    run_script: RunScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trace is removed or cut before it is recovered: by itself nothing is added to another."""
+    changes = [Path.unlink, Path.unlink, cut, cut]
+    folder = run_script(DEAD.format(cases=len(changes))).folder.parent
+    monkeypatch.setattr(search, "SPOOL_PLACES", ())  # where others have orphans
+    for case, change in enumerate(changes):
+        out = folder / f"out{case}"
+        spools = len(list((folder / "spools").iterdir()))
+        last = max(out.glob("*.pfw*"), key=lambda path: path.stat().st_mtime_ns)
+        whole = set(out.glob("*.pfw*")) - {last}
+        assert bool(whole) == bool(case % 2)
+        written = sum(read_unfinished(path).names["forward"] for path in [*whole, last])
+        change(last)
+        left = sorted(out.iterdir())
+        refused = invoke("recover", out)
+        assert refused.status == 1
+        assert f"{last}: cannot be continued" in refused.err
+        assert "dftrace recover DIR --orphans writes what the spool holds" in refused.err
+        assert sorted(out.iterdir()) == left
+        asked = invoke("recover", out, "--orphans")
+        assert (asked.status, asked.out.count("1 trace recovered")) == (1, 1)
+        assert "what was written before: the trace is gone, or was cut" in asked.err
+        assert list(out.glob("*.spool-at")) == []
+        assert len(list((folder / "spools").iterdir())) == spools - 1
+        made = set(out.glob("*.pfw*")) - whole - {last}
+        assert sum(read(path).names["forward"] for path in made) == 4000 - written > 0
+        assert invoke("validate", *made, *whole).status == 0
+        assert invoke("recover", out, "--orphans").out == "nothing to recover\n"
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 10)

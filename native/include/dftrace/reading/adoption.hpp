@@ -21,7 +21,7 @@ struct AdoptionTerms {
     // Where files are written, and nowhere else, whatever the spool says; empty: where the spool says.
     std::string directory{};
     int descriptor = -1;  // of that directory, where it is held open: its name may be another's by now
-    bool anew = false;    // a trace that is gone is begun again with what is left; else that is a failure
+    bool anew = false;    // where a trace is gone, or was cut, another part has what is left; else a failure
     // Name in that directory of the marker to remove before the spool is: where a spool is missing and
     // its marker is not, it was lost.
     std::string marker{};
