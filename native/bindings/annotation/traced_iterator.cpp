@@ -174,6 +174,17 @@ PyObject* iterator_getattr(PyObject* object, PyObject* name) {
     return PyObject_GetAttr(as<TracedIterator>(object)->iterable, name);
 }
 
+int iterator_setattr(PyObject* object, PyObject* name, PyObject* value) {
+    const int own = PyDict_Contains(iterator_type.tp_dict, name);
+    if (own < 0) return -1;
+    if (PyObject_GenericSetAttr(object, name, value) == 0) return 0;
+    if (own || !PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+    // Who finds an attribute of the loader here may set it, too, as Lightning does.
+    PyErr_Clear();
+    PyObject* iterable = as<TracedIterator>(object)->iterable;
+    return value ? PyObject_SetAttr(iterable, name, value) : PyObject_DelAttr(iterable, name);
+}
+
 PyMethodDef methods[] = {
     {"close", iterator_close, METH_NOARGS, "End the open block and close the source if it can be."},
     {"__length_hint__", iterator_length_hint, METH_NOARGS, nullptr},
@@ -195,6 +206,7 @@ int add_iterator_type(PyObject* module) {
     iterator_type.tp_iter = iterator_iter;
     iterator_type.tp_iternext = iterator_next;
     iterator_type.tp_getattro = iterator_getattr;
+    iterator_type.tp_setattro = iterator_setattr;
     iterator_type.tp_as_sequence = &sequence;
     number.nb_bool = iterator_bool;
     iterator_type.tp_as_number = &number;

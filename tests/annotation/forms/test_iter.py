@@ -209,3 +209,42 @@ def test_switching_off_and_on_inside_a_loop(traced: Traced) -> None:
     assert t.footer["unfinished"] == 0
     assert t.one("step").level == 1
     assert 2 <= t.names["fetch.block"] <= 4
+
+
+class Loader:
+    """A loader with something that frameworks set, and something that they may not."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._iterator: object = "workers"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+    @property
+    def dataset(self) -> str:
+        return "digits"
+
+
+def test_what_is_set_on_a_loop_is_set_on_the_loader(traced: Traced) -> None:
+    loader = Loader()
+    with traced() as rec:
+        loop = ai.dataloader.fetch.iter(loader)
+        loop._iterator = None  # as Lightning does when a loop over it has ended
+        loop.epoch = loop.epoch + 3
+        loop.new = "name"
+        assert list(loop) == [0, 1]
+        assert vars(loader) == {"epoch": 3, "_iterator": None, "new": "name"}
+        del loop.new
+        assert not hasattr(loader, "new")
+        with pytest.raises(AttributeError, match="new"):
+            del loop.new
+        with pytest.raises(AttributeError):
+            loop.dataset = "letters"
+        with pytest.raises(AttributeError, match="close"):
+            loop.close = print  # type: ignore[method-assign, assignment]
+        with pytest.raises(AttributeError, match="'list' object has no attribute"):
+            ai.dataloader.fetch.iter([1]).epoch = 1
+        with pytest.raises(TypeError):
+            loop.__class__ = Loader  # type: ignore[assignment]
+    assert rec.trace.names == {"fetch.iter": 2, "fetch.block": 2}
