@@ -30,7 +30,7 @@ class RunSettings(TypedDict):
         version: of this package; a process of another one cannot go on with the run.
         run: 32 hexadecimal digits that all processes of the run share.
         prefix: directory and stem of the trace files.
-        expected_path: the name that this process's trace will have if nobody has taken it.
+        made_in: the process in which `of_process` was worked out; its forked children have it, too.
         spool_dir: directory of the spools; empty for the core's choice.
         io: whether the nodes data.io, checkpoint.io and other.io record.
         dump_signal: name of the signal that has the process write out its events.
@@ -47,7 +47,7 @@ class RunSettings(TypedDict):
     version: str
     run: str
     prefix: str
-    expected_path: str
+    made_in: int
     spool_dir: str
     io: bool
     dump_signal: str | None

@@ -61,13 +61,20 @@ class Run:
         """Trace file of this process; None when the run recorded nothing.
 
         Until the first event is written it is the name that the file will have if
-        nobody else has taken it.
+        nobody else takes it first.
         """
         if self._settings is None:
             return None
         if self._outcome is not None:
             return str(self._outcome["trace_path"]) or None
-        return str(_native.stats().get("trace_path") or self._settings["expected_path"])
+        written = _native.stats().get("trace_path")
+        if not written:
+            from dftrace_ai.run.settings import expected_path
+
+            expected = expected_path(self._settings)
+            # Made meanwhile, it is itself what has the first name.
+            written = _native.stats().get("trace_path") or expected
+        return str(written)
 
     def stats(self) -> dict[str, Any]:
         """Counts of the run: what was written, dropped, waited for, sanitised.

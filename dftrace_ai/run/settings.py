@@ -31,6 +31,7 @@ __all__ = [
     "absolute",
     "check_directory",
     "core_settings",
+    "expected_path",
     "run_settings",
     "settings_of_child",
 ]
@@ -147,7 +148,7 @@ def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSet
         "version": __version__,
         "run": inherited["run"] if inherited else _run_id(),
         "prefix": str(absolute(config.log_file)),
-        "expected_path": "",
+        "made_in": 0,
         "spool_dir": "" if config.spool_dir is None else str(absolute(config.spool_dir)),
         "io": config.io,
         "dump_signal": config.dump_signal,
@@ -181,6 +182,23 @@ def core_settings(settings: RunSettings) -> CoreSettings:
         "prefix": settings["prefix"],
         "spool_dir": settings["spool_dir"],
     }
+
+
+def expected_path(settings: RunSettings) -> str:
+    """Return the name that the trace of this process will have if nobody takes it first.
+
+    Args:
+        settings: worked out in this process, or in one that it was forked from.
+    """
+    own = settings["made_in"] == os.getpid()
+    pid = (own and settings["of_process"]["shown_pid"]) or os.getpid()
+    stem = f"{settings['prefix']}-{settings['of_process']['host']}-{pid}"
+    suffix = SUFFIX_OF[str(settings["core"]["compression"])]
+    path, number = f"{stem}{suffix}", 0
+    while os.path.lexists(path):
+        number += 1
+        path = f"{stem}-{number}{suffix}"
+    return path
 
 
 def _told_to_core(config: Config) -> CoreSettings:
@@ -276,9 +294,7 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
     torch = sys.modules.get("torch")
     if torch is not None:
         facts["torch"] = str(getattr(torch, "__version__", "unknown"))
-    pid = shown_pid or os.getpid()
-    suffix = SUFFIX_OF[str(settings["core"]["compression"])]
-    settings["expected_path"] = f"{settings['prefix']}-{host}-{pid}{suffix}"
+    settings["made_in"] = os.getpid()
     settings["of_process"] = {
         "host": host,
         "shown_pid": shown_pid,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from conftest import RunScript
 
 PRELUDE = """
@@ -48,6 +49,33 @@ print(json.dumps(pid))
     assert first.ts_ns is not None
     assert inside.ts_ns is not None
     assert first.ts_ns < inside.ts_ns
+
+
+@pytest.mark.parametrize("settings", ["", "process_id=77"])
+def test_the_path_in_a_child_is_that_of_its_own_file(run_script: RunScript, settings: str) -> None:
+    done = run_script(
+        PRELUDE
+        + f"""
+run = dftrace_ai.initialize({settings})
+with ai.data.item:
+    pass
+run.flush()
+before = run.path
+pid = os.fork()
+if pid == 0:
+    said = [run.path]
+    with ai.data.item:
+        said.append(run.path)
+    run.flush()
+    print(json.dumps([*said, run.path]), flush=True)
+    os._exit(0)
+wait(pid)
+print(json.dumps([before, run.path]))
+"""
+    )
+    child, parent = done.said
+    assert len(set(child)) == len(set(parent)) == 1
+    assert {*child, *parent} == {str(trace.path) for trace in done.traces()}
 
 
 def test_children_that_never_finalise_are_adopted(run_script: RunScript) -> None:

@@ -111,6 +111,23 @@ def test_a_second_run_writes_a_second_file(tmp_path: Path) -> None:
         agree(t)
 
 
+@pytest.mark.parametrize("flight_recorder", [False, True])
+def test_the_path_is_that_of_the_file_before_there_is_one(
+    tmp_path: Path, flight_recorder: bool
+) -> None:
+    said = []
+    for _ in range(3):
+        settings = {"log_file": tmp_path / "t", "flight_recorder": flight_recorder}
+        with dftrace_ai.tracing(**settings) as run:
+            said.append(run.path)
+            with ai.compute.forward:
+                said.append(run.path)
+            dftrace_ai.dump()
+        said.append(run.path)
+    names = [expected_name("t"), *(expected_name("t").replace(".", f"-{n}.", 1) for n in (1, 2))]
+    assert [Path(path).name for path in said] == [name for name in names for _ in range(3)]
+
+
 def test_an_existing_file_is_never_touched(tmp_path: Path) -> None:
     mine = tmp_path / expected_name("t")
     mine.write_bytes(b"precious")
