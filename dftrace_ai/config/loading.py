@@ -20,7 +20,7 @@ from dftrace_ai.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["config_of", "load_config"]
+__all__ = ["config_of", "load_config", "refuse_what_is_no_config"]
 
 
 def config_of(values: Mapping[str, object]) -> Config:
@@ -31,6 +31,26 @@ def config_of(values: Mapping[str, object]) -> Config:
     """
     given: Any = values
     return Config(**given)
+
+
+def refuse_what_is_no_config(given: object) -> None:
+    """Refuse what was given in the place of a `Config` and is none.
+
+    Args:
+        given: the first argument of `initialize` or `tracing`.
+
+    Raises:
+        ConfigError: it is something else; the message says how to give what was meant.
+    """
+    if isinstance(given, Config):
+        return
+    if isinstance(given, (str, os.PathLike)):
+        mend = f"name the setting, as in log_file={os.fspath(given)!r}"
+    elif callable(given):
+        mend = "a function is decorated with parentheses, @dftrace_ai.tracing()"
+    else:
+        mend = "give settings by name, as in ids=False"
+    raise ConfigError(f"a Config is needed in this place, not a {type(given).__name__}: {mend}")
 
 
 def load_config(

@@ -107,13 +107,15 @@ def _settings(config: Config, parents: Run | None) -> RunSettings | None:
 
 
 def _configured(config: Config | None, overrides: Mapping[str, object]) -> Config:
-    from dftrace_ai.config.loading import config_of, load_config
+    from dftrace_ai.config.loading import config_of, load_config, refuse_what_is_no_config
 
     if config is None:
         given: Any = overrides
         config = load_config(**given)
-    elif overrides:
-        config = config_of({**config.model_dump(exclude_unset=True), **overrides})
+    else:
+        refuse_what_is_no_config(config)
+        if overrides:
+            config = config_of({**config.model_dump(exclude_unset=True), **overrides})
     from dftrace_ai.run.settings import absolute
 
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
@@ -127,8 +129,9 @@ def _without_effect(
 ) -> list[SettingWithoutEffect]:
     from dftrace_ai.run.joined_settings import settings_without_effect
 
+    asked = _configured(config, overrides)
     names = {*overrides, *(config.model_fields_set if config is not None else ())}
-    return settings_without_effect(_configured(config, overrides), names, run._config_in_force())
+    return settings_without_effect(asked, names, run._config_in_force())
 
 
 def _tell_once(run: Run, without_effect: list[SettingWithoutEffect]) -> None:

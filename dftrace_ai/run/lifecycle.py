@@ -141,7 +141,7 @@ def tracing(config: Config | None = None, **overrides: Any) -> TracingBlock:
         The block, which gives the run when it is entered.
 
     Raises:
-        ConfigError: when entered, as `initialize`.
+        ConfigError: when entered, as `initialize`; at once where `config` is no `Config`.
         LogDirectoryError: when entered, as `initialize`.
 
     Example::
@@ -150,6 +150,10 @@ def tracing(config: Config | None = None, **overrides: Any) -> TracingBlock:
             train()
         print(run.path)
     """
+    if config is not None:
+        from dftrace_ai.config.loading import refuse_what_is_no_config
+
+        refuse_what_is_no_config(config)
     return TracingBlock(config, overrides)
 
 

@@ -60,6 +60,31 @@ def test_a_bad_value(tmp_path: Path, field: str, value: Any, accepted: str) -> N
     assert_still_usable(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("given", "mend"),
+    [
+        ("out/trace", "log_file='out/trace'"),
+        (Path("out/trace"), "log_file='out/trace'"),
+        ({"ids": False}, "by name, as in ids=False"),
+        (assert_still_usable, "@dftrace_ai.tracing()"),
+    ],
+    ids=["text", "path", "dict", "function"],
+)
+def test_what_is_no_config(tmp_path: Path, given: Any, mend: str) -> None:
+    for door in (dftrace_ai.initialize, dftrace_ai.tracing):
+        with pytest.raises(ConfigError, match="a Config is needed in this place") as said:
+            door(given)
+        assert mend in str(said.value)
+        assert type(given).__name__ in str(said.value)
+    assert_still_usable(tmp_path)
+    with dftrace_ai.tracing(log_file=tmp_path / "on") as run:
+        with pytest.raises(ConfigError):
+            dftrace_ai.initialize(given)
+        with ai.compute.step:
+            pass
+    assert run.stats()["events"] == 1
+
+
 def test_an_unknown_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="compresion"):
         dftrace_ai.initialize(log_file=tmp_path / "t", compresion="gzip")
