@@ -18,6 +18,9 @@ __all__ = ["in_place_of", "wrap"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+# A class body makes class methods of these, where they are plain functions.
+CLASS_METHODS = frozenset({"__init_subclass__", "__class_getitem__"})
+
 
 def wrap(node: Node, target: F) -> F:
     """Put spans of `node` around the work of `target`.
@@ -67,7 +70,8 @@ def wrap(node: Node, target: F) -> F:
             awaited = _generator_function(node, target, _end_with_result)
             return cast("F", types.coroutine(awaited))
         return cast("F", _generator_function(node, target, _end))
-    if type(node).__enter__ is not Node.__enter__:
+    by_class = isinstance(target, types.FunctionType) and target.__name__ in CLASS_METHODS
+    if by_class or type(node).__enter__ is not Node.__enter__:
         return cast("F", _plain_function(node, target))
     traced: Any = TracedFunction(node, target)
     functools.update_wrapper(traced, target)
@@ -131,7 +135,7 @@ def _is_generator_based_coroutine(target: Any) -> bool:
 
 
 def _plain_function(node: Any, target: Callable[..., Any]) -> Callable[..., Any]:
-    """For a node that does something else than spans."""
+    """For a node that does something else than spans, and for what has to be a function."""
 
     @in_place_of(target)
     def traced(*args: Any, **kwargs: Any) -> Any:

@@ -40,6 +40,49 @@ def test_each_loop_over_a_loader_starts_over(traced: Traced) -> None:
     assert rec.trace.footer["unfinished"] == 0
 
 
+@pytest.mark.parametrize("decorate", [ai.compute.init, ai.compute(step=1), dft_fn("t").log])
+def test_methods_of_which_a_class_body_makes_class_methods(
+    decorate: Callable[..., Any], traced: Traced
+) -> None:
+    def made() -> list[object]:
+        class Base:
+            @decorate
+            def __init_subclass__(cls, mark: int = 0, **more: Any) -> None:
+                super().__init_subclass__(**more)
+                cls.mark = mark  # type: ignore[attr-defined]
+
+            @decorate
+            def __class_getitem__(cls, key: object) -> tuple[str, object]:
+                return cls.__name__, key
+
+            @decorate
+            def __new__(cls, *args: object) -> Base:
+                return object.__new__(cls)
+
+        class Said:
+            @decorate
+            @classmethod
+            def __init_subclass__(cls) -> None:
+                super().__init_subclass__()
+
+            @classmethod
+            @decorate
+            def __class_getitem__(cls, key: object) -> object:
+                return key
+
+        class Child(Base, mark=3):
+            pass
+
+        class SaidChild(Said):
+            pass
+
+        return [Child.mark, Base[1], Child[2], type(Child(4)) is Child, SaidChild[5]]
+
+    with traced() as rec:
+        assert made() == [3, ("Base", 1), ("Child", 2), True, 5]
+    assert rec.trace.footer["spans"] == 6
+
+
 class Flaky:
     """Fails once, and goes on."""
 
