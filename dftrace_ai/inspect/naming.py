@@ -88,8 +88,7 @@ def layers_of(
         found.append(NamedLayer(free, module, kind, part))
 
     for path, module in _walk(model):
-        own = isinstance(module, nn.Linear) or any(True for _ in module.parameters(recurse=False))
-        if id(module) in inside or not own:
+        if id(module) in inside or not (isinstance(module, nn.Linear) or _has_own(module)):
             continue
         if _has_forward_of(module, nn.MultiheadAttention):
             inside.add(id(module.out_proj))
@@ -151,6 +150,23 @@ def _walk(model: nn.Module, *, numbered: bool = False) -> Iterator[tuple[list[st
                     part = [str(number)]
             children.append(([*path, *part], child))
         pending += reversed(children)
+
+
+def _has_own(module: nn.Module) -> bool:
+    """Tell whether a module computes with parameters of its own.
+
+    A list or dict of parameters never runs: they belong to the module that holds it.
+    """
+    from torch import nn
+
+    containers = (nn.ParameterList, nn.ParameterDict)
+    if isinstance(module, containers):
+        return False
+    # Asked first: layers of Keras make their dict of parameters when they are asked.
+    if next(module.parameters(recurse=False), None) is not None:
+        return True
+    held = (child for child in module.children() if isinstance(child, containers))
+    return any(True for one in held for _ in one.parameters())
 
 
 def _wraps(module: nn.Module, key: str) -> bool:

@@ -168,6 +168,30 @@ def test_a_module_that_is_used_twice_is_one_layer(tmp_path):
         assert close(values["model.0_weight_l1_norm", 0], shared.weight.detach().abs().sum())
 
 
+def test_a_module_with_lists_of_parameters_is_seen(tmp_path):
+    class Low(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.held = nn.ParameterList([torch.randn(5, 2), torch.randn(2, 5)])
+
+        def forward(self, x):
+            return x @ self.held[0] @ self.held[1]
+
+    config = statistics_of(["mean"], ["activation", "output", "gradient"])
+    with session(config, tmp_path) as values:
+        model = nn.Sequential(Low(), nn.ReLU())
+        attached = debug_api.attach(model)
+        assert attached.names == ["model.0"]
+        x, seen = torch.randn(3, 5), []
+        y = model[0](x)
+        y.register_hook(seen.append)
+        (model[1](y) ** 2).sum().backward()
+        debug_api.step()
+    assert close(values["model.0_activation_mean", 0], x.mean())
+    assert close(values["model.0_output_mean", 0], y.detach().mean())
+    assert close(values["model.0_gradient_mean", 0], seen[0].mean())
+
+
 def test_a_tied_weight_appears_under_the_first_name(tmp_path):
     class Tied(nn.Module):
         def __init__(self):

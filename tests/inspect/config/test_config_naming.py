@@ -58,6 +58,31 @@ def test_layers_have_parameters_and_are_called_by_their_path() -> None:
     assert names(nn.Linear(2, 2)) == ["model"]
 
 
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = nn.ParameterList([torch.ones(4)])
+        self.shifts = nn.ParameterDict({"0": nn.ParameterList([torch.zeros(4)])})
+
+    def forward(self, x):
+        return x * self.scales[0] + self.shifts["0"][0]
+
+
+class AskedLate(nn.Module):
+    """As a layer of Keras: its dict of parameters is there once they are asked for."""
+
+    def named_parameters(self, *args, **kwargs):
+        if not hasattr(self, "held"):
+            self.held = nn.ParameterDict({"a": torch.ones(1)})
+        return super().named_parameters(*args, **kwargs)
+
+
+def test_lists_of_parameters_belong_to_who_holds_them() -> None:
+    model = nn.Sequential(Listed(), nn.ModuleDict({"in": Listed()}), nn.ReLU(), AskedLate())
+    assert names(model) == ["model.0", "model.1.in", "model.3"]
+    assert set(kinds(model).values()) == {"other"}
+
+
 def test_which_layers_have_gemms() -> None:
     patched = nn.Linear(4, 4)
     patched.forward = lambda x: x
