@@ -82,11 +82,13 @@ def _selected(
     selected: dict[str | None, list[str]] = {None: [], **{name: [] for name in config.sections}}
     without: dict[tuple[str, str], list[str]] = {}
     clashes: list[str] = []
+    clashing: set[str] = set()
     for layer in layers:
         try:
             section = selector.section_of(layer)
         except InspectValueError as error:
             clashes.append(str(error))
+            clashing.update(one.name for one in selector.sections_of(layer))
             continue
         selected[section.name if section else None].append(layer.name)
         for feature in layer_plan(section, layer).ignored:
@@ -99,7 +101,7 @@ def _selected(
     for section, name in selector.unmatched_names():
         problems.warning(f"{section.name}.layers.exact_layer_names", f"no layer is called {name}")
     for name in config.sections:
-        if not selected[name]:
+        if not selected[name] and name not in clashing:
             problems.warning(f"{name}.layers", "no layer of the model is selected")
     for (name, feature), skipped in without.items():
         more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""

@@ -52,8 +52,12 @@ class Selector:
             self._found[layer] = self._search(layer)
         return self._found[layer]
 
+    def sections_of(self, layer: LayerInfo) -> list[Section]:
+        """Return all sections that select a layer; more than one are an error of the config."""
+        return [section for section, selects in self._tests if selects(layer)]
+
     def _search(self, layer: LayerInfo) -> Section | None:
-        found = [section for section, selects in self._tests if selects(layer)]
+        found = self.sections_of(layer)
         if len(found) > 1:
             names = listed([in_short(section.name) for section in found])
             raise InspectValueError(

@@ -259,6 +259,7 @@ def test_many_layers_in_two_sections_are_counted(model: str) -> None:
     assert status == 1
     assert out.count("is selected by the sections 'one' and 'two'") == 20
     assert "error: 30 more layers are selected by more than one section\n" in out
+    assert "no layer of the model is selected" not in out
 
 
 def test_a_model_may_bring_features_of_its_own(model: str) -> None:
