@@ -16,10 +16,11 @@ ROOMS: dict[str, set[str]] = {
     "analysis": {"trace_format", "config"},
     "live": {"_native", "trace_format", "config", "spools", "analysis"},
     "inspect": {"_native", "trace_format", "config", "spools", "run", "annotation"},
+    "loggers": {"trace_format", "config", "spools", "run", "annotation", "inspect"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
-        *("inspect", "demo", "face"),
+        *("inspect", "loggers", "demo", "face"),
     },
 }
 # In a room whose parts stand above each other: what each part may import of it.
@@ -40,6 +41,27 @@ INSIDE: dict[str, dict[str, set[str]]] = {
                 *("live_view", "inspect_view", "trace_server"),
             },
         ),
+    },
+    "loggers": {
+        "records": set(),
+        "media": set(),
+        "routines": {"records", "media"},
+        "interfaces": {"records"},
+        "config": set(),
+        "delivery": {"records", "interfaces"},
+        "pipeline": {"records", "routines", "delivery"},
+        "status_line": {"records", "routines"},
+        "system_metrics": {"records", "routines"},
+        "run_place": {"config", "interfaces"},
+        "endings": {"records"},
+        "log": {
+            *("records", "routines", "interfaces", "config", "delivery", "pipeline"),
+            *("status_line", "system_metrics", "run_place"),
+        },
+        "familiar": {"records", "routines", "log"},
+        "logger": {"records", "config", "run_place", "endings", "log", "familiar"},
+        "runs": set(),
+        "adapters": {"records", "logger", "config"},
     },
     "inspect": {
         "errors": set(),

@@ -1,0 +1,212 @@
+"""What stands under ``logger:`` in a config: for each interface an entry with its settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from dftrace_ai.config.yaml_file import Guard, opened
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.wording import in_short, quoted
+
+__all__ = ["EntryConfig", "LoggerEntry", "LoggersFile", "entries_of"]
+
+MOST_BYTES = 1 << 20
+MOST_DEPTH = 32
+MOST_NODES = 50_000
+
+
+class EntryConfig(BaseModel):
+    """The settings of one interface, the key ``config`` of its entry.
+
+    Example::
+
+        EntryConfig(loggers=["metric"], tracked_variables={"metric": ["loss"]})
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loggers: list[str] = Field(
+        default=["metric"],
+        description="Routines: metric, hist, hparams, image, mesh, video, or one of your own.",
+    )
+    tracked_variables: dict[str, list[str]] = Field(
+        default_factory=dict,
+        description="For each routine the keys of the data that it logs. Without, `metric` takes "
+        "every number, and `hparams` what stands under the key `hparams`.",
+    )
+    log_dir: Path = Field(default=Path("runs"), description="Where files are written.")
+    project: str = Field(default="default", min_length=1, description="What runs belong to.")
+    run_name: str | None = Field(
+        default=None, min_length=1, description="Name of the run; made of the time where none."
+    )
+    resume: Literal["allow", "must", "never"] = Field(
+        default="allow",
+        description="Whether to go on with a run of that name: it may, must or must not exist.",
+    )
+    ranks: Literal["zero", "all"] = Field(
+        default="zero", description="Which ranks log: the first only, or all, as a group."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Handed to the tracker's own init."
+    )
+    tags: list[str] = Field(default_factory=list, description="Words that the run is found by.")
+    group: str = Field(default="", description="What runs are put together under.")
+    gpu: bool = Field(
+        default=False, description="Log memory and utilisation of the GPU with the metrics."
+    )
+    windows: list[int] = Field(
+        default_factory=list,
+        description="Over how many of the last iterations an epoch's means are also taken.",
+    )
+    bins: int = Field(default=64, ge=1, le=4096, description="Bins of a histogram.")
+    fps: float = Field(default=10.0, gt=0, le=1000, description="Frames a second of a video.")
+    video: Literal["gif", "mp4"] = Field(
+        default="gif", description="How videos are encoded; mp4 needs the extra of that name."
+    )
+    system_metrics_s: float | None = Field(
+        default=10.0,
+        ge=0.1,
+        le=3600,
+        description="Seconds between two samples of the machine's CPU, memory, disk, network; or "
+        "none.",
+    )
+    status_line: bool = Field(
+        default=True, description="Print a line on the state of the run at the end of each epoch."
+    )
+    attach: list[Literal["trace"]] = Field(
+        default_factory=list,
+        description="What is kept with the run at its end: the trace that was written meanwhile.",
+    )
+    sync: bool = Field(
+        default=False,
+        description="Have each call wait until the tracker has taken what was logged.",
+    )
+    queue: int = Field(
+        default=10_000,
+        ge=1,
+        le=10_000_000,
+        description="So many records wait for a tracker at most; what does not fit is counted.",
+    )
+    limit_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=3600,
+        description="Seconds that the end of the run waits for trackers, all together.",
+    )
+    in_process: bool = Field(
+        default=False,
+        description="Have the tracker in the training's own process, where `experiment` gives its "
+        "own object, and where it can hang or end the training.",
+    )
+
+    @field_validator("windows")
+    @classmethod
+    def _positive(cls, windows: list[int]) -> list[int]:
+        if any(window < 1 for window in windows):
+            raise ValueError("each of at least 1")
+        return windows
+
+
+class LoggerEntry(BaseModel):
+    """One interface's entry."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    config: EntryConfig = Field(default_factory=EntryConfig)
+
+
+class LoggersFile(BaseModel):
+    """A file with a ``logger:`` key, as the JSON Schema describes it."""
+
+    logger: dict[str, LoggerEntry] = Field(
+        description="By interface: local, trace, tensorboard, wandb, mlflow, comet, aim, neptune, "
+        "trackio, swanlab, or one of your own."
+    )
+
+
+def entries_of(config: object) -> dict[str, EntryConfig]:
+    """Read entries by interface.
+
+    Args:
+        config: what stands under ``logger:``, a mapping with that key, an object of
+            OmegaConf with either, or the path of a YAML file with either. It is not changed.
+
+    Raises:
+        ConfigError: it cannot be read, or a key or value is not accepted; the message names it.
+
+    Example::
+
+        entries_of({"logger": {"local": {"config": {"loggers": ["metric"]}}}})
+    """
+    where = "logger"
+    if isinstance(config, str | os.PathLike):
+        where = quoted(os.fspath(config))
+        config = _yaml(config)
+    found = _plain(config)
+    if isinstance(found, dict) and isinstance(found.get("logger"), dict):
+        found = found["logger"]
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(
+            f"{where}: {in_short(found)} is not accepted; accepted: a mapping of interfaces, such "
+            "as {'local': {'config': {'loggers': ['metric']}}}"
+        )
+    return {str(name): _entry(str(name), body, where) for name, body in found.items()}
+
+
+def _entry(name: str, body: object, where: str) -> EntryConfig:
+    try:
+        return LoggerEntry.model_validate({} if body is None else body).config
+    except ValidationError as error:
+        lines = [_explained(fault, f"{where}.{name}") for fault in error.errors(include_url=False)]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _explained(fault: Any, where: str) -> str:
+    place = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        key = str(fault["loc"][-1])
+        keys = list(
+            LoggerEntry.model_fields if len(fault["loc"]) == 1 else EntryConfig.model_fields
+        )
+        near = get_close_matches(key, keys, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(keys)}"
+        return f"{where}.{place}: unknown key{hint}"
+    said = str(fault["msg"]).removeprefix("Value error, ")
+    return f"{where}.{place}: {in_short(fault['input'])} is not accepted: {said}"
+
+
+def _yaml(path: str | os.PathLike[str]) -> object:
+    import yaml
+
+    guard = Guard(
+        most_bytes=MOST_BYTES,
+        most_depth=MOST_DEPTH,
+        most_nodes=MOST_NODES,
+        references=True,
+        unreadable=ConfigError,
+        refused=lambda file, line, fault: ConfigError(f"{file}:{line}: {fault}"),
+    )
+    try:
+        with opened(path, guard) as file:
+            return None if file.root is None else file.loader.construct_document(file.root)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{quoted(os.fspath(path))}: this is not YAML: {error}") from error
+
+
+def _plain(config: object) -> object:
+    """Return builtin mappings and lists of what may be OmegaConf's or another library's."""
+    if type(config).__module__.partition(".")[0] == "omegaconf":
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(config, resolve=True)
+    if isinstance(config, Mapping):
+        return {key: _plain(value) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [_plain(value) for value in config]
+    return config

@@ -1,0 +1,1 @@
+"""How records reach trackers without any of them being able to hurt the training."""

@@ -1,0 +1,168 @@
+"""The methods of a logger by the names that users of other loggers know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.loggers.records import Alert, Artifact, MetricsRecord, ParamsRecord, TextRecord
+from dftrace_ai.loggers.routines.hyperparameters import plain_params
+from dftrace_ai.loggers.routines.metric import number_of
+from dftrace_ai.run import emitting
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from dftrace_ai.loggers.log import Log
+    from dftrace_ai.loggers.records import Level
+
+__all__ = ["FamiliarMethods"]
+
+
+class FamiliarMethods:
+    """Logs single values at any time, under the names of Lightning, SummaryWriter and wandb.
+
+    What is logged so need not be configured as a tracked variable; it reaches all interfaces.
+    Without a step it belongs to the last iteration.
+    """
+
+    _log: Log
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log numbers.
+
+        Args:
+            metrics: numbers, or tensors of one element, by name.
+            step: number of the iteration.
+
+        Raises:
+            TypeError: one of them is no number.
+            ValueError: one of them has more than one element.
+        """
+        values = {str(name): float(number_of(value)) for name, value in metrics.items()}
+        self._log.log(MetricsRecord(values, self._log.point(step)))
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Log numbers, as wandb and accelerate have it; see `log_metrics`."""
+        self.log_metrics(values, step)
+
+    def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> None:
+        """Log a number, as SummaryWriter has it."""
+        self.log_metrics({tag: scalar_value}, global_step)
+
+    def add_scalars(
+        self, main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: int | None = None
+    ) -> None:
+        """Log numbers that belong together, as SummaryWriter has it."""
+        named = {f"{main_tag}/{tag}": value for tag, value in tag_scalar_dict.items()}
+        self.log_metrics(named, global_step)
+
+    def log_scalar(self, name: str, value: float, iteration: int, **kwargs: Any) -> None:
+        """Log a number, as `dftrace_ai.inspect.initialize(statistics_logger=...)` has it."""
+        self.log_metrics({name: value}, iteration)
+
+    def log_hyperparams(self, params: Any, metrics: Mapping[str, Any] | None = None) -> None:
+        """Log hyper-parameters, as Lightning has it.
+
+        Args:
+            params: a mapping, dataclass, namespace, pydantic model or object of OmegaConf.
+            metrics: numbers that belong to them, if any.
+        """
+        values = plain_params(params)
+        named = values if isinstance(values, dict) else {"hparams": values}
+        self._log.log(ParamsRecord(named, self._log.point(None)))
+        if metrics:
+            self.log_metrics(metrics)
+
+    def add_hparams(self, hparam_dict: Any, metric_dict: Mapping[str, Any]) -> None:
+        """Log hyper-parameters and what came of them, as SummaryWriter has it."""
+        self.log_hyperparams(hparam_dict, metric_dict)
+
+    def log_histogram(self, name: str, values: Any, step: int | None = None) -> None:
+        """Log how values are distributed; see `HistogramLogger`."""
+        self._log.log_by("hist", name, values, step)
+
+    def add_histogram(self, tag: str, values: Any, global_step: int | None = None) -> None:
+        """Log how values are distributed, as SummaryWriter has it."""
+        self.log_histogram(tag, values, global_step)
+
+    def log_image(self, key: str, images: Any, step: int | None = None) -> None:
+        """Log a picture, or a grid of several; see `ImageLogger`."""
+        self._log.log_by("image", key, images, step)
+
+    def add_image(self, tag: str, img_tensor: Any, global_step: int | None = None) -> None:
+        """Log a picture, as SummaryWriter has it."""
+        self.log_image(tag, img_tensor, global_step)
+
+    def add_images(self, tag: str, img_tensor: Any, global_step: int | None = None) -> None:
+        """Log a grid of pictures, as SummaryWriter has it."""
+        self.log_image(tag, img_tensor, global_step)
+
+    def log_video(self, key: str, video: Any, step: int | None = None, fps: float = 10.0) -> None:
+        """Log a clip; see `VideoLogger`."""
+        self._log.log_by("video", key, {"video": video, "fps": fps}, step)
+
+    def add_video(
+        self, tag: str, vid_tensor: Any, global_step: int | None = None, fps: float = 4
+    ) -> None:
+        """Log a clip, as SummaryWriter has it."""
+        self.log_video(tag, vid_tensor, global_step, fps)
+
+    def log_mesh(self, key: str, mesh: Any, step: int | None = None) -> None:
+        """Log a mesh; see `MeshLogger`."""
+        self._log.log_by("mesh", key, mesh, step)
+
+    def add_mesh(
+        self,
+        tag: str,
+        vertices: Any,
+        colors: Any = None,
+        faces: Any = None,
+        config_dict: Any = None,
+        global_step: int | None = None,
+    ) -> None:
+        """Log a mesh, as SummaryWriter has it."""
+        mesh = {"vertices": vertices, "colors": colors, "faces": faces}
+        self.log_mesh(tag, mesh, global_step)
+
+    def log_text(self, key: str, text: str, step: int | None = None) -> None:
+        """Log a text."""
+        self._log.log(TextRecord(key, str(text), self._log.point(step)))
+
+    def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> None:
+        """Log a text, as SummaryWriter has it."""
+        self.log_text(tag, text_string, global_step)
+
+    def log_artifact(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        """Keep a file or directory with the run; it is read when it is delivered.
+
+        Args:
+            path: where it is.
+            name: what it is called in the run; by default its own name.
+        """
+        from pathlib import Path
+
+        kept = Path(path).absolute()
+        self._log.log(Artifact(name or kept.name, str(kept), self._log.point(None)))
+
+    def alert(self, title: str, text: str = "", level: Level = "info") -> None:
+        """Tell that somebody should look, in every tracker and in the trace.
+
+        Args:
+            title: in a few words.
+            text: in more.
+            level: ``"info"``, ``"warning"`` or ``"error"``.
+
+        Raises:
+            ValueError: of no such level.
+        """
+        if level not in ("info", "warning", "error"):
+            raise ValueError(f"level {level!r} is not accepted; accepted: info, warning, error")
+        if not any(entry.name == "trace" for entry in self._log.entries):
+            args = {"text": text, "level": level}
+            emitting.instant(f"alert: {title}", args, category="log")
+        self._log.log(Alert(title, text, level, self._log.point(None)))
+
+    def flush(self) -> None:
+        """Wait until what was logged so far is delivered, within the configured limit."""
+        self._log.wait()

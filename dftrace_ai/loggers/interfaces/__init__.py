@@ -1,0 +1,1 @@
+"""Interfaces to trackers, a file each; `finding` knows them by their keys."""

@@ -1,0 +1,195 @@
+"""The embedded tracker: a log that is appended to, which any number of processes write and read.
+
+Each process writes a file of its own, a line for each record, so that nobody waits for a lock and a
+kill leaves all that was written. `docs/guide/log-experiments.md` describes the lines.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.interfaces.file_paths import kept_file, safe_name
+from dftrace_ai.loggers.records import (
+    Alert,
+    Artifact,
+    HistogramRecord,
+    ImageRecord,
+    MeshRecord,
+    MetricsRecord,
+    ParamsRecord,
+    Point,
+    TextRecord,
+    VideoRecord,
+)
+from dftrace_ai.spools.held_number import HeldNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dftrace_ai.loggers.records import Record, Status
+
+__all__ = ["LocalLogint", "process_start"]
+
+FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+AXES = {"iteration": "i", "epoch": "e", "time": "t"}
+
+
+class LocalLogint(BaseLogint):
+    """Appends to a log in the run's directory; media and artifacts are files beside it."""
+
+    name: ClassVar[str] = "local"
+    own_process: ClassVar[bool] = False
+
+    _held: HeldNumber | None = None
+    _torn = False
+    _path = Path()
+
+    def open(self) -> None:
+        """Make this process's log, and say in it who writes."""
+        folder = self.run.log_dir
+        name = f"rank{self.run.rank}-{os.getpid()}-{time.time_ns()}.jsonl"
+        self._path = folder / name
+        self._write(
+            {
+                "k": "run",
+                "t": time.time(),
+                "project": self.run.project,
+                "name": self.run.run_name,
+                "group": self.run.group,
+                "tags": list(self.run.tags),
+                "rank": self.run.rank,
+                "world_size": self.run.world_size,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "start": process_start(os.getpid()),
+                "argv": sys.argv,
+            }
+        )
+
+    def take(self, record: Record) -> None:
+        """Append a line; bytes become files first."""
+        if isinstance(record, MetricsRecord):
+            values = {name: _number(value) for name, value in record.values.items()}
+            self._write({"k": "m", **_place(record.at), "v": values})
+        elif isinstance(record, ParamsRecord):
+            self._write({"k": "p", "t": record.at.time_s, "v": _finite(record.values)})
+        elif isinstance(record, HistogramRecord):
+            found = record._asdict()
+            at = found.pop("at")
+            found["quantiles"] = {str(share): value for share, value in record.quantiles.items()}
+            self._write({"k": "h", **_place(at), **_finite(found)})
+        elif isinstance(record, ImageRecord):
+            facts = {"width": record.width, "height": record.height, "caption": record.caption}
+            self._keep("image", record.name, record.png, "png", record.at, facts)
+        elif isinstance(record, VideoRecord):
+            facts = {"frames": record.frames, "fps": record.fps}
+            facts |= {"width": record.width, "height": record.height}
+            self._keep("video", record.name, record.data, record.suffix, record.at, facts)
+        elif isinstance(record, MeshRecord):
+            facts = {"vertices": len(record.vertices), "faces": len(record.faces)}
+            self._keep("mesh", record.name, record.glb, "glb", record.at, facts)
+        elif isinstance(record, TextRecord):
+            line = {"k": "x", **_place(record.at), "name": record.name, "text": record.text}
+            self._write(line)
+        elif isinstance(record, Artifact):
+            self._copy(record)
+        else:
+            self._alert(record)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        """Append a line; `take` knows the time, too."""
+        self.take(MetricsRecord(metrics, Point(step, time_s=time.time())))
+
+    def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
+        """Keep a file, and append a line with its name."""
+        self._keep("file", name, data, suffix, Point(step, time_s=time.time()), {})
+
+    def finish(self, status: Status) -> None:
+        """Say how the run ended."""
+        self._write({"k": "end", "t": time.time(), "status": status})
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _keep(
+        self, kind: str, name: str, data: bytes, suffix: str, at: Point, facts: Mapping[str, Any]
+    ) -> None:
+        path = kept_file(self.run.log_dir / "media", name, suffix, at.step, data)
+        file = str(path.relative_to(self.run.log_dir))
+        self._write({"k": "f", **_place(at), "kind": kind, "name": name, "file": file, **facts})
+
+    def _copy(self, artifact: Artifact) -> None:
+        import shutil
+
+        source = Path(artifact.path)
+        target = self.run.log_dir / "artifacts" / safe_name(artifact.name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
+        file = str(target.relative_to(self.run.log_dir))
+        self._write({"k": "a", **_place(artifact.at), "name": artifact.name, "file": file})
+
+    def _alert(self, alert: Alert) -> None:
+        line = {"title": alert.title, "text": alert.text, "level": alert.level}
+        self._write({"k": "!", **_place(alert.at), **line})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        data = json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        if self._torn:
+            data = b"\n" + data
+        if self._held is None or self._held.leads_elsewhere():
+            self._held = HeldNumber(os.open(self._path, FLAGS, 0o644))
+        number = self._held.now()
+        view = memoryview(data)
+        while view:
+            try:
+                written = os.write(number, view)
+            except OSError:
+                # What stands there of the line is no line; the next one does not go on with it.
+                self._torn = self._torn or len(view) < len(data)
+                raise
+            view = view[written:]
+        self._torn = False
+
+
+def process_start(pid: int) -> int:
+    """Return when a process began, in ticks since the machine did; 0 where that is not told.
+
+    It tells the process from a later one of the same number (proc_pid_stat(5), field 22).
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _place(at: Point) -> dict[str, Any]:
+    return {"s": at.step, "a": AXES[at.axis], "t": at.time_s}
+
+
+def _number(value: float) -> float | str:
+    """Return a number as JSON has it; others by the names that Python and DuckDB read."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value

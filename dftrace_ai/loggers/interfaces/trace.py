@@ -1,0 +1,84 @@
+"""The interface to the trace: what is logged stands on the timeline, beside the spans."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.interfaces.file_paths import kept_file
+from dftrace_ai.loggers.records import Point
+from dftrace_ai.run import emitting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from dftrace_ai.loggers.records import Alert, HistogramRecord, Record, TextRecord
+
+__all__ = ["TraceLogint"]
+
+CATEGORY = "log"
+
+
+class TraceLogint(BaseLogint):
+    """Writes numbers as counter tracks, everything else as instants; files lie beside.
+
+    Where no run is traced nothing is written to a trace, and nothing is lost of what is kept
+    elsewhere.
+    """
+
+    name: ClassVar[str] = "trace"
+    own_process: ClassVar[bool] = False
+
+    def take(self, record: Record) -> None:
+        """Write a record where it was logged, not where it is delivered."""
+        self._at = record.at
+        super().take(record)
+
+    _at = Point(0)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        """Write a counter for each number; an instant for one that has no place on a track."""
+        for name, value in metrics.items():
+            if math.isfinite(value):
+                emitting.counter(name, value, at=self._at.moment)
+            else:
+                self._instant(f"{name} is {value}", {"step": step})
+
+    def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
+        """Write a file, and an instant with its path."""
+        path = kept_file(self.run.log_dir / "media", name, suffix, step, data)
+        self._instant(name, {"file": str(path), "step": step})
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """Write an instant with the hyper-parameters."""
+        self._instant("hparams", params)
+
+    def log_histogram(self, histogram: HistogramRecord) -> None:
+        """Write an instant with counts and edges, and a counter track with the quantiles."""
+        named = {f"q{round(share * 100):02}": v for share, v in histogram.quantiles.items()}
+        if named:
+            emitting.counter(histogram.name, named, at=histogram.at.moment)
+        args = {
+            "counts": list(histogram.counts),
+            "edges": list(histogram.edges),
+            "non_finite": histogram.non_finite,
+            "step": histogram.at.step,
+        }
+        self._instant(histogram.name, args)
+
+    def log_text(self, text: TextRecord) -> None:
+        """Write an instant with the text."""
+        self._instant(text.name, {"text": text.text, "step": text.at.step})
+
+    def log_artifact(self, name: str, path: Path) -> None:
+        """Write an instant with the path, which stays where it is."""
+        self._instant(name, {"file": str(path)})
+
+    def log_alert(self, alert: Alert) -> None:
+        """Write an instant."""
+        self._instant(f"alert: {alert.title}", {"text": alert.text, "level": alert.level})
+
+    def _instant(self, name: str, args: Mapping[str, Any]) -> None:
+        emitting.instant(name, args, category=CATEGORY, at=self._at.moment)

@@ -1,0 +1,230 @@
+"""What a trainer holds: `Logger`, one for each interface, and the list of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.loggers.config import entries_of
+from dftrace_ai.loggers.endings import watch
+from dftrace_ai.loggers.familiar import FamiliarMethods
+from dftrace_ai.loggers.log import Entry, Log, NotInProcessError
+from dftrace_ai.loggers.run_place import named_now
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from dftrace_ai.loggers.records import Status
+
+__all__ = ["Logger", "Loggers", "make_loggers"]
+
+
+class _Logging(FamiliarMethods):
+    """The three methods of a logger, and its end with a block."""
+
+    _log: Log
+
+    def log_iter(self, data: Mapping[str, Any], step: int | None = None) -> None:
+        """Log the tracked variables of an iteration, which is one forward pass of the network.
+
+        Values are taken as they are now; everything else is done on other threads and in other
+        processes. Whatever a tracker does, this returns at once and raises nothing for it.
+
+        Args:
+            data: values by name; what is not tracked is not looked at.
+            step: number of the iteration, where not each one is logged; by default one more than
+                the last.
+
+        Example::
+
+            loggers.log_iter({"loss": loss, "render": image})
+        """
+        self._log.log_iter(data, step)
+
+    def log_epoch(self, epoch: int | None = None) -> None:
+        """Log what the iterations since the last epoch come to, and print where the run stands.
+
+        An epoch is one query of a new batch of data.
+
+        Args:
+            epoch: its number; by default one more than the last.
+        """
+        self._log.log_epoch(epoch)
+
+    def end_log(self, status: Status | None = None) -> None:
+        """End the run at all trackers; a second call does nothing.
+
+        Waits until everything is delivered, for the configured limit at most; what a tracker has
+        lost is then told, once.
+
+        Args:
+            status: ``"finished"``, ``"failed"`` or ``"killed"``; by default the first.
+        """
+        self._log.end(status or "finished")
+
+    @property
+    def status(self) -> Status:
+        """How the run stands: running, finished, failed or killed."""
+        return self._log.status
+
+    def forget(self) -> None:
+        """Let go of everything in a forked child, where nothing is logged."""
+        self._log.forget()
+
+    def __enter__(self) -> Self:
+        """Return this; with the block the run ends."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None or issubclass(kind, GeneratorExit):
+            self.end_log("finished")
+        else:
+            self.end_log("killed" if issubclass(kind, KeyboardInterrupt) else "failed")
+
+
+class Logger(_Logging):
+    """Logs to one interface, by the routines that its entry names.
+
+    Args:
+        config: the interface's entry: ``{"aim": {"config": {...}}}``, the path of a YAML file with
+            one, or an object of OmegaConf.
+
+    Raises:
+        ConfigError: the entry is not accepted, or what it needs is not installed.
+        LogDirectoryError: the run's directory cannot be written.
+
+    Example::
+
+        logger = Logger({"tensorboard": {"config": {"loggers": ["metric"]}}})
+        logger.log_iter({"loss": 0.5})
+        logger.log_epoch()
+        logger.end_log()
+    """
+
+    def __init__(self, config: Mapping[str, Any] | str | os.PathLike[str]) -> None:
+        entries = entries_of(config)
+        if len(entries) != 1:
+            raise ConfigError(
+                f"a Logger has one interface, not {', '.join(entries)}; use make_loggers"
+            )
+        ((name, settings),) = entries.items()
+        self._hold(Entry.opened(name, settings, named_now()), samples=True)
+        watch(self)
+
+    @classmethod
+    def _of(cls, entry: Entry) -> Self:
+        logger = cls.__new__(cls)
+        logger._hold(entry, samples=False)
+        return logger
+
+    def _hold(self, entry: Entry, *, samples: bool) -> None:
+        self._entry = entry
+        self._log = Log([entry], samples=samples)
+
+    @property
+    def name(self) -> str:
+        """The key of its interface."""
+        return self._entry.name
+
+    @property
+    def run_name(self) -> str | None:
+        """The name of the run; None on a rank that does not log."""
+        return None if self._entry.facts is None else self._entry.facts.run_name
+
+    @property
+    def log_dir(self) -> str | None:
+        """The directory of the run; None on a rank that does not log."""
+        return None if self._entry.facts is None else str(self._entry.facts.log_dir)
+
+    @property
+    def experiment(self) -> Any:
+        """The tracker's own object, such as a `SummaryWriter`.
+
+        Raises:
+            NotInProcessError: the tracker lives in a process of its own; set ``in_process: true``.
+        """
+        logint = self._entry.logint
+        if logint is None:
+            raise NotInProcessError(
+                f"{self.name} lives in a process of its own; to reach its own object set "
+                "in_process: true, and know that it can then hang or end the training"
+            )
+        self.flush()
+        return logint.experiment
+
+    def __repr__(self) -> str:
+        return f"<Logger to {self.name}, run {self.run_name}, {self.status}>"
+
+
+class Loggers(list[Logger], _Logging):
+    """Loggers, one for each interface, that take each value once for all of them.
+
+    Made by `make_loggers`.
+    """
+
+    def __init__(self, entries: list[Entry]) -> None:
+        super().__init__(Logger._of(entry) for entry in entries)
+        self._log = Log(entries, samples=True)
+
+    def end_log(self, status: Status | None = None) -> None:
+        """End the run at all trackers; see `Logger.end_log`."""
+        for logger in self:
+            logger._log._pipeline.finish(0.0)
+        super().end_log(status)
+        for logger in self:
+            logger._log.status = self._log.status
+
+    def forget(self) -> None:
+        """Let go of everything in a forked child, where nothing is logged."""
+        super().forget()
+        for logger in self:
+            logger.forget()
+
+    def __repr__(self) -> str:
+        return f"<Loggers to {', '.join(logger.name for logger in self)}>"
+
+
+def make_loggers(config: Any) -> Loggers:
+    """Make loggers from the part of a config that says what is logged, and where to.
+
+    Args:
+        config: what stands under the key ``logger``, or the mapping that has this key: by
+            interface an entry ``{"config": {...}}``. Also the path of a YAML file with either, or
+            an object of OmegaConf. It is not changed.
+
+    Returns:
+        A list of `Logger`, one for each interface, with the three methods of a logger itself.
+
+    Raises:
+        ConfigError: an entry is not accepted, or what it needs is not installed; nothing is left
+            open.
+        LogDirectoryError: a run's directory cannot be written.
+
+    Example::
+
+        loggers = make_loggers({"local": {"config": {"tracked_variables": {"metric": ["loss"]}}}})
+        for batch in loader:
+            loggers.log_iter({"loss": train(batch)})
+        loggers.log_epoch()
+        loggers.end_log()
+    """
+    name = named_now()
+    entries: list[Entry] = []
+    try:
+        for key, settings in entries_of(config).items():
+            entries.append(Entry.opened(key, settings, name))
+    except BaseException:
+        Log(entries, samples=False).end("failed")
+        raise
+    loggers = Loggers(entries)
+    watch(loggers)
+    return loggers

@@ -1,0 +1,1 @@
+"""Pictures, clips and meshes as the bytes of files."""

@@ -1,0 +1,112 @@
+"""Hyper-parameters: what a training was configured with, nested and typed."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import Namespace
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dftrace_ai.loggers.records import ParamsRecord
+from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dftrace_ai.loggers.records import Point, Record
+
+__all__ = ["HyperparameterLogger", "plain_params"]
+
+KEY = "hparams"
+MOST_DEPTH = 32
+MOST_LETTERS = 10_000
+
+
+class HyperparameterLogger(BaseLogger):
+    """Logs hyper-parameters: mappings, dataclasses, namespaces, pydantic models, OmegaConf."""
+
+    key: ClassVar[str] = KEY
+    accepts: ClassVar[str] = "a mapping, dataclass, namespace or model, or one value"
+
+    def __init__(self, settings: RoutineSettings) -> None:
+        super().__init__(settings)
+        self._before: dict[str, Any] = {}
+
+    def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:
+        """Return the one name under which hyper-parameters are looked for."""
+        return (KEY,) if KEY in data else ()
+
+    def take(self, value: Any) -> Any:
+        """Return mappings, lists, texts, numbers, booleans and None."""
+        return plain_params(value)
+
+    def records(self, name: str, taken: Any, at: Point) -> Iterable[Record]:
+        """Make one record, where something has changed; one value stands under its name."""
+        if self._before.get(name, self) == taken:
+            return
+        self._before[name] = taken
+        yield ParamsRecord(taken if isinstance(taken, dict) else {name: taken}, at)
+
+
+def plain_params(value: Any, depth: int = 0) -> Any:
+    """Return hyper-parameters as every tracker takes them; what is none of theirs, as text.
+
+    Args:
+        value: a mapping, dataclass, namespace, pydantic model, object of OmegaConf, list, number,
+            text, or anything else. It is not changed.
+        depth: how deep it lies in others.
+
+    Example::
+
+        plain_params({"lr": 0.1, "model": {"act": torch.nn.ReLU}})
+    """
+    if value is None or isinstance(value, bool | str):
+        return value[:MOST_LETTERS] if isinstance(value, str) else value
+    if isinstance(value, Enum):
+        return plain_params(value.value, depth)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if depth < MOST_DEPTH:
+        inner = _parts(value)
+        if isinstance(inner, Mapping):
+            return {str(key): plain_params(part, depth + 1) for key, part in inner.items()}
+        if isinstance(inner, list | tuple | set | frozenset):
+            parts = sorted(inner, key=repr) if isinstance(inner, set | frozenset) else inner
+            return [plain_params(part, depth + 1) for part in parts]
+    return _text(value)
+
+
+def _parts(value: Any) -> Any:
+    kind = type(value)
+    if kind.__module__.partition(".")[0] == "omegaconf":
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(value, resolve=True)
+    if isinstance(value, Namespace):
+        return vars(value)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    if hasattr(kind, "model_fields") and hasattr(value, "model_dump"):
+        return value.model_dump()
+    if hasattr(value, "tolist") and hasattr(value, "shape"):
+        return value.tolist() if value.shape else [value.item()][0]
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, type) or callable(value):
+        name = getattr(value, "__qualname__", None)
+        if name is not None:
+            return f"{value.__module__}.{name}"
+    try:
+        return str(value)[:MOST_LETTERS]
+    except Exception:  # noqa: BLE001 - a user's object, in the middle of a training
+        return f"a {type(value).__qualname__}"

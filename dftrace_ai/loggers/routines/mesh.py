@@ -1,0 +1,96 @@
+"""Meshes: vertices, faces and colours, objects of Open3D and trimesh, as GLB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from dftrace_ai.loggers.media.arrays import array_of, as_bytes
+from dftrace_ai.loggers.media.meshes import glb_bytes
+from dftrace_ai.loggers.records import MeshRecord
+from dftrace_ai.loggers.routines.base import BaseLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dftrace_ai.loggers.records import Point, Record
+
+__all__ = ["MeshLogger"]
+
+
+class _Taken(NamedTuple):
+    vertices: NDArray[np.float32]
+    faces: NDArray[np.int32]
+    colors: NDArray[np.uint8] | None
+
+
+class MeshLogger(BaseLogger):
+    """Logs triangle meshes and clouds of points."""
+
+    key: ClassVar[str] = "mesh"
+    packages: ClassVar[tuple[str, ...]] = ("numpy",)
+    accepts: ClassVar[str] = (
+        "a mapping with `vertices` (V x 3), `faces` (F x 3, indices; without, they are points) and "
+        "`colors` (V x 3, floats from 0 to 1 or whole numbers from 0 to 255), a mesh or point "
+        "cloud of Open3D or trimesh, or V x 3 points"
+    )
+
+    def take(self, value: Any) -> Any:
+        """Copy a mesh as it is now."""
+        import numpy as np
+
+        vertices, faces, colors = (None if one is None else array_of(one) for one in _parts(value))
+        if vertices is None or not vertices.size:
+            raise ValueError("a mesh without vertices")
+        if vertices.ndim == 3 and vertices.shape[0] == 1:
+            # A batch of one, as SummaryWriter takes it.
+            vertices = vertices[0]
+            faces = faces[0] if faces is not None and faces.ndim == 3 else faces
+            colors = colors[0] if colors is not None and colors.ndim == 3 else colors
+        if vertices.ndim != 2 or vertices.shape[1] != 3:
+            raise ValueError(f"vertices of shape {vertices.shape}")
+        if not np.isfinite(vertices).all():
+            raise ValueError("vertices that are not finite")
+        if faces is None or not faces.size:
+            faces = np.zeros((0, 3), np.int32)
+        if faces.ndim != 2 or faces.shape[1] != 3 or faces.dtype.kind not in "ui":
+            raise ValueError(f"faces of {faces.dtype} and shape {faces.shape}")
+        if faces.size and not 0 <= int(faces.min()) <= int(faces.max()) < len(vertices):
+            raise ValueError(f"faces with indices beyond {len(vertices)} vertices")
+        if colors is not None:
+            if (
+                colors.ndim != 2
+                or colors.shape[0] != len(vertices)
+                or colors.shape[1] not in (3, 4)
+            ):
+                raise ValueError(f"colors of shape {colors.shape} for {len(vertices)} vertices")
+            colors = as_bytes(colors[:, :3])
+        return _Taken(vertices.astype(np.float32), faces.astype(np.int32), colors)
+
+    def records(self, name: str, taken: Any, at: Point) -> Iterable[Record]:
+        """Make a GLB file."""
+        yield MeshRecord(name, glb_bytes(*taken), taken.vertices, taken.faces, taken.colors, at)
+
+
+def _parts(value: Any) -> tuple[Any, Any, Any]:
+    """Return vertices, faces and colours, None where there are none."""
+    if isinstance(value, Mapping):
+        return value.get("vertices"), value.get("faces"), value.get("colors")
+    if hasattr(value, "vertices"):
+        if hasattr(value, "triangles"):  # Open3D's TriangleMesh
+            colors = value.vertex_colors if value.has_vertex_colors() else None
+            return value.vertices, value.triangles, colors
+        colors = None
+        visual: Any = getattr(value, "visual", None)
+        if getattr(visual, "kind", None) == "vertex":  # trimesh
+            colors = visual.vertex_colors
+        elif visual is None:
+            colors = getattr(value, "colors", None)
+            colors = colors if colors is not None and len(colors) else None
+        return value.vertices, getattr(value, "faces", None), colors
+    if hasattr(value, "points"):  # Open3D's PointCloud
+        return value.points, None, value.colors if value.has_colors() else None
+    return value, None, None

@@ -1,0 +1,214 @@
+"""Metrics: numbers of each iteration, and what they come to in an epoch."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dftrace_ai.loggers.records import MetricsRecord
+from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dftrace_ai.loggers.records import Point, Record
+
+__all__ = ["EpochFigures", "MetricLogger", "number_of"]
+
+
+class EpochFigures:
+    """What the values of one metric since the last epoch come to.
+
+    Values that are not finite are counted, and are in none of the figures but `last`.
+
+    Args:
+        windows: over how many of the last values means are also taken; those reach back over the
+            beginning of the epoch.
+
+    Attributes:
+        count: finite values.
+        non_finite: the others.
+        minimum: of the finite values; infinite where there are none.
+        maximum: likewise.
+        last: the last value of all.
+    """
+
+    __slots__ = (
+        *("_compensation", "_recent", "_sum", "count", "last", "maximum", "minimum"),
+        "non_finite",
+    )
+
+    def __init__(self, windows: Sequence[int] = ()) -> None:
+        self._recent = {window: deque[float](maxlen=window) for window in windows}
+        self.last = math.nan
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an epoch."""
+        self.count = self.non_finite = 0
+        self.minimum, self.maximum = math.inf, -math.inf
+        self._sum = self._compensation = 0.0
+
+    def add(self, value: float) -> None:
+        """Take a value."""
+        self.last = value
+        if not math.isfinite(value):
+            self.non_finite += 1
+            return
+        self.count += 1
+        self.minimum = min(self.minimum, value)
+        self.maximum = max(self.maximum, value)
+        for recent in self._recent.values():
+            recent.append(value)
+        # Kahan's sum, as Neumaier mended it (Z. Angew. Math. Mech. 54, 1974): of a million losses
+        # the mean is right to the last digit.
+        total = self._sum + value
+        larger, smaller = (self._sum, value) if abs(self._sum) >= abs(value) else (value, self._sum)
+        self._compensation += (larger - total) + smaller
+        self._sum = total
+
+    def values(self) -> dict[str, float]:
+        """Return the figures by name; without any value, none."""
+        if not self.count + self.non_finite:
+            return {}
+        found = {"last": self.last}
+        if self.count:
+            mean = self._sum / self.count + self._compensation / self.count
+            found |= {"mean": mean, "min": self.minimum, "max": self.maximum}
+        if self.non_finite:
+            found["non_finite"] = float(self.non_finite)
+        for window, recent in self._recent.items():
+            if recent:
+                found[f"mean_{window}"] = math.fsum(recent) / len(recent)
+        return found
+
+
+class MetricLogger(BaseLogger):
+    """Logs numbers for each iteration, and their mean, minimum, maximum and last for each epoch.
+
+    Tensors on a GPU are copied while the training goes on, and read later.
+    """
+
+    key: ClassVar[str] = "metric"
+    accepts: ClassVar[str] = "a number, or a tensor or array of one element"
+
+    def __init__(self, settings: RoutineSettings) -> None:
+        super().__init__(settings)
+        self.figures: dict[str, EpochFigures] = {}
+
+    def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of all that are numbers."""
+        return [name for name, value in data.items() if _is_number(value)]
+
+    def take(self, value: Any) -> Any:
+        """Return the number; for a tensor on a GPU, a copy that is on its way."""
+        return value if type(value) is float else number_of(value)
+
+    def records(self, name: str, taken: Any, at: Point) -> Iterable[Record]:
+        """Make one record of one number."""
+        return [MetricsRecord({name: self.noted(name, taken)}, at)]
+
+    def together(self, taken: Mapping[str, Any], at: Point) -> Iterable[Record]:
+        """Make one record of all numbers of an iteration."""
+        values = {name: self.noted(name, value) for name, value in taken.items()}
+        return [MetricsRecord(values, at)]
+
+    def noted(self, name: str, taken: Any) -> float:
+        """Return a number that was taken, which counts for its epoch from now on."""
+        value = taken if type(taken) is float else float(taken)
+        figures = self.figures.get(name)
+        if figures is None:
+            figures = self.figures[name] = EpochFigures(self.settings.windows)
+        figures.add(value)
+        return value
+
+    def iteration_records(self, at: Point) -> Iterable[Record]:
+        """Make a record of the GPU's memory and utilisation, where configured."""
+        values = gpu_figures() if self.settings.gpu else {}
+        return [MetricsRecord(values, at)] if values else []
+
+    def epoch_records(self, at: Point) -> Iterable[Record]:
+        """Make a record of what was logged since the epoch before."""
+        values: dict[str, float] = {}
+        for name, figures in self.figures.items():
+            values |= {f"epoch/{name}/{which}": value for which, value in figures.values().items()}
+            figures.begin()
+        return [MetricsRecord(values, at)] if values else []
+
+
+def gpu_figures() -> dict[str, float]:
+    """Return memory in bytes and utilisation in percent of this process's GPU; nothing without."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return {}
+    values = {
+        "gpu/allocated_bytes": float(torch.cuda.memory_allocated()),
+        "gpu/reserved_bytes": float(torch.cuda.memory_reserved()),
+        "gpu/peak_bytes": float(torch.cuda.max_memory_allocated()),
+    }
+    try:
+        values["gpu/utilization"] = float(torch.cuda.utilization())
+    except (ImportError, RuntimeError, OSError, AssertionError):
+        # Without NVIDIA's library for Python there is no such figure.
+        return values
+    return values
+
+
+class _OnItsWay:
+    """A number that is being copied from a GPU."""
+
+    __slots__ = ("_copied", "_copy")
+
+    def __init__(self, tensor: Any) -> None:
+        torch = sys.modules["torch"]
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        self._copy = host.copy_(tensor, non_blocking=True)
+        self._copied = torch.cuda.Event()
+        self._copied.record(torch.cuda.current_stream(tensor.device))
+
+    def __float__(self) -> float:
+        self._copied.synchronize()
+        return float(self._copy.item())
+
+
+def number_of(value: Any) -> Any:
+    """Return a number as a float; of a tensor on a GPU something that will be one.
+
+    Args:
+        value: an int, float, bool, a tensor or array of one element, or what has a ``float()``.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: a tensor or array of more than one element.
+    """
+    if isinstance(value, str | bytes):
+        raise TypeError(f"a {type(value).__name__}")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"a tensor of shape {tuple(value.shape)}")
+        if value.is_complex():
+            raise TypeError(f"a tensor of {value.dtype}")
+        tensor = value.detach()
+        if tensor.device.type == "cuda":
+            return _OnItsWay(tensor.reshape(()))
+        return float(tensor.item())
+    shape = getattr(value, "shape", ())
+    if shape not in ((), (1,)) and math.prod(shape) != 1:
+        raise ValueError(f"an array of shape {tuple(shape)}")
+    try:
+        return float(value.item() if shape else value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool | int | float):
+        return True
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return False
+    kind = str(getattr(value, "dtype", ""))
+    return math.prod(shape) == 1 and any(word in kind for word in ("int", "float", "bool"))
