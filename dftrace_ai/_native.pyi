@@ -141,6 +141,9 @@ def count_unmatched_stop() -> None: ...
 def tensor_record(
     address: int, count: int, element: int, depth: int, threads: int, scale: float, code: int, /
 ) -> tuple[float, ...]: ...
+def tensor_histogram(
+    address: int, count: int, element: int, threads: int, /
+) -> tuple[tuple[float, ...], bytes]: ...
 def fake_quantise(
     source: int,
     target: int,

@@ -1,8 +1,8 @@
 """Writes the JSON Schemas of files: ``python schemas/generate_schemas.py``.
 
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
-`dftrace_ai.live` and `dftrace_ai.inspect.config`, with sorted keys, so that the same models always
-give the same bytes.
+`dftrace_ai.live`, `dftrace_ai.inspect.config` and `dftrace_ai.loggers.config`, with sorted keys, so
+that the same models always give the same bytes.
 """
 
 from __future__ import annotations
@@ -65,6 +65,15 @@ def _inspect_schema() -> dict[str, Any]:
     return schema
 
 
+def _loggers_schema() -> dict[str, Any]:
+    from dftrace_ai.loggers.config import LoggersFile
+
+    schema = LoggersFile.model_json_schema()
+    schema["title"] = "Config of experiment loggers"
+    schema["description"] = "What `make_loggers` takes; other keys of the file are not looked at."
+    return schema
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
     schemas = {
@@ -72,6 +81,7 @@ def schema_texts() -> dict[str, str]:
         "config.schema.json": _config_schema(),
         "snapshot.schema.json": _snapshot_schema(),
         "inspect.schema.json": _inspect_schema(),
+        "loggers.schema.json": _loggers_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

@@ -78,8 +78,8 @@ class HistogramRecord(NamedTuple):
 
     Attributes:
         name: what it is of.
-        edges: of the bins, ascending, one more than there are bins. The last bin includes both
-            of its edges, the others the lower one only.
+        edges: of the bins, ascending, one more than there are bins. An edge belongs to the bin
+            that lies farther from zero, the first and the last to the only one there is.
         counts: of finite values, by bin.
         minimum: of the finite values; 0 where there are none, as are the next three.
         maximum: of the finite values.

@@ -58,11 +58,9 @@ def logint_class(name: str) -> type[BaseLogint]:
     if found is None:
         names = known_names()
         near = get_close_matches(str(name), names, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ConfigError(
-            f"there is no logging interface {in_short(name)}{hint} Known: {', '.join(names)}"
-            if hint
-            else f"there is no logging interface {in_short(name)}; known: {', '.join(names)}"
+            f"there is no logging interface {in_short(name)}{hint}; known: {', '.join(names)}"
         )
     missing = [package for package in found.packages if find_spec(package) is None]
     if missing:

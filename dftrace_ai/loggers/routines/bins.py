@@ -73,36 +73,52 @@ def counted(value: Any) -> Counted:
 
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        if value.is_complex():
-            raise TypeError(f"a tensor of {value.dtype}")
-        numbers = value.detach().reshape(-1).float()
-        codes = numbers.view(torch.int32).bitwise_right_shift(SHIFT).bitwise_and_(BINS - 1)
-        of_code = torch.bincount(codes, minlength=BINS).cpu().numpy()
-        finite = numbers[torch.isfinite(numbers)].double()
-        figures = _figures(finite) if finite.numel() else None
-    else:
-        array = np.asarray(value)
-        if array.dtype.kind not in "buif":
-            raise TypeError(f"an array of {array.dtype}")
-        with np.errstate(over="ignore"):
-            narrow = array.astype(np.float32).reshape(-1)
-        of_code = np.bincount(narrow.view(np.uint32) >> SHIFT, minlength=BINS)
-        wide = narrow[np.isfinite(narrow)].astype(np.float64)
-        figures = _figures(wide) if wide.size else None
-    minimum, maximum, total, squares = figures or (np.inf, -np.inf, 0.0, 0.0)
+        from dftrace_ai.inspect.numerics.histogram import histogram
+
+        found = histogram(value)
+        if found is None:
+            return _nothing()
+        record, counts = found
+        finite = record.n_finite
+        total = record.mean * finite if finite else 0.0
+        squares = record.m2 + record.mean * total if finite else 0.0
+        bins, non_finite = _in_order(np.frombuffer(counts, np.uint64))
+        least, greatest = record.min, record.max
+        if non_finite and finite:
+            # The record's are those of all but NaN.
+            finite_values = value.detach()[value.detach().isfinite()]
+            least, greatest = float(finite_values.min()), float(finite_values.max())
+        return (
+            Counted(bins, least, greatest, total, squares, non_finite)
+            if finite
+            else (_nothing()._replace(non_finite=non_finite))
+        )
+    array = np.asarray(value)
+    if array.dtype.kind not in "buif":
+        raise TypeError(f"an array of {array.dtype}")
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32).reshape(-1)
+    bins, non_finite = _in_order(np.bincount(narrow.view(np.uint32) >> SHIFT, minlength=BINS))
+    wide = narrow[np.isfinite(narrow)].astype(np.float64)
+    if not wide.size:
+        return _nothing()._replace(non_finite=non_finite)
+    least, greatest, total = float(wide.min()), float(wide.max()), float(wide.sum())
+    return Counted(bins, least, greatest, total, float((wide * wide).sum()), non_finite)
+
+
+def _nothing() -> Counted:
+    import numpy as np
+
+    return Counted(np.zeros(2 * FINITE, np.int64), np.inf, -np.inf, 0.0, 0.0, 0)
+
+
+def _in_order(of_code: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+    """Return the counts of finite numbers, ascending, and how many others there are."""
+    import numpy as np
+
     upward, downward = of_code[:HALF], of_code[HALF:]
     bins = np.concatenate([downward[:FINITE][::-1], upward[:FINITE]]).astype(np.int64)
-    non_finite = int(upward[FINITE:].sum() + downward[FINITE:].sum())
-    return Counted(bins, minimum, maximum, total, squares, non_finite)
-
-
-def _figures(finite: Any) -> tuple[float, float, float, float]:
-    return (
-        float(finite.min()),
-        float(finite.max()),
-        float(finite.sum()),
-        float((finite * finite).sum()),
-    )
+    return bins, int(upward[FINITE:].sum() + downward[FINITE:].sum())
 
 
 @cache
@@ -143,6 +159,8 @@ def record_of(name: str, found: Counted, most: int, at: Point) -> HistogramRecor
     shown = edges[chosen]
     # What is known of the ends is more than their bins say.
     shown[0], shown[-1] = found.minimum, found.maximum
+    if shown[0] >= shown[1]:
+        shown[0] = np.nextafter(shown[1], -np.inf)
     if shown[-1] <= shown[-2]:
         shown[-1] = np.nextafter(shown[-2], np.inf)
     return HistogramRecord(

@@ -201,7 +201,7 @@ def number_of(value: Any) -> Any:
     try:
         return float(value.item() if shape else value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _is_number(value: Any) -> bool:

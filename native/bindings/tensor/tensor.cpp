@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 
 #include "dftrace/tensor/collect.hpp"
 #include "dftrace/tensor/fake_quantise.hpp"
+#include "dftrace/tensor/histogram.hpp"
 #include "dftrace/tensor/kernels.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
 
@@ -169,6 +171,23 @@ PyObject* tensor_record(PyObject*, PyObject* const* given, Py_ssize_t given_coun
     });
 }
 
+PyObject* tensor_histogram(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
+    Arguments arguments(given, given_count, 4);
+    const void* data = arguments.address();
+    const std::size_t count = arguments.count();
+    const auto element = static_cast<Element>(arguments.number("element", element_kinds));
+    const auto threads = static_cast<unsigned>(arguments.number("threads", 1 << 16));
+    if (arguments.good() && !data && count) arguments.refuse("elements without an address");
+    if (!arguments.good()) return nullptr;
+    Ref counts(PyBytes_FromStringAndSize(nullptr, sizeof(BinCounts)));
+    if (!counts) return nullptr;
+    const auto bins = std::make_unique<BinCounts>();
+    Ref record(record_of(count, [&] { return histogram(data, count, element, threads, *bins); }));
+    if (!record) return nullptr;
+    std::memcpy(PyBytes_AS_STRING(counts.get()), bins->data(), sizeof(BinCounts));
+    return PyTuple_Pack(2, record.get(), counts.get());
+}
+
 PyObject* quantise_tensor(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
     Arguments arguments(given, given_count, 8);
     const void* input = arguments.address();
@@ -228,6 +247,9 @@ PyCFunction fast(Function function) {
 PyMethodDef tensor_functions[] = {
     {"tensor_record", fast(tensor_record), METH_FASTCALL,
      "tensor_record(address, count, element, depth, threads, scale, format): the record of a tensor."},
+    {"tensor_histogram", fast(tensor_histogram), METH_FASTCALL,
+     "tensor_histogram(address, count, element, threads): statistics, and 4,096 counts of 64 bits by the "
+     "uppermost twelve bits of fp32, as bytes."},
     {"fake_quantise", fast(quantise_tensor), METH_FASTCALL,
      "fake_quantise(input, output, count, element, format, scale, threads, counted): to an 8-bit format "
      "and back; an output of 0 only counts."},

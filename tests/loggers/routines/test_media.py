@@ -1,0 +1,132 @@
+"""Pictures, clips and meshes, read back by libraries that did not write them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from loggers.local_lines import Kept, entry
+from PIL import Image
+
+from dftrace_ai.loggers import make_loggers
+
+
+def logged(folder, kind, *values, **settings):
+    config = entry(folder, kind, tracked_variables={kind: ["it"]}, **settings)
+    with make_loggers({"local": config}) as loggers:
+        for value in values:
+            loggers.log_iter({"it": value})
+    kept = Kept(folder)
+    return [(line, kept.file(line)) for line in kept.of("f")]
+
+
+def pixels(path):
+    with Image.open(path) as picture:
+        return np.asarray(picture)
+
+
+GREY = np.arange(48, dtype=np.uint8).reshape(6, 8)
+RGB = np.random.default_rng(2).integers(0, 256, (6, 8, 3), np.uint8)
+RGBA = np.random.default_rng(3).integers(0, 256, (6, 8, 4), np.uint8)
+
+PICTURES = {
+    "HW": (GREY, GREY),
+    "HWC": (RGB, RGB),
+    "HW4": (RGBA, RGBA),
+    "CHW tensor": (torch.from_numpy(RGB).permute(2, 0, 1), RGB),
+    "floats": (torch.from_numpy(RGB).permute(2, 0, 1).float() / 255, RGB),
+    "float HWC": (RGB / 255.0, RGB),
+    "1HW": (torch.from_numpy(GREY)[None], GREY),
+    "bool": (GREY > 20, (GREY > 20).astype(np.uint8) * 255),
+    "picture of Pillow": (Image.fromarray(RGB), RGB),
+    "beyond": (np.array([[-1.0, 2.0], [math.nan, 0.5]]), np.array([[0, 255], [0, 128]], np.uint8)),
+    "3x3x3 tensor": (torch.from_numpy(RGB[:3, :3]).permute(2, 0, 1), RGB[:3, :3]),
+    "3x3x3 array": (RGB[:3, :3], RGB[:3, :3]),
+    "needs a gradient": ((torch.from_numpy(RGB).float() / 255).requires_grad_(), RGB),
+}
+
+
+def test_pictures_are_the_same_pixels(tmp_path):
+    for (line, path), (name, (_, wanted)) in zip(
+        logged(tmp_path, "image", *(given for given, _ in PICTURES.values())),
+        PICTURES.items(),
+        strict=True,
+    ):
+        assert np.array_equal(pixels(path), wanted), name
+        assert (line["height"], line["width"]) == wanted.shape[:2]
+
+
+def test_several_pictures_are_a_grid(tmp_path):
+    batch = torch.rand(5, 3, 4, 6)
+    ((_, path),) = logged(tmp_path, "image", batch)
+    found = pixels(path)
+    assert found.shape == (2 * 4 + 2, 3 * 6 + 2 * 2, 3)
+    for index, picture in enumerate(batch):
+        top, left = index // 3 * 6, index % 3 * 8
+        wanted = np.rint(picture.permute(1, 2, 0).double().numpy() * 255)
+        assert np.array_equal(found[top : top + 4, left : left + 6], wanted)
+
+
+def test_a_mask_lies_over_its_picture(tmp_path):
+    mask = torch.zeros(6, 8, dtype=torch.int64)
+    mask[2:4, 1:5] = 2
+    ((line, path),) = logged(tmp_path, "image", {"image": RGB, "mask": mask, "caption": "two"})
+    found = pixels(path)
+    assert np.array_equal(found[mask.numpy() == 0], RGB[mask.numpy() == 0])
+    assert not np.array_equal(found[2:4, 1:5], RGB[2:4, 1:5])
+    assert line["caption"] == "two"
+
+
+def test_wrong_shapes_are_told_with_what_is_accepted(tmp_path, caplog):
+    wrong = (np.zeros((2, 3, 4, 5, 6)), np.zeros((5, 6, 7)), np.zeros(3), "text", np.zeros((0, 3)))
+    assert logged(tmp_path, "image", *wrong, RGB)[0][0]["s"] == len(wrong)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "image it cannot be logged" in said
+    assert "H x W x C" in said
+
+
+def test_clips_keep_their_frames_and_time(tmp_path):
+    few_colors = np.zeros((7, 10, 12, 3), np.uint8)
+    for index in range(7):
+        few_colors[index, index : index + 3, 2:9] = (30 * index, 200, 255 - 30 * index)
+    given = [few_colors, torch.from_numpy(few_colors).permute(0, 3, 1, 2)]
+    given += [{"video": few_colors / 255.0, "fps": 5}]
+    for (line, path), fps in zip(logged(tmp_path, "video", *given), (10, 10, 5), strict=True):
+        with Image.open(path) as clip:
+            assert (clip.n_frames, line["frames"], line["fps"]) == (7, 7, fps)
+            for index in range(7):
+                clip.seek(index)
+                assert clip.info["duration"] == 1000 / fps
+                found = np.asarray(clip.convert("RGB")).astype(int)
+                assert np.abs(found - few_colors[index]).max() <= 8
+
+
+def test_meshes_come_back_from_glb(tmp_path):
+    trimesh = pytest.importorskip("trimesh", reason="reads GLB")
+    vertices = np.random.default_rng(4).normal(size=(20, 3)).astype(np.float32)
+    faces = np.array([[a, a + 1, a + 2] for a in range(18)])
+    colors = np.random.default_rng(5).integers(0, 256, (20, 3), np.uint8)
+    mesh = {"vertices": torch.from_numpy(vertices), "faces": faces, "colors": colors}
+    made = trimesh.Trimesh(vertices, faces, vertex_colors=colors, process=False)
+    for line, path in logged(tmp_path, "mesh", mesh, made):
+        found = trimesh.load(path, process=False, force="mesh")
+        assert np.array_equal(found.vertices.astype(np.float32), vertices)
+        assert np.array_equal(found.faces, faces)
+        assert np.array_equal(found.visual.vertex_colors[:, :3], colors)
+        assert (line["vertices"], line["faces"]) == (20, 18)
+
+
+def test_meshes_that_are_none(tmp_path, caplog):
+    good = np.eye(3, dtype=np.float32)
+    wrong = (
+        {"vertices": good, "faces": [[0, 1, 3]]},
+        {"vertices": good * math.nan},
+        {"vertices": np.zeros((3, 2))},
+        {"faces": [[0, 1, 2]]},
+        {"vertices": good, "colors": np.zeros((2, 3))},
+    )
+    ((line, _),) = logged(tmp_path, "mesh", *wrong, good)
+    assert line["faces"] == 0
+    assert len(caplog.records) == 1

@@ -1,0 +1,115 @@
+"""Numbers of iterations, and what they come to in an epoch."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from loggers.local_lines import Kept, entry
+
+from dftrace_ai.loggers import Logger, make_loggers
+
+
+def test_an_epoch_is_what_its_iterations_come_to(tmp_path):
+    drawn = random.Random(3)
+    epochs = [[drawn.uniform(-1e6, 1e6) for _ in range(257)] for _ in range(3)]
+    with make_loggers({"local": entry(tmp_path, "metric", windows=[10, 1000])}) as loggers:
+        for values in epochs:
+            for value in values:
+                loggers.log_iter({"loss": value})
+            loggers.log_epoch()
+    kept = Kept(tmp_path)
+    flat = [value for values in epochs for value in values]
+    assert kept.metric("loss") == list(enumerate(flat))
+    for epoch, values in enumerate(epochs):
+        mean = math.fsum(values) / len(values)
+        assert kept.metric("epoch/loss/mean")[epoch] == (epoch, pytest.approx(mean, rel=1e-15))
+        assert kept.metric("epoch/loss/min")[epoch] == (epoch, min(values))
+        assert kept.metric("epoch/loss/max")[epoch] == (epoch, max(values))
+        assert kept.metric("epoch/loss/last")[epoch] == (epoch, values[-1])
+        last = flat[: 257 * (epoch + 1)]
+        assert kept.metric("epoch/loss/mean_10")[epoch][1] == pytest.approx(np.mean(last[-10:]))
+        assert kept.metric("epoch/loss/mean_1000")[epoch][1] == pytest.approx(np.mean(last[-1000:]))
+    assert kept.status == "finished"
+
+
+def test_every_kind_of_number_is_the_number_of_that_moment(tmp_path):
+    tensor = torch.tensor(1.5, requires_grad=True)
+    array = np.array([2.5])
+    data = {
+        "tensor": tensor,
+        "array": array,
+        "bf16": torch.tensor([[0.1]], dtype=torch.bfloat16),
+        "int": 10**400,
+        "bool": True,
+        "nan": float("nan"),
+        "inf": torch.tensor(-math.inf),
+        "numpy": np.float32(0.1),
+    }
+    with make_loggers({"local": entry(tmp_path)}) as loggers:
+        loggers.log_iter(data)
+        with torch.no_grad():
+            tensor.fill_(9.0)
+        array[0] = 9.0
+        loggers.log_epoch()
+    kept = Kept(tmp_path)
+    found = {name: kept.metric(name)[0][1] for name in data if name != "int"}
+    assert found["tensor"] == 1.5
+    assert found["array"] == 2.5
+    assert found["bf16"] == float(torch.tensor(0.1, dtype=torch.bfloat16))
+    assert found["bool"] == 1.0
+    assert math.isnan(found["nan"])
+    assert found["inf"] == -math.inf
+    assert found["numpy"] == float(np.float32(0.1))
+    assert kept.metric("int")[0][1] == math.inf
+    assert kept.metric("epoch/nan/non_finite") == [(0, 1.0)]
+    assert kept.metric("epoch/nan/mean") == []
+
+
+def test_what_is_no_number_and_what_is_missing_is_said_once_by_name(tmp_path, caplog):
+    names = ["loss", "shape", "text", "complex", "los"]
+    config = entry(tmp_path, tracked_variables={"metric": names})
+    with make_loggers({"local": config}) as loggers:
+        for _ in range(5):
+            loggers.log_iter(
+                {"loss": 1, "shape": torch.ones(3), "text": "x", "complex": torch.tensor(1j)}
+            )
+        loggers.log_epoch()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 4
+    assert sum("(3,)" in line and "accepted: a number" in line for line in said) == 1
+    assert any("los " in line and "did you mean loss?" in line for line in said)
+    assert Kept(tmp_path).metric("loss") == [(step, 1.0) for step in range(5)]
+
+
+def test_each_interface_gets_its_own_variables_and_a_value_is_taken_once(tmp_path):
+    class Counted:
+        asked = 0
+
+        def __float__(self):
+            Counted.asked += 1
+            return 4.0
+
+    one = entry(tmp_path / "a", tracked_variables={"metric": ["x", "y"]})
+    two = entry(tmp_path / "b", tracked_variables={"metric": ["y", "z"]})
+    with make_loggers({"local": one, "trace": two}) as loggers:
+        assert [logger.name for logger in loggers] == ["local", "trace"]
+        loggers.log_iter({"x": 1.0, "y": Counted(), "z": 3.0, "w": 4.0})
+        loggers.log_epoch()
+    assert Counted.asked == 1
+    (line,) = [line for line in Kept(tmp_path / "a").of("m") if line["a"] == "i"]
+    assert line["v"] == {"x": 1.0, "y": 4.0}
+    epochs = [line["v"] for line in Kept(tmp_path / "a").of("m") if line["a"] == "e"]
+    assert {name.split("/")[1] for values in epochs for name in values} == {"x", "y"}
+
+
+def test_steps_go_on_from_one_that_is_given(tmp_path):
+    logger = Logger({"local": entry(tmp_path)})
+    for step in (None, 100, None, 7, None):
+        logger.log_iter({"x": 1.0}, step=step)
+    logger.end_log()
+    logger.end_log()
+    assert [step for step, _ in Kept(tmp_path).metric("x")] == [0, 100, 101, 7, 8]
