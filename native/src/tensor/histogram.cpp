@@ -76,7 +76,8 @@ void add(BinCounts& bins, const Tables& counts) {
 
 Record histogram(const void* data, std::size_t count, Element element, unsigned threads, BinCounts& bins) {
     const Pass pass{static_cast<const char*>(data), count, element};
-    const std::size_t parts = (count + blocks_of_part * block_elements - 1) / (blocks_of_part * block_elements);
+    const std::size_t parts =
+        (count + blocks_of_part * block_elements - 1) / (blocks_of_part * block_elements);
     // The same bits whatever the number of threads: parts of a fixed size are merged in their order.
     Record whole = neutral_record();
     const std::size_t at_once = std::max<std::size_t>(1, threads);

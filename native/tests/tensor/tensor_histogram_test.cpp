@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "dftrace/tensor/histogram.hpp"
 #include "dftrace/tensor/collect.hpp"
+#include "dftrace/tensor/histogram.hpp"
 
 using namespace dftrace::tensor;
 
@@ -24,7 +24,8 @@ std::vector<float> numbers_of_all_sizes(std::size_t count) {
     std::mt19937 random(11);
     std::normal_distribution<float> sizes(0.0f, 20.0f);
     std::vector<float> numbers(count);
-    for (float& number : numbers) number = std::copysign(std::exp2(sizes(random)), random() % 2 ? 1.0f : -1.0f);
+    for (float& number : numbers)
+        number = std::copysign(std::exp2(sizes(random)), random() % 2 ? 1.0f : -1.0f);
     return numbers;
 }
 
