@@ -1,10 +1,11 @@
 import sys
 
 import torch
-from dftrace_ai import ai, tracing
-from dftrace_ai.loggers import make_loggers
 from sklearn.datasets import load_digits
 from torch.nn import functional
+
+from dftrace_ai import ai, tracing
+from dftrace_ai.loggers import make_loggers
 
 out = sys.argv[1]
 hparams = {"lr": 0.1, "epochs": 3, "model": {"width": 32, "act": torch.nn.ReLU}}

@@ -14,7 +14,8 @@ from docs.pages import DOCS, EXAMPLES, ROOT, after_example, plain, quoted_exampl
 GUIDE = DOCS / "guide" / "annotate.md"
 STUCK = DOCS / "guide" / "find-the-stuck-rank.md"
 INSPECT = DOCS / "guide" / "inspect.md"
-QUOTING = (GUIDE, STUCK, INSPECT, ROOT / "README.md", DOCS / "quick-start.md")
+LOGGING = DOCS / "guide" / "log-experiments.md"
+QUOTING = (GUIDE, STUCK, INSPECT, LOGGING, ROOT / "README.md", DOCS / "quick-start.md")
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KINDS = {
     "X": "span",

@@ -39,7 +39,9 @@ WRONG = {
     "loggers.local.config.logers: unknown key; did you mean 'loggers'?": {
         "local": {"config": {"logers": []}}
     },
-    "no logging interface 'tensorbord' (did you mean 'tensorboard'?); known: aim, comet, ": {"tensorbord": {}},
+    "no logging interface 'tensorbord' (did you mean 'tensorboard'?); known: aim, comet, ": {
+        "tensorbord": {}
+    },
     "no logging routine 'metrics' (did you mean 'metric'?); known: ": {
         "local": {"config": {"loggers": ["metrics"]}}
     },

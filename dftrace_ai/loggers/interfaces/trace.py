@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dftrace_ai.loggers.records import Alert, HistogramRecord, Record, TextRecord
+    from dftrace_ai.run.emitting import Moment
 
 __all__ = ["TraceLogint"]
 
@@ -37,12 +38,25 @@ class TraceLogint(BaseLogint):
         super().take(record)
 
     _at = Point(0)
+    _last_ns = 0
+
+    def _moment(self) -> Moment | None:
+        """Return the moment of the record, a nanosecond after the one before it at the least.
+
+        What was logged by one call has one time; on a track each event has its own.
+        """
+        if self._at.moment is None:
+            return None
+        time_ns, *place = self._at.moment
+        self._last_ns = max(time_ns, self._last_ns + 1)
+        span, level, run = place
+        return self._last_ns, span, level, run
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Write a counter for each number; an instant for one that has no place on a track."""
         for name, value in metrics.items():
             if math.isfinite(value):
-                emitting.counter(name, value, at=self._at.moment)
+                emitting.counter(name, value, at=self._moment())
             else:
                 self._instant(f"{name} is {value}", {"step": step})
 
@@ -59,7 +73,7 @@ class TraceLogint(BaseLogint):
         """Write an instant with counts and edges, and a counter track with the quantiles."""
         named = {f"q{round(share * 100):02}": v for share, v in histogram.quantiles.items()}
         if named:
-            emitting.counter(histogram.name, named, at=histogram.at.moment)
+            emitting.counter(histogram.name, named, at=self._moment())
         args = {
             "counts": list(histogram.counts),
             "edges": list(histogram.edges),
@@ -81,4 +95,4 @@ class TraceLogint(BaseLogint):
         self._instant(f"alert: {alert.title}", {"text": alert.text, "level": alert.level})
 
     def _instant(self, name: str, args: Mapping[str, Any]) -> None:
-        emitting.instant(name, args, category=CATEGORY, at=self._at.moment)
+        emitting.instant(name, args, category=CATEGORY, at=self._moment())
