@@ -1,0 +1,127 @@
+"""Loggers inside the frameworks' own trainers: what these log is found in the embedded tracker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from loggers.local_lines import Kept
+
+PREAMBLE = """
+import sys, torch
+from dftrace_ai.loggers import make_loggers
+out = sys.argv[1]
+entry = {"config": {"log_dir": out, "run_name": "run", "status_line": False, "system_metrics_s": None}}
+torch.manual_seed(0)
+data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+"""
+
+PROGRAMS = {
+    "lightning": """
+import warnings
+warnings.simplefilter("ignore")
+import lightning.pytorch as pl
+from dftrace_ai.loggers.adapters.lightning import lightning_logger
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.save_hyperparameters({"lr": 0.01})
+        self.layer = torch.nn.Linear(4, 1)
+    def step(self, batch):
+        return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+    def training_step(self, batch, index):
+        loss = self.step(batch)
+        self.log("loss", loss)
+        print("loss", loss.item(), self.global_step)
+        return loss
+    def test_step(self, batch, index):
+        self.log("test_loss", self.step(batch))
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+logger = lightning_logger(make_loggers({"local": entry}))
+trainer = pl.Trainer(max_epochs=2, logger=logger, log_every_n_steps=1, enable_progress_bar=False,
+                     enable_checkpointing=False, enable_model_summary=False, default_root_dir=out)
+loader = torch.utils.data.DataLoader(data, 8)
+trainer.fit(Module(), loader)
+trainer.test(trainer.lightning_module, loader, verbose=False)
+assert logger.version == "run" and logger.log_dir.startswith(out)
+""",
+    "accelerate": """
+from accelerate import Accelerator
+from dftrace_ai.loggers.adapters.accelerate import accelerate_tracker
+
+accelerator = Accelerator(cpu=True, log_with=accelerate_tracker(make_loggers({"local": entry})))
+accelerator.init_trackers("project", config={"lr": 0.01})
+layer = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(layer.parameters(), 0.01)
+layer, optimizer, loader = accelerator.prepare(layer, optimizer, torch.utils.data.DataLoader(data, 8))
+for step, (x, y) in enumerate(loader):
+    loss = torch.nn.functional.mse_loss(layer(x), y)
+    accelerator.backward(loss)
+    optimizer.step()
+    accelerator.log({"loss": loss.item()}, step=step)
+    print("loss", loss.item(), step)
+accelerator.end_training()
+""",
+    "transformers": """
+import warnings
+warnings.simplefilter("ignore")
+from transformers import Trainer, TrainingArguments
+from dftrace_ai.loggers.adapters.transformers import trainer_callback
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x, labels):
+        return {"loss": torch.nn.functional.mse_loss(self.layer(x), labels)}
+
+arguments = TrainingArguments(out, max_steps=6, logging_steps=1, report_to=[], use_cpu=True,
+                              save_strategy="no", disable_tqdm=True, learning_rate=0.01,
+                              per_device_train_batch_size=4)
+rows = [{"x": x, "labels": y} for x, y in data]
+trainer = Trainer(Model(), arguments, train_dataset=rows,
+                  callbacks=[trainer_callback(make_loggers({"local": entry}))])
+trainer.train()
+for line in trainer.state.log_history:
+    if "loss" in line:
+        print("loss", line["loss"], line["step"])
+""",
+    "keras": """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+from dftrace_ai.loggers.adapters.keras import keras_callback
+
+class Told(keras.callbacks.Callback):
+    step = 0
+    def on_train_batch_end(self, batch, logs=None):
+        print("loss", float(logs["loss"]), self.step)
+        Told.step += 1
+
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+x, y = (part.numpy() for part in data.tensors)
+callbacks = [keras_callback(make_loggers({"local": entry})), Told()]
+model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
+""",
+}
+
+
+@pytest.mark.parametrize("framework", PROGRAMS)
+def test_what_a_trainer_logs_is_found(framework, tmp_path, run_script):
+    done = run_script(PREAMBLE + PROGRAMS[framework], args=[str(tmp_path / "runs")])
+    kept = Kept(tmp_path / "runs")
+    told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("loss ")]
+    wanted = {int(step): pytest.approx(float(loss)) for loss, step in told}
+    assert wanted
+    assert dict(kept.metric("loss")) == wanted
+    assert kept.status == "finished"
+    params = kept.of("p")[0]["v"]
+    assert "0.01" in json.dumps(params) or framework == "keras"
+    if framework == "lightning":
+        assert len(kept.metric("test_loss")) == 1
+    if framework == "keras":
+        assert [step for step, _ in kept.metric("epoch/loss/mean")] == [0, 1]
