@@ -156,8 +156,13 @@ class Log:
         if self.entries:
             self._pipeline.wait(self._limit_s())
 
-    def end(self, status: Status) -> None:
-        """End everything, once; within the limit, all together."""
+    def end(self, status: Status, parts: Sequence[Log] = ()) -> None:
+        """End everything, once; within the limit, all together.
+
+        Args:
+            status: how the run ends.
+            parts: of the same entries, which may have taken something by themselves.
+        """
         if self._pid != os.getpid() or not self._ending.acquire(blocking=False):
             return
         self.status = status
@@ -165,7 +170,9 @@ class Log:
         until_s = time.monotonic() + limit_s
         if any("trace" in entry.config.attach for entry in self.entries):
             self._attach_trace()
-        self._pipeline.finish(until_s)
+        for log in (*parts, self):
+            log.status = status
+            log._pipeline.finish(until_s)
         deliveries = [entry.delivery for entry in self.entries if entry.delivery is not None]
         for delivery in deliveries:
             delivery.close(status, limit_s)

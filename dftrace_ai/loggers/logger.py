@@ -177,11 +177,7 @@ class Loggers(list[Logger], _Logging):
 
     def end_log(self, status: Status | None = None) -> None:
         """End the run at all trackers; see `Logger.end_log`."""
-        for logger in self:
-            logger._log._pipeline.finish(0.0)
-        super().end_log(status)
-        for logger in self:
-            logger._log.status = self._log.status
+        self._log.end(status or "finished", [logger._log for logger in self])
 
     def forget(self) -> None:
         """Let go of everything in a forked child, where nothing is logged."""
