@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from loggers.local_lines import Kept, entry
 
 from dftrace_ai.loggers import Logger, make_loggers
-from loggers.local_lines import Kept, entry
 
 
 def trainer(loggers: list[Logger], epochs: int, iterations: int) -> None:
