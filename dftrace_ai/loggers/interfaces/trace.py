@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["TraceLogint"]
 
 CATEGORY = "log"
+TRACK = "log"
+# Of a histogram's quantiles those that are plotted: each is a track.
+PLOTTED = (0.05, 0.5, 0.95)
 
 
 class TraceLogint(BaseLogint):
@@ -70,8 +73,9 @@ class TraceLogint(BaseLogint):
         self._instant("hparams", params)
 
     def log_histogram(self, histogram: HistogramRecord) -> None:
-        """Write an instant with counts and edges, and a counter track with the quantiles."""
-        named = {f"q{round(share * 100):02}": v for share, v in histogram.quantiles.items()}
+        """Write an instant with counts and edges, and counter tracks with three quantiles."""
+        found = histogram.quantiles
+        named = {f"q{round(share * 100):02}": found[share] for share in PLOTTED if share in found}
         if named:
             emitting.counter(histogram.name, named, at=self._moment())
         args = {
@@ -95,4 +99,4 @@ class TraceLogint(BaseLogint):
         self._instant(f"alert: {alert.title}", {"text": alert.text, "level": alert.level})
 
     def _instant(self, name: str, args: Mapping[str, Any]) -> None:
-        emitting.instant(name, args, category=CATEGORY, at=self._moment())
+        emitting.instant(name, args, category=CATEGORY, track=TRACK, at=self._moment())
