@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -11,68 +12,89 @@ import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import FrameType
 
     from dftrace_ai.loggers.records import Status
 
-__all__ = ["Ended", "watch"]
+__all__ = ["Ended", "status_by", "unwatch", "watch"]
 
 
 class Ended(Protocol):
     """What is ended with the program, and forgotten in its forked children."""
 
-    def end_log(self, status: Status | None = None) -> None:
-        """End it, unless it has ended."""
+    def begin_end(self, status: Status) -> None:
+        """Begin to end it, unless somebody has; does not wait."""
+
+    def let_go(self, status: Status) -> None:
+        """Begin to end it wherever the collector is at work, and have it settled elsewhere."""
+
+    def settle(self) -> None:
+        """Wait for the end, within a limit."""
 
     def forget(self) -> None:
         """Let go of what is the parent's, in a forked child."""
 
 
-_open: dict[int, weakref.ref[Any]] = {}
-_status: Status = "finished"
+_open: dict[int, Ended] = {}
+_seen_before: object = None
+_said: Status | None = None
 _hooked = False
 
 
-def watch(loggers: Ended) -> None:
-    """End loggers when the program ends: finished, failed by an exception, killed by a signal.
+def watch(ended: Ended, holder: object) -> None:
+    """End what logs when the program ends: finished, failed by an exception, killed by a signal.
 
     Args:
-        loggers: what to end; it is not kept alive.
+        ended: what to end.
+        holder: whatever the user has of it; when that is gone, it ends, too.
     """
-    key = id(loggers)
-    _open[key] = weakref.ref(loggers, lambda _: _open.pop(key, None))
+    key = id(ended)
+    _open[key] = ended
+    # Called wherever the collector happens to be: it must not wait.
+    weakref.finalize(holder, lambda: ended.let_go(_said or "finished")).atexit = False
     _hook()
+    if threading.current_thread() is threading.main_thread():
+        _hook_into_termination()
+
+
+def unwatch(ended: Ended) -> None:
+    """Let what has ended be forgotten."""
+    _open.pop(id(ended), None)
 
 
 def _hook() -> None:
-    global _hooked
+    global _hooked, _seen_before
     if _hooked:
         return
     _hooked = True
+    _seen_before = _last_exception()
     # Exit functions of threading run before it waits for the threads of others, and last in,
     # first out: before that of concurrent.futures, whose workers a tracker may have hung.
-
     register: Any = getattr(threading, "_register_atexit", None)
-    if register is None:
-        atexit.register(_end_all)
-    else:
-        try:
-            register(_end_all)
-        except RuntimeError:  # the interpreter is ending already
-            atexit.register(_end_all)
+    with contextlib.suppress(RuntimeError):  # the interpreter is ending already
+        import concurrent.futures.thread  # noqa: F401
+
+        if register is not None:
+            register(_end_before_threads)
+    atexit.register(_end_all)
     os.register_at_fork(after_in_child=_forget_all)
-    before = sys.excepthook
+    _hook_into_child()
 
-    def on_exception(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        global _status
-        _status = "killed" if issubclass(kind, KeyboardInterrupt) else "failed"
-        before(kind, error, trace)
 
-    sys.excepthook = on_exception
-    if threading.current_thread() is threading.main_thread():
-        _hook_into_termination()
+def _hook_into_child() -> None:
+    """Learn how a process of multiprocessing ends, which keeps its exception for itself."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is None or processes.parent_process() is None:
+        return
+    from multiprocessing.util import Finalize
+
+    def on_end() -> None:
+        global _said
+        kind, error, _ = sys.exc_info()
+        if kind is not None and error is not None:
+            _said = status_by(error)
+
+    Finalize(None, on_end, exitpriority=0)
 
 
 def _hook_into_termination() -> None:
@@ -81,8 +103,10 @@ def _hook_into_termination() -> None:
         return
 
     def on_termination(number: int, frame: FrameType | None) -> None:
-        global _status
-        _status = "killed"
+        global _said
+        if signal.getsignal(number) is not on_termination:
+            return  # a handler of the program has come later, and calls the one before it
+        _said = "killed"
         try:
             _end_all()
         finally:
@@ -92,24 +116,60 @@ def _hook_into_termination() -> None:
     signal.signal(signal.SIGTERM, on_termination)
 
 
-def _all() -> list[Any]:
-    return [one for one in (known() for known in list(_open.values())) if one is not None]
+def _last_exception() -> object:
+    # What ends the program is kept there, whoever has put which `excepthook` in its place.
+    return getattr(sys, "last_value", None)
+
+
+def status_by(error: BaseException) -> Status:
+    """Return how a run ends that an exception has ended."""
+    if isinstance(error, SystemExit):
+        return "failed" if error.code else "finished"
+    return "killed" if isinstance(error, KeyboardInterrupt) else "failed"
+
+
+def _status() -> Status:
+    if _said is not None:
+        return _said
+    error = _last_exception()
+    # At a prompt, and in a notebook, an exception ends what was typed, and not the program.
+    is_prompt = hasattr(sys, "ps1") or "get_ipython" in vars(sys.modules.get("builtins", sys))
+    if isinstance(error, BaseException) and error is not _seen_before and not is_prompt:
+        return status_by(error)
+    return "finished"
+
+
+def _end_before_threads() -> None:
+    """End, unless other threads go on: the training may be one of them, and not have ended."""
+    main = threading.main_thread()
+    others = (t for t in threading.enumerate() if t is not main and not t.daemon)
+    if _is_child_of_multiprocessing() or not any(others):
+        _end_all()
+
+
+def _is_child_of_multiprocessing() -> bool:
+    # It ends without the exit functions that are called last.
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and processes.parent_process() is not None
 
 
 def _end_all() -> None:
-    for loggers in _all():
-        loggers.end_log(_status)
+    ended = list(_open.values())
+    status = _status()
+    # All begin before any is waited for: what they wait for goes on at the same time.
+    for one in ended:
+        one.begin_end(status)
+    for one in ended:
+        one.settle()
 
 
 def _forget_all() -> None:
-    for loggers in _all():
-        loggers.forget()
+    global _said
+    for one in list(_open.values()):
+        one.forget()
     _open.clear()
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL and _is_ours():
+    _said = None
+    handler = signal.getsignal(signal.SIGTERM)
+    if getattr(handler, "__module__", None) == __name__:
         # Whoever ends a worker of a loader means the worker.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _is_ours() -> bool:
-    handler = signal.getsignal(signal.SIGTERM)
-    return getattr(handler, "__module__", None) == __name__

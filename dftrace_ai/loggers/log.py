@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from dataclasses import dataclass
+from itertools import count
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,29 +13,34 @@ from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.delivery.delivery import Delivery
 from dftrace_ai.loggers.delivery.in_process import InProcess
 from dftrace_ai.loggers.delivery.own_process import OwnProcess
+from dftrace_ai.loggers.delivery.telling import tell
+from dftrace_ai.loggers.endings import unwatch
 from dftrace_ai.loggers.interfaces.finding import logint_class
-from dftrace_ai.loggers.pipeline import Pipeline, Routine, Subscriber
+from dftrace_ai.loggers.pipeline import Pipeline
 from dftrace_ai.loggers.records import Artifact
 from dftrace_ai.loggers.routines.base import RoutineSettings
 from dftrace_ai.loggers.routines.finding import routine_class
+from dftrace_ai.loggers.routing import Routine, Subscriber
 from dftrace_ai.loggers.run_place import place_of, rank_logs
 from dftrace_ai.loggers.status_line import StatusLine
 from dftrace_ai.loggers.system_metrics import SystemMetrics
 from dftrace_ai.run import emitting
 from dftrace_ai.run.run import current_run
+from dftrace_ai.wording import ToldOnce, described
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dftrace_ai.loggers.config import EntryConfig
+    from dftrace_ai.loggers.delivery.delivery import Tracker
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
     from dftrace_ai.loggers.routines.base import BaseLogger
 
 __all__ = ["Entry", "Log"]
 
-# Which program's own classes another process cannot import.
-MAIN = "__main__"
+# The program itself, here and in a process that it has spawned: another one cannot import it.
+MAINS = ("__main__", "__mp_main__")
 
 
 @dataclass(frozen=True)
@@ -47,14 +52,12 @@ class Entry:
         config: its settings.
         facts: the run, as the tracker is told of it.
         delivery: to the tracker; None on ranks that do not log.
-        logint: the interface, where it is in this process.
     """
 
     name: str
     config: EntryConfig
     facts: RunFacts | None
     delivery: Delivery | None
-    logint: BaseLogint | None
 
     @classmethod
     def opened(cls, name: str, config: EntryConfig, run_name: str) -> Entry:
@@ -74,15 +77,30 @@ class Entry:
                 f"{'is' if len(unknown) == 1 else 'are'} not among its loggers"
             )
         if not rank_logs(config):
-            return cls(name, config, None, None, None)
+            return cls(name, config, None, None)
         facts = place_of(config, config.run_name or run_name)
-        logint: BaseLogint | None = None
-        if kind.own_process and not config.in_process and kind.__module__ != MAIN:
-            delivery = Delivery(name, OwnProcess(kind, facts, config.limit_s), config.queue)
+        tracker: Tracker
+        if kind.own_process and not config.in_process and _can_be_imported(kind):
+            tracker = OwnProcess(kind, facts, config.limit_s)
         else:
-            logint = kind(facts)
-            delivery = Delivery(name, InProcess(logint), config.queue)
-        return cls(name, config, facts, delivery, logint)
+            tracker = InProcess(kind, facts)
+        return cls(name, config, facts, Delivery(name, tracker, config.queue))
+
+    @property
+    def logint(self) -> BaseLogint | None:
+        """The interface, where it is in this process and has begun."""
+        tracker = None if self.delivery is None else self.delivery.tracker
+        return tracker.logint if isinstance(tracker, InProcess) else None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the interface is in a process of its own."""
+        return self.delivery is not None and isinstance(self.delivery.tracker, OwnProcess)
+
+
+def _can_be_imported(kind: type[BaseLogint]) -> bool:
+    """Return whether another process finds a class by its name."""
+    return kind.__module__ not in MAINS and "<locals>" not in kind.__qualname__
 
 
 class Log:
@@ -92,19 +110,29 @@ class Log:
         entries: the interfaces.
         samples: whether this one samples the machine, too.
 
+        parts: the same for each of its interfaces alone; they end with this one.
+
     Attributes:
         entries: the interfaces at work; none on ranks that do not log.
-        iteration: number of the next iteration.
-        epoch: number of the next epoch.
+        status: how the run stands.
     """
 
-    def __init__(self, entries: Sequence[Entry], *, samples: bool) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], *, samples: bool, parts: Sequence[Log] = ()
+    ) -> None:
         self.entries = [entry for entry in entries if entry.delivery is not None]
-        self.iteration = 0
-        self.epoch = 0
         self.status: Status = "running"
-        self._pid = os.getpid()
-        self._ending = threading.Lock()
+        self._parts = parts
+        self._owner: Log | None = None
+        for part in parts:
+            part._owner = self
+        self._last = -1
+        self._next = count()
+        self._next_epoch = count()
+        self._told = ToldOnce()
+        # The first counts: with which status it ends, and until when that may take.
+        self._ends: list[tuple[Status, float]] = []
+        self._is_forgotten = self._is_let_go = False
         self._line: StatusLine | None = None
         # For values that are logged by name, and not as tracked variables.
         self._direct: dict[str, BaseLogger] = {}
@@ -112,9 +140,13 @@ class Log:
 
     def log_iter(self, data: Mapping[str, Any], step: int | None) -> None:
         """Take an iteration."""
+        if step is not None:
+            step = self._whole(step)
         if step is None:
-            step = self.iteration
-        self.iteration = step + 1
+            step = next(self._next)
+        else:
+            self._next = count(step + 1)
+        self._last = step
         if self._line is not None:
             self._line.iterations += 1
         if self.entries:
@@ -122,9 +154,12 @@ class Log:
 
     def log_epoch(self, epoch: int | None) -> None:
         """Take the end of an epoch."""
+        if epoch is not None:
+            epoch = self._whole(epoch)
         if epoch is None:
-            epoch = self.epoch
-        self.epoch = epoch + 1
+            epoch = next(self._next_epoch)
+        else:
+            self._next_epoch = count(epoch + 1)
         if self.entries:
             self._pipeline.log_epoch(epoch)
 
@@ -145,7 +180,8 @@ class Log:
 
     def step(self, step: int | None) -> int:
         """Return a step that was given, or that of the last iteration."""
-        return max(0, self.iteration - 1) if step is None else step
+        step = None if step is None else self._whole(step)
+        return max(0, self._last) if step is None else step
 
     def point(self, step: int | None) -> Any:
         """Return when and where it is now."""
@@ -154,44 +190,104 @@ class Log:
     def wait(self) -> None:
         """Wait until everything is converted and delivered, within the limit."""
         if self.entries:
-            self._pipeline.wait(self._limit_s())
+            self._pipeline.wait(time.monotonic() + self._limit_s())
 
-    def end(self, status: Status, parts: Sequence[Log] = ()) -> None:
-        """End everything, once; within the limit, all together.
+    def begin_end(self, status: Status) -> None:
+        """Begin to end everything, once; what waits is delivered first. Does not wait.
 
-        Args:
-            status: how the run ends.
-            parts: of the same entries, which may have taken something by themselves.
+        A signal handler may come here while it is being ended, and so may another thread: the
+        first status counts.
         """
-        if self._pid != os.getpid() or not self._ending.acquire(blocking=False):
+        if self._is_forgotten:
             return
-        self.status = status
         limit_s = self._limit_s()
-        until_s = time.monotonic() + limit_s
-        if any("trace" in entry.config.attach for entry in self.entries):
-            self._attach_trace()
-        for log in (*parts, self):
-            log.status = status
-            log._pipeline.finish(until_s)
-        deliveries = [entry.delivery for entry in self.entries if entry.delivery is not None]
+        mine = (status, time.monotonic() + limit_s)
+        self._ends.append(mine)
+        if self._ends[0] is not mine:
+            return
+        for one in (self, *self._parts):
+            one.status = status
+            one._pipeline.close(may_begin=not self._is_let_go)
+
+    def let_go(self, status: Status) -> None:
+        """Begin to end what nobody has any more; a thread of ours waits for it.
+
+        The collector may be anywhere, also where a lock is held that starting a thread needs.
+        """
+        self._is_let_go = True
+        self.begin_end(status)
+
+    def settle(self) -> None:
+        """Wait for the end of what `begin_end` has begun, within the limit; tell what was lost."""
+        if self._is_forgotten or not self._ends:
+            return
+        until_s = self._ends[0][1]
+        for one in (*self._parts, self):
+            one._pipeline.settle(until_s)
+        deliveries = self._deliveries()
         for delivery in deliveries:
-            delivery.close(status, limit_s)
+            delivery.close(*self._closing())
         for delivery in deliveries:
             delivery.settle(until_s)
+        unwatch(self)
+
+    def end(self, status: Status) -> None:
+        """End everything, once; within the limit, all together."""
+        self.begin_end(status)
+        self.settle()
 
     def forget(self) -> None:
         """Forget everything in a forked child: it is the parent's."""
-        self._pipeline.forget()
-        for entry in self.entries:
-            if entry.delivery is not None:
-                entry.delivery.forget()
-        self.entries = []
+        self._is_forgotten = True
+        for one in (self, *self._parts):
+            one._is_forgotten = True
+            one._pipeline.forget()
+        for delivery in self._deliveries():
+            delivery.forget()
+        for one in (self, *self._parts):
+            one.entries = []
 
-    def _attach_trace(self) -> None:
+    def _deliveries(self) -> list[Delivery]:
+        return [entry.delivery for entry in self.entries if entry.delivery is not None]
+
+    def _closing(self) -> tuple[Status, float]:
+        status, until_s = self._ends[0]
+        return status, max(0.0, until_s - time.monotonic())
+
+    def _on_converted(self) -> None:
+        """End the trackers, when nothing more comes to them; the loggers may be gone by now."""
+        if self._owner is not None:
+            self._owner._on_converted()
+        if self._ends and all(one._pipeline.is_over for one in (self, *self._parts)):
+            for delivery in self._deliveries():
+                delivery.close(*self._closing())
+            if self._is_let_go:
+                self.settle()
+
+    def _whole(self, step: Any) -> int | None:
+        """Return a number as Python has it; None for what is none, which is told once."""
+        try:
+            return index(step)
+        except TypeError:
+            pass
+        try:
+            return int(step)
+        except Exception as error:  # noqa: BLE001 - whatever a training has for a step
+            if self._told.first("step", type(step)):
+                tell(
+                    "a step has to be a whole number, not a %s (%s); the next number is taken",
+                    type(step).__name__,
+                    described(error),
+                )
+            return None
+
+    def _attached(self) -> list[Record]:
+        """Return what is kept with the run at its end."""
         run = current_run()
-        if run is not None and run.path is not None:
-            run.flush()
-            self.log(Artifact(Path(run.path).name, run.path, self.point(None)))
+        if run is None or run.path is None:
+            return []
+        run.flush()
+        return [Artifact(Path(run.path).name, run.path, self.point(None))]
 
     def _limit_s(self) -> float:
         return max((entry.config.limit_s for entry in self.entries), default=0.0)
@@ -227,7 +323,9 @@ class Log:
             sync_s=self._limit_s() if any(config.sync for config in configs) else None,
             moment=moment,
             on_epoch=None if self._line is None else self._line.show,
-            sample=None if system is None else system.due,
+            sampler=system,
+            last=self._attached if any("trace" in config.attach for config in configs) else None,
+            on_end=self._on_converted,
         )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.config import entries_of
-from dftrace_ai.loggers.endings import watch
+from dftrace_ai.loggers.endings import status_by, watch
 from dftrace_ai.loggers.familiar import FamiliarMethods
 from dftrace_ai.loggers.log import Entry, Log, NotInProcessError
 from dftrace_ai.loggers.run_place import named_now
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Status
 
 __all__ = ["Logger", "Loggers", "make_loggers"]
@@ -71,9 +72,13 @@ class _Logging(FamiliarMethods):
         """How the run stands: running, finished, failed or killed."""
         return self._log.status
 
-    def forget(self) -> None:
-        """Let go of everything in a forked child, where nothing is logged."""
-        self._log.forget()
+    def __copy__(self) -> Self:
+        """Return this: whoever copies a trainer logs to the same run."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return this."""
+        return self
 
     def __enter__(self) -> Self:
         """Return this; with the block the run ends."""
@@ -85,10 +90,10 @@ class _Logging(FamiliarMethods):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None or issubclass(kind, GeneratorExit):
+        if error is None or isinstance(error, GeneratorExit):
             self.end_log("finished")
         else:
-            self.end_log("killed" if issubclass(kind, KeyboardInterrupt) else "failed")
+            self.end_log(status_by(error))
 
 
 class Logger(_Logging):
@@ -118,17 +123,24 @@ class Logger(_Logging):
             )
         ((name, settings),) = entries.items()
         self._hold(Entry.opened(name, settings, named_now()), samples=True)
-        watch(self)
+        watch(self._log, self)
+
+    _held: _Held | None = None
 
     @classmethod
-    def _of(cls, entry: Entry) -> Self:
+    def _of(cls, entry: Entry, held: _Held | None) -> Self:
         logger = cls.__new__(cls)
         logger._hold(entry, samples=False)
+        logger._held = held
         return logger
 
     def _hold(self, entry: Entry, *, samples: bool) -> None:
         self._entry = entry
         self._log = Log([entry], samples=samples)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process there is one that logs nothing, as in a worker that was forked."""
+        return _elsewhere, (self.name, self._entry.config)
 
     @property
     def name(self) -> str:
@@ -151,18 +163,28 @@ class Logger(_Logging):
 
         Raises:
             NotInProcessError: the tracker lives in a process of its own; set ``in_process: true``.
+                Or it could not begin.
         """
-        logint = self._entry.logint
-        if logint is None:
+        if self._entry.is_apart:
             raise NotInProcessError(
                 f"{self.name} lives in a process of its own; to reach its own object set "
                 "in_process: true, and know that it can then hang or end the training"
             )
         self.flush()
+        logint = self._entry.logint
+        if logint is None:
+            raise NotInProcessError(
+                f"{self.name} has not begun, or could not, which was told then; or this rank does "
+                "not log"
+            )
         return logint.experiment
 
     def __repr__(self) -> str:
         return f"<Logger to {self.name}, run {self.run_name}, {self.status}>"
+
+
+class _Held:
+    """What a list of loggers and each one of them have in common: they end when all are gone."""
 
 
 class Loggers(list[Logger], _Logging):
@@ -172,21 +194,25 @@ class Loggers(list[Logger], _Logging):
     """
 
     def __init__(self, entries: list[Entry]) -> None:
-        super().__init__(Logger._of(entry) for entry in entries)
-        self._log = Log(entries, samples=True)
+        self._held = _Held()
+        super().__init__(Logger._of(entry, self._held) for entry in entries)
+        self._log = Log(entries, samples=True, parts=[logger._log for logger in self])
+        watch(self._log, self._held)
 
-    def end_log(self, status: Status | None = None) -> None:
-        """End the run at all trackers; see `Logger.end_log`."""
-        self._log.end(status or "finished", [logger._log for logger in self])
-
-    def forget(self) -> None:
-        """Let go of everything in a forked child, where nothing is logged."""
-        super().forget()
-        for logger in self:
-            logger.forget()
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process there are some that log nothing, as in a worker that was forked."""
+        return _all_elsewhere, ([(logger.name, logger._entry.config) for logger in self],)
 
     def __repr__(self) -> str:
         return f"<Loggers to {', '.join(logger.name for logger in self)}>"
+
+
+def _elsewhere(name: str, config: EntryConfig) -> Logger:
+    return Logger._of(Entry(name, config, None, None), None)
+
+
+def _all_elsewhere(entries: list[tuple[str, EntryConfig]]) -> Loggers:
+    return Loggers([Entry(name, config, None, None) for name, config in entries])
 
 
 def make_loggers(config: Any) -> Loggers:
@@ -221,6 +247,4 @@ def make_loggers(config: Any) -> Loggers:
     except BaseException:
         Log(entries, samples=False).end("failed")
         raise
-    loggers = Loggers(entries)
-    watch(loggers)
-    return loggers
+    return Loggers(entries)

@@ -2,63 +2,54 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dftrace_ai.loggers.records import EPOCH, ITERATION, MetricsRecord, Point
+from dftrace_ai.loggers.delivery.bell import Bell
+from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
+from dftrace_ai.loggers.delivery.telling import tell
+from dftrace_ai.loggers.records import EPOCH, ITERATION, Point
 from dftrace_ai.loggers.routines.metric import MetricLogger
+from dftrace_ai.loggers.routing import wanted
+from dftrace_ai.loggers.value_taking import ValueTaking
 from dftrace_ai.wording import ToldOnce, counted, described, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dftrace_ai.loggers.delivery.delivery import Delivery
     from dftrace_ai.loggers.records import Axis, Record
     from dftrace_ai.loggers.routines.base import BaseLogger
+    from dftrace_ai.loggers.routing import Routine, Subscriber
 
-__all__ = ["Pipeline", "Routine", "Subscriber"]
-
-_log = logging.getLogger("dftrace_ai")
+__all__ = ["Pipeline", "Sampler"]
 
 POLL_S = 0.05
+# A thread that could not be started is tried again after so long.
+AGAIN_S = 1.0
 MISSING = object()
-# Beside the variables of a routine; they go to everyone who has the routine.
-ALWAYS = ("gpu/", "system/")
-EPOCH_PREFIX = "epoch/"
-
-
-class Routine(NamedTuple):
-    """A routine, and the variables that it logs for anybody; None where the data says."""
-
-    logger: BaseLogger
-    names: tuple[str, ...] | None
-
-
-@dataclass(frozen=True)
-class Subscriber:
-    """Who gets which records.
-
-    Attributes:
-        delivery: to the tracker.
-        variables: by routine, the names that the tracker gets; None for all.
-    """
-
-    delivery: Delivery
-    variables: Mapping[int, frozenset[str] | None]
 
 
 class _Taken(NamedTuple):
-    """What one call has taken: values by routine, and a call that makes records of the rest."""
+    """What one call has taken: values by routine, and what is made into records of its own."""
 
     at: Point
-    metrics: dict[int, dict[str, Any]]
-    others: list[tuple[BaseLogger, int | None, str, Any]]
-    direct: list[Record]
+    metrics: Sequence[tuple[int, dict[str, Any]]] = ()
+    others: Sequence[tuple[BaseLogger, int | None, str, Any]] = ()
+    direct: Sequence[Record] = ()
     epoch: bool = False
+
+
+class Sampler(Protocol):
+    """What has something to log now and then, by itself."""
+
+    def due(self) -> Record | None:
+        """Return what is due, else None."""
+
+    def left_s(self) -> float:
+        """Return seconds until something is due."""
 
 
 class Pipeline:
@@ -72,7 +63,12 @@ class Pipeline:
             wait.
         moment: returns the place in the trace, or None where no tracker writes there.
         on_epoch: called on the other thread when an epoch's records are delivered.
-        sample: called there now and then; returns what is due of the system's metrics, if any.
+        sampler: looked at there, if any.
+        last: called there after `close`; returns what is delivered last.
+        on_end: called when everything is converted after `close`.
+
+    Attributes:
+        is_over: whether nothing more will be converted.
     """
 
     def __init__(
@@ -84,23 +80,32 @@ class Pipeline:
         sync_s: float | None,
         moment: Callable[[], Any] | None,
         on_epoch: Callable[[Point, Sequence[Record]], None] | None = None,
-        sample: Callable[[], Record | None] | None = None,
+        sampler: Sampler | None = None,
+        last: Callable[[], Sequence[Record]] | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
+        self.is_over = False
         self._routines = routines
         self._subscribers = subscribers
         self._most = most
         self._sync_s = sync_s
         self._moment = moment
         self._on_epoch = on_epoch
-        self._sample = sample
-        self._queue: deque[_Taken] = deque()
-        self._lost = 0
+        self._sampler = sampler
+        self._last = last
+        self._on_end = on_end
+        self._queue: deque[_Taken | Mark] = deque()
+        self._bell = Bell()
+        # Appended to, for that cannot be interrupted.
+        self._lost: list[None] = []
         self._told = ToldOnce()
         self._seen: set[tuple[int, str]] = set()
         self._offered: tuple[str, ...] = ()
-        self._over = False
-        self._thread: threading.Thread | None = None
-        if sample is not None:
+        self._values = ValueTaking()
+        self._closed = False
+        self._begun = False
+        self._failed_s = -math.inf
+        if sampler is not None:
             self._begin()
 
     def point(self, step: int, axis: Axis = ITERATION) -> Point:
@@ -110,125 +115,203 @@ class Pipeline:
 
     def log_iter(self, data: Mapping[str, Any], step: int) -> None:
         """Take the tracked variables of an iteration."""
-        metrics: dict[int, dict[str, Any]] = {}
+        try:
+            taken = self._taken(data, step)
+        except Exception as error:  # noqa: BLE001 - a user's mapping, in his training
+            if self._told.first("data", type(data)):
+                tell(
+                    "log_iter was given a %s, of which nothing is logged: %s; accepted: a mapping "
+                    "of names and values",
+                    type(data).__name__,
+                    described(error),
+                )
+            return
+        self._put(taken)
+
+    def _taken(self, data: Mapping[str, Any], step: int) -> _Taken:
+        data.keys  # noqa: B018 - of what is no mapping, names may be found elsewhere
+        metrics: list[tuple[int, dict[str, Any]]] = []
         others: list[tuple[BaseLogger, int | None, str, Any]] = []
-        for index, routine in enumerate(self._routines):
-            logger = routine.logger
-            names = logger.untracked(data) if routine.names is None else routine.names
+        for index, (logger, names) in enumerate(self._routines):
             if isinstance(logger, MetricLogger):
-                metrics[index] = self._numbers(logger, names, data)
+                if names is None:
+                    found, odd = logger.numbers(data)
+                else:
+                    found, odd = logger.numbers_of(names, data)
+                for name, value in odd:
+                    self._take_one(logger, index, name, value, found)
+                metrics.append((index, found))
                 continue
-            for name in names:
+            for name in logger.untracked(data) if names is None else names:
                 value = data.get(name, MISSING)
-                if value is MISSING:
-                    continue
-                self._seen.add((index, name))
-                try:
-                    others.append((logger, index, name, logger.take(value)))
-                except Exception as error:  # noqa: BLE001 - a user's value, in his training
-                    self._refuse(logger, name, error)
+                if value is not MISSING:
+                    found = {}
+                    self._take_one(logger, index, name, value, found)
+                    others += [(logger, index, name, taken) for taken in found.values()]
         if not self._offered:
             self._offered = tuple(map(str, data))
-        self._put(_Taken(self.point(step), metrics, others, []))
+        return _Taken(self.point(step), metrics, others)
 
-    def _numbers(
-        self, logger: MetricLogger, names: Iterable[str], data: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        found = {}
-        for name in names:
-            value = data.get(name, MISSING)
-            if type(value) is not float:
-                if value is MISSING:
-                    continue
-                try:
-                    value = logger.take(value)
-                except Exception as error:  # noqa: BLE001 - a user's value, in his training
-                    self._refuse(logger, name, error)
-                    continue
-            found[name] = value
-        return found
+    def _take_one(
+        self, logger: BaseLogger, index: int, name: str, value: Any, found: dict[str, Any]
+    ) -> None:
+        self._seen.add((index, name))
+        try:
+            found[name] = self._values.taken(logger, value)
+        except Exception as error:  # noqa: BLE001 - a user's value, in his training
+            self._refuse(logger, name, error)
 
     def log_epoch(self, epoch: int) -> None:
         """Have what was logged since the epoch before added up."""
-        self._put(_Taken(self.point(epoch, EPOCH), {}, [], [], epoch=True))
+        self._put(_Taken(self.point(epoch, EPOCH), epoch=True))
 
     def log(self, *records: Record) -> None:
         """Have records delivered to everyone."""
-        self._put(_Taken(records[0].at, {}, [], list(records)))
+        self._put(_Taken(records[0].at, direct=records))
 
     def log_by(self, logger: BaseLogger, name: str, value: Any, step: int) -> None:
         """Have a value converted by a routine, and delivered to everyone."""
         try:
-            taken = logger.take(value)
+            taken = self._values.taken(logger, value)
         except Exception as error:  # noqa: BLE001 - a user's value, in his training
             self._refuse(logger, name, error)
             return
-        self._put(_Taken(self.point(step), {}, [(logger, None, name, taken)], []))
+        self._put(_Taken(self.point(step), others=[(logger, None, name, taken)]))
 
-    def finish(self, until_s: float) -> None:
-        """Convert what waits, then stop; waits until then at most, by `time.monotonic`."""
-        self._tell_missing()
-        self._over = True
-        if self._thread is not None:
-            while self._queue and self._thread.is_alive() and time.monotonic() < until_s:
-                time.sleep(0.001)
-        elif self._queue:
-            self._convert_all()
-        left = len(self._queue) + self._lost
-        if left:
-            _log.warning(
+    def close(self, *, may_begin: bool = True) -> None:
+        """Take nothing more, and convert what waits. Does not wait.
+
+        Args:
+            may_begin: whether a thread may be started for it, if there is none yet.
+        """
+        if self._closed:
+            return
+        if may_begin and (self._queue or self._last is not None):
+            self._begin()
+        self._closed = True
+        if self._begun:
+            self._bell.ring_now()
+        else:
+            self._end()
+
+    def settle(self, until_s: float) -> None:
+        """Wait until everything is converted, and tell what was not, once.
+
+        Args:
+            until_s: by `time.monotonic`.
+        """
+        wait_until(lambda: self.is_over, until_s)
+        waiting = sum(isinstance(item, _Taken) for item in tuple(self._queue))
+        left = waiting + len(self._lost)
+        if left and self._told.first("end"):
+            tell(
                 "%s could not be converted in time, and reached no tracker",
                 counted(left, "logging call"),
             )
 
-    def wait(self, limit_s: float) -> None:
-        """Wait until what was taken so far is converted and delivered, so many seconds at most."""
-        until_s = time.monotonic() + limit_s
-        while self._queue and time.monotonic() < until_s:
-            time.sleep(0.0005)
-        for subscriber in self._subscribers:
-            subscriber.delivery.wait(max(0.0, until_s - time.monotonic()))
+    def wait(self, until_s: float) -> None:
+        """Wait until what was taken so far has been seen by everyone, and until then at most."""
+        mark = Mark(len(self._subscribers))
+        self._queue.append(mark)
+        self._begin()
+        self._bell.ring_now()
+        wait_until(lambda: mark.is_through() or self.is_over or not self._begun, until_s)
 
     def forget(self) -> None:
         """Forget everything in a forked child: it is the parent's."""
         self._queue = deque()
-        self._over = True
+        self._closed = self.is_over = True
+        self._told.first("end")
+        self._told.first("closed")
 
     def _put(self, taken: _Taken) -> None:
-        if self._over:
+        if self._closed:
+            if self._told.first("closed"):
+                tell("something was logged after the run had ended, and is not kept")
             return
         if len(self._queue) >= self._most:
-            self._lost += 1
+            self._lost.append(None)
             return
         self._queue.append(taken)
-        if self._thread is None:
-            self._begin()
+        self._begin()
+        self._bell.ring()
         if self._sync_s is not None:
-            self.wait(self._sync_s)
+            self.wait(time.monotonic() + self._sync_s)
 
     def _begin(self) -> None:
-        thread = threading.Thread(target=self._run, name="dftrace-loggers", daemon=True)
-        self._thread = thread
-        thread.start()
+        if self._begun or self._closed or time.monotonic() - self._failed_s < AGAIN_S:
+            return
+        # Set before: a signal handler may log while the thread is being started.
+        self._begun = True
+        try:
+            threading.Thread(target=self._run, name="dftrace-loggers", daemon=True).start()
+        except Exception as error:  # noqa: BLE001 - too many threads, or too little memory
+            self._begun = False
+            self._failed_s = time.monotonic()
+            if self._told.first("thread"):
+                tell("nothing is logged as long as no thread can be started: %s", described(error))
 
     def _run(self) -> None:
-        while True:
+        while not self._closed or self._queue:
             self._convert_all()
-            if self._over and not self._queue:
-                return
-            record = None if self._sample is None else self._sample()
-            if record is not None:
+            self._take_samples()
+            if self._closed:
+                continue
+            # Calls of a fast loop are converted together, and the loop is left alone meanwhile.
+            self._bell.nap(POLL_S)
+            if not self._queue and not self._closed:
+                self._bell.sleep(lambda: bool(self._queue) or self._closed, self._left_s())
+                if not self._closed and self._sync_s is None:
+                    self._bell.nap(POLL_S)
+        self._deliver_last()
+        self._end()
+
+    def _deliver_last(self) -> None:
+        try:
+            for record in () if self._last is None else self._last():
                 self._deliver_to_all(record)
-            time.sleep(0 if self._sync_s is not None else POLL_S)
+        except Exception as error:  # noqa: BLE001 - the trackers are to end all the same
+            tell("the trace could not be attached to the run: %s", described(error))
+
+    def _end(self) -> None:
+        self._tell_missing()
+        self.is_over = True
+        if self._on_end is not None:
+            self._on_end()
+
+    def _left_s(self) -> float | None:
+        return None if self._sampler is None else max(0.0, self._sampler.left_s())
+
+    def _take_samples(self) -> None:
+        if self._sampler is None:
+            return
+        try:
+            record = self._sampler.due()
+        except Exception as error:  # noqa: BLE001 - what a machine hides in its own way
+            self._sampler = None
+            tell("the machine is not sampled any more: %s", described(error))
+            return
+        if record is not None:
+            self._deliver_to_all(record)
 
     def _convert_all(self) -> None:
         while self._queue:
-            self._convert(self._queue[0])
-            if self._queue:
-                self._queue.popleft()
+            item = self._queue[0]
+            try:
+                if isinstance(item, Mark):
+                    for subscriber in self._subscribers:
+                        subscriber.delivery.put_mark(item)
+                else:
+                    self._convert(item)
+            except BaseException as error:  # noqa: BLE001 - a routine of the user's may ask to exit
+                self._lost.append(None)
+                if self._told.first("conversion"):
+                    tell("what was logged could not be converted: %s", described(error))
+            # Only now: who waits for its end waits for all of it.
+            self._queue.popleft()
 
     def _convert(self, taken: _Taken) -> None:
-        for index, numbers in taken.metrics.items():
+        for index, numbers in taken.metrics:
             logger = self._routines[index].logger
             if numbers and isinstance(logger, MetricLogger):
                 self._seen.update((index, name) for name in numbers)
@@ -254,7 +337,11 @@ class Pipeline:
             self._deliver(index, records)
             made += records
         if self._on_epoch is not None:
-            self._on_epoch(at, made)
+            try:
+                self._on_epoch(at, made)
+            except Exception as error:  # noqa: BLE001 - a stream that the program has put there
+                if self._told.first("line"):
+                    tell("the state of the run cannot be printed: %s", described(error))
 
     def _made(
         self, logger: BaseLogger, name: str, make: Callable[..., Iterable[Record]], *given: Any
@@ -274,14 +361,14 @@ class Pipeline:
             for subscriber in self._subscribers:
                 if index not in subscriber.variables:
                     continue
-                wanted = _wanted(record, subscriber.variables[index])
-                if wanted is not None:
-                    subscriber.delivery.put(wanted)
+                kept = wanted(record, subscriber.variables[index])
+                if kept is not None:
+                    subscriber.delivery.put(kept)
 
     def _refuse(self, logger: BaseLogger, name: str, error: Exception) -> None:
         if self._told.first(logger.key, name):
             said = str(error) if isinstance(error, TypeError | ValueError) else described(error)
-            _log.warning(
+            tell(
                 "%s %s cannot be logged: %s; accepted: %s",
                 logger.key,
                 quoted(name),
@@ -299,33 +386,9 @@ class Pipeline:
                 if (index, name) not in self._seen and self._told.first(logger.key, name):
                     near = get_close_matches(name, self._offered, 1)
                     hint = f"; did you mean {quoted(near[0])}?" if near else ""
-                    _log.warning(
+                    tell(
                         "the tracked variable %s (%s) was in no data so far%s",
                         quoted(name),
                         logger.key,
                         hint,
                     )
-
-
-def _wanted(record: Record, names: frozenset[str] | None) -> Record | None:
-    """Return what of a record is of these variables; None for nothing."""
-    if names is None:
-        return record
-    if isinstance(record, MetricsRecord):
-        kept = {name: value for name, value in record.values.items() if _is_of(name, names)}
-        if len(kept) == len(record.values):
-            return record
-        return MetricsRecord(kept, record.at) if kept else None
-    name = getattr(record, "name", None)
-    return record if name is None or _is_of(name, names) else None
-
-
-def _is_of(name: str, names: frozenset[str]) -> bool:
-    if name in names or name.startswith(ALWAYS):
-        return True
-    plain = name.removeprefix(EPOCH_PREFIX)
-    while plain:
-        if plain in names:
-            return True
-        plain = plain.rpartition("/")[0]
-    return False

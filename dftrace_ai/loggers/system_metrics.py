@@ -42,6 +42,10 @@ class SystemMetrics:
         at = Point(round(now_s - self._began_s), "time", time.time(), moment)
         return MetricsRecord({f"system/{name}": v for name, v in self._read(now_s).items()}, at)
 
+    def left_s(self) -> float:
+        """Return seconds until a sample is due."""
+        return self._due_s - time.monotonic()
+
     def _read(self, now_s: float) -> dict[str, float]:
         import psutil
 

@@ -1,28 +1,31 @@
-"""A tracker's queue and the thread that empties it: the training waits for neither."""
+"""A queue for one tracker, and the thread that empties it: the training waits for neither."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from dftrace_ai.wording import counted, described, quoted
+from dftrace_ai.loggers.delivery.bell import Bell
+from dftrace_ai.loggers.delivery.telling import tell
+from dftrace_ai.wording import ToldOnce, counted, described, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dftrace_ai.loggers.records import Record, Status
 
-__all__ = ["Delivery", "Tracker"]
+__all__ = ["Delivery", "Mark", "Tracker", "TrackerProcessError", "wait_until"]
 
-_log = logging.getLogger("dftrace_ai")
-
-# How long an idle thread sleeps before it looks again, should it not be woken.
-IDLE_S = 0.5
+SHORTEST_S, LONGEST_S = 0.0002, 0.005
 
 
 class Tracker(Protocol):
     """Where records end: an interface here, or one in a process of its own."""
+
+    def start(self) -> None:
+        """Do what has to be done on the thread that makes the loggers; does not take long."""
 
     def begin(self) -> None:
         """Begin the run; may take long, and may raise anything."""
@@ -33,14 +36,71 @@ class Tracker(Protocol):
     def end(self, status: Status, limit_s: float) -> None:
         """End the run; may take long, and may raise anything."""
 
+    def ended(self) -> bool:
+        """Return whether the run has ended there."""
+
     def taken(self) -> int:
         """Return how many records have been taken whole."""
+
+    def sent(self) -> int:
+        """Return how many records were handed over to where it is."""
+
+    def seen(self) -> int:
+        """Return how many records were taken or refused."""
 
     def fault(self) -> str:
         """Return why not all were, as far as the tracker knows by itself; or ""."""
 
     def abandon(self) -> None:
-        """Let go of it, without waiting for anything."""
+        """Let go of it, without waiting for more than a moment."""
+
+    def forget(self) -> None:
+        """Close what is the parent's, in a forked child."""
+
+
+class TrackerProcessError(Exception):
+    """The tracker's process is gone, or does not listen."""
+
+
+class Mark:
+    """Goes the way of the records, behind them; who waits for them waits for it.
+
+    Args:
+        arrivals: at how many trackers it is to arrive.
+    """
+
+    def __init__(self, arrivals: int) -> None:
+        self._left = list(range(arrivals))
+        self._conditions: list[Callable[[], bool]] = []
+
+    def arrive(self, is_seen: Callable[[], bool]) -> None:
+        """Tell that everything before it was handed to one tracker.
+
+        Args:
+            is_seen: whether it was seen there, too.
+        """
+        self._conditions.append(is_seen)
+        self._left.pop()
+
+    def is_through(self) -> bool:
+        """Return whether everything before it was seen by all trackers, or will be by none."""
+        return not self._left and all(is_seen() for is_seen in self._conditions)
+
+
+def wait_until(is_so: Callable[[], bool], until_s: float) -> bool:
+    """Wait until something is so, or it is as late, by `time.monotonic`; returns whether it is.
+
+    It looks again and again, for a signal handler may come here from within: who waits for a lock
+    then waits for himself.
+    """
+    pause_s = SHORTEST_S
+    while not is_so():
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            return False
+        time.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, LONGEST_S)
+    return True
 
 
 class Delivery:
@@ -53,60 +113,66 @@ class Delivery:
 
     Attributes:
         name: of the tracker.
+        tracker: where they end.
+        is_over: whether nothing more will be handed over.
     """
 
     def __init__(self, name: str, tracker: Tracker, most: int) -> None:
         self.name = name
-        self._tracker = tracker
+        self.tracker = tracker
+        self.is_over = False
         self._most = most
-        self._queue: deque[Record] = deque()
+        self._queue: deque[Record | Mark] = deque()
+        # Of several threads that convert; never waited for by the training's.
+        self._counting = threading.Lock()
         self._given = 0
         self._fault = ""
-        self._wake = threading.Event()
-        self._ended = threading.Event()
+        self._bell = Bell()
         self._status: Status | None = None
         self._limit_s = 0.0
-        self._told = False
-        self._thread = threading.Thread(target=self._run, name=f"dftrace-{name}", daemon=True)
-        self._thread.start()
+        self._told = ToldOnce()
+        try:
+            tracker.start()
+            threading.Thread(target=self._run, name=f"dftrace-{name}", daemon=True).start()
+        except Exception as error:  # noqa: BLE001 - too many processes, threads or open files
+            self._cannot_begin(error)
 
     def put(self, record: Record) -> None:
-        """Have a record delivered; never waits."""
-        self._given += 1
+        """Have a record delivered; never waits. After the end it is none of this tracker's."""
+        if self._status is not None:
+            return
+        with self._counting:
+            self._given += 1
+        if self.is_over:
+            return
         if len(self._queue) >= self._most:
             self._note("its queue is full")
             return
         self._queue.append(record)
-        self._wake.set()
+        self._bell.ring()
 
-    def put_and_wait(self, record: Record, limit_s: float) -> None:
-        """Have a record delivered, and wait until the tracker has taken it, or could not."""
-        self.put(record)
-        self.wait(limit_s)
-
-    def wait(self, limit_s: float) -> None:
-        """Wait until all is taken, or refused, or so many seconds have passed."""
-        until = time.monotonic() + limit_s
-        while time.monotonic() < until and not self._ended.is_set():
-            if not self._queue and (self.lost() == 0 or self._fault or self._tracker.fault()):
-                return
-            time.sleep(0.001)
+    def put_mark(self, mark: Mark) -> None:
+        """Have a mark arrive when all that was put before is seen by the tracker."""
+        self._queue.append(mark)
+        self._bell.ring()
+        if self.is_over:
+            self._let_marks_through()
 
     def lost(self) -> int:
         """Return how many of the records given so far the tracker has not taken."""
-        return max(0, self._given - self._tracker.taken())
+        return max(0, self._given - self.tracker.taken())
 
     def close(self, status: Status, limit_s: float) -> None:
         """Begin to end: what waits is delivered, then the tracker's run ends. Does not wait.
 
         Args:
-            status: how the run ends.
+            status: how the run ends; that of the first call counts.
             limit_s: seconds until `settle` is called.
         """
         if self._status is None:
             self._limit_s = limit_s
             self._status = status
-        self._wake.set()
+        self._bell.ring_now()
 
     def settle(self, until_s: float) -> None:
         """Wait for the end until then, let go of the tracker, and tell what was lost, once.
@@ -114,63 +180,88 @@ class Delivery:
         Args:
             until_s: by `time.monotonic`.
         """
-        in_time = self._ended.wait(max(0.0, until_s - time.monotonic()))
-        if not in_time:
+        if not wait_until(lambda: self.is_over, until_s) and not self.tracker.ended():
             self._note("it did not end in time")
-        self._tracker.abandon()
+        self.is_over = True
+        self.tracker.abandon()
         lost = self.lost()
-        if (lost or self._fault) and not self._told:
-            self._told = True
-            why = self._fault or self._tracker.fault() or "unknown"
-            _log.warning(
+        if (lost or self._fault) and self._told.first("end"):
+            tell(
                 "the tracker %s lost %s of %s: %s",
                 quoted(self.name),
                 f"{lost:,}",
                 counted(self._given, "record"),
-                why,
+                self.tracker.fault() or self._fault or "unknown",
             )
 
     def forget(self) -> None:
         """Forget the tracker in a forked child: it is the parent's."""
         self._queue = deque()
-        self._told = True
-        self._tracker.abandon()
+        self.is_over = True
+        self._told.first("end")
+        self.tracker.forget()
 
     def _note(self, fault: str) -> None:
         if not self._fault:
             self._fault = fault
 
+    def _cannot_begin(self, error: BaseException) -> None:
+        self._note(f"it could not begin: {_said(error)}")
+        tell(
+            "the tracker %s could not begin, and all else goes on without it: %s",
+            quoted(self.name),
+            _said(error),
+        )
+        self._stop()
+
+    def _stop(self) -> None:
+        self.is_over = True
+        self._let_marks_through()
+
+    def _let_marks_through(self) -> None:
+        while (item := self._next()) is not None:
+            if isinstance(item, Mark):
+                item.arrive(lambda: True)
+
+    def _next(self) -> Record | Mark | None:
+        try:
+            return self._queue.popleft()
+        except IndexError:
+            return None
+
     def _run(self) -> None:
         try:
-            self._tracker.begin()
+            self.tracker.begin()
         except BaseException as error:  # noqa: BLE001 - a tracker may also ask for the exit
-            self._note(f"it could not begin: {described(error)}")
-            _log.warning(
-                "the tracker %s could not begin, and all else goes on without it: %s",
-                quoted(self.name),
-                described(error),
-            )
-            self._ended.set()
+            self._cannot_begin(error)
             return
         while True:
             self._deliver()
             status = self._status
-            if status is not None and not self._queue:
+            if self.is_over or (status is not None and not self._queue):
                 break
-            self._wake.wait(IDLE_S)
-            self._wake.clear()
-        try:
-            self._tracker.end(status, self._limit_s)
-        except BaseException as error:  # noqa: BLE001
-            self._note(f"it could not end: {described(error)}")
-        self._ended.set()
+            self._bell.sleep(lambda: bool(self._queue) or self._status is not None)
+        if status is not None and not self.is_over:
+            try:
+                self.tracker.end(status, self._limit_s)
+            except BaseException as error:  # noqa: BLE001
+                self._note(f"it could not end: {_said(error)}")
+        self._stop()
 
     def _deliver(self) -> None:
-        while self._queue:
+        while not self.is_over and (item := self._next()) is not None:
+            if isinstance(item, Mark):
+                item.arrive(self._seen_so_far())
+                continue
             try:
-                # It stays in the queue while it is taken, so that `wait` waits for it.
-                self._tracker.take(self._queue[0])
+                self.tracker.take(item)
             except BaseException as error:  # noqa: BLE001
-                self._note(described(error))
-            if self._queue:
-                self._queue.popleft()
+                self._note(_said(error))
+
+    def _seen_so_far(self) -> Callable[[], bool]:
+        sent = self.tracker.sent()
+        return lambda: self.is_over or self.tracker.seen() >= sent
+
+
+def _said(error: BaseException) -> str:
+    return str(error) if isinstance(error, TrackerProcessError) else described(error)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import pickle
 import signal
@@ -12,6 +14,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from dftrace_ai.loggers.delivery.delivery import TrackerProcessError
 from dftrace_ai.loggers.delivery.shared_count import SharedCount
 from dftrace_ai.spools.held_number import HeldNumber
 
@@ -19,26 +22,37 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
 
-__all__ = ["END", "LENGTH", "OwnProcess", "TrackerProcessError"]
+__all__ = ["END", "LENGTH", "OwnProcess"]
 
 LENGTH = struct.Struct("<q")
 # In place of a length: the run ends so, and nothing follows.
 END = -1
 
+# The first process is gone at once, and waited for: a program that waits for any of its children
+# does not find the tracker among them.
 PROGRAM = """\
-import json, sys
+import os, sys
+if os.fork():
+    os._exit(0)
+import json
 sys.path[:] = json.loads(sys.argv[1])
 from dftrace_ai.loggers.delivery.child import serve
-serve(int(sys.argv[2]))
+serve(int(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
 """
 
-# What would have the child take part in the run that is traced, or in the job of ranks.
+# What would have the child take part in the run that is traced.
 OURS = ("DFTRACE_", "DFTRACER_")
-POLL_S = 0.01
-
-
-class TrackerProcessError(Exception):
-    """The tracker's process is gone, or does not listen."""
+# How this interpreter was started: which of it the child has in common, and as what. Not `-S`: what
+# `site` does besides finding paths may be how this package is found.
+FLAGS = (
+    ("isolated", "-I"),
+    ("ignore_environment", "-E"),
+    ("no_user_site", "-s"),
+    ("safe_path", "-P"),
+    ("dont_write_bytecode", "-B"),
+)
+POLL_S = 0.005
+GONE_S = 0.5
 
 
 class OwnProcess:
@@ -54,69 +68,116 @@ class OwnProcess:
         self._kind = kind
         self._run = run
         self._limit_s = limit_s
-        self._told = SharedCount()
+        self._told: SharedCount | None = None
         self._pipe: HeldNumber | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pid = os.getpid()
+        self._is_launched = self._is_forgotten = False
+        self._sent = 0
 
-    def begin(self) -> None:
-        """Start the process, and tell it what to open; its answer is not waited for."""
-        import json
+    def start(self) -> None:
+        """Start the process, on the thread that makes the loggers.
 
+        Started on a thread of ours, a fork of the training at this moment would inherit the ends of
+        pipes that are open meanwhile, and whoever waits for their end would wait for the child.
+        """
+        if not sys.executable:
+            raise TrackerProcessError("the interpreter does not know its own path")
+        self._told = SharedCount.made(self._run.log_dir)
         reading, writing = os.pipe()
         try:
             self._pipe = HeldNumber(writing)
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}
-            with open(self._run.log_dir / "output.log", "ab") as output:  # noqa: PTH123
-                self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
-                    [sys.executable, "-c", PROGRAM, json.dumps(sys.path), str(self._told.number)],
-                    stdin=reading,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=[self._told.number],
-                    env=environment,
-                    # Neither Ctrl-C nor the end of the job reaches it: it ends with its pipe.
-                    start_new_session=True,
-                )
+            self._launch(reading, self._told.number)
         finally:
             os.close(reading)
             self._told.close_number()
+
+    def begin(self) -> None:
+        """Tell the process what to open; its answer is not waited for."""
+        # A program may have writing to a closed pipe end it, as `head` has `cat`.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         kind = self._kind
-        self._send((kind.__module__, kind.__qualname__, self._run, self._limit_s))
+        self._send((kind.__module__, kind.__qualname__, self._run))
 
     def take(self, record: Record) -> None:
         """Send a record; waits while the pipe is full."""
         self._send(record)
+        self._sent += 1
 
     def end(self, status: Status, limit_s: float) -> None:
         """Send the end, and wait for the process so long at most."""
         self._write(LENGTH.pack(END) + status.encode())
         self._close_pipe()
-        process = self._process
         until = time.monotonic() + limit_s
-        while process is not None and process.poll() is None and time.monotonic() < until:
+        told = self._told
+        while told is not None and not told.is_over and time.monotonic() < until:
             time.sleep(POLL_S)
-        if not self._told.ended:
-            raise TrackerProcessError(self._told.fault or self._how_it_ended())
+        if told is None or not told.ended:
+            raise TrackerProcessError(self._how_it_ended())
+
+    def ended(self) -> bool:
+        """Return whether the run has ended at the tracker."""
+        return self._told is not None and self._told.ended
 
     def taken(self) -> int:
         """Return how many records the tracker has taken whole."""
-        return self._told.taken
+        return 0 if self._told is None else self._told.taken
+
+    def sent(self) -> int:
+        """Return how many records were handed over to where it is."""
+        return self._sent
+
+    def seen(self) -> int:
+        """Return how many records were taken or refused, or cannot come to it any more."""
+        told = self._told
+        return self._sent if told is None or told.is_over else told.seen
 
     def fault(self) -> str:
         """Return what went wrong first in the process, or ""."""
-        return self._told.fault
+        return "" if self._told is None else self._told.fault
 
     def abandon(self) -> None:
-        """Close the pipe, and end the process and what it started, if it is still there."""
-        self._close_pipe()
-        process = self._process
-        if process is None or self._pid != os.getpid() or process.poll() is not None:
+        """End the process and what it started, if it is still there.
+
+        The pipe is left to the thread that may be writing: its number could be another file's by
+        the time of the next call.
+        """
+        told = self._told
+        if told is None or self._is_forgotten or told.is_over or not told.process:
             return
+        # The number is nobody else's: who tells that it is over has waited for it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1)
+            os.killpg(told.process, signal.SIGKILL)
+        self._wait_for_end()
+
+    def forget(self) -> None:
+        """Close the pipe in a forked child, so that the process sees the end of the parent."""
+        self._is_forgotten = True
+        self._close_pipe()
+
+    def _launch(self, reading: int, number: int) -> None:
+        paths = [os.path.abspath(os.fspath(path)) for path in sys.path]  # noqa: PTH100
+        output = str(self._run.log_dir / "output.log")
+        options = [flag for name, flag in FLAGS if getattr(sys.flags, name, 0)]
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
+            [
+                *(sys.executable, *options, "-c", PROGRAM),
+                *(json.dumps(paths), str(number), output, str(self._limit_s)),
+            ],
+            stdin=reading,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[number],
+            env={k: v for k, v in os.environ.items() if not k.startswith(OURS)},
+            # Neither Ctrl-C nor the end of the job reaches it: it ends with its pipe.
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(max(1.0, self._limit_s))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise TrackerProcessError("its process does not start") from None
+        if code:
+            raise TrackerProcessError(f"its process could not be started: exit status {code}")
+        self._is_launched = True
 
     def _send(self, message: object) -> None:
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
@@ -125,29 +186,38 @@ class OwnProcess:
     def _write(self, data: bytes) -> None:
         pipe = self._pipe
         if pipe is None:
-            raise TrackerProcessError(self._told.fault or "its process is not there")
+            raise TrackerProcessError(self._how_it_ended())
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(pipe.now(), view) :]
         except OSError as error:
             self._close_pipe()
-            raise TrackerProcessError(self._told.fault or self._how_it_ended()) from error
+            if error.errno == errno.EBADF:
+                raise TrackerProcessError("the program has closed its pipe") from error
+            raise TrackerProcessError(self._how_it_ended()) from error
 
     def _how_it_ended(self) -> str:
-        process = self._process
-        if process is None:
+        told = self._told
+        if told is None or not self._is_launched:
             return "its process was not started"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.2)
-        code = process.returncode
-        if code is None:
+        self._wait_for_end()
+        if told.fault:
+            return told.fault
+        if not told.is_over:
             return "its process does not answer"
+        code = told.exit_status
         return (
             f"its process ended by signal {-code}"
             if code < 0
             else f"its process exited with {code}"
         )
+
+    def _wait_for_end(self) -> None:
+        told = self._told
+        until = time.monotonic() + GONE_S
+        while told is not None and not told.is_over and time.monotonic() < until:
+            time.sleep(POLL_S)
 
     def _close_pipe(self) -> None:
         pipe, self._pipe = self._pipe, None

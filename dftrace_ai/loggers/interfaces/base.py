@@ -177,6 +177,12 @@ class BaseLogint(abc.ABC):
         text = f"{alert.level}: {alert.title}\n{alert.text}\n"
         self.log_file(f"alerts/{alert.title}", text.encode(), "txt", alert.at.step)
 
+    def lull(self) -> None:  # noqa: B027
+        """Write what was taken and not written; called where nothing more waits at the moment.
+
+        For trackers that write many values in the time of one.
+        """
+
     def flush(self) -> None:  # noqa: B027
         """Have what was taken so far kept."""
 
@@ -185,6 +191,12 @@ class BaseLogint(abc.ABC):
 
         Args:
             status: ``"finished"``, ``"failed"`` or ``"killed"``.
+        """
+
+    def forget(self) -> None:  # noqa: B027
+        """Close what is the parent's; called in its forked children, when nothing is logged there.
+
+        Nothing may be written, nor waited for: threads and locks are the parent's.
         """
 
     def take(self, record: Record) -> None:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dftrace_ai.loggers.delivery.telling import tell
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.interfaces.file_paths import kept_file, safe_name
 from dftrace_ai.loggers.records import (
@@ -30,6 +31,7 @@ from dftrace_ai.loggers.records import (
     VideoRecord,
 )
 from dftrace_ai.spools.held_number import HeldNumber
+from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["LocalLogint", "process_start"]
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+# The line that ends a log is shorter.
+ROOM_OF_END = 200
 AXES = {"iteration": "i", "epoch": "e", "time": "t"}
 
 
@@ -57,22 +61,15 @@ class LocalLogint(BaseLogint):
         folder = self.run.log_dir
         name = f"rank{self.run.rank}-{os.getpid()}-{time.time_ns()}.jsonl"
         self._path = folder / name
-        self._write(
-            {
-                "k": "run",
-                "t": time.time(),
-                "project": self.run.project,
-                "name": self.run.run_name,
-                "group": self.run.group,
-                "tags": list(self.run.tags),
-                "rank": self.run.rank,
-                "world_size": self.run.world_size,
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
-                "start": process_start(os.getpid()),
-                "argv": sys.argv,
-            }
-        )
+        others = _others_at_work(folder, self.run.rank)
+        if others:
+            tell(
+                "the directory %s is written by another run at the same time (%s); give one of "
+                "them a run_name of its own",
+                quoted(str(folder)),
+                counted(len(others), "log"),
+            )
+        self._write(self._head())
 
     def take(self, record: Record) -> None:
         """Append a line; bytes become files first."""
@@ -119,6 +116,28 @@ class LocalLogint(BaseLogint):
             self._held.close()
             self._held = None
 
+    def forget(self) -> None:
+        """Close the log in a forked child."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "k": "run",
+            "t": time.time(),
+            "project": self.run.project,
+            "name": self.run.run_name,
+            "group": self.run.group,
+            "tags": list(self.run.tags),
+            "rank": self.run.rank,
+            "world_size": self.run.world_size,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "start": process_start(os.getpid()),
+            "argv": sys.argv,
+        }
+
     def _keep(
         self, kind: str, name: str, data: bytes, suffix: str, at: Point, facts: Mapping[str, Any]
     ) -> None:
@@ -147,9 +166,7 @@ class LocalLogint(BaseLogint):
         data = json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         if self._torn:
             data = b"\n" + data
-        if self._held is None or self._held.leads_elsewhere():
-            self._held = HeldNumber(os.open(self._path, FLAGS, 0o644))
-        number = self._held.now()
+        number = self._number(line)
         view = memoryview(data)
         while view:
             try:
@@ -160,6 +177,21 @@ class LocalLogint(BaseLogint):
                 raise
             view = view[written:]
         self._torn = False
+
+    def _number(self, line: Mapping[str, Any]) -> int:
+        """Return the log's number; of a log that was closed or removed, that of one of its name."""
+        held = self._held
+        if held is not None and not held.leads_elsewhere() and os.fstat(held.now()).st_nlink:
+            return held.now()
+        if held is not None:
+            held.close()
+            self._held = None
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._held = HeldNumber(os.open(self._path, FLAGS, 0o644))
+        number = self._held.now()
+        if line["k"] != "run" and not os.fstat(number).st_size:
+            self._write(self._head())
+        return number
 
 
 def process_start(pid: int) -> int:
@@ -172,6 +204,23 @@ def process_start(pid: int) -> int:
         return int(fields[19])
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def _others_at_work(folder: Path, rank: int) -> list[Path]:
+    """Return the logs of a rank that processes of this machine are writing."""
+    found = []
+    for path in folder.glob(f"rank{rank}-*.jsonl"):
+        try:
+            with path.open("rb") as file:
+                first = json.loads(file.readline())
+                file.seek(max(0, path.stat().st_size - ROOM_OF_END))
+                ended = b'{"k":"end"' in file.read().splitlines()[-1]
+            here = first["host"] == socket.gethostname()
+            if here and not ended and process_start(first["pid"]) == first["start"] != 0:
+                found.append(path)
+        except (OSError, ValueError, LookupError, TypeError):  # noqa: PERF203
+            continue  # being written this moment, or none of ours
+    return found
 
 
 def _place(at: Point) -> dict[str, Any]:

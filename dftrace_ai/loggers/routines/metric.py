@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["EpochFigures", "MetricLogger", "number_of"]
 
 
+# Whole numbers up to here are floats, too.
+EXACT = 1 << 53
+
+
 class EpochFigures:
     """What the values of one metric since the last epoch come to.
 
@@ -102,6 +106,16 @@ class MetricLogger(BaseLogger):
         """Return the names of all that are numbers."""
         return [name for name, value in data.items() if _is_number(value)]
 
+    def numbers(self, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+        """Return all numbers that are plain, and apart those that have to be taken one by one."""
+        return _sorted_out(data.items(), others=False)
+
+    def numbers_of(
+        self, names: Iterable[str], data: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+        """Return the numbers of these names, likewise; what the data lacks is left out."""
+        return _sorted_out([(name, data[name]) for name in names if name in data], others=True)
+
     def take(self, value: Any) -> Any:
         """Return the number; for a tensor on a GPU, a copy that is on its way."""
         return value if type(value) is float else number_of(value)
@@ -173,6 +187,41 @@ class _OnItsWay:
         return float(self._copy.item())
 
 
+def _sorted_out(
+    items: Iterable[tuple[str, Any]], *, others: bool
+) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """Return numbers at once where that is quick, and apart what may be numbers.
+
+    Args:
+        items: values by name.
+        others: whether what does not look like a number is one, too.
+    """
+    found: dict[str, Any] = {}
+    odd: list[tuple[str, Any]] = []
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    scalar = getattr(sys.modules.get("numpy"), "generic", ())
+    for name, value in items:
+        kind = type(value)
+        if kind is float:
+            found[name] = value
+        elif kind is tensor and value.is_cpu and value.numel() == 1:
+            try:
+                found[name] = float(value.item())
+            except (TypeError, RuntimeError):  # complex, or of a kind that has no items
+                odd.append((name, value))
+        elif issubclass(kind, scalar):
+            number = value.item()
+            if isinstance(number, float | int) and -EXACT < number < EXACT:
+                found[name] = float(number)
+            else:
+                odd.append((name, value))
+        elif kind is bool or (kind is int and -EXACT < value < EXACT):
+            found[name] = float(value)
+        elif others or _is_number(value):
+            odd.append((name, value))
+    return found, odd
+
+
 def number_of(value: Any) -> Any:
     """Return a number as a float; of a tensor on a GPU something that will be one.
 
@@ -195,6 +244,8 @@ def number_of(value: Any) -> Any:
         if tensor.device.type == "cuda":
             return _OnItsWay(tensor.reshape(()))
         return float(tensor.item())
+    if isinstance(value, complex) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
+        raise TypeError(f"a complex {type(value).__name__}")
     shape = getattr(value, "shape", ())
     if shape not in ((), (1,)) and math.prod(shape) != 1:
         raise ValueError(f"an array of shape {tuple(shape)}")
@@ -205,10 +256,13 @@ def number_of(value: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool | int | float):
-        return True
-    shape = getattr(value, "shape", None)
-    if shape is None:
+    try:
+        if isinstance(value, int | float):
+            return True
+        shape = getattr(value, "shape", None)
+        if shape is None or math.prod(shape) != 1:
+            return False
+        kind = str(getattr(value, "dtype", ""))
+    except Exception:  # noqa: BLE001 - an object whose `shape` is something else
         return False
-    kind = str(getattr(value, "dtype", ""))
-    return math.prod(shape) == 1 and any(word in kind for word in ("int", "float", "bool"))
+    return any(word in kind for word in ("int", "float", "bool"))

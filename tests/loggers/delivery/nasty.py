@@ -1,0 +1,121 @@
+"""A tracker that misbehaves, at its beginning, in the midst or at its end, in many ways."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.records import Status
+
+FOREVER_S = 1_000_000
+KEPT: list[object] = []
+
+
+class Nasty(BaseLogint):
+    """Writes the steps that it takes to `nasty.txt`; its options say where and how it errs."""
+
+    name = "nasty"
+
+    def __init__(self, run):
+        super().__init__(run)
+        self.calls = 0
+        self.path = run.log_dir / "nasty.txt"
+
+    def open(self) -> None:
+        self.misbehave("begin")
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        self.calls += 1
+        if self.calls == self.run.options.get("call", 3):
+            self.misbehave("log")
+        self.say(str(step))
+
+    def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
+        self.say(f"{name}.{suffix}")
+
+    def finish(self, status: Status) -> None:
+        self.misbehave("end")
+        self.say(status)
+
+    def say(self, what: str) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{what}\n")
+
+    def misbehave(self, phase: str) -> None:
+        if phase == self.run.options.get("phase"):
+            getattr(self, self.run.options["how"])()
+
+    def raise_(self) -> None:
+        raise ValueError("the tracker says no")
+
+    def exit(self) -> None:
+        sys.exit("the tracker leaves")
+
+    def hang(self) -> None:
+        time.sleep(FOREVER_S)
+
+    def black_hole(self) -> None:
+        hole = socket.create_server(("127.0.0.1", 0))
+        with socket.create_connection(hole.getsockname()) as line:
+            line.recv(1)
+
+    def keep_the_lock(self) -> None:
+        ctypes.PyDLL(None).sleep(FOREVER_S)
+
+    def os_exit(self) -> None:
+        os._exit(7)
+
+    def segfault(self) -> None:
+        ctypes.string_at(0)
+
+    def kill_its_group(self) -> None:
+        os.killpg(0, signal.SIGKILL)
+
+    def hang_at_exit(self) -> None:
+        atexit.register(time.sleep, FOREVER_S)
+
+    def hang_in_a_pool(self) -> None:
+        pool = ThreadPoolExecutor(1)
+        KEPT.append(pool)
+        pool.submit(time.sleep, FOREVER_S)
+
+    def leave_a_thread(self) -> None:
+        threading.Thread(target=time.sleep, args=(FOREVER_S,)).start()
+
+    def print_a_lot(self) -> None:
+        for _ in range(64):
+            sys.stdout.write("x" * (1 << 16))
+            os.write(2, b"y" * (1 << 16))
+
+    def fork(self) -> None:
+        if not os.fork():
+            time.sleep(FOREVER_S)
+
+    def start_a_program(self) -> None:
+        KEPT.append(subprocess.Popen(["sleep", str(FOREVER_S)]))
+
+    def read_stdin(self) -> None:
+        self.say(f"stdin {sys.stdin.read()!r}")
+
+    def change_directory(self) -> None:
+        os.chdir("/")
+
+    def close_descriptors(self) -> None:
+        os.closerange(3, 4096)
+
+    def close_all_descriptors(self) -> None:
+        os.closerange(3, 1 << 20)
+
+    def reset_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)

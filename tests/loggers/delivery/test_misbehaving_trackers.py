@@ -1,0 +1,98 @@
+"""Trackers that raise, hang, end their process or spoil it: the training does not feel it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .cases import Case, Left, run_all
+
+STEPS = 20
+GIVEN = STEPS + 1  # and what the epoch comes to
+PHASES = {"begin": GIVEN, "log": GIVEN - 2, "end": 0}
+EVERYWHERE = ("raise_", "hang", "black_hole", "exit")
+
+# In a process of its own, while it logs: how many it loses.
+APART = {
+    "keep_the_lock": GIVEN - 2,
+    "os_exit": GIVEN - 2,
+    "segfault": GIVEN - 2,
+    "kill_its_group": GIVEN - 2,
+    "hang_at_exit": None,
+    "hang_in_a_pool": None,
+    "leave_a_thread": None,
+    "print_a_lot": None,
+    "fork": None,
+    "start_a_program": None,
+    "read_stdin": None,
+    "change_directory": None,
+    "close_descriptors": None,
+    "reset_signals": None,
+}
+
+
+def case(phase: str, how: str, *, in_process: bool) -> Case:
+    options = {"options": {"phase": phase, "how": how}, "in_process": in_process, "limit_s": 1.0}
+    where = "here" if in_process else "apart"
+    return Case(f"{phase}-{how}-{where}", "misbehave", options)
+
+
+def lost_there(phase: str, how: str) -> int:
+    """How many are lost: what raises in one call takes the next."""
+    return 1 if phase == "log" and how in ("raise_", "exit") else PHASES[phase]
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
+    cases = [
+        case(phase, how, in_process=in_process)
+        for phase in PHASES
+        for how in EVERYWHERE
+        for in_process in (False, True)
+    ]
+    cases += [case("log", how, in_process=False) for how in APART]
+    cases.append(case("log", "close_all_descriptors", in_process=False))
+    return run_all(cases, tmp_path_factory.mktemp("misbehaving"))
+
+
+def assert_unhurt(left: Left) -> None:
+    assert left.status == 0, left.stderr
+    assert left.stdout == "trained\n"
+    assert left.steps() == list(range(STEPS))
+    assert left.ends() == ["finished"]
+
+
+@pytest.mark.parametrize("where", ["apart", "here"])
+@pytest.mark.parametrize("how", EVERYWHERE)
+@pytest.mark.parametrize("phase", PHASES)
+def test_tracker_fails_or_hangs(left: dict[str, Left], phase: str, how: str, where: str) -> None:
+    found = left[f"{phase}-{how}-{where}"]
+    assert_unhurt(found)
+    assert found.lost() == [(lost_there(phase, how), GIVEN)], found.stderr
+    assert len([step for step in found.taken() if step.isdigit()]) == GIVEN - found.lost()[0][0]
+
+
+@pytest.mark.parametrize("how", APART)
+def test_tracker_spoils_its_process(left: dict[str, Left], how: str) -> None:
+    found = left[f"log-{how}-apart"]
+    assert_unhurt(found)
+    lost = APART[how]
+    assert found.lost() == ([] if lost is None else [(lost, GIVEN)]), found.stderr
+    if lost is None:
+        assert found.taken()[-1] == "finished"
+    if how == "read_stdin":
+        assert "''" in found.taken()
+    if how == "print_a_lot":
+        kept = found.folder / "runs" / "default" / "run" / "output.log"
+        assert 1 << 20 <= kept.stat().st_size < (1 << 20) + 100
+        assert kept.read_text().endswith("is not kept)\n")
+
+
+def test_tracker_closes_its_pipe(left: dict[str, Left]) -> None:
+    found = left["log-close_all_descriptors-apart"]
+    assert_unhurt(found)
+    ((lost, given),) = found.lost()
+    assert given == GIVEN
+    assert len([step for step in found.taken() if step.isdigit()]) == given - lost
+    assert "it has closed the pipe that its records come by" in found.stderr
