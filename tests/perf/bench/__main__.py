@@ -15,6 +15,7 @@ from . import (
     drain,
     imports,
     inspection,
+    loggers,
     machine,
     recovery,
     report,
@@ -37,6 +38,7 @@ OTHERS = (
     "import",
     "tensors",
     "inspection",
+    "loggers",
 )
 
 
@@ -56,10 +58,12 @@ class Effort:
     training_rounds: int
     import_rounds: int
     tensor_rounds: int
+    logger_rounds: int
+    idle_s: int
 
 
-FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 2, 20, 15, 15, 15)
-QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 1, 3, 6, 5, 5)
+FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 2, 20, 15, 15, 15, 15, 60)
+QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 1, 3, 6, 5, 5, 5, 60)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,6 +101,8 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
         benches += tensors.measure(homes, effort.tensor_rounds)
     if "inspection" in wanted:
         benches += inspection.measure(homes, effort.tensor_rounds)
+    if "loggers" in wanted:
+        benches += loggers.measure(homes, effort.logger_rounds, effort.idle_s)
     return benches
 
 

@@ -23,7 +23,14 @@ FEW, MANY = 2_000, 22_000
 
 @dataclass(frozen=True)
 class Counted:
-    """A subject to count: its label, its worker, its name, and whether a reader looks at it."""
+    """A subject to count.
+
+    Args:
+        label: in the table.
+        worker: who runs it.
+        subject: its name there.
+        looked_at: whether a reader looks at it meanwhile.
+    """
 
     label: str
     worker: str
@@ -50,6 +57,10 @@ CALL = [
 DRAIN = [
     Counted("formatted to plain lines", "ours-inert", "drain_none"),
     Counted("formatted and gzip", "ours-inert", "drain_gzip"),
+]
+LOG = [
+    Counted("local", "loggers-local", "log_iter"),
+    Counted("local, trace and one in a process of its own", "loggers-several", "log_iter"),
 ]
 ITER = [Counted("dftrace_ai", "ours", "iter"), Counted("pydftracer", "pydftracer", "iter")]
 
@@ -122,11 +133,12 @@ def measure(homes: Homes) -> list[Bench]:
         "callgrind_with": ("`with node: pass`: instructions", WITH),
         "callgrind_call": ("decorated call: instructions over the bare call", CALL),
         "callgrind_iter": ("an item through `.iter`: instructions", ITER),
+        "callgrind_log_iter": ("`log_iter` of twenty numbers: instructions", LOG),
         "callgrind_drain": ("drain, per event: instructions", DRAIN),
     }
     for name, (title, lineup) in titles.items():
         print(f"  {name}", file=sys.stderr)
-        reference = "formatted to plain lines" if lineup is DRAIN else "dftrace_ai"
+        reference = "dftrace_ai" if lineup in (WITH, CALL, ITER) else lineup[0].label
         bench = Bench(name, title, "instructions", reference=reference)
         if shutil.which("valgrind") is None:
             bench.series = [Series(item.label, missing="no valgrind") for item in lineup]

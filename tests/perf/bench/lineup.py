@@ -35,6 +35,7 @@ class WorkerKind:
 PACKAGES = {
     "plain": "python",
     "ours": "dftrace_ai",
+    "loggers": "dftrace_ai",
     "pydftracer_peer": "pydftracer",
     "viztracer_peer": "viztracer",
     "nvtx_peer": "nvtx",
@@ -78,6 +79,8 @@ WORKERS: dict[str, WorkerKind] = {
     "record_function": WorkerKind("record_function_peer", "idle"),
     "record_function-profiled": WorkerKind("record_function_peer", "profiled"),
     "opentelemetry": WorkerKind("opentelemetry_peer", "on", "peers"),
+    "loggers-local": WorkerKind("loggers", "local"),
+    "loggers-several": WorkerKind("loggers", "several"),
 }
 
 
