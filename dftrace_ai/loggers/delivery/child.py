@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.loggers.delivery.guard import ignore_termination, stand_by
+from dftrace_ai.loggers.delivery.guard import ignore_termination, own_signals, stand_by
 from dftrace_ai.loggers.delivery.own_process import END, LENGTH
 from dftrace_ai.loggers.delivery.shared_count import SharedCount
 from dftrace_ai.wording import described
@@ -44,6 +44,7 @@ def serve(told_by: int, output: str, limit_s: float) -> NoReturn:
     """
     told = SharedCount(told_by)
     told.close_number()
+    own_signals()
     ignore_termination()
     printed, printing = os.pipe()
     try:

@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.delivery.shared_count import SharedCount
 
-__all__ = ["ignore_termination", "stand_by"]
+__all__ = ["ignore_termination", "own_signals", "stand_by"]
 
 MOST_OUTPUT = 1 << 20
 CUT = b"\n(what it has printed from here on is not kept)\n"
 POLL_MS = 100
 STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+
+
+def own_signals() -> None:
+    """Undo what is inherited of the training: who ignores the ends of children cannot wait for one."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def ignore_termination() -> None:

@@ -452,7 +452,7 @@ def forks_in_all_ways() -> None:
 
 def closes_all_descriptors() -> None:
     """What a daemon does, in the midst of a training, which then opens files of its own."""
-    logs = loggers("nasty", "tensorboard")
+    logs = loggers("nasty", "trace")
     some(logs, STEPS // 2)
     logs.flush()
     os.closerange(3, 65536)
@@ -574,7 +574,8 @@ def ignores_its_children() -> None:
     """The program has the kernel clear its children away, and ends at a closed pipe."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    logs = loggers("nasty", options={"phase": "log", "how": "os_exit"})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    logs = loggers("nasty", options={"phase": "log", "how": "os_exit"}, limit_s=3600.0)
     some(logs)
     logs.flush()
     some(logs)

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from .cases import Case, Left, run_all
-
-THREADS, CALLS = 4, 500
+from .cases import Left
+from .with_torch import CALLS, THREADS
 
 
-@pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
-    names = ["logs_bad_data", "logs_everything_bad", "flushes", "asks_for_the_tracker"]
-    cases = [Case(name, name, torch=True) for name in names]
-    options = {"threads": THREADS, "calls": CALLS}
-    cases.append(Case("logs_from_everywhere", "logs_from_everywhere", options))
-    cases += [Case(f"sync-{how}", "waits_for_each", {"how": how}) for how in (None, "hang")]
-    return run_all(cases, tmp_path_factory.mktemp("data"))
-
-
-def test_bad_data(left: dict[str, Left]) -> None:
-    found = left["logs_bad_data"]
+def test_bad_data(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["logs_bad_data"]
     assert found.status == 0, found.stderr
     assert found.stdout == "trained\n"
     metrics = [line for line in found.lines() if line["k"] == "m" and line["a"] == "i"]
@@ -42,15 +27,15 @@ def test_bad_data(left: dict[str, Left]) -> None:
     assert last[-7:] == [50.0, 60.0, 61.0, 5.0, 0.0, 1.0, 2.0]
 
 
-def test_bad_data_without_names(left: dict[str, Left]) -> None:
-    found = left["logs_everything_bad"]
+def test_bad_data_without_names(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["logs_everything_bad"]
     assert found.status == 0, found.stderr
     values = [line["v"] for line in found.lines() if line["k"] == "m"]
     assert values == [{"loss": 1.0, "5": 2.0}, {"loss": 1.0, "d": 3.0}]
 
 
-def test_threads_and_signal_handlers(left: dict[str, Left]) -> None:
-    found = left["logs_from_everywhere"]
+def test_threads_and_signal_handlers(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["logs_from_everywhere"]
     assert found.status == 0, found.stderr
     assert found.lost() == found.lost("local") == []
     losses = found.losses()
@@ -61,23 +46,23 @@ def test_threads_and_signal_handlers(left: dict[str, Left]) -> None:
     assert len(found.taken()) == len(losses) + 1
 
 
-def test_sync_waits_until_it_is_taken(left: dict[str, Left]) -> None:
-    found = left["sync-None"]
+def test_sync_waits_until_it_is_taken(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["sync-None"]
     assert found.status == 0, found.stderr
-    hung = left["sync-hang"]
+    hung = left_with_torch["sync-hang"]
     assert hung.status == 0, hung.stderr
     assert hung.steps() == list(range(5))
     assert hung.lost() == [(3, 5)]
 
 
-def test_flush(left: dict[str, Left]) -> None:
-    found = left["flushes"]
+def test_flush(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["flushes"]
     assert found.status == 0, found.stderr
     assert found.stdout.split() == ["20", "40", "60"]
 
 
-def test_own_object(left: dict[str, Left]) -> None:
-    found = left["asks_for_the_tracker"]
+def test_own_object(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["asks_for_the_tracker"]
     assert found.status == 0, found.stderr
     assert found.stdout.splitlines() == [
         "its own object",

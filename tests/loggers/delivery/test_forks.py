@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from .cases import Case, Left, run_all
-
-EPOCHS = 25
-BATCHES = 4
+from .cases import Left
+from .with_torch import BATCHES, EPOCHS
 
 
-@pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
-    # Two hundred epochs differ from these in nothing but the time.
-    cases = [
-        Case("loads_data", "loads_data", {"epochs": EPOCHS}, torch=True),
-        Case("is_killed_beside_workers", "is_killed_beside_workers"),
-        Case("forks_in_all_ways", "forks_in_all_ways"),
-    ]
-    return run_all(cases, tmp_path_factory.mktemp("forks"))
-
-
-def test_loader_with_forked_workers(left: dict[str, Left]) -> None:
-    found = left["loads_data"]
+def test_loader_with_forked_workers(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["loads_data"]
     assert found.status == 0, found.stderr
     assert found.stdout == "trained\n"
     assert found.steps() == list(range(EPOCHS * BATCHES))
@@ -35,14 +18,14 @@ def test_loader_with_forked_workers(left: dict[str, Left]) -> None:
     assert len(found.taken()) == EPOCHS * BATCHES + 1
 
 
-def test_killed_while_a_worker_lives_on(left: dict[str, Left]) -> None:
-    found = left["is_killed_beside_workers"]
+def test_killed_while_a_worker_lives_on(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["is_killed_beside_workers"]
     assert found.status == -9
     assert found.told_at_last() == "killed"
 
 
-def test_children_of_all_kinds(left: dict[str, Left]) -> None:
-    found = left["forks_in_all_ways"]
+def test_children_of_all_kinds(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["forks_in_all_ways"]
     assert found.status == 0, found.stderr
     for run in ("run", "child-fork", "child-spawn", "child-forkserver"):
         assert found.steps(run) == list(range(20)), run

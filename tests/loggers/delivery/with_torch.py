@@ -1,0 +1,19 @@
+"""The programs that need torch, which is imported once for all of them."""
+
+from __future__ import annotations
+
+from .cases import Case
+
+# Two hundred epochs differ from these in nothing but the time.
+EPOCHS, BATCHES = 12, 4
+THREADS, CALLS = 4, 500
+
+NAMES = ("logs_bad_data", "logs_everything_bad", "flushes", "asks_for_the_tracker")
+CASES = [
+    Case("loads_data", "loads_data", {"epochs": EPOCHS}, torch=True),
+    Case("is_killed_beside_workers", "is_killed_beside_workers"),
+    Case("forks_in_all_ways", "forks_in_all_ways"),
+    *(Case(name, name) for name in NAMES),
+    Case("logs_from_everywhere", "logs_from_everywhere", {"threads": THREADS, "calls": CALLS}),
+    *(Case(f"sync-{how}", "waits_for_each", {"how": how}) for how in (None, "hang")),
+]
