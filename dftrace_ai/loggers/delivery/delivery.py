@@ -129,7 +129,7 @@ class Delivery:
         self._fault = ""
         self._bell = Bell()
         self._status: Status | None = None
-        self._limit_s = 0.0
+        self._until_s = 0.0
         self._told = ToldOnce()
         try:
             tracker.start()
@@ -170,7 +170,7 @@ class Delivery:
             limit_s: seconds until `settle` is called.
         """
         if self._status is None:
-            self._limit_s = limit_s
+            self._until_s = time.monotonic() + limit_s
             self._status = status
         self._bell.ring_now()
 
@@ -243,7 +243,7 @@ class Delivery:
             self._bell.sleep(lambda: bool(self._queue) or self._status is not None)
         if status is not None and not self.is_over:
             try:
-                self.tracker.end(status, self._limit_s)
+                self.tracker.end(status, max(0.0, self._until_s - time.monotonic()))
             except BaseException as error:  # noqa: BLE001
                 self._note(f"it could not end: {_said(error)}")
         self._stop()

@@ -52,6 +52,7 @@ class InProcess:
     def end(self, status: Status, limit_s: float) -> None:
         """End the run at the tracker."""
         if self.logint is not None:
+            self.logint.limit_s = limit_s
             self.logint.flush()
             self.logint.finish(status)
         self._ended = True

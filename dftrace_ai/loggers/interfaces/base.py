@@ -78,6 +78,7 @@ class BaseLogint(abc.ABC):
         extra: which extra of this package installs them.
         own_process: whether it lives in a process of its own by default, where it harms nobody.
         experiment: the tracker's own object, once `open` has made it.
+        limit_s: seconds that `finish` may take, known when it is called.
 
     Example::
 
@@ -96,6 +97,7 @@ class BaseLogint(abc.ABC):
     extra: ClassVar[str] = ""
     own_process: ClassVar[bool] = True
     experiment: Any = None
+    limit_s: float = 0.0
 
     known: ClassVar[dict[str, type[BaseLogint]]] = {}
 
