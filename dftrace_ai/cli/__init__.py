@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dftrace_ai.cli import demo, info, inspect, recover, stuck, summary, top, validate, view
+from dftrace_ai.cli import demo, info, inspect, recover, runs, stuck, summary, top, validate, view
 from dftrace_ai.errors import ConfigError, DftraceError
 
 __all__ = ["app", "main"]
@@ -74,7 +74,7 @@ def _dftrace(
     pass
 
 
-for _module in (demo, info, recover, summary, top, validate, view):
+for _module in (demo, info, recover, runs, summary, top, validate, view):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(inspect.app, name="inspect")
 app.command(name="stuck", cls=stuck.Command)(stuck.command)

@@ -33,12 +33,15 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     },
     "cli": {
         **dict.fromkeys(("output", "terminal", "dead_traces", "trace_server"), {"terminal"}),
-        **dict.fromkeys(("live_view", "inspect_view"), {"terminal", "output"}),
+        **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal", "output"}),
         **dict.fromkeys(
-            ("demo", "info", "inspect", "recover", "stuck", "summary", "top", "validate", "view"),
+            (
+                *("demo", "info", "inspect", "recover", "runs", "stuck", "summary", "top"),
+                *("validate", "view"),
+            ),
             {
                 *("terminal", "output", "dead_traces", "summary"),
-                *("live_view", "inspect_view", "trace_server"),
+                *("live_view", "inspect_view", "runs_view", "trace_server"),
             },
         ),
     },
@@ -46,7 +49,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "records": set(),
         "media": set(),
         "routines": {"records", "media"},
-        "interfaces": {"records"},
+        "interfaces": {"records", "runs"},
         "config": set(),
         "delivery": {"records", "interfaces"},
         "pipeline": {"records", "routines", "delivery"},

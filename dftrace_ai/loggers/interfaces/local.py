@@ -1,7 +1,7 @@
 """The embedded tracker: a log that is appended to, which any number of processes write and read.
 
 Each process writes a file of its own, a line for each record, so that nobody waits for a lock and a
-kill leaves all that was written. `docs/guide/log-experiments.md` describes the lines.
+kill leaves all that was written. `docs/guide/runs.md` describes the lines.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -30,6 +29,10 @@ from dftrace_ai.loggers.records import (
     TextRecord,
     VideoRecord,
 )
+from dftrace_ai.loggers.runs.compacting import compact
+from dftrace_ai.loggers.runs.lines import RunLine, line_of
+from dftrace_ai.loggers.runs.log_files import LogLines
+from dftrace_ai.loggers.runs.processes import here, is_alive
 from dftrace_ai.spools.held_number import HeldNumber
 from dftrace_ai.wording import counted, quoted
 
@@ -38,11 +41,13 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Record, Status
 
-__all__ = ["LocalLogint", "process_start"]
+__all__ = ["LocalLogint"]
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 # The line that ends a log is shorter.
 ROOM_OF_END = 200
+# Of what is left of the time for the end; the run is not to be told to have ended too late.
+SHARE_OF_LIMIT = 0.8
 AXES = {"iteration": "i", "epoch": "e", "time": "t"}
 
 
@@ -110,11 +115,13 @@ class LocalLogint(BaseLogint):
         self._keep("file", name, data, suffix, Point(step, time_s=time.time()), {})
 
     def finish(self, status: Status) -> None:
-        """Say how the run ended."""
+        """Say how the run ended; then its metrics become Parquet, if there is time."""
         self._write({"k": "end", "t": time.time(), "status": status})
         if self._held is not None:
             self._held.close()
             self._held = None
+        if status != "killed":
+            compact(self._path, self.limit_s * SHARE_OF_LIMIT)
 
     def forget(self) -> None:
         """Close the log in a forked child."""
@@ -123,6 +130,7 @@ class LocalLogint(BaseLogint):
             self._held = None
 
     def _head(self) -> dict[str, Any]:
+        process = here()
         return {
             "k": "run",
             "t": time.time(),
@@ -132,9 +140,11 @@ class LocalLogint(BaseLogint):
             "tags": list(self.run.tags),
             "rank": self.run.rank,
             "world_size": self.run.world_size,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "start": process_start(os.getpid()),
+            "host": process.host,
+            "boot": process.boot,
+            "pid_ns": process.pid_namespace,
+            "pid": process.pid,
+            "start": process.start,
             "argv": sys.argv,
         }
 
@@ -194,32 +204,24 @@ class LocalLogint(BaseLogint):
         return number
 
 
-def process_start(pid: int) -> int:
-    """Return when a process began, in ticks since the machine did; 0 where that is not told.
-
-    It tells the process from a later one of the same number (proc_pid_stat(5), field 22).
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
 def _others_at_work(folder: Path, rank: int) -> list[Path]:
     """Return the logs of a rank that processes of this machine are writing."""
     found = []
     for path in folder.glob(f"rank{rank}-*.jsonl"):
         try:
-            with path.open("rb") as file:
-                first = json.loads(file.readline())
-                file.seek(max(0, path.stat().st_size - ROOM_OF_END))
-                ended = b'{"k":"end"' in file.read().splitlines()[-1]
-            here = first["host"] == socket.gethostname()
-            if here and not ended and process_start(first["pid"]) == first["start"] != 0:
-                found.append(path)
-        except (OSError, ValueError, LookupError, TypeError):  # noqa: PERF203
-            continue  # being written this moment, or none of ours
+            log = LogLines(path)
+        except OSError:
+            continue  # gone this moment, or no file
+        try:
+            head = next(map(line_of, log), None)
+            last = log.last_bytes(ROOM_OF_END).splitlines()[-1:]
+        except OSError:
+            continue
+        finally:
+            log.close()
+        ended = b'{"k":"end"' in b"".join(last)
+        if isinstance(head, RunLine) and not ended and is_alive(head.process, log.written_s):
+            found.append(path)
     return found
 
 

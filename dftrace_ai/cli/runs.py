@@ -1,0 +1,170 @@
+"""`dftrace runs`: the runs that the interface `local` has logged, listed, compared and exported."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dftrace_ai.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dftrace_ai.loggers.runs.conditions import Choice
+    from dftrace_ai.loggers.runs.reading import Runs
+
+__all__ = ["command"]
+
+SKIPPED = 1
+FORMS = ("parquet", "csv")
+
+
+def command(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="The log_dir of runs, the directory of a project, or of a run."
+        ),
+    ],
+    project: Annotated[
+        list[str] | None, typer.Option(help="Only of this project; a pattern such as 'vision*'.")
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="Only of this name; a pattern such as 'lr-*'.")
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Only of this group; a pattern.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only with this tag; given again, with all.")
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(help="Only running, finished, failed, killed or unknown."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Only where a param, or a metric's last value, compares so: 'lr > 0.01', "
+            "'loss.min <= 0.5', 'optimizer = adam'. Given again, all have to hold.",
+        ),
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(metavar="NAME", help="By a param, a metric, or a fact such as status.")
+    ] = "started_s",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The greatest first.")] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="Metrics to show, to compare and to plot; a pattern such as 'val/*'."),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Put the runs side by side: params that differ, metrics."),
+    ] = False,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUERY", help="Ask the tables runs, metrics, params and media of the runs."
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one page with plots, pictures and params."),
+    ] = None,
+    export: Annotated[
+        str | None, typer.Option(metavar="FORM", help="Write the tables: parquet or csv.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where --export writes them.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List, compare, query and show runs that were logged by the interface `local`.
+
+    Runs may be written meanwhile. Exit status 1 when something in the directory cannot be
+    read, which is told.
+    """
+    from dftrace_ai.cli.terminal import complain
+    from dftrace_ai.loggers.runs.conditions import Choice, Condition
+    from dftrace_ai.loggers.runs.reading import read_runs
+    from dftrace_ai.loggers.runs.statuses import STATUSES
+
+    for one in status or ():
+        if one not in STATUSES:
+            raise ConfigError(f"--status {one} is not accepted; accepted: {', '.join(STATUSES)}")
+    _check_ways(compare=compare, sql=sql, html=html, export=export, out=out)
+    choice = Choice(
+        project=project or (),
+        name=name or (),
+        group=group or (),
+        status=status or (),
+        tags=tag or (),
+        where=[Condition.of(text) for text in where or ()],
+    )
+    found = _chosen(read_runs(directory), choice, sort, reverse=reverse)
+    if sql is not None:
+        found = _ask(found, sql, as_json=json)
+    elif html is not None:
+        found = _write_page(found, str(directory), html, metric or ())
+    elif export is not None and out is not None:
+        found = _export(found, out, export)
+    else:
+        from dftrace_ai.cli.runs_view.listing import print_comparison, print_list
+
+        print_runs = print_comparison if compare else print_list
+        print_runs(found, metric or (), [condition.name for condition in choice.where], json)
+    for note in found.notes:
+        complain(note)
+    if found.notes:
+        raise typer.Exit(SKIPPED)
+
+
+def _check_ways(
+    *, compare: bool, sql: str | None, html: Path | None, export: str | None, out: Path | None
+) -> None:
+    """Hold the options against each other: a call does one thing."""
+    ways = {"--compare": compare, "--sql": sql is not None, "--html": html is not None}
+    ways["--export"] = export is not None
+    asked = [way for way, is_asked in ways.items() if is_asked]
+    if len(asked) > 1:
+        raise ConfigError(f"{' and '.join(asked)} do not go together; give one of them")
+    if export is not None and export not in FORMS:
+        raise ConfigError(f"--export {export} is not accepted; accepted: {', '.join(FORMS)}")
+    if (export is None) != (out is None):
+        raise ConfigError("--export says in which form, and --out where to; give both or neither")
+
+
+def _chosen(runs: Runs, choice: Choice, sort: str, *, reverse: bool) -> Runs:
+    from dftrace_ai.loggers.runs.conditions import chosen, sorted_by
+
+    return runs.only(sorted_by(chosen(runs, choice), sort, reverse=reverse))
+
+
+def _ask(runs: Runs, sql: str, *, as_json: bool) -> Runs:
+    from dftrace_ai.cli.runs_view.listing import MOST_ROWS, print_rows
+    from dftrace_ai.loggers.runs.tables import RunTables
+
+    with RunTables(run.folder for run in runs) as tables:
+        rows = tables.query(sql, None if as_json else MOST_ROWS + 1)
+        print_rows(rows, as_json)
+        return tables.runs
+
+
+def _write_page(runs: Runs, title: str, path: Path, metrics: list[str] | tuple[str, ...]) -> Runs:
+    from dftrace_ai.loggers.runs.exporting import write_page
+    from dftrace_ai.loggers.runs.html.page import page_of
+    from dftrace_ai.loggers.runs.tables import RunTables
+
+    with RunTables(run.folder for run in runs) as tables:
+        write_page(path, page_of(title, tables, metrics))
+        return tables.runs
+
+
+def _export(runs: Runs, folder: Path, form: str) -> Runs:
+    from dftrace_ai.cli.terminal import shown
+    from dftrace_ai.loggers.runs.exporting import export
+    from dftrace_ai.loggers.runs.tables import RunTables
+
+    with RunTables(run.folder for run in runs) as tables:
+        for path in export(tables, folder, form):
+            typer.echo(shown(path))
+        return tables.runs

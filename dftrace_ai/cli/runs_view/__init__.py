@@ -1,0 +1,1 @@
+"""How runs and answers about them are printed."""

@@ -1,0 +1,102 @@
+"""A log's metrics as Parquet, made at its end by a process of its own; the log stays the truth."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from dftrace_ai.wording import quoted
+
+__all__ = ["compact", "compact_here"]
+
+_log = logging.getLogger("dftrace_ai")
+
+WORTHWHILE_BYTES = 1 << 20
+"""A shorter log is read as quickly as Parquet is."""
+
+# DuckDB has threads of its own, and must not be inside of a program that ends.
+PROGRAM = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from dftrace_ai.loggers.runs.compacting import compact_here
+compact_here(sys.argv[2], float(sys.argv[3]))
+"""
+OURS = ("DFTRACE_", "DFTRACER_")
+OUT_OF_TIME = 75
+SHARE_OF_LIMIT = 0.9
+
+
+def compact(log: Path, limit_s: float) -> Path | None:
+    """Write the metrics of a log that has ended as Parquet beside it, where that is worthwhile.
+
+    Args:
+        log: its path.
+        limit_s: seconds that this may take.
+
+    Returns:
+        The file; None where there is no DuckDB, no time, or too little in the log.
+    """
+    if log.stat().st_size < WORTHWHILE_BYTES or importlib.util.find_spec("duckdb") is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="dftrace-runs-") as spare:
+        status, said = _run_program(log, limit_s, spare)
+    path = log.with_suffix(".parquet")
+    if status == 0:
+        return path
+    for unnamed in log.parent.glob(f".{path.name}-*"):
+        unnamed.unlink(missing_ok=True)
+    if status != OUT_OF_TIME:
+        _log.warning(
+            "%s: its metrics could not be written as Parquet; the log itself is whole: %s",
+            quoted(str(log)),
+            said,
+        )
+    return None
+
+
+def _run_program(log: Path, limit_s: float, spare: str) -> tuple[int, str]:
+    """Return the status of the program, and the last line that it has written."""
+    words = [json.dumps(sys.path), str(log), str(limit_s * SHARE_OF_LIMIT)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}
+    process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
+        [sys.executable, "-c", PROGRAM, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment | {"TMPDIR": spare},
+        start_new_session=True,
+    )
+    try:
+        _, said = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return OUT_OF_TIME, ""
+    return process.returncode, said.decode(errors="replace").strip().rpartition("\n")[2]
+
+
+def compact_here(log: str, limit_s: float) -> None:
+    """Write the metrics of a log as Parquet; ends this process when the time is up."""
+    from dftrace_ai.loggers.runs.exporting import new_file
+    from dftrace_ai.loggers.runs.log_files import RunFolder
+    from dftrace_ai.loggers.runs.tables import RunTables
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(OUT_OF_TIME)
+
+    # Also where nobody waits for it any more; what is temporary is removed then.
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
+    os.nice(10)
+    path = Path(log)
+    folder = RunFolder(f"{path.parent.parent.name}/{path.parent.name}", path.parent, (path.name,))
+    mode = path.stat().st_mode & 0o777
+    with RunTables([folder]) as tables, new_file(path.with_suffix(".parquet"), mode) as unnamed:
+        tables.copy_out("metrics", unnamed, "parquet")

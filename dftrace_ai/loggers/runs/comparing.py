@@ -1,0 +1,94 @@
+"""Runs side by side: hyper-parameters in which they differ, and what metrics came to."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dftrace_ai.loggers.runs.conditions import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dftrace_ai.loggers.runs.model import Figures, LocalRun
+
+__all__ = ["Comparison", "compared", "metric_names"]
+
+# Shown to those who ask for it: samples of the machine, and what epochs came to, of which the
+# iterations' figures say as much.
+UNASKED = ("system/", "epoch/")
+
+
+class Comparison(NamedTuple):
+    """Runs side by side.
+
+    Attributes:
+        runs: the runs, which are the columns.
+        params: hyper-parameters that not all have alike, by name a value for each run; `MISSING`
+            where a run has none.
+        alike: how many are the same in all of them.
+        metrics: by name what it came to in each run; None where a run has none.
+    """
+
+    runs: list[LocalRun]
+    params: dict[str, list[Any]]
+    alike: int
+    metrics: dict[str, list[Figures | None]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it by plain names; what a run has not got is None."""
+        return {
+            "runs": [run.facts() for run in self.runs],
+            "params": {
+                name: [None if value is MISSING else value for value in values]
+                for name, values in self.params.items()
+            },
+            "params_alike": self.alike,
+            "metrics": {
+                name: [None if one is None else one.as_dict() for one in figures]
+                for name, figures in self.metrics.items()
+            },
+        }
+
+
+def compared(runs: Sequence[LocalRun], metrics: Sequence[str] = ()) -> Comparison:
+    """Put runs side by side.
+
+    Args:
+        runs: which.
+        metrics: patterns of the metrics' names; by default not machine and epochs.
+    """
+    names = sorted({name for run in runs for name in run.params})
+    params: dict[str, list[Any]] = {}
+    for name in names:
+        values = [run.params.get(name, MISSING) for run in runs]
+        if any(_differ(values[0], value) for value in values[1:]):
+            params[name] = values
+    return Comparison(
+        list(runs),
+        params,
+        len(names) - len(params),
+        {name: [run.metrics.get(name) for run in runs] for name in metric_names(runs, metrics)},
+    )
+
+
+def metric_names(runs: Iterable[LocalRun], patterns: Sequence[str] = ()) -> list[str]:
+    """Return the names of the metrics of some runs.
+
+    Args:
+        runs: which.
+        patterns: of a shell, one of which a name matches; by default not machine and epochs.
+    """
+    names = sorted({name for run in runs for name in run.metrics})
+    if not patterns:
+        return [name for name in names if not name.startswith(UNASKED)]
+    return [name for name in names if any(fnmatchcase(name, one) for one in patterns)]
+
+
+def _differ(one: Any, another: Any) -> bool:
+    if one is MISSING or another is MISSING:
+        return one is not another
+    # 1 is 1.0, and not true; and NaN is NaN.
+    return repr(one) != repr(another) and not (
+        one == another and isinstance(one, bool) == isinstance(another, bool)
+    )

@@ -1,0 +1,201 @@
+"""What runs are chosen and sorted by: their facts, params, and what metrics came to."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.loggers.runs.model import FIGURES
+from dftrace_ai.wording import in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dftrace_ai.loggers.runs.model import LocalRun
+
+__all__ = ["MISSING", "Choice", "Condition", "chosen", "sorted_by", "value_of"]
+
+MISSING = object()
+
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "==": operator.eq,
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+CONDITION = re.compile(
+    r"""\s*(?:"(?P<quoted>[^"]+)"(?P<figure>\.\w+)?|(?P<name>[^<>=!"]*[^<>=!"\s]))\s*"""
+    r"""(?P<operator><=|>=|!=|==|=|<|>)\s*(?P<value>.*?)\s*""",
+    re.DOTALL,
+)
+WORDS = {"true": True, "false": False, "null": None, "none": None}
+FACTS = ("run", "project", "name", "status", "duration_s", "started_s", "last_s", "step", "rows")
+
+
+class Condition(NamedTuple):
+    """A comparison of what a run has with a value.
+
+    Attributes:
+        name: of a hyper-parameter, a metric, or a fact of the run.
+        compared: how, such as ``"<"``.
+        value: a number, a text, a boolean or None.
+    """
+
+    name: str
+    compared: str
+    value: Any
+
+    @classmethod
+    def of(cls, text: str) -> Condition:
+        """Read one, such as ``lr > 0.01``, ``"val/loss".min <= 1`` or ``optimizer = adam``.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        found = CONDITION.fullmatch(text)
+        if found is None or not found["value"]:
+            raise ConfigError(
+                f"--where {in_short(text)} is not accepted; accepted: a name, one of "
+                f"{' '.join(OPERATORS)} and a value, such as 'lr > 0.01'"
+            )
+        name = found["name"] or found["quoted"] + (found["figure"] or "")
+        return cls(name, found["operator"], _value(found["value"]))
+
+    def holds(self, run: LocalRun) -> bool:
+        """Return whether a run has such a value; one without any has not."""
+        value = value_of(run, self.name)
+        if value is MISSING:
+            return False
+        if _kind(value) != _kind(self.value):
+            return self.compared == "!="
+        if _kind(value) in ("null", "other") and self.compared not in ("=", "==", "!="):
+            return False
+        return bool(OPERATORS[self.compared](value, self.value))
+
+
+class Choice(NamedTuple):
+    """Which runs; each part that is empty chooses all.
+
+    Attributes:
+        project: names, one of which the run's project has; patterns of a shell.
+        name: likewise of the run, or of its path below the directory.
+        group: likewise of its group.
+        status: one of which it has.
+        tags: all of which it has.
+        where: all of which hold.
+    """
+
+    project: Sequence[str] = ()
+    name: Sequence[str] = ()
+    group: Sequence[str] = ()
+    status: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    where: Sequence[Condition] = ()
+
+    def takes(self, run: LocalRun) -> bool:
+        """Return whether a run is one of them."""
+        return (
+            _matches(self.project, run.project)
+            and _matches(self.name, run.name, run.key)
+            and _matches(self.group, run.group)
+            and (not self.status or run.status in self.status)
+            and set(self.tags) <= set(run.tags)
+            and all(condition.holds(run) for condition in self.where)
+        )
+
+
+def chosen(runs: Iterable[LocalRun], choice: Choice) -> list[LocalRun]:
+    """Return the runs of a choice.
+
+    Raises:
+        ConfigError: no run at all has something of a name that a condition asks for.
+    """
+    runs = list(runs)
+    for condition in choice.where:
+        _known(runs, condition.name)
+    return [run for run in runs if choice.takes(run)]
+
+
+def sorted_by(runs: Iterable[LocalRun], name: str, *, reverse: bool = False) -> list[LocalRun]:
+    """Return runs in the order of what they have of a name; those without come last.
+
+    Raises:
+        ConfigError: none of them has anything of the name.
+    """
+    runs = list(runs)
+    if runs:
+        _known(runs, name)
+    found = [(_order(value_of(run, name)), run) for run in runs]
+    having = sorted((one for one in found if one[0]), key=lambda one: one[0], reverse=reverse)
+    return [run for _, run in having] + [run for order, run in found if not order]
+
+
+def value_of(run: LocalRun, name: str) -> Any:
+    """Return what a run has of a name: a hyper-parameter, a metric's last value, or a fact.
+
+    Args:
+        run: the run.
+        name: may end in ``.last``, ``.min``, ``.max`` or ``.mean`` for that of a metric.
+
+    Returns:
+        The value, or `MISSING`.
+    """
+    if name in run.params:
+        return run.params[name]
+    if name in run.metrics:
+        return run.metrics[name].last
+    before, _, figure = name.rpartition(".")
+    if figure in FIGURES and before in run.metrics:
+        return getattr(run.metrics[before], figure)
+    if name == "group":
+        return run.group
+    return run.facts()[name] if name in FACTS else MISSING
+
+
+def _known(runs: Sequence[LocalRun], name: str) -> None:
+    if not runs or any(value_of(run, name) is not MISSING for run in runs):
+        return
+    names = {one for run in runs for one in (*run.params, *run.metrics)} | {*FACTS, "group"}
+    near = get_close_matches(name, sorted(names), 1)
+    hint = f"; did you mean {in_short(near[0])}?" if near else ""
+    raise ConfigError(f"no run has a param, metric or fact of the name {in_short(name)}{hint}")
+
+
+def _value(text: str) -> Any:
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else "null" if value is None else "other"
+
+
+def _order(value: Any) -> tuple[Any, ...]:
+    """Return a key that any two values can be sorted by; () for none."""
+    if value is MISSING or value is None or (isinstance(value, float) and math.isnan(value)):
+        return ()
+    if isinstance(value, bool | int | float):
+        return (0, value, "")
+    return (1, 0, value if isinstance(value, str) else str(value))
+
+
+def _matches(patterns: Sequence[str], *names: str) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns for name in names)

@@ -1,0 +1,280 @@
+"""The lines of a log, each held against the format before anything is made of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dftrace_ai.loggers.runs.processes import ProcessIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "AXES",
+    "ENDS",
+    "EndLine",
+    "Line",
+    "MediaLine",
+    "MetricsLine",
+    "ParamsLine",
+    "RunLine",
+    "line_of",
+    "number_text",
+    "whole_text",
+]
+
+AXES = {"i": "iteration", "e": "epoch", "t": "time"}
+ENDS = ("finished", "failed", "killed")
+
+MOST_TIME_S = 253_402_300_800.0
+"""The year 10000, which is beyond what dates can say."""
+MOST_STEP = (1 << 63) - 1
+MOST_DEPTH = 64
+"""Of mappings and lists in a line."""
+
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+# What stands where it says of which step it is, and what was kept.
+PLACE = frozenset({"k", "s", "a", "t", "name", "file", "kind"})
+
+
+class RunLine(NamedTuple):
+    """Who writes: the first line of a log."""
+
+    time_s: float
+    process: ProcessIdentity
+    project: str
+    name: str
+    group: str
+    tags: tuple[str, ...]
+    rank: int
+    world_size: int
+
+
+class MetricsLine(NamedTuple):
+    """Numbers by name; those that are not finite are among them."""
+
+    step: int
+    axis: str
+    time_s: float
+    values: Mapping[str, float]
+
+
+class ParamsLine(NamedTuple):
+    """Hyper-parameters, by their names with slashes between."""
+
+    time_s: float
+    values: Mapping[str, Any]
+
+
+class MediaLine(NamedTuple):
+    """What is no number: a file, or what stands in the line itself.
+
+    Attributes:
+        kind: ``"image"``, ``"video"``, ``"mesh"``, ``"file"``, ``"histogram"``, ``"text"``,
+            ``"artifact"`` or ``"alert"``.
+        name: of what.
+        axis: what `step` counts.
+        step: number on its axis.
+        time_s: when it was logged, in seconds since 1970.
+        file: path within the run's directory, or "".
+        facts: what else the line says.
+    """
+
+    kind: str
+    name: str
+    axis: str
+    step: int
+    time_s: float
+    file: str
+    facts: Mapping[str, Any]
+
+
+class EndLine(NamedTuple):
+    """How the run ended for who writes."""
+
+    time_s: float
+    status: str
+
+
+Line = RunLine | MetricsLine | ParamsLine | MediaLine | EndLine
+
+
+class _NotOfTheFormatError(ValueError):
+    """A line does not say what it should."""
+
+
+def line_of(data: bytes) -> Line | None:
+    """Read a line.
+
+    Args:
+        data: the line, without its end.
+
+    Returns:
+        What it says; None where it is torn, or not as the format has it.
+    """
+    try:
+        found = _object(data)
+        kind = found.get("k")
+        if kind == "m":
+            return MetricsLine(*_place(found), _numbers(found.get("v")))
+        if kind == "p":
+            return ParamsLine(_time(found), _flat(_mapping(found.get("v"))))
+        if kind == "end":
+            status = found.get("status")
+            return EndLine(_time(found), status if status in ENDS else "unknown")
+        if kind == "run":
+            return _run_line(found)
+        if kind in ("h", "f", "x", "a", "!"):
+            return _media_line(kind, found)
+    except (ValueError, RecursionError, OverflowError):
+        return None
+    return None
+
+
+def number_text(value: float) -> float | str:
+    """Return a number as the lines have it: those that are not finite by their names."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    import orjson
+
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        # Halves of surrogates, which stand for bytes of a path that are no UTF-8, it refuses.
+        if b"\\ud" not in data:
+            raise
+        found = _whole(json.loads(data))
+    if not isinstance(found, dict):
+        raise _NotOfTheFormatError
+    if data.count(b"{") + data.count(b"[") > MOST_DEPTH and _is_deep(found):
+        raise _NotOfTheFormatError
+    return found
+
+
+def _is_deep(found: Any) -> bool:
+    level, depth = [found], 0
+    while level and depth <= MOST_DEPTH:
+        inner = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [value for one in inner for value in one if isinstance(value, dict | list)]
+        depth += 1
+    return bool(level)
+
+
+def whole_text(text: str) -> str:
+    """Return a text with an escape for each half of a surrogate, which no other reader takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole_text(value)
+    if type(value) is int and abs(value) > MOST_STEP:
+        return float(value)
+    if isinstance(value, dict):
+        return {_whole(key): _whole(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return value
+
+
+def _run_line(found: Mapping[str, Any]) -> RunLine:
+    process = ProcessIdentity(
+        _text(found, "host"),
+        _text(found, "boot"),
+        _whole_number(found, "pid_ns"),
+        _whole_number(found, "pid"),
+        _whole_number(found, "start"),
+    )
+    tags = found.get("tags")
+    return RunLine(
+        _time(found),
+        process,
+        _text(found, "project"),
+        _text(found, "name"),
+        _text(found, "group"),
+        tuple(map(str, tags)) if isinstance(tags, list) else (),
+        _whole_number(found, "rank"),
+        max(1, _whole_number(found, "world_size")),
+    )
+
+
+def _media_line(kind: str, found: Mapping[str, Any]) -> MediaLine:
+    step, axis, time_s = _place(found)
+    facts = {name: value for name, value in found.items() if name not in PLACE}
+    name = _text(found, "title" if kind == "!" else "name")
+    if kind == "f":
+        media = _text(found, "kind")
+        if media not in ("image", "video", "mesh", "file"):
+            raise _NotOfTheFormatError
+    else:
+        media = {"h": "histogram", "x": "text", "a": "artifact", "!": "alert"}[kind]
+    return MediaLine(media, name, axis, step, time_s, _text(found, "file"), facts)
+
+
+def _place(found: Mapping[str, Any]) -> tuple[int, str, float]:
+    step, axis = found.get("s"), found.get("a")
+    if type(step) is not int or not -MOST_STEP <= step <= MOST_STEP or type(axis) is not str:
+        raise _NotOfTheFormatError
+    if axis not in AXES:
+        raise _NotOfTheFormatError
+    return step, AXES[axis], _time(found)
+
+
+def _time(found: Mapping[str, Any]) -> float:
+    time_s = found.get("t")
+    if type(time_s) not in (int, float) or not 0 <= time_s < MOST_TIME_S:  # type: ignore[operator]
+        raise _NotOfTheFormatError
+    return float(time_s)  # type: ignore[arg-type]
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    found: dict[str, float] = _mapping(values)
+    for name, value in found.items():
+        if type(value) is float:
+            continue
+        if type(value) is int:
+            found[name] = float(value)
+        elif isinstance(value, str) and value in NON_FINITE:
+            found[name] = NON_FINITE[value]
+        else:
+            raise _NotOfTheFormatError
+    return found
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _NotOfTheFormatError
+    return value
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            found |= _flat(value, f"{before}{name}/")
+        elif isinstance(value, str) and value in NON_FINITE:
+            found[f"{before}{name}"] = NON_FINITE[value]
+        else:
+            found[f"{before}{name}"] = value
+    return found
+
+
+def _text(found: Mapping[str, Any], key: str) -> str:
+    value = found.get(key, "")
+    if not isinstance(value, str):
+        raise _NotOfTheFormatError
+    return value
+
+
+def _whole_number(found: Mapping[str, Any], key: str) -> int:
+    value = found.get(key, 0)
+    if type(value) is not int or not -MOST_STEP <= value <= MOST_STEP:
+        raise _NotOfTheFormatError
+    return value

@@ -1,0 +1,198 @@
+"""The logs of a run: which files they are, and their whole lines as far as there are any now."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.loggers.runs.lines import whole_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["LINE_BYTES", "LogLines", "NoRunsError", "RunFolder", "kept_bytes", "run_folders"]
+
+LINE_BYTES = 16 << 20
+"""A longer line is passed over, and counted."""
+MOST_WITHOUT_END = 256 << 20
+"""After so many bytes without the end of a line nothing more is read of a log."""
+PIECE_BYTES = 1 << 20
+MOST_DEPTH = 32
+
+LOG = re.compile(r"rank(\d{1,9})-\d{1,9}-(\d{1,20})\.jsonl", re.ASCII)
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class NoRunsError(DftraceError):
+    """A directory is not there, cannot be read, or holds no runs."""
+
+
+class RunFolder(NamedTuple):
+    """The directory of a run.
+
+    Attributes:
+        key: its path below the directory that was searched.
+        path: where it is.
+        logs: names of its logs, in the order in which they were begun by each rank.
+    """
+
+    key: str
+    path: Path
+    logs: tuple[str, ...]
+
+
+def run_folders(root: Path) -> tuple[list[RunFolder], list[str]]:
+    """Find the runs below a directory, or the one that it is; links are not followed.
+
+    Args:
+        root: a ``log_dir``, a project in it, or a run.
+
+    Returns:
+        The runs in the order of their keys, and why some directories could not be searched.
+
+    Raises:
+        NoRunsError: the directory cannot be read, or there are no runs in it.
+    """
+    notes: list[str] = []
+    found: list[RunFolder] = []
+    waiting = [(root, "", 0)]
+    while waiting:
+        folder, key, depth = waiting.pop()
+        logs: list[str] = []
+        below: list[tuple[Path, str, int]] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if LOG.fullmatch(entry.name):
+                        logs.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False) and depth < MOST_DEPTH:
+                        inner = f"{key}/{entry.name}" if key else entry.name
+                        below.append((folder / entry.name, inner, depth + 1))
+        except OSError as error:
+            if not depth:
+                raise NoRunsError(f"{folder}: cannot be read: {error.strerror}") from error
+            # One that was removed meanwhile is no longer there to be told of.
+            if not isinstance(error, FileNotFoundError):
+                notes.append(f"{folder}: cannot be read: {error.strerror}")
+            continue
+        if logs:
+            name = key or folder.absolute().name
+            found.append(
+                RunFolder(whole_text(name), folder, tuple(sorted(logs, key=_by_rank_and_begin)))
+            )
+        else:
+            waiting += below
+    if not found:
+        raise NoRunsError(
+            f"{root}: there are no runs; they are written there by the interface `local` with "
+            "this directory as its log_dir"
+        )
+    return sorted(found), notes
+
+
+def _by_rank_and_begin(name: str) -> tuple[int, int, str]:
+    rank, begun_ns = LOG.fullmatch(name).groups()  # type: ignore[union-attr]
+    return int(rank), int(begun_ns), name
+
+
+class LogLines:
+    """The whole lines of a log, up to where it ended when that was last asked.
+
+    A line that has no end yet is no line: its writer is about to go on with it, or was killed.
+
+    Args:
+        path: the log; a link or what is no file is refused.
+
+    Attributes:
+        passed_over: lines that were too long.
+        torn: whether there are bytes after the last whole line.
+
+    Raises:
+        OSError: it cannot be opened, or is no file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.passed_over = 0
+        self.torn = False
+        self._file = os.open(path, FLAGS)
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            os.close(self._file)
+            raise OSError(errno.EINVAL, "is no file")
+        self._until = 0
+        self.written_s = 0.0
+        self.look()
+
+    def look(self) -> None:
+        """See how far the log reaches now; what comes later is left to the next reader."""
+        info = os.fstat(self._file)
+        self._until, self.written_s = info.st_size, info.st_mtime
+
+    def last_bytes(self, most: int) -> bytes:
+        """Return so many of the last bytes, at most."""
+        return os.pread(self._file, most, max(0, self._until - most))
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def __iter__(self) -> Iterator[bytes]:
+        at = without_end = 0
+        begun: list[bytes] = []
+        while at < self._until:
+            piece = os.pread(self._file, min(PIECE_BYTES, self._until - at), at)
+            if not piece:
+                break
+            at += len(piece)
+            whole, end, rest = piece.rpartition(b"\n")
+            if end:
+                first, *others = whole.split(b"\n")
+                begun.append(first)
+                if without_end + len(first) <= LINE_BYTES:
+                    yield b"".join(begun)
+                else:
+                    self.passed_over += 1
+                yield from others
+                begun, without_end = [], 0
+            without_end += len(rest)
+            begun = [*begun, rest] if without_end <= LINE_BYTES else []
+            if without_end > MOST_WITHOUT_END:
+                self.passed_over += 1
+                break
+        self.torn = without_end > 0
+
+
+def kept_bytes(folder: Path, file: str, most: int) -> bytes | None:
+    """Read a file that a line names, if it lies in the run's directory and no link leads to it.
+
+    Args:
+        folder: of the run.
+        file: path within it, as the line has it.
+        most: so many bytes at most.
+
+    Returns:
+        Its bytes; None where it is not there, too long, no file, or somewhere else.
+    """
+    parts = file.split("/")
+    if not all(parts) or any(part in (".", "..") or "\0" in part for part in parts):
+        return None
+    held: list[int] = []
+    try:
+        held.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        for part in parts[:-1]:
+            held.append(os.open(part, FLAGS | os.O_DIRECTORY, dir_fd=held[-1]))
+        held.append(os.open(parts[-1], FLAGS, dir_fd=held[-1]))
+        info = os.fstat(held[-1])
+        if not stat.S_ISREG(info.st_mode) or info.st_size > most:
+            return None
+        with open(held.pop(), "rb") as opened:  # noqa: PTH123 - a number
+            return opened.read(most)
+    except (OSError, ValueError):
+        return None
+    finally:
+        for number in held:
+            os.close(number)

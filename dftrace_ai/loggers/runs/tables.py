@@ -1,0 +1,334 @@
+"""Runs as tables that SQL is asked of, by a DuckDB that can open no file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.loggers.runs.lines import number_text
+from dftrace_ai.loggers.runs.log_files import LINE_BYTES
+from dftrace_ai.loggers.runs.reading import Runs, read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from dftrace_ai.loggers.runs.lines import MediaLine, MetricsLine
+    from dftrace_ai.loggers.runs.log_files import RunFolder
+    from dftrace_ai.loggers.runs.model import LocalRun
+    from dftrace_ai.loggers.runs.statuses import Writer
+
+__all__ = ["TABLES", "QueryError", "Rows", "RunTables"]
+
+TABLES: dict[str, dict[str, str]] = {
+    "runs": {
+        "run": "VARCHAR",
+        "project": "VARCHAR",
+        "name": "VARCHAR",
+        "status": "VARCHAR",
+        "group_name": "VARCHAR",
+        "tags": "VARCHAR[]",
+        "hosts": "VARCHAR[]",
+        "processes": "BIGINT",
+        "started_s": "DOUBLE",
+        "last_s": "DOUBLE",
+        "duration_s": "DOUBLE",
+        "step": "BIGINT",
+        "rows": "BIGINT",
+        "media": "BIGINT",
+        "unreadable": "BIGINT",
+        "path": "VARCHAR",
+    },
+    "metrics": {
+        "run": "VARCHAR",
+        "name": "VARCHAR",
+        "axis": "VARCHAR",
+        "step": "BIGINT",
+        "value": "DOUBLE",
+        "time_s": "DOUBLE",
+        "rank": "INTEGER",
+        "process": "INTEGER",
+    },
+    "params": {
+        "run": "VARCHAR",
+        "name": "VARCHAR",
+        "value": "VARCHAR",
+        "number": "DOUBLE",
+    },
+    "media": {
+        "run": "VARCHAR",
+        "kind": "VARCHAR",
+        "name": "VARCHAR",
+        "axis": "VARCHAR",
+        "step": "BIGINT",
+        "time_s": "DOUBLE",
+        "rank": "INTEGER",
+        "file": "VARCHAR",
+        "facts": "VARCHAR",
+    },
+}
+"""Columns by table, with their types."""
+
+# In the file that is read into `metrics`: lists of names and values stand for as many rows.
+LISTED = {"name": "VARCHAR[]", "value": "DOUBLE[]"}
+LISTED_ROWS = 10_000
+
+MEMORY_LIMIT = "1GiB"
+DISK_LIMIT = "16GiB"
+MOST_THREADS = 4
+# A line is written again with names of ours, and texts within texts escaped.
+OBJECT_BYTES = 2 * LINE_BYTES + (1 << 16)
+
+
+class QueryError(DftraceError):
+    """A query is not accepted, or is more than there is room for."""
+
+
+class Rows(NamedTuple):
+    """The answer to a query.
+
+    Attributes:
+        columns: their names.
+        rows: values of each row.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as mappings from names of columns."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+class RunTables:
+    """The tables `runs`, `metrics`, `params` and `media` of some runs, as they are now.
+
+    Args:
+        folders: of the runs, which are read into a private directory of temporary files.
+
+    Attributes:
+        runs: the runs, as they were read for these tables.
+
+    Raises:
+        DftraceError: DuckDB is not installed, or there is no room for temporary files.
+
+    Example::
+
+        with RunTables(folders) as tables:
+            print(tables.query("select name, max(value) from metrics group by name").rows)
+    """
+
+    def __init__(self, folders: Iterable[RunFolder]) -> None:
+        duckdb = _duckdb()
+        self.runs = Runs()
+        self._locked = False
+        self._spare = tempfile.TemporaryDirectory(prefix="dftrace-runs-")
+        self._connection: Any = None
+        try:
+            self._fill(Path(self._spare.name), folders)
+        except OSError as error:
+            self.close()
+            raise DftraceError(
+                f"temporary files cannot be written: {error.strerror}; set TMPDIR"
+            ) from error
+        except duckdb.Error as error:
+            self.close()
+            raise QueryError(f"the runs cannot be read into tables: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """Return this; with the block the tables are gone."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the tables."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._spare.cleanup()
+
+    def query(self, sql: str, most: int | None = None) -> Rows:
+        """Ask one query that somebody else chose; it can open no file and change no setting.
+
+        Args:
+            sql: one ``select``, or what else DuckDB takes for one: ``with``, ``from``,
+                ``describe``, ``summarize``.
+            most: so many rows at most; by default all.
+
+        Raises:
+            QueryError: it is something else, or is refused; the message is DuckDB's.
+        """
+        duckdb = _duckdb()
+        if not self._locked:
+            self._connection.execute("SET enable_external_access = false")
+            self._connection.execute("SET lock_configuration = true")
+            self._locked = True
+        try:
+            statements = self._connection.extract_statements(sql)
+        except duckdb.Error as error:
+            raise QueryError(f"the query is not accepted: {_said(error)}") from error
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise QueryError("the query is not accepted; accepted: one select")
+        try:
+            return self.ask(statements[0], most=most)
+        except duckdb.Error as error:
+            raise QueryError(f"the query is not accepted: {_said(error)}") from error
+
+    def ask(self, sql: Any, parameters: Sequence[Any] = (), most: int | None = None) -> Rows:
+        """Ask a query of ours; see `query`."""
+        answer = self._connection.execute(sql, list(parameters))
+        columns = tuple(column[0] for column in answer.description)
+        return Rows(columns, answer.fetchall() if most is None else answer.fetchmany(most))
+
+    def copy_out(self, table: str, path: Path, form: str) -> None:
+        """Write a table to a file.
+
+        Args:
+            table: its name.
+            path: of the file, which is there and is written anew.
+            form: ``"parquet"`` or ``"csv"``.
+
+        Raises:
+            DftraceError: it cannot be written.
+        """
+        options = "FORMAT csv, HEADER" if form == "csv" else "FORMAT parquet, COMPRESSION zstd"
+        # The file is there already, with the rights that it is to have.
+        options += ", USE_TMP_FILE false"
+        target = str(path).replace("'", "''")
+        try:
+            self._connection.execute(f"COPY {table} TO '{target}' ({options})")
+        except _duckdb().Error as error:
+            raise DftraceError(f"{path}: cannot be written: {_said(error)}") from error
+
+    def _fill(self, spare: Path, folders: Iterable[RunFolder]) -> None:
+        with _TableFiles(spare) as files:
+            for folder in folders:
+                run = read_run(folder, files)
+                files.take_run(run)
+                self.runs.append(run)
+        options = {
+            "memory_limit": MEMORY_LIMIT,
+            "max_temp_directory_size": DISK_LIMIT,
+            "threads": str(min(len(os.sched_getaffinity(0)), MOST_THREADS)),
+            "temp_directory": str(spare / "duckdb"),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+            "allow_persistent_secrets": "false",
+            "python_enable_replacements": "false",
+        }
+        self._connection = _duckdb().connect(config=options)
+        # It would be drawn into what is printed.
+        self._connection.execute("SET enable_progress_bar = false")
+        for table, columns in TABLES.items():
+            read = columns | LISTED if table == "metrics" else columns
+            names = ", ".join(
+                f"unnest({name}) AS {name}" if table == "metrics" and name in LISTED else name
+                for name in columns
+            )
+            types = ", ".join(f"{name}: '{kind}'" for name, kind in read.items())
+            path = str(spare / f"{table}.jsonl").replace("'", "''")
+            self._connection.execute(
+                f"CREATE TABLE {table} AS SELECT {names} FROM read_json('{path}', "  # noqa: S608
+                f"format = 'newline_delimited', columns = {{{types}}}, "
+                f"maximum_object_size = {OBJECT_BYTES})"
+            )
+
+
+class _TableFiles:
+    """Writes rows to files that DuckDB reads, a file for each table."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {name: (folder / f"{name}.jsonl").open("wb") for name in TABLES}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def take_run(self, run: LocalRun) -> None:
+        self._write("runs", run.facts())
+        for name, value in run.params.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            text = value if isinstance(value, str) else _json(value)
+            row = {"run": run.key, "name": name, "value": text}
+            self._write("params", row | {"number": number_text(float(value)) if number else None})
+
+    def take_metrics(self, run: LocalRun, writer: Writer, line: MetricsLine) -> None:
+        row = {
+            "run": run.key,
+            "axis": line.axis,
+            "step": line.step,
+            "time_s": line.time_s,
+            "rank": writer.line.rank if writer.line else None,
+            "process": writer.line.process.pid if writer.line else None,
+        }
+        names, values = list(line.values), list(map(number_text, line.values.values()))
+        for at in range(0, len(names), LISTED_ROWS):
+            to = at + LISTED_ROWS
+            self._write("metrics", row | {"name": names[at:to], "value": values[at:to]})
+
+    def take_media(self, run: LocalRun, writer: Writer, line: MediaLine) -> None:
+        row: dict[str, Any] = {
+            "run": run.key,
+            "kind": line.kind,
+            "name": line.name,
+            "axis": line.axis,
+            "step": line.step,
+            "time_s": line.time_s,
+            "rank": writer.line.rank if writer.line else None,
+            "file": line.file or None,
+            "facts": _json(line.facts),
+        }
+        self._write("media", row)
+
+    def _write(self, table: str, row: dict[str, Any]) -> None:
+        import orjson
+
+        self._files[table].write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _json(value: Any) -> str:
+    """Return a value of a line as JSON again; numbers that are not finite are texts there."""
+    import orjson
+
+    if isinstance(value, float):
+        value = number_text(value)
+        if isinstance(value, str):
+            return value
+    return orjson.dumps(value).decode()
+
+
+def _said(error: Exception) -> str:
+    """Return the first line of what DuckDB says; below it draws where in the query."""
+    return str(error).partition("\n")[0]
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise DftraceError("this needs DuckDB; install it with: pip install duckdb") from error
+    return duckdb

@@ -1,0 +1,229 @@
+"""The page: what it shows, in a browser too, and that names from others do nothing on it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from loggers.local_lines import entry
+from loggers.runs.made_logs import Log
+from safety.commands import invoke
+
+from dftrace_ai.loggers import make_loggers
+from dftrace_ai.loggers.runs.html.page import MOST_DOTS, page_of
+from dftrace_ai.loggers.runs.html.plots import COLOURS, Dot, Line, bars, lines
+from dftrace_ai.loggers.runs.log_files import run_folders
+from dftrace_ai.loggers.runs.tables import RunTables
+
+CHROMIUM = next(
+    (b for n in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(n))), None
+)
+LIMIT_S = 170
+
+
+class Page(HTMLParser):
+    """The elements of a page, with what stands in them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def of(self, tag: str, kind: str | None = None) -> list[dict[str, str | None]]:
+        found = [attributes for name, attributes in self.elements if name == tag]
+        return [one for one in found if kind is None or one.get("class") == kind]
+
+
+def made(root: Path, words: list[object] | None = None) -> str:
+    path = root.parent / f"{root.name}.html"
+    done = invoke("runs", root, "--html", path, *(words or []))
+    assert (done.out, done.status, done.err) == ("", 0, "")
+    assert path.stat().st_mode & 0o777 == 0o600
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of a training that logs everything that is shown."""
+    np = pytest.importorskip("numpy")
+    folder = tmp_path_factory.mktemp("page") / "runs"
+    for number in range(2):
+        settings = entry(
+            folder, "metric", "hist", "image", "video", "hparams", run_name=f"r{number}"
+        )
+        settings["config"]["tracked_variables"] = {
+            "hist": ["w"],
+            "image": ["im"],
+            "video": ["clip"],
+        }
+        with make_loggers({"local": settings}) as loggers:
+            loggers.log_hyperparams({"lr": 10.0**-number, "depth": 3})
+            for step in range(40):
+                loggers.log_iter(
+                    {"loss": 1 / (step + 1) + number, "odd": float("nan") if step == 20 else step}
+                )
+            loggers.log_iter(
+                {
+                    "w": np.arange(100.0),
+                    "im": np.full((8, 8, 3), 200, np.uint8),
+                    "clip": np.zeros((3, 8, 8, 3), np.uint8),
+                }
+            )
+            loggers.log_text("note", "a < b")
+            loggers.log_epoch()
+    return folder
+
+
+def test_it_shows_what_was_logged(root: Path) -> None:
+    text = made(root)
+    page = Page(text)
+    names = {one["aria-label"] for one in page.of("svg", "plot")}
+    assert {"loss", "odd", "epoch/loss/mean"} <= names
+    # A line for each run; one with a value that is not finite has a gap, and a cross above it.
+    assert len(page.of("polyline", "line")) == 2 * len(names) + 2
+    assert len(page.of("path", "cross")) == 2
+    assert [one["aria-label"] for one in page.of("svg", "bars")] == [*["epoch/w"] * 2, *["w"] * 2]
+    sources = [one["src"] for one in page.of("img")]
+    assert sorted(source.partition(",")[0] for source in sources) == [
+        *["data:image/gif;base64"] * 2,
+        *["data:image/png;base64"] * 2,
+    ]
+    pictures = {path.read_bytes() for path in root.rglob("*.png")}
+    assert {base64.b64decode(s.partition(",")[2]) for s in sources if "png" in s} == pictures
+    for said in ("default/r0", "default/r1", "finished", "lr", "0.1", "1 param alike in all"):
+        assert said in text
+    assert "a &lt; b" not in text  # texts are named, no more
+    # Nothing is fetched, and nothing runs.
+    assert not page.of("script")
+    assert not page.of("link")
+    assert "http" not in text.replace("http-equiv", "")
+    assert "default-src 'none'" in text
+
+
+def test_the_chosen_runs_and_metrics_alone_are_on_it(root: Path) -> None:
+    page = Page(made(root, ["--name", "r1", "--metric", "l*"]))
+    assert [one["aria-label"] for one in page.of("svg", "plot")] == ["loss"]
+    assert len(page.of("polyline", "line")) == 1
+    assert "default/r0" not in page.texts
+    assert len(page.of("svg", "bars")) == 2
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
+def test_a_browser_draws_the_plots(root: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    made(root, ["--metric", "loss"])
+    picture = tmp_path / "shot.png"
+    opened_in_browser(root.parent / "runs.html", tmp_path, f"--screenshot={picture}")
+    shot = image.open(io.BytesIO(picture.read_bytes())).convert("RGB")
+    seen = dict((colour, count) for count, colour in shot.getcolors(1 << 24))
+    for number, colour in enumerate(COLOURS[:2]):
+        rgb = tuple(bytes.fromhex(colour[1:]))
+        # The square beside the name is no larger than that; the rest is the line.
+        assert seen.get(rgb, 0) > 300, (number, seen.get(rgb))
+    # The picture that was logged.
+    assert seen.get((200, 200, 200), 0) > 1000
+
+
+def opened_in_browser(path: Path, folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [
+            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+            *("--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND"),
+            *(
+                f"--user-data-dir={folder / 'profile'}",
+                "--window-size=1300,1600",
+                "--hide-scrollbars",
+            ),
+            *words,
+            path.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+EVIL = (
+    "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    "'\"><svg onload=document.title='owned'>\x1b[2J\u202e&lt;</title></style></svg>"
+)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
+def test_a_browser_obeys_no_name(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    (tmp_path / "secret.png").write_bytes(b"\x89PNG\r\n\x1a\n secret" + bytes(100))
+    for number in range(2):
+        log = Log(root, f"p/r{number}", name=EVIL, project=EVIL, group=EVIL, tags=[EVIL])
+        log.add("p", v={EVIL: EVIL, f"{EVIL}{number}": EVIL, "same": EVIL})
+        log.metrics(0, **{EVIL: 1.0}).metrics(1, **{EVIL: 2.0}).metrics(1 << 62, **{EVIL: -1e308})
+        log.metrics(-(1 << 62), **{EVIL: 1e308})
+        place = {"s": 0, "a": "i", "name": EVIL}
+        for edges, counts in (
+            *(([0, 1], [5]), ([0, EVIL], [5]), ([0, 1], [EVIL]), ([0], []), (EVIL, EVIL)),
+            *(([0, 1, 2], [1]), ([1, 0], [3]), ([0, 1], [-3]), ([-1e308, 1e308], [1 << 60])),
+        ):
+            log.add("h", **place, edges=edges, counts=counts)
+        (log.folder / "odd.png").write_text(EVIL)
+        (log.folder / "vast.png").write_bytes(b"\x89PNG\r\n\x1a\n0000IHDR" + b"\xff" * 20)
+        for file in ("../../secret.png", "../../../secret.png", EVIL, "odd.png", "vast.png", ""):
+            log.add("f", **place, kind="image", file=file, caption=EVIL)
+        log.add("x", **place, text=EVIL).add("!", **place, title=EVIL, text=EVIL, level=EVIL)
+        log.end()
+    text = made(root)
+    assert "secret" not in text.replace("secret.png", "")
+    dom = opened_in_browser(root.parent / "runs.html", tmp_path, "--dump-dom")
+    page = Page(dom)
+    assert not page.of("script")
+    assert not page.of("img")
+    assert all(not key.startswith("on") for _, found in page.elements for key in found)
+    assert len(page.of("svg", "plot")) == 1
+    assert "<title>owned</title>" not in dom
+    assert "nan" not in " ".join(one["points"] for one in page.of("polyline"))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_many_steps_are_put_together_and_extremes_are_kept(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for step in range(3 * MOST_DOTS):
+        log.metrics(step, x=float(step % 2 * 2 - 1) if step != 700 else 50.0)
+    folders, _ = run_folders(tmp_path)
+    with RunTables(folders) as tables:
+        page = Page(page_of("x", tables))
+    (line,) = page.of("polyline", "line")
+    assert len(line["points"].split()) == MOST_DOTS
+    (band,) = page.of("polygon", "band")
+    # The greatest value lies at the top of the plot.
+    assert min(float(dot.partition(",")[2]) for dot in band["points"].split()) == 10.0
+
+
+def test_a_line_goes_through_its_dots() -> None:
+    dots = [Dot(x, y, y, y, 0) for x, y in ((0, 0.0), (5, 10.0), (10, 5.0))]
+    (line,) = Page(lines("x", [Line(0, "r", dots)])).of("polyline", "line")
+    (x0, y0), (x1, y1), (x2, y2) = (map(float, dot.split(",")) for dot in line["points"].split())
+    assert (x1 - x0, y0 - y2) == (pytest.approx(x2 - x1), pytest.approx(y2 - y1))
+    # A constant, one value alone, and none at all can be drawn, too.
+    for some in ([(0, 1.0), (1, 1.0)], [(3, 0.0)], [(0, 1e308), (1, -1e308)], [(0, 5e-324)], []):
+        text = lines("x", [Line(0, "r", [Dot(x, y, y, y, 0) for x, y in some])])
+        assert "nan" not in text
+        assert "inf" not in text
+    text = bars("w", [0.0, 1.0, 3.0], [2, 4])
+    one, another = Page(text).of("rect", "bar")
+    assert float(another["width"]) == pytest.approx(2 * float(one["width"]), abs=0.2)
+    assert float(another["height"]) == pytest.approx(2 * float(one["height"]), abs=0.2)

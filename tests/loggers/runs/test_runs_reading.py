@@ -1,0 +1,212 @@
+"""Lines of every kind come back; torn, long, strange and hostile ones stop nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from loggers.local_lines import entry
+from loggers.runs.made_logs import BEGUN_S, Log, by_key, only_run
+from stress.pressure.disk import small_disk
+
+from dftrace_ai.loggers import make_loggers
+from dftrace_ai.loggers.runs.lines import MOST_DEPTH, line_of
+from dftrace_ai.loggers.runs.log_files import LINE_BYTES, NoRunsError, kept_bytes
+from dftrace_ai.loggers.runs.reading import read_runs
+from dftrace_ai.loggers.runs.tables import RunTables
+
+
+def test_what_a_training_logs_comes_back(tmp_path: Path) -> None:
+    values = [1.0, math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7e308, 2.5]
+    settings = entry(tmp_path, "metric", "hparams", project="vision", tags=["a", "b"], group="g")
+    with make_loggers({"local": settings}) as loggers:
+        loggers.log_hyperparams(
+            {"lr": 0.1, "model": {"width": 8, "act": None}, "nan": math.nan, "betas": [1, 2.5]}
+        )
+        for value in values:
+            loggers.log_iter({"loss": value, "\udcffname\n": 1.0})
+        loggers.log_hyperparams({"lr": 0.2})
+    run = only_run(tmp_path)
+    assert (run.key, run.project, run.name, run.group) == ("vision/run", "vision", "run", "g")
+    assert (run.tags, run.status, run.rows, run.unreadable) == (("a", "b"), "finished", 8, 0)
+    nan = run.params.pop("nan")
+    assert math.isnan(nan)
+    assert run.params == {"lr": 0.2, "model/width": 8, "model/act": None, "betas": [1, 2.5]}
+    loss = run.metrics["loss"]
+    finite = [value for value in values if math.isfinite(value)]
+    assert (loss.last, loss.last_step, loss.count, loss.non_finite) == (2.5, 7, 5, 3)
+    assert (loss.min, loss.max, loss.mean) == (-0.0, 1.7e308, math.fsum(finite) / 5)
+    assert "\\udcffname\n" in run.metrics
+    with RunTables([run.folder]) as tables:
+        query = "select value from metrics where name = 'loss' order by step"
+        kept = [value for (value,) in tables.query(query).rows]
+    assert [repr(value) for value in kept] == [repr(value) for value in values]
+
+
+def test_the_mean_of_many_is_that_of_exact_sums(tmp_path: Path) -> None:
+    values = [1e16, 1.0, -1e16, 0.1] * 300
+    log = Log(tmp_path)
+    for step, value in enumerate(values):
+        log.metrics(step, x=value)
+    assert only_run(tmp_path).metrics["x"].mean == pytest.approx(
+        math.fsum(values) / len(values), rel=1e-15
+    )
+
+
+def test_a_last_line_without_its_end_is_no_row_yet(tmp_path: Path) -> None:
+    log = Log(tmp_path).metrics(0, loss=1.0)
+    line = json.dumps({"k": "m", "s": 1, "a": "i", "t": BEGUN_S + 9, "v": {"loss": 2.0}}).encode()
+    for end in range(len(line) + 1):
+        log.raw(line[end - 1 : end] if end else b"")
+        run = only_run(tmp_path)
+        assert (run.rows, run.unreadable, run.notes) == (1, 0, [])
+    log.raw(b"\n")
+    assert (only_run(tmp_path).rows, only_run(tmp_path).metrics["loss"].last) == (2, 2.0)
+
+
+def test_a_full_disk_costs_what_did_not_fit_and_nothing_else(tmp_path: Path, caplog) -> None:
+    with small_disk(tmp_path / "disk", real=True) as disk:
+        if not disk.real:
+            pytest.skip("no file system may be mounted here")
+        loggers = make_loggers({"local": entry(disk.path, sync=True)})
+        loggers.log_iter({"loss": 1.0, "long": 0.1})
+        disk.fill()
+        for step in range(1, 200):
+            loggers.log_iter({f"loss of a long name {n}": float(step) for n in range(40)})
+        (run,) = read_runs(disk.path)
+        assert (run.status, run.metrics["loss"].last) == ("running", 1.0)
+        full = run.rows
+        assert full < 200
+        disk.make_room()
+        for step in range(200, 210):
+            loggers.log_iter({"loss": float(step)}, step)
+        loggers.end_log()
+        run = only_run(disk.path)
+        assert (run.status, run.rows, run.metrics["loss"].last) == ("finished", full + 10, 209.0)
+        assert run.unreadable <= 1
+        (told,) = [line for line in caplog.messages if "lost" in line]
+        assert f"lost {200 - full} of 210 records" in told
+
+
+WRONG = (
+    *(b"", b"{", b"[]", b"1", b'"x"', b"null", b"\x00" * 100, b"\xff\xfe", b"{}", b'{"k":1}'),
+    *(b'{"k":"m"}', b'{"k":"m","s":1,"a":"i","t":1}', b'{"k":"m","s":1,"a":"i","t":1,"v":[]}'),
+    b'{"k":"m","s":1.5,"a":"i","t":1,"v":{}}',
+    b'{"k":"m","s":true,"a":"i","t":1,"v":{}}',
+    b'{"k":"m","s":1,"a":"x","t":1,"v":{}}',
+    b'{"k":"m","s":1,"a":["i"],"t":1,"v":{}}',
+    b'{"k":"m","s":1,"a":"i","t":-1,"v":{}}',
+    b'{"k":"m","s":1,"a":"i","t":1e300,"v":{}}',
+    b'{"k":"m","s":1,"a":"i","t":"NaN","v":{}}',
+    b'{"k":"m","s":1,"a":"i","t":1,"v":{"x":"1"}}',
+    b'{"k":"m","s":1,"a":"i","t":1,"v":{"x":null}}',
+    b'{"k":"m","s":1,"a":"i","t":1,"v":{"x":true}}',
+    b'{"k":"m","s":1,"a":"i","t":1,"v":{"x":1e999}}',
+    b'{"k":"m","s":' + b"9" * 5000 + b',"a":"i","t":1,"v":{}}',
+    b'{"k":"p","t":1,"v":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}",
+    b'{"k":"p","t":1,"v":{"a":' + b"[" * (MOST_DEPTH + 1) + b"]" * (MOST_DEPTH + 1) + b"}}",
+    b'{"k":"p","t":1,"v":{"\\ud800":' + b"[" * 900 + b"]" * 900 + b"}}",
+    b'{"k":"p","t":1,"v":{"\\ud800":' + b"9" * 5000 + b"}}",
+    b'{"k":"f","s":1,"a":"i","t":1,"kind":"program","name":"x","file":"x"}',
+    b'{"k":"h","s":1,"a":"i","t":1,"name":{}}',
+    b'{"k":"run","t":1,"pid":"1"}',
+    b'{"k":"run","t":1,"pid":1e3}',
+)
+
+
+def test_lines_that_are_not_of_the_format_are_counted_and_passed_over(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for number, data in enumerate(WRONG):
+        assert line_of(data) is None, data
+        log.raw(data + b"\n").metrics(number, loss=1.0)
+    log.end()
+    run = only_run(tmp_path)
+    assert (run.rows, run.status, run.unreadable) == (len(WRONG), "finished", len(WRONG) - 1)
+    assert [note.partition(": ")[2] for note in run.notes] == [
+        f"{len(WRONG) - 1} lines cannot be read"
+    ]
+
+
+def test_a_vast_line_takes_no_memory_and_hides_no_other(tmp_path: Path) -> None:
+    log = Log(tmp_path).metrics(0, loss=1.0).raw(b"x" * (LINE_BYTES + 1) + b"\n")
+    log.metrics(1, loss=2.0)
+    with log.path.open("ab") as file:
+        file.truncate(file.tell() + (64 << 20))  # a hole, which reads as zeros
+    log.raw(b"\n").metrics(2, loss=3.0)
+    run = only_run(tmp_path)
+    assert (run.rows, run.unreadable) == (3, 2)
+    # A line of a hole of a TiB never ends.
+    os.truncate(log.path, 1 << 40)
+    run = only_run(tmp_path)
+    assert (run.rows, run.unreadable) == (3, 3)
+
+
+def test_a_hostile_directory_stops_nothing(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "p").mkdir(parents=True)
+    secret = outside / "secret"
+    secret.write_text('{"k":"m","s":1,"a":"i","t":1,"v":{"secret":1}}\n')
+    Log(outside, "p/other").metrics(0, secret=1.0)
+    root = tmp_path / "runs"
+    log = Log(root, "p/good").metrics(0, loss=1.0).end()
+    folder = log.folder
+    (folder / "rank0-2-1.jsonl").symlink_to(secret)
+    os.mkfifo(folder / "rank0-3-1.jsonl")
+    (folder / "rank0-4-1.jsonl").mkdir()
+    (folder / "rank0-5-1.jsonl").symlink_to("rank0-5-1.jsonl")
+    (folder / "rank0-6-1.jsonl").touch()
+    (folder / "rank0-7-1.jsonl.bak").write_text("{}")
+    (root / "linked").symlink_to(outside)
+    (root / "p" / "round").symlink_to(root)
+    deep = root
+    for number in range(60):
+        deep /= f"d{number}"
+    deep.mkdir(parents=True)
+    evil = Path(os.fsdecode(os.fsencode(root) + b"/p/\xff\x1b[2J\n<script>"))
+    evil.mkdir()
+    (evil / "rank0-1-1.jsonl").write_bytes(log.path.read_bytes())
+    runs = read_runs(root)
+    assert set(by_key(runs)) == {"p/good", "p/\\udcff\x1b[2J\n<script>"}
+    good = by_key(runs)["p/good"]
+    assert (good.status, list(good.metrics)) == ("finished", ["loss"])
+    # Two links, a pipe and a directory; an empty log has just been begun.
+    assert len(good.notes) == 4
+    assert all("skipped" in note for note in good.notes)
+    with RunTables(run.folder for run in runs) as tables:
+        assert tables.query("select count(*) from runs").rows == [(2,)]
+
+
+def test_only_files_of_the_run_itself_are_opened_for_a_line(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    folder = tmp_path / "run"
+    (folder / "media" / "a").mkdir(parents=True)
+    (folder / "media" / "a" / "1.png").write_bytes(b"mine")
+    (folder / "media" / "link").symlink_to(tmp_path / "secret")
+    (folder / "media" / "out").symlink_to(tmp_path)
+    os.mkfifo(folder / "media" / "pipe")
+    assert kept_bytes(folder, "media/a/1.png", 100) == b"mine"
+    for file in (
+        *("../secret", "media/../../secret", str(tmp_path / "secret"), "media/link", "", "/", "."),
+        *("media/out/secret", "media/pipe", "media/a", "media/a/1.png/", "media//a/1.png", "\0"),
+        "x" * 5000,
+    ):
+        assert kept_bytes(folder, file, 100) is None, file
+    assert kept_bytes(folder, "media/a/1.png", 3) is None
+
+
+def test_where_there_is_nothing_it_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NoRunsError, match="there are no runs; they are written there by"):
+        read_runs(tmp_path)
+    with pytest.raises(NoRunsError, match="cannot be read: No such file"):
+        read_runs(tmp_path / "nowhere")
+
+
+def test_a_project_and_a_run_can_be_given_as_well(tmp_path: Path) -> None:
+    Log(tmp_path, "p/a").metrics(0, x=1.0)
+    Log(tmp_path, "p/b").metrics(0, x=1.0)
+    assert [run.key for run in read_runs(tmp_path)] == ["p/a", "p/b"]
+    assert [run.key for run in read_runs(tmp_path / "p")] == ["a", "b"]
+    assert [run.key for run in read_runs(tmp_path / "p" / "a")] == ["a"]
