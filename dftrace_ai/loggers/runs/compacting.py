@@ -21,6 +21,9 @@ _log = logging.getLogger("dftrace_ai")
 WORTHWHILE_BYTES = 1 << 20
 """A shorter log is read as quickly as Parquet is."""
 
+LEAST_S = 0.5
+"""In less time no interpreter starts."""
+
 # DuckDB has threads of its own, and must not be inside of a program that ends.
 PROGRAM = """\
 import json, sys
@@ -43,10 +46,15 @@ def compact(log: Path, limit_s: float) -> Path | None:
     Returns:
         The file; None where there is no DuckDB, no time, or too little in the log.
     """
-    if log.stat().st_size < WORTHWHILE_BYTES or importlib.util.find_spec("duckdb") is None:
+    if limit_s < LEAST_S or importlib.util.find_spec("duckdb") is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="dftrace-runs-") as spare:
-        status, said = _run_program(log, limit_s, spare)
+    try:
+        if log.stat().st_size < WORTHWHILE_BYTES:
+            return None
+        with tempfile.TemporaryDirectory(prefix="dftrace-runs-") as spare:
+            status, said = _run_program(log, limit_s, spare)
+    except OSError as error:
+        status, said = 1, str(error)
     path = log.with_suffix(".parquet")
     if status == 0:
         return path

@@ -7,6 +7,7 @@ import math
 import random
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import duckdb
@@ -190,8 +191,8 @@ def test_a_long_log_is_parquet_at_its_end_and_the_lines_stay_the_truth(
     tmp_path: Path, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr(compacting, "WORTHWHILE_BYTES", 0)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "spare"))
     (tmp_path / "spare").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
     root = tmp_path / "runs"
     with make_loggers({"local": entry(root, limit_s=100)}) as loggers:
         for step in range(50):
@@ -207,6 +208,10 @@ def test_a_long_log_is_parquet_at_its_end_and_the_lines_stay_the_truth(
     # Out of time, or without room: there is none, and nothing is left behind.
     parquet.unlink()
     assert compacting.compact(log, 0.001) is None
+    monkeypatch.setattr(compacting, "LEAST_S", 0.0)
+    assert compacting.compact(log, 0.001) is None
+    assert compacting.compact(tmp_path / "nowhere", 100) is None
+    assert caplog.text.count("could not be written as Parquet") == 1
     parquet.mkdir()
     assert compacting.compact(log, 100) is None
     assert sorted(path.name for path in log.parent.iterdir()) == sorted([log.name, parquet.name])
@@ -225,6 +230,7 @@ def test_a_killed_or_short_run_is_left_as_it_is(tmp_path: Path, monkeypatch) -> 
 
 WITHOUT = """
 import sys
+import tempfile
 
 class Blocked:
     def find_spec(self, name, *_):

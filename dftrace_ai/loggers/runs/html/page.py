@@ -23,6 +23,8 @@ __all__ = ["MOST_RUNS", "page_of"]
 
 MOST_RUNS = 50
 MOST_PLOTS = 300
+MOST_NAMES = 1000
+"""Of hyper-parameters, and of metrics, in a table."""
 MOST_DOTS = 500
 """Of one line; steps that are closer are put together."""
 
@@ -123,14 +125,14 @@ def _params(side: Comparison) -> str:
         f"<tr><td>{told(name)}</td>"
         + "".join(f"<td>{'' if one is MISSING else told(value_text(one))}</td>" for one in values)
         + "</tr>"
-        for name, values in params.items()
+        for name, values in list(params.items())[:MOST_NAMES]
     ]
     table = _table("Params", ("", *(run.key for run in side.runs)), rows, "params")
     if side.alike and len(side.runs) > 1:
         shared = side.runs[0].params
         same = "".join(
             f"<tr><td>{told(name)}</td><td>{told(value_text(shared[name]))}</td></tr>"
-            for name in sorted(set(shared) - set(side.params))
+            for name in sorted(set(shared) - set(side.params))[:MOST_NAMES]
         )
         table += (
             f"<details><summary>{counted(side.alike, 'param')} alike in all</summary>"
@@ -141,7 +143,7 @@ def _params(side: Comparison) -> str:
 
 def _figures(side: Comparison) -> str:
     rows = []
-    for name, all_figures in side.metrics.items():
+    for name, all_figures in list(side.metrics.items())[:MOST_NAMES]:
         for number, which in enumerate(FIGURES):
             first = told(name) if not number else ""
             cells = [
