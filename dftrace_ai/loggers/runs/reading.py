@@ -121,8 +121,6 @@ def _read_log(run: LocalRun, writer: Writer, log: LogLines, sink: Sink | None) -
         line = line_of(data)
         if isinstance(line, MetricsLine):
             run.add_metrics(line.values, line.step, line.time_s)
-            if line.axis == "iteration":
-                run.step = max(run.step, line.step)
             if sink is not None:
                 sink.take_metrics(run, writer, line)
         elif isinstance(line, MediaLine):
@@ -142,6 +140,8 @@ def _read_log(run: LocalRun, writer: Writer, log: LogLines, sink: Sink | None) -
                 log.look()
         elif data:
             run.unreadable += 1
+        if isinstance(line, MetricsLine | MediaLine) and line.axis == "iteration":
+            run.step = max(run.step, line.step)
         if line is not None:
             writer.last_s = max(writer.last_s, line.time_s)
     run.unreadable += log.passed_over

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
+import re
 from pathlib import Path
 
 import pytest
 from loggers.local_lines import entry
 from loggers.runs.made_logs import BEGUN_S, Log, by_key, only_run
+from safety.commands import invoke
+from sampling import times
 from stress.pressure.disk import small_disk
 
 from dftrace_ai.loggers import make_loggers
+from dftrace_ai.loggers.runs.html.page import page_of
 from dftrace_ai.loggers.runs.lines import MOST_DEPTH, line_of
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES, NoRunsError, kept_bytes
 from dftrace_ai.loggers.runs.reading import read_runs
@@ -210,3 +215,52 @@ def test_a_project_and_a_run_can_be_given_as_well(tmp_path: Path) -> None:
     assert [run.key for run in read_runs(tmp_path)] == ["p/a", "p/b"]
     assert [run.key for run in read_runs(tmp_path / "p")] == ["a", "b"]
     assert [run.key for run in read_runs(tmp_path / "p" / "a")] == ["a"]
+
+
+ODD = (
+    *("null", "true", "-1", "1e308", "-1e308", '"NaN"', "[]", "{}", '""', '"\\ud800"', "0.5"),
+    *(str(1 << 63), str(-(1 << 63)), str(1 << 64), "9" * 30, '{"a":[{"b":null}]}', '"../../x"'),
+)
+VALUE = re.compile(rb':("[^"]*"|-?[0-9.e+-]+)')
+
+
+@pytest.mark.sampled
+def test_lines_that_were_changed_at_random_stop_nothing(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy")
+    with make_loggers({"local": entry(tmp_path / "logged", "metric", "hparams")}) as loggers:
+        loggers.log_iter({"loss": 1.0, "odd": math.inf})
+        loggers.log_hyperparams({"lr": 0.1, "model": {"width": [1, 2]}})
+        loggers.log_histogram("w", np.arange(10.0))
+        loggers.log_image("im", np.zeros((4, 4, 3), np.uint8))
+        loggers.alert("title", "text")
+    (log,) = (tmp_path / "logged").rglob("*.jsonl")
+    lines = log.read_bytes().splitlines()
+    chance = random.Random(3)
+    for attempt in range(times(100, 0.05)):
+        root = tmp_path / f"changed{attempt}"
+        for run in range(3):
+            made = Log(root, f"p/{run}")
+            made.raw(b"".join(changed(chance.choice(lines), chance) for _ in range(200)))
+        runs = read_runs(root)
+        assert all(run.rows and run.unreadable and run.media for run in runs)
+        with RunTables(run.folder for run in runs) as tables:
+            counted = tables.query("select sum(rows), sum(media) from runs").rows
+            assert counted == [(sum(r.rows for r in runs), sum(r.media for r in runs))]
+            assert page_of("changed", tables).endswith("</html>\n")
+        for words in (["--compare"], ["--json"], ["--metric", "*"], ["--sort", "loss"]):
+            assert invoke("runs", root, *words).status == 1
+
+
+def changed(line: bytes, chance: random.Random) -> bytes:
+    """A line in which a value, a byte, or the rest from somewhere on is another."""
+    way = chance.random()
+    if way < 0.4:
+        return line + b"\n"
+    if way < 0.8:
+        found = chance.choice(list(VALUE.finditer(line)))
+        odd = chance.choice(ODD).encode()
+        return line[: found.start(1)] + odd + line[found.end(1) :] + b"\n"
+    at = chance.randrange(len(line))
+    if way < 0.9:
+        return line[:at] + bytes([chance.randrange(256)]) + line[at + 1 :] + b"\n"
+    return line[:at] + b"\n"
