@@ -50,13 +50,13 @@ for child in children:
 
 # What a program does when it has logged; each ends in its own way.
 ENDS = {
-    "returns": "def main():\n    logged(10)\nmain()",
+    "returns": "def main():\n    loggers = logged(10)\nmain()",
     "ends": "logged(10).end_log()\nprint('ended', flush=True)\nsys.stdin.read()",
-    "raises": "def main():\n    logged(10)\n    raise RuntimeError('no memory')\nmain()",
+    "raises": "def main():\n    loggers = logged(10)\n    raise RuntimeError('no memory')\nmain()",
     "raises in a block": "with logged(10):\n    raise RuntimeError('no memory')",
-    "is interrupted": "logged(10).flush()\nprint('ready', flush=True)\ntime.sleep(1000)",
-    "is terminated": "logged(10).flush()\nprint('ready', flush=True)\ntime.sleep(1000)",
-    "goes on": "logged(10).flush()\nprint('ready', flush=True)\nsys.stdin.read()\nos._exit(0)",
+    "is interrupted": "loggers = logged(10)\nloggers.flush()\nprint('ready', flush=True)\ntime.sleep(1000)",
+    "is terminated": "loggers = logged(10)\nloggers.flush()\nprint('ready', flush=True)\ntime.sleep(1000)",
+    "goes on": "loggers = logged(10)\nloggers.flush()\nprint('ready', flush=True)\nsys.stdin.read()\nos._exit(0)",
     "is killed": """
 loggers = opened(sys.argv[2])
 for step in range(100_000):
@@ -142,6 +142,18 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
         name: started(LOGGED + program, root, name.replace(" ", "-"))
         for name, program in ENDS.items()
     }
+    try:
+        return root, *in_their_ways(root, programs)
+    finally:
+        for program in programs.values():
+            program.kill()
+            program.communicate()
+
+
+def in_their_ways(
+    root: Path, programs: dict[str, subprocess.Popen[str]]
+) -> tuple[dict[str, str], int]:
+    """Has programs end; their statuses then, and the last step of the killed one."""
     before = {}
     for name in ("ends", "is interrupted", "is terminated", "goes on"):
         line = programs[name].stdout.readline()
@@ -166,7 +178,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
         program.communicate(timeout=SCRIPT_LIMIT_S)
     assert programs["is terminated"].returncode == -signal.SIGTERM
     assert unreaped == "killed"
-    return root, statuses(root), steps[-1]
+    return statuses(root), steps[-1]
 
 
 def statuses(root: Path) -> dict[str, str]:
