@@ -26,7 +26,7 @@ from dftrace_ai.loggers.status_line import StatusLine
 from dftrace_ai.loggers.system_metrics import SystemMetrics
 from dftrace_ai.run import emitting
 from dftrace_ai.run.run import current_run
-from dftrace_ai.wording import ToldOnce, described
+from dftrace_ai.wording import ToldOnce, described, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +79,8 @@ class Entry:
         if not rank_logs(config):
             return cls(name, config, None, None)
         facts = place_of(config, config.run_name or run_name)
+        if kind.notice:
+            tell("the tracker %s: %s", quoted(name), kind.notice)
         tracker: Tracker
         if kind.own_process and not config.in_process and _can_be_imported(kind):
             tracker = OwnProcess(kind, facts, config.limit_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from dftrace_ai.loggers.records import (
     MeshRecord,
     MetricsRecord,
     ParamsRecord,
+    Point,
     TextRecord,
     VideoRecord,
 )
@@ -59,6 +61,16 @@ class RunFacts:
     options: Mapping[str, Any] = field(default_factory=dict)
     all_ranks: bool = False
 
+    @property
+    def title(self) -> str:
+        """The run's name at a tracker; where all ranks log, each has a run of its own there."""
+        return f"{self.run_name}-rank{self.rank}" if self.all_ranks else self.run_name
+
+    def identity(self, letters: int) -> str:
+        """Return so many hexadecimal letters, the same whenever the run is gone on with."""
+        said = json.dumps([self.project, self.title]).encode()
+        return hashlib.sha256(said).hexdigest()[:letters]
+
 
 class BaseLogint(abc.ABC):
     """An interface to a tracker.
@@ -76,9 +88,11 @@ class BaseLogint(abc.ABC):
         name: the key in a config.
         packages: what must be importable, by the names of the modules.
         extra: which extra of this package installs them.
+        notice: what everybody should know who uses it; told as a warning.
         own_process: whether it lives in a process of its own by default, where it harms nobody.
         experiment: the tracker's own object, once `open` has made it.
         limit_s: seconds that `finish` may take, known when it is called.
+        at: when that was logged which is being taken.
 
     Example::
 
@@ -95,9 +109,11 @@ class BaseLogint(abc.ABC):
     name: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str] = ""
+    notice: ClassVar[str] = ""
     own_process: ClassVar[bool] = True
     experiment: Any = None
     limit_s: float = 0.0
+    at: Point = Point(0)
 
     known: ClassVar[dict[str, type[BaseLogint]]] = {}
 
@@ -140,7 +156,7 @@ class BaseLogint(abc.ABC):
         Args:
             params: mappings and lists of texts, numbers, booleans and None.
         """
-        self.log_file("hparams", _json(params), "json", 0)
+        self.log_file("hparams", _json(params), "json", self.at.step)
 
     def log_histogram(self, histogram: HistogramRecord) -> None:
         """Take the counts of bins."""
@@ -172,7 +188,9 @@ class BaseLogint(abc.ABC):
             name: what it is called there.
             path: where it is now.
         """
-        self.log_file(Path(name).stem, path.read_bytes(), path.suffix.removeprefix("."), 0)
+        self.log_file(
+            Path(name).stem, path.read_bytes(), path.suffix.removeprefix("."), self.at.step
+        )
 
     def log_alert(self, alert: Alert) -> None:
         """Take what somebody should look at."""
@@ -209,6 +227,7 @@ class BaseLogint(abc.ABC):
         Args:
             record: what a routine has made.
         """
+        self.at = record.at
         if isinstance(record, MetricsRecord):
             self.log_metrics(record.values, record.at.step)
         elif isinstance(record, ParamsRecord):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
+import tempfile
 import threading
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
-__all__ = ["kept_file", "safe_name"]
+__all__ = ["kept_copy", "kept_file", "lent_file", "one_at_a_time", "safe_name"]
 
 MOST_LETTERS = 120
 MOST_TWINS = 1000
@@ -60,3 +65,53 @@ def kept_file(folder: Path, name: str, suffix: str, step: int, data: bytes) -> P
     finally:
         unnamed.unlink(missing_ok=True)
     raise FileExistsError(f"{directory}: {MOST_TWINS} files of step {step}")
+
+
+def kept_copy(source: Path, folder: Path, name: str) -> list[Path]:
+    """Copy a file or directory, and return what files there are of it then.
+
+    Args:
+        source: what is copied.
+        folder: below which the copy lies.
+        name: what it is called there.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    target = folder / safe_name(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+        return sorted(path for path in target.rglob("*") if path.is_file())
+    shutil.copyfile(source, target)
+    return [target]
+
+
+@contextmanager
+def lent_file(data: bytes, suffix: str, stem: str = "file") -> Iterator[Path]:
+    """Give a file for as long as the block runs, to a tracker that takes paths and copies.
+
+    Args:
+        data: its bytes.
+        suffix: of its name, without a dot; may be "".
+        stem: its name without it.
+    """
+    with tempfile.TemporaryDirectory(prefix="dftrace-") as folder:
+        path = Path(folder) / safe_name(f"{stem}.{suffix}" if suffix else stem)
+        path.write_bytes(data)
+        yield path
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Let one process through at a time, such as to make a store that several ranks then share.
+
+    Args:
+        path: of a file that is there for this alone.
+    """
+    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
