@@ -1,0 +1,112 @@
+"""Neptune, offline: everything that was logged is in the files that `neptune sync` reads."""
+
+from __future__ import annotations
+
+import pytest
+import shuffled_steps
+import six_kinds
+from tracker_runs import TrackerRuns
+
+NAME, PACKAGE, OPTIONS, STEP_COUNT = "neptune", "neptune", {}, 1000
+
+READER = """
+import base64, io, threading
+from neptune.core.components.queue.disk_queue import DiskQueue
+from neptune.internal.operation import Operation
+
+def read(folder):
+    queue = DiskQueue(folder, lambda one: one.to_dict(), Operation.from_dict, threading.RLock())
+    series, values, files, images, strings = {}, {}, {}, {}, {}
+    while True:
+        batch = queue.get_batch(1000)
+        if not batch:
+            break
+        for element in batch:
+            one = element.obj.to_dict()
+            path = "/".join(one["path"])
+            if one["type"] == "LogFloats":
+                series.setdefault(path, []).extend([int(v["step"]), v["value"]] for v in one["values"])
+            elif one["type"] == "LogStrings":
+                strings.setdefault(path, []).extend([int(v["step"]), v["value"]] for v in one["values"])
+            elif one["type"] == "LogImages":
+                ((image),) = one["values"]
+                images[path] = [int(image["step"]), image["value"]["description"], base64.b64decode(image["value"]["data"])]
+            elif one["type"] == "UploadFileContent":
+                files[path] = [base64.b64decode(one["file_content"]), one["ext"]]
+            elif one["type"] == "UploadFile":
+                files[path] = [(folder / "upload_path" / one["tmp_file_name"]).read_bytes(), one["ext"]]
+            elif "values" in one:
+                values[path] = sorted(one["values"])
+            elif "value" in one:
+                values[path] = one["value"]
+    metrics = dict(series)
+    for path, pairs in strings.items():
+        if path.startswith("non_finite/"):
+            metrics.setdefault(path.removeprefix("non_finite/"), []).extend([step, float(v)] for step, v in pairs)
+    return {
+        "id": values["run/custom_id"],
+        "metrics": {key: six_kinds.by_step(pairs) for key, pairs in metrics.items()},
+        "values": values,
+        "run": {"project": values["run/project"], "name": values["sys/name"], "group": values.get("sys/group_tags", [None])[0], "tags": values["sys/tags"], "status": values["status"]},
+        "failed": values["sys/failed"],
+    }, files, images, strings
+
+def of(run):
+    folders = sorted((FOLDER / "runs" / "a project" / run / "neptune" / "offline").glob("*"))
+    return sorted(map(read, folders), key=lambda found: (found[0]["run"]["name"], found[0]["run"]["status"]))
+
+((kinds, files, images, strings),) = of("kinds")
+kinds["params"] = json.loads(files["files/hparams/000000003"][0])
+found = json.loads(files["files/acts/000000003"][0])
+kinds["histogram"] = {"step": 3, "counts": found["counts"], "edges": found["edges"]}
+step, caption, data = images["views/render"]
+kinds["image"] = {"step": step, "pixels": pixels(io.BytesIO(data)), "caption": caption}
+for kind, name, ext in (("video", "clip", "gif"), ("mesh", "shape", "glb")):
+    data, kept = files[f"files/{name}/000000003"]
+    assert kept == ext
+    kinds[kind] = {"step": 3, "sha": six_kinds.sha(data)}
+((step, text),) = strings["notes/said"]
+kinds["text"] = {"step": step, "text": text}
+((_, alert),) = strings["alerts"]
+level, _, said = alert.partition(": ")
+kinds["alert"] = [*said.splitlines(), level]
+kinds["files"] = {name.removeprefix("artifacts/"): six_kinds.sha(data) for name, (data, _) in files.items() if name.startswith("artifacts/")}
+tell_found(kinds, [found[0] for found in of("steps")])
+"""
+
+
+@pytest.mark.parametrize("kind", six_kinds.KINDS)
+def test_each_kind_is_read_back_as_it_was_logged(runs: TrackerRuns, kind: str) -> None:
+    assert runs.kinds[kind] == six_kinds.expected()[kind]
+
+
+def test_hyper_parameters_stand_there_one_by_one_as_well(runs: TrackerRuns) -> None:
+    values = runs.kinds["values"]
+
+    assert values["parameters/model/act/name"] == "relu"
+    assert values["parameters/model/layers"] == "[3, 5]"
+    assert values["parameters/nothing"] == "null"
+    assert values["parameters/steps"] == 7
+
+
+def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
+    first, again, other = runs.steps
+    assert first["id"] == again["id"] != other["id"]
+
+    both = six_kinds.by_step(first["metrics"]["loss"] + again["metrics"]["loss"])
+    assert both == shuffled_steps.all_values(0, STEP_COUNT)
+    assert other["metrics"]["loss"] == shuffled_steps.all_values(1, STEP_COUNT)
+
+
+def test_the_run_is_told_how_it_ended(runs: TrackerRuns) -> None:
+    assert [found["run"]["status"] for found in runs.steps] == ["failed", "finished", "killed"]
+    assert [found["failed"] for found in runs.steps] == [True, False, True]
+
+
+def test_users_are_told_that_the_service_has_ended(runs: TrackerRuns) -> None:
+    assert "the tracker neptune: Neptune's service ended in March 2026" in runs.said
+
+
+def test_nobody_asks_for_the_network_and_nothing_is_lost(runs: TrackerRuns) -> None:
+    assert runs.attempts == []
+    assert runs.lost == 0
