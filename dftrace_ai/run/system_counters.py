@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.run.emitting import counter
 from dftrace_ai.run.hooks import Hook, register
+from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,7 @@ class SystemCounters:
 
 def _gpu_memory() -> Counters:
     """Bytes that torch holds on each GPU; nothing is imported or woken up for it."""
-    torch: Any = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is None or not torch.cuda.is_initialized():
         return {}
     values: dict[str, float] = {}

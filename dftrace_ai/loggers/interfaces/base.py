@@ -182,15 +182,20 @@ class BaseLogint(abc.ABC):
         self.log_file(text.name, text.text.encode(), "txt", text.at.step)
 
     def log_artifact(self, name: str, path: Path) -> None:
-        """Take a file that is kept with the run.
+        """Take a file or directory that is kept with the run.
 
         Args:
             name: what it is called there.
             path: where it is now.
         """
-        self.log_file(
-            Path(name).stem, path.read_bytes(), path.suffix.removeprefix("."), self.at.step
-        )
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in files:
+            if file.is_file():
+                full = name if file == path else f"{name}/{file.relative_to(path)}"
+                suffix = Path(full).suffix
+                data = file.read_bytes()
+                step = self.at.step
+                self.log_file(full.removesuffix(suffix), data, suffix.removeprefix("."), step)
 
     def log_alert(self, alert: Alert) -> None:
         """Take what somebody should look at."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,7 @@ def array_of(value: Any) -> NDArray[Any]:
     """
     import numpy as np
 
-    torch = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is not None and isinstance(value, torch.Tensor):
         tensor = value.detach()
         if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):

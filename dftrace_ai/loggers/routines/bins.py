@@ -7,9 +7,10 @@ so are counts between any two of them.
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +72,7 @@ def counted(value: Any) -> Counted:
     """
     import numpy as np
 
-    torch = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is not None and isinstance(value, torch.Tensor):
         from dftrace_ai.inspect.numerics.histogram import histogram
 

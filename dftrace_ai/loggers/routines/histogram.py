@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
 from dftrace_ai.loggers.routines.bins import Counted, counted, record_of
+from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ class HistogramLogger(BaseLogger):
 
 
 def _tensors(value: Any) -> Iterator[tuple[str, Any]]:
-    torch = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is not None and isinstance(value, torch.nn.Module):
         for name, parameter in value.named_parameters():
             yield name, parameter

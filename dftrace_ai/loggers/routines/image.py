@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -10,6 +9,7 @@ from dftrace_ai.loggers.media.arrays import array_of
 from dftrace_ai.loggers.media.pictures import masked, pixels_of, png_bytes
 from dftrace_ai.loggers.records import ImageRecord
 from dftrace_ai.loggers.routines.base import BaseLogger
+from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ class ImageLogger(BaseLogger):
             if hasattr(value, "convert") and getattr(value, "mode", "RGB") not in ("RGB", "RGBA"):
                 value = value.convert("L" if value.mode in ("1", "L", "I", "F") else "RGBA")
             array = array_of(value)
-        torch = sys.modules.get("torch")
+        torch = loaded_torch()
         first = torch is not None and isinstance(value, torch.Tensor)
         taken = _Taken(array, first, mask, caption)
         _pixels(taken, check_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.records import MetricsRecord
 from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
+from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -154,7 +155,7 @@ class MetricLogger(BaseLogger):
 
 def gpu_figures() -> dict[str, float]:
     """Return memory in bytes and utilisation in percent of this process's GPU; nothing without."""
-    torch: Any = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return {}
     values = {
@@ -234,7 +235,7 @@ def number_of(value: Any) -> Any:
     """
     if isinstance(value, str | bytes):
         raise TypeError(f"a {type(value).__name__}")
-    torch = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is not None and isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise ValueError(f"a tensor of shape {tuple(value.shape)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -10,6 +9,7 @@ from dftrace_ai.loggers.media.arrays import MOST_PIXELS, array_of, as_bytes, cha
 from dftrace_ai.loggers.media.clips import gif_bytes, mp4_bytes
 from dftrace_ai.loggers.records import VideoRecord
 from dftrace_ai.loggers.routines.base import BaseLogger
+from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ class VideoLogger(BaseLogger):
             frames = frames[0]  # a batch of one, as SummaryWriter takes it
         if frames.ndim != 4 or not 0 < frames.size <= MOST_PIXELS:
             raise ValueError(f"an array of shape {frames.shape}")
-        torch = sys.modules.get("torch")
+        torch = loaded_torch()
         first = torch is not None and isinstance(value, torch.Tensor)
         channels_last(frames, first=first)
         return _Taken(frames, first, fps)

@@ -1,0 +1,108 @@
+"""TensorBoard: everything that was logged is told by its `EventAccumulator`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import shuffled_steps
+import six_kinds
+from tracker_runs import TrackerRuns
+
+NAME, PACKAGE, OPTIONS, STEP_COUNT = "tensorboard", "tensorboard", {}, 1000
+
+READER = """
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util import tensor_util
+
+ALL = {"scalars": 0, "histograms": 0, "images": 0, "tensors": 0}
+runs = FOLDER / "runs" / "a project"
+
+def opened(folder):
+    events = EventAccumulator(str(folder), size_guidance=ALL)
+    events.Reload()
+    return events
+
+def read(events):
+    return {"metrics": {tag: six_kinds.by_step([[one.step, one.value] for one in events.Scalars(tag)]) for tag in events.Tags()["scalars"]}}
+
+def text_of(events, tag):
+    (*_, one) = events.Tensors(f"{tag}/text_summary")
+    (text,) = tensor_util.make_ndarray(one.tensor_proto)
+    return one.step, text.decode()
+
+events = opened(runs / "kinds" / "tensorboard")
+kinds = read(events)
+kinds["params"] = json.loads(text_of(events, "hparams")[1].removeprefix("```json").removesuffix("```"))
+(one,) = events.Histograms("acts")
+found = one.histogram_value
+kinds["histogram"] = {"step": one.step, "counts": found.bucket, "edges": [found.min, *found.bucket_limit]}
+(one,) = events.Images("views/render")
+(FOLDER / "image.png").write_bytes(one.encoded_image_string)
+kinds["image"] = {"step": one.step, "pixels": pixels(FOLDER / "image.png")}
+(one,) = events.Images("clip")
+kinds["video"] = {"step": one.step, "sha": six_kinds.sha(one.encoded_image_string)}
+kinds["mesh"] = {}
+for part in ("VERTEX", "FACE", "COLOR"):
+    (one,) = events.Tensors(f"shape_{part}")
+    kinds["mesh"] |= {"step": one.step, part: tensor_util.make_ndarray(one.tensor_proto)[0].tolist()}
+step, text = text_of(events, "notes/said")
+kinds["text"] = {"step": step, "text": text}
+def kept(name):
+    folder, _, suffix = name.rpartition(".")
+    path = runs / "kinds" / "tensorboard" / "files" / folder / f"000000100.{suffix}"
+    assert text_of(events, folder) == (100, str(path))
+    return six_kinds.sha(path.read_bytes())
+
+kinds["files"] = {name: kept(name) for name in ("weights.bin", "tree/a.bin", "tree/leaf/b.bin")}
+(path,) = (runs / "kinds" / "tensorboard" / "files" / "alerts").rglob("*.txt")
+level, _, said = path.read_text().partition(": ")
+kinds["alert"] = [*said.splitlines(), level]
+kinds["run"] = None
+kinds["status"] = text_of(events, "status")[1]
+steps = []
+for rank in (0, 1):
+    events = opened(runs / "steps" / "tensorboard" / f"rank{rank}")
+    told = "status/text_summary" in events.Tags()["tensors"]
+    steps.append({**read(events), "status": text_of(events, "status")[1] if told else None})
+tell_found(kinds, steps)
+"""
+
+
+@pytest.mark.parametrize("kind", six_kinds.KINDS)
+def test_each_kind_is_read_back_as_it_was_logged(runs: TrackerRuns, kind: str) -> None:
+    expected = six_kinds.expected()
+    del expected["image"]["caption"]
+    with np.errstate(under="ignore"):
+        expected["metrics"] = {
+            name: [
+                [step, six_kinds.plain(float(np.float32(float(value))))] for step, value in pairs
+            ]
+            for name, pairs in expected["metrics"].items()
+        }
+    parts = {
+        key: array.tolist()
+        for key, array in zip(("VERTEX", "FACE", "COLOR"), six_kinds.MESH.values(), strict=True)
+    }
+    # What a run is called and belongs to is told by where its files lie.
+    expected["run"] = None
+    expected["mesh"] = {"step": six_kinds.STEP, **parts}
+
+    assert runs.kinds[kind] == expected[kind]
+
+
+def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
+    for rank, found in enumerate(runs.steps):
+        assert sorted(found["metrics"]["loss"]) == sorted(
+            shuffled_steps.all_values(rank, STEP_COUNT)
+        )
+
+
+def test_the_run_is_told_how_it_ended(runs: TrackerRuns) -> None:
+    assert runs.kinds["status"] == "finished"
+    # Who writes in the training's own process is killed with it.
+    assert [found["status"] for found in runs.steps] == ["finished", None]
+
+
+def test_nobody_asks_for_the_network_and_nothing_is_lost(runs: TrackerRuns) -> None:
+    assert runs.attempts == []
+    assert runs.lost == 0
