@@ -9,6 +9,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TRACKERS := .venv-trackers
 # The tests' own pin; the project itself takes any torch from 2.4 on.
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -89,6 +90,18 @@ $(VENV)/test-tools: $(VENV)/installed requirements-test.txt
 	$(PIP) --no-deps nvdlfw-inspect==0.2.2
 	touch $@
 
+# An environment that has all of $(VENV), and the trackers with whatever versions they pin.
+$(TRACKERS)/made: $(VENV)/installed requirements-trackers.txt
+	@echo "installing experiment trackers into $(TRACKERS): a minute or two, the first time"
+	$(BIN)/python -m venv --clear $(TRACKERS)
+	packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" \
+	  > "$$($(TRACKERS)/bin/python -c "$$packages")/seen.pth"
+	# The old one that comes with a new environment would stand before that of $(VENV).
+	$(TRACKERS)/bin/python -m pip uninstall --quiet --yes setuptools
+	$(TRACKERS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-trackers.txt
+	touch $@
+
 build: $(VENV)/installed ## build and install the package into .venv
 
 demo: $(VENV)/installed ## train a small network on handwritten digits, trace it, summarise the trace
@@ -122,7 +135,7 @@ test: $(VENV)/test-tools test-packages ## run every test
 test-life: $(VENV)/test-tools test-packages ## the Python tests of processes and how they end
 	$(call run_pytest,$@,$(TESTS_OF_LIFE))
 
-test-rest: $(VENV)/test-tools test-packages ## all other Python tests
+test-rest: $(VENV)/test-tools $(TRACKERS)/made test-packages ## all other Python tests
 	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
 
 test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where nothing was built, follow the quick start
@@ -248,4 +261,4 @@ tsan: ## the native tests under ThreadSanitizer
 	ctest --test-dir build/tsan --output-on-failure
 
 clean: ## remove what was built
-	rm -rf build dist $(VENV) traces .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist $(VENV) $(TRACKERS) traces .pytest_cache .mypy_cache .ruff_cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tracker_runs import TrackerRuns, python_with
+
+from trackers.tracker_runs import TrackerRuns, python_with
 
 
 @pytest.fixture(scope="module")

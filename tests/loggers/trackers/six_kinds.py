@@ -13,6 +13,7 @@ ODD = [math.nan, math.inf, -math.inf]
 PARAMS = {
     "lr": 0.1,
     "steps": 7,
+    "level": 3,
     "amsgrad": True,
     "note": "naïve ☃",
     "nothing": None,

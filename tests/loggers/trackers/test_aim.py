@@ -5,12 +5,23 @@ from __future__ import annotations
 import logging
 
 import pytest
-import shuffled_steps
-import six_kinds
-from tracker_runs import TrackerRuns
 
-# A tenth of a millisecond and more each: fewer steps, so that it does not take long.
-NAME, PACKAGE, OPTIONS, STEP_COUNT = "aim", "aim", {}, 200
+from trackers import shuffled_steps, six_kinds
+from trackers.tracker_runs import TrackerRuns
+
+# A millisecond and more for each value: fewer steps, so that it does not take long.
+NAME, PACKAGE, OPTIONS, STEP_COUNT = "aim", "aim", {}, 100
+
+# Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
+STATED = (
+    "the later",
+    "as they are",
+    "as they are",
+    "in bins of one width; edges as a text",
+    "PNG, caption",
+    "GIF; others as files",
+    "as a file",
+)
 
 READER = """
 import aim

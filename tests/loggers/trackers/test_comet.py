@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import pytest
-import shuffled_steps
-import six_kinds
-from tracker_runs import TrackerRuns
+
+from trackers import shuffled_steps, six_kinds
+from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "comet", "comet_ml", {}, 1000
 
 # Comet has no public reader of an archive: it is a zip of files and of messages, a line each.
+# Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
+STATED = (
+    "each value",
+    "as they are",
+    "flat; as JSON",
+    "in Comet's bins; as JSON",
+    "PNG, caption",
+    "as it is",
+    "as a file",
+)
+
 READER = """
 import zipfile
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pytest
-import shuffled_steps
-import six_kinds
-from tracker_runs import TrackerRuns
+
+from trackers import shuffled_steps, six_kinds
+from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "mlflow", "mlflow", {}, 1000
+
+# Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
+STATED = (
+    "each value",
+    "infinities as the greatest number",
+    "flat, as texts; as JSON",
+    "as JSON",
+    "PNG",
+    "as a file",
+    "as a file",
+)
 
 READER = """
 from mlflow.tracking import MlflowClient
@@ -68,6 +79,7 @@ GREATEST = 1.7976931348623157e308
 FLAT = {
     "lr": "0.1",
     "steps": "7",
+    "level": "3",
     "amsgrad": "True",
     "note": "naïve ☃",
     "nothing": "None",

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pytest
-import shuffled_steps
-import six_kinds
-from tracker_runs import TrackerRuns
+
+from trackers import shuffled_steps, six_kinds
+from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "neptune", "neptune", {}, 1000
+
+# Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
+STATED = (
+    "each value",
+    "as texts, in non_finite/...",
+    "flat; as JSON",
+    "as JSON",
+    "PNG, caption",
+    "as a file",
+    "as a file",
+)
 
 READER = """
 import base64, io, threading

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pytest
-import shuffled_steps
-import six_kinds
-from tracker_runs import TrackerRuns
+
+from trackers import shuffled_steps, six_kinds
+from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "swanlab", "swanlab", {}, 1000
+
+# Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
+STATED = (
+    "the first",
+    "as they are",
+    "as they are, None as a text",
+    "as bars, named by their edges",
+    "PNG, caption",
+    "GIF; others as files",
+    "GLB",
+)
 
 READER = """
 import yaml

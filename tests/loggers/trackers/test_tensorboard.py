@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import shuffled_steps
-import six_kinds
-from tracker_runs import TrackerRuns
+
+from trackers import shuffled_steps, six_kinds
+from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "tensorboard", "tensorboard", {}, 1000
+
+# Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
+STATED = (
+    "each value",
+    "as they are",
+    "as JSON, and flat",
+    "as it is",
+    "PNG",
+    "GIF; others as files",
+    "vertices, faces, colours",
+)
 
 READER = """
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import shuffled_steps
-import six_kinds
-from tracker_runs import TrackerRuns
+
+from trackers import shuffled_steps, six_kinds
+from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "trackio", "trackio", {}, 1000
+
+# Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
+STATED = ("each value", "as they are", "as they are", "as it is", "PNG, caption", "as it is", "GLB")
 
 READER = """
 os.environ.update(TRACKIO_DIR=str(FOLDER / "runs" / "trackio"), HF_HUB_OFFLINE="1")

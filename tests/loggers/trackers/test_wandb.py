@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import shuffled_steps
-import six_kinds
-from tracker_runs import TrackerRuns
+
+from trackers import shuffled_steps, six_kinds
+from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "wandb", "wandb", {}, 1000
 
 # wandb has no public reader of an offline run: frames of LevelDB's log, records of its protobuf.
+# Of a step logged again, odd numbers, hyper-parameters, histogram, picture, video, mesh.
+STATED = ("each value", "as they are", "as they are", "as it is", "PNG, caption", "as it is", "GLB")
+
 READER = """
 import struct
 from wandb.proto import wandb_internal_pb2 as pb
