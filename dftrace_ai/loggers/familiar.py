@@ -159,7 +159,7 @@ class FamiliarMethods:
         if level not in ("info", "warning", "error"):
             raise ValueError(f"level {level!r} is not accepted; accepted: info, warning, error")
         if not any(entry.name == "trace" for entry in self._log.entries):
-            args = {"text": text, "level": level}
+            args = {"text": text, "severity": level}
             emitting.instant(f"alert: {title}", args, category="log")
         self._log.log(Alert(title, text, level, self._log.point(None)))
 

@@ -69,8 +69,11 @@ class TraceLogint(BaseLogint):
         self._instant(name, {"file": str(path), "step": step})
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Write an instant with the hyper-parameters."""
-        self._instant("hparams", params)
+        """Write an instant with the hyper-parameters, below a key of their own.
+
+        The format has keys for itself, such as ``level``.
+        """
+        self._instant("hparams", {"hparams": params})
 
     def log_histogram(self, histogram: HistogramRecord) -> None:
         """Write an instant with counts and edges, and counter tracks with three quantiles."""
@@ -96,7 +99,7 @@ class TraceLogint(BaseLogint):
 
     def log_alert(self, alert: Alert) -> None:
         """Write an instant."""
-        self._instant(f"alert: {alert.title}", {"text": alert.text, "level": alert.level})
+        self._instant(f"alert: {alert.title}", {"text": alert.text, "severity": alert.level})
 
     def _instant(self, name: str, args: Mapping[str, Any]) -> None:
         emitting.instant(name, args, category=CATEGORY, track=TRACK, at=self._moment())
