@@ -56,7 +56,8 @@ def compact(log: Path, limit_s: float) -> Path | None:
     except OSError as error:
         status, said = 1, str(error)
     path = log.with_suffix(".parquet")
-    if status == 0:
+    # Of a program that ignores the ends of its children there is no status to be had.
+    if status == 0 and path.is_file():
         return path
     for unnamed in log.parent.glob(f".{path.name}-*"):
         unnamed.unlink(missing_ok=True)
