@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time
+from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time, safe_name
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class AimLogint(BaseLogint):
         with one_at_a_time(run.root / ".aim.lock"):
             repo = place or aim.Repo.from_path(str(run.root), init=True)
         # Aim gives a run its number itself; it is noted beside, for whoever goes on with it.
-        note = run.log_dir / f"aim-{run.title}.run"
+        note = run.log_dir / f"aim-{safe_name(run.title)}.run"
         known = note.read_text() if note.exists() else None
         if run.resume == "must" and known is None and "run_hash" not in options:
             raise ConfigError(f"resume: must, and no run of Aim is noted in {quoted(str(note))}")

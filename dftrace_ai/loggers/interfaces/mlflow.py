@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
-from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time, safe_name
+from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time
 from dftrace_ai.loggers.interfaces.flattening import flattened
 from dftrace_ai.wording import quoted
 
@@ -25,6 +26,7 @@ RUN_TAG, GROUP_TAG, CHANGED_TAG = "dftrace.run", "dftrace.group", "dftrace.chang
 STATUSES = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 # What one request may hold, by MLflow's own limits.
 MOST_METRICS, MOST_PARAMS, MOST_LETTERS = 1000, 100, 6000
+MOST_NAMED = 240
 UNNAMED = re.compile(r"[^\w./ -]", re.ASCII)
 
 
@@ -187,5 +189,8 @@ def _experiment(client: Any, name: str, place: str | None) -> str:
 
 def _path(name: str) -> str:
     """Return a name as MLflow accepts it: the letters that it knows, and no path out of it."""
-    parts = [safe_name(UNNAMED.sub("_", part)) for part in name.split("/") if part]
-    return "/".join(parts) or "_"
+    parts = [UNNAMED.sub("_", part) for part in name.split("/") if part]
+    path = "/".join(part if part.strip(".") else f"_{part}" for part in parts) or "_"
+    if len(path) <= MOST_NAMED:
+        return path
+    return f"{path[: MOST_NAMED - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import re
@@ -140,8 +141,6 @@ class SwanLabLogint(BaseLogint):
         return self.run.log_dir / "swanlab-files"
 
     def _save(self, path: Path) -> None:
-        import glob
-
         name = glob.escape(str(path))
         self.experiment.save(name, base_path=str(self._folder()), policy="now")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +30,8 @@ __all__ = ["WandbLogint"]
 # What the axes are called: no metric of a user's has such a name.
 AXES = {"epoch/": "step/epoch", "system/": "step/seconds"}
 ITERATIONS = "step/iteration"
+# Letters that wandb does not accept in the name of a project.
+REFUSED = re.compile(r"[/\\#?%:]")
 LEVELS = {"info": "INFO", "warning": "WARN", "error": "ERROR"}
 
 
@@ -70,7 +74,7 @@ class WandbLogint(BaseLogint):
             **options.pop("settings", {}),
         }
         given: dict[str, Any] = {
-            "project": run.project,
+            "project": REFUSED.sub("-", run.project),
             "name": run.title,
             "id": run.identity(16),
             "group": run.group or None,
@@ -166,7 +170,8 @@ class WandbLogint(BaseLogint):
         self.experiment.log(values | axes)
 
     def _save(self, path: Path) -> None:
-        self.experiment.save(str(path), base_path=self.experiment.dir, policy="now", glob=False)
+        name = glob.escape(str(path))
+        self.experiment.save(name, base_path=self.experiment.dir, policy="now")
 
 
 def _has_key() -> bool:
