@@ -13,7 +13,6 @@ from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.delivery.delivery import Delivery
 from dftrace_ai.loggers.delivery.in_process import InProcess
 from dftrace_ai.loggers.delivery.own_process import OwnProcess
-from dftrace_ai.loggers.delivery.telling import tell
 from dftrace_ai.loggers.endings import unwatch
 from dftrace_ai.loggers.interfaces.finding import logint_class
 from dftrace_ai.loggers.pipeline import Pipeline
@@ -24,6 +23,7 @@ from dftrace_ai.loggers.routing import Routine, Subscriber
 from dftrace_ai.loggers.run_place import place_of, rank_logs
 from dftrace_ai.loggers.status_line import StatusLine
 from dftrace_ai.loggers.system_metrics import SystemMetrics
+from dftrace_ai.loggers.telling import tell
 from dftrace_ai.run import emitting
 from dftrace_ai.run.run import current_run
 from dftrace_ai.wording import ToldOnce, described, quoted

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dftrace_ai.loggers.delivery.bell import Bell
 from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
-from dftrace_ai.loggers.delivery.telling import tell
 from dftrace_ai.loggers.records import EPOCH, ITERATION, Point
 from dftrace_ai.loggers.routines.metric import MetricLogger
 from dftrace_ai.loggers.routing import wanted
+from dftrace_ai.loggers.telling import tell
 from dftrace_ai.loggers.value_taking import ValueTaking
 from dftrace_ai.wording import ToldOnce, counted, described, quoted
 

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from dftrace_ai.loggers.delivery.bell import Bell
-from dftrace_ai.loggers.delivery.telling import tell
+from dftrace_ai.loggers.telling import tell
 from dftrace_ai.wording import ToldOnce, counted, described, quoted
 
 if TYPE_CHECKING:

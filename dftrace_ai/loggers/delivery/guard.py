@@ -26,7 +26,7 @@ STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
 def own_signals() -> None:
-    """Undo what is inherited of the training: who ignores the ends of children cannot wait for one."""
+    """Undo what is inherited of a training: who ignores its children cannot wait for one."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

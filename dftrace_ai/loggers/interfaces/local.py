@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.delivery.telling import tell
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.interfaces.file_paths import kept_file, safe_name
 from dftrace_ai.loggers.records import (
@@ -33,6 +32,7 @@ from dftrace_ai.loggers.runs.compacting import compact
 from dftrace_ai.loggers.runs.lines import RunLine, line_of
 from dftrace_ai.loggers.runs.log_files import LogLines
 from dftrace_ai.loggers.runs.processes import here, is_alive
+from dftrace_ai.loggers.telling import tell
 from dftrace_ai.spools.held_number import HeldNumber
 from dftrace_ai.wording import counted, quoted
 
