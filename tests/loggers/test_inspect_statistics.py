@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from loggers.local_lines import Kept, entry
 
 import dftrace_ai.inspect as debug_api
 from dftrace_ai.loggers import make_loggers
-from loggers.local_lines import Kept, entry
 
 STATISTICS = {
     "enabled": True,
