@@ -16,6 +16,15 @@ from conftest import clean_environment
 
 HERE = Path(__file__).parent
 LIMIT_S = 110
+SOON_S = 30
+
+
+def is_running(number: str) -> bool:
+    """Tell whether a process is there; one that nobody has waited for is not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 @dataclass
@@ -82,6 +91,16 @@ class Left:
             assert time.monotonic() < until, taken
             time.sleep(0.01)
         return taken[-1]
+
+    def processes_at_last(self, run: str = "run") -> list[str]:
+        """Those processes of the tracker that do not end, though who ends them has had time."""
+        named = (self.folder / "runs" / "default" / run / "processes.txt").read_text().split()
+        until = time.monotonic() + SOON_S
+        while left := [number for number in named if is_running(number)]:
+            if time.monotonic() > until:
+                break
+            time.sleep(0.01)
+        return left
 
     def lost(self, tracker: str = "nasty") -> list[tuple[int, int]]:
         """What was told of a tracker's loss: how many of how many, each time."""

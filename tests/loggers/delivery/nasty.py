@@ -51,8 +51,13 @@ class Nasty(BaseLogint):
         with self.path.open("a") as file:
             file.write(f"{what}\n")
 
+    def name_process(self, number: int) -> None:
+        with (self.run.log_dir / "processes.txt").open("a") as file:
+            file.write(f"{number}\n")
+
     def misbehave(self, phase: str) -> None:
         if phase == self.run.options.get("phase"):
+            self.name_process(os.getpid())
             getattr(self, self.run.options["how"])()
 
     def raise_(self) -> None:
@@ -98,11 +103,15 @@ class Nasty(BaseLogint):
             os.write(2, b"y" * (1 << 16))
 
     def fork(self) -> None:
-        if not os.fork():
+        child = os.fork()
+        if not child:
             time.sleep(FOREVER_S)
+        self.name_process(child)
 
     def start_a_program(self) -> None:
-        KEPT.append(subprocess.Popen(["sleep", str(FOREVER_S)]))
+        program = subprocess.Popen(["sleep", str(FOREVER_S)])
+        KEPT.append(program)
+        self.name_process(program.pid)
 
     def read_stdin(self) -> None:
         self.say(f"stdin {sys.stdin.read()!r}")

@@ -66,6 +66,14 @@ def misbehave(**settings: Any) -> None:
     print("trained")
 
 
+def is_killed_beside(how: str) -> None:
+    """Killed while its tracker hangs in the midst of a call."""
+    logs = loggers("nasty", options={"phase": "log", "how": how}, limit_s=1.0)
+    some(logs)
+    wait_for(Path("runs/default/run/processes.txt").exists)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def patient(where: Any, *trackers: str) -> Any:
     """Loggers as those of a program whose ending is tried; or none."""
     return loggers("nasty", *trackers) if where else NoLoggers()

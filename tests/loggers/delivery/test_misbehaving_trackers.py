@@ -30,6 +30,7 @@ APART = {
     "close_descriptors": None,
     "reset_signals": None,
 }
+HUNG = ("hang", "keep_the_lock", "black_hole")
 
 
 def case(phase: str, how: str, *, in_process: bool) -> Case:
@@ -53,6 +54,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
     ]
     cases += [case("log", how, in_process=False) for how in APART]
     cases.append(case("log", "close_all_descriptors", in_process=False))
+    cases += [Case(f"killed-{how}", "is_killed_beside", {"how": how}) for how in HUNG]
     return run_all(cases, tmp_path_factory.mktemp("misbehaving"))
 
 
@@ -87,6 +89,18 @@ def test_tracker_spoils_its_process(left: dict[str, Left], how: str) -> None:
         kept = found.folder / "runs" / "default" / "run" / "output.log"
         assert 1 << 20 <= kept.stat().st_size < (1 << 20) + 100
         assert kept.read_text().endswith("is not kept)\n")
+
+
+@pytest.mark.parametrize("how", HUNG)
+def test_training_is_killed_beside_a_tracker_that_hangs(left: dict[str, Left], how: str) -> None:
+    found = left[f"killed-{how}"]
+    assert found.status == -9
+    assert found.processes_at_last() == []
+
+
+@pytest.mark.parametrize("how", ["fork", "start_a_program", "keep_the_lock", "leave_a_thread"])
+def test_nothing_of_a_tracker_stays(left: dict[str, Left], how: str) -> None:
+    assert left[f"log-{how}-apart"].processes_at_last() == []
 
 
 def test_tracker_closes_its_pipe(left: dict[str, Left]) -> None:
