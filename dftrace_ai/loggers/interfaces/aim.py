@@ -65,7 +65,8 @@ class AimLogint(BaseLogint):
             raise ConfigError(f"resume: must, and no run of Aim is noted in {quoted(str(note))}")
         given = {
             "run_hash": None if run.resume == "never" else known,
-            "force_resume": True,
+            # The lock of a process that was killed is in nobody's hands.
+            "force_resume": known is not None,
             "experiment": run.project,
             "system_tracking_interval": None,
             "log_system_params": False,
