@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -84,6 +85,16 @@ void without_gil(Call call) {
         throw;
     }
     PyEval_RestoreThread(state);
+}
+
+// `function`, which asks for memory: without it the caller gets a MemoryError.
+template <PyObject* (*function)(PyObject*, PyObject*)>
+PyObject* or_memory_error(PyObject* module, PyObject* arguments) {
+    try {
+        return function(module, arguments);
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    }
 }
 
 }  // namespace dftrace::py

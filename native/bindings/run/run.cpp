@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -55,10 +56,17 @@ PyObject* finish(PyObject*, PyObject* arguments) {
     const std::uint64_t taken = dump_signals_taken;
     stop_run(number);
     Outcome outcome;
-    without_gil([&] { outcome = complete_run(ending, number); });
+    bool no_memory = false;
+    without_gil([&] {
+        try {
+            outcome = complete_run(std::move(ending), number);
+        } catch (const std::bad_alloc&) {
+            no_memory = true;
+        }
+    });
     // Meanwhile another thread may have begun the next run, whose signal it is now.
     if (ends && taken == dump_signals_taken) set_dump_signal(0);
-    return outcome_dict(outcome);
+    return no_memory ? PyErr_NoMemory() : outcome_dict(outcome);
 }
 
 PyObject* is_on(PyObject*, PyObject*) { return PyBool_FromLong(run_is_on()); }
@@ -151,8 +159,8 @@ PyObject* stats(PyObject*, PyObject*) {
 }  // namespace
 
 PyMethodDef run_functions[] = {
-    {"start", start, METH_O, "start(settings): turn recording on; the number of the run."},
-    {"finish", finish, METH_VARARGS,
+    {"start", or_memory_error<start>, METH_O, "start(settings): turn recording on; the number of the run."},
+    {"finish", or_memory_error<finish>, METH_VARARGS,
      "finish(number, ended, error='', message='', stack=''): turn that run's recording off and complete the "
      "trace."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},
@@ -165,7 +173,8 @@ PyMethodDef run_functions[] = {
     {"dump", dump, METH_VARARGS, "dump(reason): write out what a flight recorder holds."},
     {"set_dump_signal", take_dump_signal_number, METH_O,
      "set_dump_signal(number): a signal that asks for a dump; 0 for none."},
-    {"stats", stats, METH_NOARGS, "Counts of the run so far; empty before the first record."},
+    {"stats", or_memory_error<stats>, METH_NOARGS,
+     "Counts of the run so far; empty before the first record."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace dftrace::py

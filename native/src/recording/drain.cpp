@@ -18,7 +18,7 @@
 
 namespace dftrace {
 
-// Where the end could not be asked for, there being no memory.
+// Where nobody has asked for the end.
 Drain::~Drain() {
     if (!thread_.joinable()) return;
     {
@@ -68,7 +68,7 @@ int Drain::dump(std::string_view reason, bool (*interruption)(), std::chrono::mi
     const pid_t self = getpid();
     const auto until = Clock::now() + limit;
     std::unique_lock lock(mutex_);
-    add_reason(asked_reason_, reason);
+    if (!add_reason(asked_reason_, reason)) return ENOMEM;
     // The pass that is under way may have looked too early: the one after it has not.
     const std::uint64_t enough = passes_ + 2;
     while (passes_ < enough && !ended_) {
@@ -90,9 +90,9 @@ int Drain::dump(std::string_view reason, bool (*interruption)(), std::chrono::mi
 }
 
 // The drain thread writes the end as well: whoever calls waits for it, but not for ever.
-bool Drain::finish(const Ending& ending) {
+bool Drain::finish(Ending ending) {
     std::unique_lock lock(mutex_);
-    ending_ = ending;
+    ending_ = std::move(ending);
     stop_ = true;
     wake_.notify_one();
     if (!passed_.wait_for(lock, std::chrono::milliseconds(settings_.finish_timeout_ms),
@@ -120,12 +120,14 @@ void Drain::loop() {
     std::unique_lock lock(mutex_);
     marker_tried_ = true;
     passed_.notify_all();
-    while (!stop_) {
+    // What is asked for while a turn is under way is done before the end.
+    for (bool last = false; !last;) {
         // Not "for an interval": what a full unit wakes this thread for must not put the write off.
         wake_.wait_until(lock, next_write, [this] { return stop_ || woken_; });
         bool write_out = std::exchange(write_out_, false);
         std::string reason = std::exchange(asked_reason_, {});
         woken_ = false;
+        last = stop_;
         lock.unlock();
         const auto now = Clock::now();
         if (const int signal = take_dump_signal()) {
@@ -138,7 +140,7 @@ void Drain::loop() {
             write_out = true;
             next_write = now + interval;
         }
-        const int error = turn(write_out, reason);
+        const int error = turn(write_out, std::move(reason));
         tell_of_failure(error);
         spool_.header().drain_cpu_us.store(clock_ns(CLOCK_THREAD_CPUTIME_ID) / 1000,
                                            std::memory_order_relaxed);
@@ -155,13 +157,13 @@ void Drain::loop() {
     passed_.notify_all();
 }
 
-int Drain::turn(bool write_out, std::string_view reason) noexcept {
+int Drain::turn(bool write_out, std::string reason) noexcept {
     try {
         // There was no room for it, perhaps, and now there is.
         if (write_out) marker_.write(settings_, spool_.path());
         if (write_out) tell_of_removal();
         // Where nothing was to be written out, nothing shows that writing works again.
-        return retention_.turn(flow_, write_out, reason).value_or(error_);
+        return retention_.turn(flow_, write_out, std::move(reason)).value_or(error_);
     } catch (const std::bad_alloc&) {
         // The records stay in the spool; there may be memory the next time. An exception that left this
         // thread would end the training.

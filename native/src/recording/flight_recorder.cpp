@@ -53,9 +53,10 @@ std::uint64_t FlightRecorder::oldest_wanted_tick(const RecordFlow& flow) noexcep
     return std::max(complete, flow.clock().ticks_before(tick_source.now(), memory_ns_));
 }
 
-std::optional<int> FlightRecorder::turn(RecordFlow& flow, bool, std::string_view reason) {
+std::optional<int> FlightRecorder::turn(RecordFlow& flow, bool, std::string reason) {
+    // First: what fails for want of memory is made good by the next turn, which is not asked any more.
+    if (!reason.empty()) ask_for_dump(std::move(reason));
     look_after_kept(flow);
-    if (!reason.empty()) ask_for_dump(reason);
     return dump_due_ ? write_kept(flow, true) : 0;
 }
 
@@ -87,10 +88,12 @@ void FlightRecorder::look_after_kept(RecordFlow& flow) {
     flow.apply_releases();
 }
 
-void FlightRecorder::ask_for_dump(std::string_view reason, std::string_view details) {
+void FlightRecorder::ask_for_dump(std::string reason, std::string_view details) {
     // One that could not be written is due still, and told of with this one.
-    if (!dump_due_ || dump_noted_) dump_reason_.clear();
-    add_reason(dump_reason_, reason);
+    if (!dump_due_ || dump_noted_)
+        dump_reason_ = std::move(reason);
+    else
+        add_reason(dump_reason_, reason);
     if (!dump_due_ || !details.empty()) dump_details_ = details;
     dump_due_ = true;
     dump_noted_ = false;

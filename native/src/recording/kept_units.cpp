@@ -2,7 +2,6 @@
 #include "dftrace/recording/kept_units.hpp"
 
 #include <algorithm>
-#include <new>
 
 namespace dftrace {
 
@@ -46,11 +45,9 @@ void KeptUnits::add_last(Source* source) noexcept {
 }
 
 void KeptUnits::add_locked(UnitHeader* unit, Source* source) noexcept {
-    try {
-        kept_.push_back({unit, unit->sequence, source});
-    } catch (const std::bad_alloc&) {
-        // It stays until a dump writes it.
-    }
+    // A unit that a dump wrote may have been filled again, and stand here twice.
+    if (count_ == room_) forget_written();
+    kept(count_++) = {unit, unit->sequence, source};
 }
 
 bool KeptUnits::let_go_of_oldest() {
@@ -60,8 +57,8 @@ bool KeptUnits::let_go_of_oldest() {
 
 void KeptUnits::let_go_before(std::uint64_t tick) {
     std::lock_guard lock(mutex_);
-    while (!held_ && !kept_.empty()) {
-        const Kept& oldest = kept_.front();
+    while (!held_ && count_) {
+        const Kept& oldest = kept(0);
         if (there(oldest) && last_tick_of(oldest.unit) >= tick) return;
         if (!let_go_of_oldest_locked()) return;
     }
@@ -85,9 +82,10 @@ void KeptUnits::lose(UnitHeader* unit, Source& source) {
 }
 
 bool KeptUnits::let_go_of_oldest_locked() {
-    while (!held_ && !kept_.empty()) {
-        const Kept oldest = kept_.front();
-        kept_.pop_front();
+    while (!held_ && count_) {
+        const Kept oldest = kept(0);
+        oldest_ = (oldest_ + 1) % room_;
+        --count_;
         if (!there(oldest)) continue;
         UnitHeader* unit = oldest.unit;
         Source& source = *oldest.source;
@@ -131,7 +129,14 @@ void KeptUnits::hold() {
 void KeptUnits::resume() {
     std::lock_guard lock(mutex_);
     held_ = false;
-    std::erase_if(kept_, [this](const Kept& kept) { return !there(kept); });
+    forget_written();
+}
+
+void KeptUnits::forget_written() noexcept {
+    std::size_t left = 0;
+    for (std::size_t place = 0; place < count_; ++place)
+        if (there(kept(place))) kept(left++) = kept(place);
+    count_ = left;
 }
 
 }  // namespace dftrace

@@ -69,6 +69,9 @@ void RecordFlow::unit_durable(UnitHeader* unit, std::uint32_t scan) {
 
 void RecordFlow::read_blobs() {
     blobs_.read_into(tables_);
+    // Before they are taken: one that is not noted then would never be applied.
+    const std::size_t room = releases_.size() + tables_.releases();
+    if (room > releases_.capacity()) releases_.reserve(std::max(room, 2 * releases_.capacity()));
     const std::uint64_t now = retention_.release_moment();
     for (const std::uint32_t id : tables_.take_releases()) releases_.emplace_back(now, id);
 }

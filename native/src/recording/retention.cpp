@@ -9,22 +9,24 @@
 
 namespace dftrace {
 
-void add_reason(std::string& reasons, std::string_view more) noexcept {
+bool add_reason(std::string& reasons, std::string_view more) noexcept {
     constexpr std::string_view between = "; ";
     constexpr std::size_t most = 4096;  // the disk may be full for long, and one after another ask
     for (std::size_t at = reasons.find(more); at != reasons.npos; at = reasons.find(more, at + 1)) {
         const std::string_view before = std::string_view(reasons).substr(0, at);
         const std::string_view after = std::string_view(reasons).substr(at + more.size());
         if ((before.empty() || before.ends_with(between)) && (after.empty() || after.starts_with(between)))
-            return;
+            return true;
     }
-    if (!reasons.empty() && reasons.size() + more.size() > most) return;
+    if (!reasons.empty() && reasons.size() + more.size() > most) return true;
     const std::size_t length = reasons.size();
     try {
         reasons.append(reasons.empty() ? "" : between).append(more);
     } catch (const std::bad_alloc&) {
         reasons.resize(length);
+        return false;
     }
+    return true;
 }
 
 UnitHeader* Retention::next_unit(Thread& thread) noexcept {

@@ -50,7 +50,9 @@ struct Run {
     std::shared_ptr<Session> session;
     std::uint64_t number = 0;  // of the run, in this process and its forked children
     // Runs that were stopped and are not completed yet, by number.
-    std::map<std::uint64_t, std::shared_ptr<Session>> stopped;
+    using Stopped = std::map<std::uint64_t, std::shared_ptr<Session>>;
+    Stopped stopped;
+    Stopped::node_type place;    // among them, of the run that is on: its end takes no memory
     std::mutex finishing;        // held while a run is completed
     std::uint64_t finished = 0;  // the run that was completed last, and what became of it
     Outcome outcome;
@@ -113,7 +115,7 @@ void after_fork_in_child() {
     new (&r.finishing) std::mutex;
     r.finished = 0;
     new (&r.sessions_mutex) std::mutex;
-    new (&r.stopped) std::map<std::uint64_t, std::shared_ptr<Session>>;
+    new (&r.stopped) Run::Stopped;
     names_after_fork();
     // Among them one whose end is under way in the parent.
     for (Listed* parents = r.sessions; parents; parents = parents->next) parents->session->abandon_in_child();
@@ -137,11 +139,23 @@ Run& run_of_this_process() noexcept {
     return r;
 }
 
+// Without memory for it a thread has none. Not `noexcept`: see ThreadNamer.
+std::string name_of_this_thread() {
+    try {
+        return thread_namer ? thread_namer() : std::string();
+    } catch (const std::bad_alloc&) {
+        return {};
+    }
+}
+
 }  // namespace
 
 void prepare_runtime() {
     static const bool done = [] {
         calibrate_tick_source();
+        // Where there is no memory later, nobody meets the first use of them.
+        run();
+        interned_names();
         const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
         void* mapped = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (mapped != MAP_FAILED && madvise(mapped, page, MADV_WIPEONFORK) == 0)
@@ -157,7 +171,7 @@ Thread* detail::attach_this_thread() {
     Run& r = run_of_this_process();
     if (!r.on) return nullptr;
     // Asked for before the lock: the namer may run code that records.
-    const std::string name = thread_namer ? thread_namer() : std::string();
+    const std::string name = name_of_this_thread();
     std::lock_guard lock(r.mutex);
     if (!r.on || r.refused || *live_generation == 0) return nullptr;
     // By that code, the thread got its state meanwhile.
@@ -182,28 +196,33 @@ std::uint64_t start_run(const TraceSettings& settings) {
     Run& r = run_of_this_process();
     std::lock_guard lock(r.mutex);
     if (r.on) throw std::logic_error("a run is on already");
-    r.on = true;
+    // All memory first. In this order: a child may be forked at any moment.
+    TraceSettings own = settings;
+    Run::Stopped place;
+    place.try_emplace(r.number + 1);
+    r.settings = std::move(own);
+    r.place = place.extract(place.begin());
     r.refused = false;
     r.pid = getpid();
     r.parent_pid = static_cast<std::uint32_t>(getppid());
-    r.settings = settings;
     r.epoch_offset_ns = settings.epoch_offset_ns ? settings.epoch_offset_ns : epoch_offset_now();
+    ++r.number;
+    r.on = true;
     *detail::live_generation = ++r.generation;
-    return ++r.number;
+    return r.number;
 }
 
 std::uint64_t stop_run(std::uint64_t number) {
     Run& r = run_of_this_process();
     std::lock_guard lock(r.mutex);
     if (!r.on || (number && number != r.number)) return number;
-    std::shared_ptr<Session>& stopped = r.stopped[r.number];
     r.on = false;
     *detail::live_generation = 0;
-    stopped = std::move(r.session);
+    r.stopped.insert(std::move(r.place)).position->second = std::move(r.session);
     return r.number;
 }
 
-Outcome complete_run(const Ending& ending, std::uint64_t number) {
+Outcome complete_run(Ending ending, std::uint64_t number) {
     Run& r = run();
     std::lock_guard one_at_a_time(r.finishing);
     if (number && number == r.finished) return r.outcome;
@@ -215,19 +234,24 @@ Outcome complete_run(const Ending& ending, std::uint64_t number) {
         session = std::move(found->second);
         r.stopped.erase(found);
     }
-    Outcome outcome = session ? session->finish(ending) : Outcome{};
+    Outcome outcome;
+    try {
+        if (session) session->finish(std::move(ending), outcome);
+    } catch (const std::bad_alloc&) {
+        if (outcome.error.empty()) outcome.error = "no memory";  // short: it takes none
+    }
     if (outcome.abandoned) {
         std::lock_guard lock(r.sessions_mutex);
         for (Listed* each = r.sessions; each; each = each->next)
             each->stays |= &*each->session == session.get();
     }
     r.finished = number;
-    r.outcome = outcome;
-    return outcome;
+    r.outcome = std::move(outcome);
+    return r.outcome;
 }
 
-Outcome finish_run(const Ending& ending, std::uint64_t number) {
-    return complete_run(ending, stop_run(number));
+Outcome finish_run(Ending ending, std::uint64_t number) {
+    return complete_run(std::move(ending), stop_run(number));
 }
 
 bool run_is_on() noexcept { return run().on; }

@@ -2,6 +2,7 @@
 #include "dftrace/recording/session.hpp"
 
 #include <numeric>
+#include <utility>
 
 #include "dftrace/reading/waiting_events.hpp"
 #include "dftrace/spool/new_spool.hpp"
@@ -41,39 +42,37 @@ UnitHeader* Session::next_unit(Thread& thread) noexcept {
     return unit;
 }
 
-Outcome Session::finish(const Ending& ending) {
-    const bool ended = drain_.finish(ending);
-    Outcome outcome;
+void Session::finish(Ending ending, Outcome& outcome) {
+    outcome.abandoned = !drain_.finish(std::move(ending));
     outcome.spool_bytes = spool_bytes_used();
     outcome.losses = header().losses();
-    if (const int refused = spool_.refused()) outcome.spool_refusal = reason_of(refused).text;
     // A write that hangs has a mark already, and may never land.
     const WriteMark& mark = header().marks[header().landed.load() % 2];
     outcome.events = std::accumulate(mark.lines.begin(), mark.lines.end(), std::uint64_t{0}) +
                      std::accumulate(mark.earlier_lines.begin(), mark.earlier_lines.end(), std::uint64_t{0});
-    if (!ended) {
-        outcome.abandoned = true;
+    const TraceWriter& writer = flow_.writer();
+    if (!outcome.abandoned) {
+        outcome.events = writer.lines_written();
+        outcome.spoilt_lines = outcome.lost_lines = writer.spoilt_lines();
+        outcome.marked = drain_.error() && drain_.marked();
+    }
+    if (const int refused = spool_.refused()) outcome.spool_refusal = reason_of(refused).text;
+    if (outcome.abandoned) {
         outcome.lost_lines = waiting_events(spool_.memory(), spool_.used_bytes());
         outcome.error = "the file system does not answer";
         outcome.trace_path = header().trace_paths[header().last_mark().part % 2].get();
         outcome.spool_path = spool_.path();
-        return outcome;
+        return;
     }
-    const TraceWriter& writer = flow_.writer();
     outcome.trace_path = writer.path();
-    outcome.events = writer.lines_written();
     if (const int error = drain_.error()) {
         // The spool keeps what the file could not take; a later reader finishes the trace.
         outcome.error = reason_of(error).text;
-        outcome.lost_lines = waiting_events(spool_.memory(), spool_.used_bytes());
+        outcome.lost_lines += waiting_events(spool_.memory(), spool_.used_bytes());
         outcome.spool_path = spool_.place();
-        outcome.marked = drain_.marked();
     }
-    outcome.spoilt_lines = writer.spoilt_lines();
-    outcome.lost_lines += outcome.spoilt_lines;
     if (outcome.error.empty() && outcome.spoilt_lines)
         outcome.error = "a file of it was removed or cut while it was written";
-    return outcome;
 }
 
 }  // namespace dftrace

@@ -39,7 +39,7 @@ UnitHeader* Stream::same_unit_again(Thread& thread) noexcept {
     return unit;
 }
 
-std::optional<int> Stream::turn(RecordFlow& flow, bool write_out, std::string_view) {
+std::optional<int> Stream::turn(RecordFlow& flow, bool write_out, std::string) {
     std::lock_guard looking(looking_);
     ++turns_;
     TraceWriter& writer = flow.writer();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +20,20 @@ void make_room(std::vector<T>& list) {
 
 }  // namespace
 
-Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string_view name) {
+Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string_view name) noexcept {
     std::lock_guard lock(mutex_);
+    // All memory first: a unit that is taken has a thread, and a source does not outlive its own.
+    std::unique_ptr<Thread> thread;
+    std::unique_ptr<Source> source;
+    try {
+        make_room(new_sources_);
+        make_room(threads_);
+        thread = std::make_unique<Thread>();
+        source = std::make_unique<Source>();
+        source->track.name = std::string(name);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
     UnitHeader* unit = units.take(UnitKind::thread, next_thread_);
     if (!unit) return nullptr;
     auto* block = reinterpret_cast<ThreadBlock*>(unit);
@@ -32,10 +45,6 @@ Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string
     std::memset(block->name, 0, sizeof block->name);
     std::memcpy(block->name, name.data(), std::min(name.size(), sizeof block->name - 1));
 
-    // Before there is anything to lose: a source must not outlive its thread.
-    make_room(new_sources_);
-    make_room(threads_);
-    auto thread = std::make_unique<Thread>();
     thread->generation = generation_;
     thread->block = block;
     thread->session = session_;
@@ -45,12 +54,10 @@ Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string
     thread->limit = thread->cursor + unit->capacity;
     thread->committed = &unit->committed;
 
-    auto source = std::make_unique<Source>();
     source->block = block;
     source->unit = unit;
     source->thread = thread.get();
     source->track.tid = tid;
-    source->track.name = std::string(name);
     thread->source = source.get();
     new_sources_.push_back(std::move(source));
     threads_.push_back(std::move(thread));

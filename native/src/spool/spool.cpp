@@ -11,10 +11,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <new>
-#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -33,31 +33,57 @@ struct ProcessState {
     int wait_status = 0;        // field 52, of a zombie that we may ask about
 };
 
-ProcessState process_state(std::uint32_t pid) {
-    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-    std::string line;
-    if (!std::getline(stat, line)) return {};
+// The beginning of a small file; empty where it cannot be read. Not by a stream, which takes a want of memory
+// for the end of the file.
+class SmallFile {
+  public:
+    explicit SmallFile(const char* path) noexcept {
+        const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+        if (file < 0) return;
+        ssize_t got = 0;
+        do got = read(file, text_, sizeof text_);
+        while (got < 0 && errno == EINTR);
+        ::close(file);
+        if (got > 0) bytes_ = static_cast<std::size_t>(got);
+    }
+    std::string_view line() const noexcept {
+        const std::string_view all(text_, bytes_);
+        return all.substr(0, all.find('\n'));
+    }
+
+  private:
+    char text_[4096];
+    std::size_t bytes_ = 0;
+};
+
+template <typename Number>
+void take_number(std::string_view text, Number& number) noexcept {
+    std::from_chars(text.data(), text.data() + text.size(), number);
+}
+
+ProcessState process_state(std::uint32_t pid) noexcept {
+    char path[32];
+    std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    const SmallFile file(path);
     // The command in parentheses may hold anything: fields are counted after its last one.
-    const auto end = line.rfind(')');
-    if (end == std::string::npos) return {};
-    std::istringstream fields(line.substr(end + 1));
+    const auto end = file.line().rfind(')');
+    if (end == std::string_view::npos) return {};
+    std::string_view rest = file.line().substr(end + 1);
     ProcessState found;
-    std::string field;
-    for (int i = 3; i <= 52 && fields >> field; ++i) {
+    for (int i = 3; i <= 52; ++i) {
+        rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+        const std::string_view field = rest.substr(0, rest.find(' '));
+        if (field.empty()) break;
         if (i == 3) found.state = field[0];
-        if (i == 20) found.threads = std::stoull(field);
-        if (i == 22) found.start = std::stoull(field);
-        if (i == 52) found.wait_status = std::stoi(field);
+        if (i == 20) take_number(field, found.threads);
+        if (i == 22) take_number(field, found.start);
+        if (i == 52) take_number(field, found.wait_status);
+        rest.remove_prefix(field.size());
     }
     return found;
 }
 
-std::string read_boot_id() {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::string id;
-    std::getline(file, id);
-    return id;
-}
+std::string read_boot_id() { return std::string(SmallFile("/proc/sys/kernel/random/boot_id").line()); }
 
 std::uint64_t own_pid_namespace() {
     struct stat info;
@@ -134,7 +160,7 @@ ProcessEnd ProcessEnd::of(const ProcessIdentity& process) {
 
 Spool::Spool(std::string path, std::size_t limit_bytes, const Beginning& beginning)
     : path_(std::move(path)), limit_bytes_(std::max(limit_bytes / unit_bytes, std::size_t{4}) * unit_bytes) {
-    free_.reserve(limit_bytes_ / unit_bytes);
+    free_.reserve(most_units());
     const ProcessIdentity self = ProcessIdentity::self();
     int error = make(true, self, beginning);
     // Not every file system has files without a name, and not every container a /proc by which to name them.
@@ -289,7 +315,7 @@ void Spool::release(UnitHeader* first) noexcept {
     }
 }
 
-bool Spool::holds(const UnitHeader* unit, std::uint64_t sequence) {
+bool Spool::holds(const UnitHeader* unit, std::uint64_t sequence) noexcept {
     std::lock_guard lock(mutex_);
     return unit->kind != UnitKind::free && unit->sequence == sequence;
 }

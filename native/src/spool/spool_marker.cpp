@@ -58,10 +58,10 @@ std::string make(const TraceSettings& settings, const std::string& spool) {
     HeldFile nameless;
     const bool whole = nameless.create_nameless(directory_of(stem), O_WRONLY) == 0 && put(nameless, text);
     for (int attempt = 0; attempt < 1000; ++attempt) {
-        const std::string path = stem + (attempt ? "-" + std::to_string(attempt) : "") + marker_suffix;
+        std::string path = stem + (attempt ? "-" + std::to_string(attempt) : "") + marker_suffix;
         int error = whole ? nameless.take_name(path) : ENOTSUP;
         if (error && error != EEXIST) error = make_in_place(path, text);
-        if (!error) return path;
+        if (!error) return path;  // moved: without memory it would be there, and nobody know of it
         if (error != EEXIST) break;
     }
     return {};

@@ -28,7 +28,11 @@ int first_out_of_the_way() noexcept {
     return static_cast<int>(std::min(limit.rlim_cur, high_enough) / 4 * 3);
 }
 
-std::string link_to(int number) { return "/proc/self/fd/" + std::to_string(number); }
+// Without memory, since who makes or ends a file may have none.
+struct LinkTo {
+    explicit LinkTo(int number) noexcept { std::snprintf(text, sizeof text, "/proc/self/fd/%d", number); }
+    char text[32];
+};
 
 }  // namespace
 
@@ -60,8 +64,8 @@ int HeldFile::create_nameless(const std::string& directory, int access) noexcept
 }
 
 int HeldFile::take_name(const std::string& path) const noexcept {
-    const std::string self = link_to(descriptor());
-    if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) return errno;
+    if (::linkat(AT_FDCWD, LinkTo(descriptor()).text, AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0)
+        return errno;
     if (lies_at(path)) return 0;
     // Closed, and given away, this very moment: somebody else's file has got the name as well.
     ::unlink(path.c_str());
@@ -126,7 +130,7 @@ bool HeldFile::lies_at(const char* path, int directory) const noexcept {
 std::string HeldFile::path_now() const noexcept {
     char path[4096];
     try {
-        const ssize_t bytes = readlink(link_to(descriptor()).c_str(), path, sizeof path);
+        const ssize_t bytes = readlink(LinkTo(descriptor()).text, path, sizeof path);
         return {path, bytes < 0 ? 0 : static_cast<std::size_t>(bytes)};
     } catch (const std::bad_alloc&) {
         return {};

@@ -171,25 +171,14 @@ bool TraceWriter::records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t l
     if (!block_.empty() && flush() != 0) return false;
     const Record* all = records_of(unit);
     name_track(track);
-    const auto touch = [&] {
-        if (!touched_.empty() && touched_.back().first == unit)
-            touched_.back().second = scan;
-        else
-            touched_.emplace_back(unit, scan);
-    };
-    std::uint32_t written = scan;
     while (scan < limit) {
+        // Before the line, for which there may be memory when there is none for this. And only where there is
+        // one: a unit that is written may soon be another thread's.
+        if (touched_.empty() || touched_.back().first != unit) touched_.emplace_back(unit, scan);
         one(all[scan], track, tables, clock);
-        ++scan;
-        if (text_.size() >= settings_.block_bytes) {
-            touch();
-            if (block_done() != 0) return false;
-            written = scan;
-        }
+        touched_.back().second = ++scan;
+        if (text_.size() >= settings_.block_bytes && block_done() != 0) return false;
     }
-    // Not for what has just been written: the unit may soon be another thread's, and the next write
-    // would tell of its records as if they were in the file.
-    if (scan != written) touch();
     return true;
 }
 

@@ -122,6 +122,71 @@ TEST("a run may be ended by the very thread that waits in a flush, on a disk tha
     CHECK_EQ(spans_of(run.dir.only(".pfw.gz")), 1);
 }
 
+TEST(
+    "who stands in a dump, while its run is ended, others come and go, and the process is forked, goes on "
+    "well") {
+    static std::atomic<bool> stands, may_go_on;
+    for (const bool flight_recorder : {false, true})
+        for (const bool given_up : {false, true}) {
+            const std::size_t descriptors = open_descriptors();
+            {
+                stands = may_go_on = false;
+                const ScratchDir dir, other;
+                TraceSettings settings = dir.settings();
+                settings.flight_recorder = flight_recorder;
+                settings.finish_timeout_ms = given_up ? 10 : 100'000;
+                settings.flush_interval_ms = 3'600'000;
+                start_run(settings);
+                record_one();
+                std::shared_ptr<Session> held = held_session();
+                const std::string spool = held->spool_path();
+                auto disk = std::make_unique<StandingDisk>(dir.path());
+                std::thread standing([&held, given_up] {
+                    const std::shared_ptr<Session> mine = std::move(held);
+                    const int error = mine->dump("asked", [] {
+                        stands = true;
+                        stands.notify_all();
+                        may_go_on.wait(false);
+                        return false;
+                    });
+                    CHECK_EQ(error, given_up ? ETIMEDOUT : 0);
+                    CHECK_EQ(mine->flush(), error);
+                    CHECK_EQ(mine->header().finalized.load(), given_up ? 0 : 1);
+                    CHECK(mine->spool_bytes_used() > 0 && !mine->spool_path().empty());
+                });
+                stands.wait(false);
+                std::thread ending([] { finish_run({"finalize"}); });
+                if (given_up) ending.join();
+                while (run_is_on()) std::this_thread::yield();
+                settings.prefix = other.file("trace");
+                settings.spool_dir = other.path();
+                // Completed one after the other, in the order in which they were stopped.
+                std::uint64_t number = start_run(settings);
+                record_one();
+                CHECK_EQ(held_session()->dump("another"), 0);
+                CHECK(in_child([&] {
+                    CHECK_EQ(ties_to(spool), 0);
+                    CHECK(current_session() == nullptr && held_session() == nullptr);
+                    CHECK_EQ(finish_run({"exit"}).trace_path, "");
+                }));
+                number = stop_run(number);
+                if (!given_up) {
+                    disk.reset();
+                    ending.join();
+                }
+                CHECK_EQ(spans_of(complete_run({"finalize"}, number).trace_path), 1);
+                may_go_on = true;
+                may_go_on.notify_all();
+                standing.join();
+                disk.reset();
+                wait_until_gone(spool);
+                CHECK_EQ(spans_of(dir.only(".pfw.gz")), 1);
+            }
+            // Of a run that was given up all stays.
+            if (!given_up) CHECK_EQ(open_descriptors(), descriptors);
+        }
+}
+
 TEST("a child that is forked while a run ends, or after its end was given up, has no tie to its spool") {
     for (const bool given_up : {false, true}) {
         HangingRun run(given_up ? 10 : 100'000);

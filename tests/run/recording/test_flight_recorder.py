@@ -302,6 +302,52 @@ def test_a_signal_that_has_a_handler_is_not_taken(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGUSR2) == before
 
 
+def test_the_next_run_keeps_its_dump_signal(run_script: RunScript) -> None:
+    """It may take it while another thread still completes the trace of the run before."""
+    done = run_script(
+        """
+        import os, signal, sys, threading, time
+        import dftrace_ai
+        from dftrace_ai import _native, ai
+
+        def spans(count):
+            for _ in range(count):
+                with ai.compute.forward:
+                    pass
+
+        def say_whether_it_ends_the_process():
+            child = os.fork()
+            if not child:
+                os.kill(os.getpid(), signal.SIGUSR2)
+                os._exit(0)
+            print(int(os.WIFSIGNALED(os.waitpid(child, 0)[1])), flush=True)
+
+        dftrace_ai.initialize(dump_signal="SIGUSR2", flush_interval_ms=60_000)
+        spans(20_000)
+        sys.setswitchinterval(100)
+        ending = threading.Thread(target=dftrace_ai.finalize)
+        ending.start()
+        while _native.is_on():
+            time.sleep(0)
+        # Before the other thread has the interpreter again, as the next run does it.
+        _native.set_dump_signal(signal.SIGUSR2)
+        ending.join()
+        say_whether_it_ends_the_process()
+        _native.set_dump_signal(0)
+        say_whether_it_ends_the_process()
+
+        with dftrace_ai.tracing(log_file="next", flight_recorder=True, dump_signal="SIGUSR2") as run:
+            spans(10)
+            os.kill(os.getpid(), signal.SIGUSR2)
+            while not run.stats()["written_spans"]:
+                time.sleep(0.001)
+        say_whether_it_ends_the_process()
+        """
+    )
+    assert done.said == [0, 1, 1]
+    assert [len(trace.named("forward")) for trace in done.traces(perfetto=False)] == [10, 20_000]
+
+
 def test_without_the_recorder_a_dump_is_a_flush(traced: Traced) -> None:
     assert dftrace_ai.dump() is None
     with traced() as rec:

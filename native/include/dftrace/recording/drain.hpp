@@ -39,11 +39,11 @@ class Drain {
     // Blocks until everything recorded before the call is in the file (or failed to be written); a flight
     // recorder writes what it holds, and `reason` beside it. 0 or an errno. `interruption` is asked now and
     // then; when it says so, the call ends with EINTR. It may end the run. Beyond `limit`, 0 for none, or
-    // where `finish` has given the file up, ETIMEDOUT.
+    // where `finish` has given the file up, ETIMEDOUT; ENOMEM where there is none for the reason.
     int dump(std::string_view reason, bool (*interruption)(), std::chrono::milliseconds limit);
     // Ends the thread once it has written the rest and the footer. False when it hangs in a call to the file
     // system: everything has to stay as it is then, since it may wake up.
-    bool finish(const Ending& ending);
+    bool finish(Ending ending);
     // Once `finish` has returned true: the errno of what could not be written, or 0.
     int error() const noexcept { return error_; }
     // Likewise: a marker tells where the spool is.
@@ -58,7 +58,7 @@ class Drain {
     using Clock = std::chrono::steady_clock;
     void loop();
     // 0 or the errno of what could not be written.
-    int turn(bool write_out, std::string_view reason) noexcept;
+    int turn(bool write_out, std::string reason) noexcept;
     int end() noexcept;
     void tell_of_failure(int error);
     void tell_of_removal();

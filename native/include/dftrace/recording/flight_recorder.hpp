@@ -21,7 +21,7 @@ class FlightRecorder final : public Retention {
     UnitHeader* take(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1) override;
     void thread_over(Thread& thread) noexcept override;
     std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept override;
-    std::optional<int> turn(RecordFlow& flow, bool write_out, std::string_view reason) override;
+    std::optional<int> turn(RecordFlow& flow, bool write_out, std::string reason) override;
     int end(RecordFlow& flow, const Ending& ending) override;
     std::uint64_t release_moment() const noexcept override { return tick_source.now(); }
     // Records that name a snapshot ended before its release was seen: they are let go, or in the file.
@@ -33,7 +33,7 @@ class FlightRecorder final : public Retention {
 
     // Looks after what is kept; writes nothing.
     void look_after_kept(RecordFlow& flow);
-    void ask_for_dump(std::string_view reason, std::string_view details = {});
+    void ask_for_dump(std::string reason, std::string_view details = {});
     void see_open_spans(RecordFlow& flow);
     int note_dump(RecordFlow& flow, std::uint64_t before);
     int write_kept(RecordFlow& flow, bool run_goes_on);

@@ -1,8 +1,9 @@
 // The full units that a flight recorder keeps, oldest first, until they are written or used again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <mutex>
 
 #include "dftrace/recording/source.hpp"
@@ -12,7 +13,7 @@ namespace dftrace {
 
 class KeptUnits {
   public:
-    explicit KeptUnits(Spool& spool) : spool_(spool) {}
+    explicit KeptUnits(Spool& spool) : spool_(spool), room_(spool.most_units()), kept_(new Kept[room_]) {}
 
     // A unit whose thread has gone on to the next one.
     void add(UnitHeader* unit, Source* source) noexcept;
@@ -36,15 +37,23 @@ class KeptUnits {
         Source* source;
     };
     // False when a dump has written it; its source may be gone then.
-    bool there(const Kept& kept) { return spool_.holds(kept.unit, kept.sequence); }
+    bool there(const Kept& kept) noexcept { return spool_.holds(kept.unit, kept.sequence); }
     bool let_go_of_oldest_locked();
     // Counts what of the unit is not in the trace as lost, and everything up to then as incomplete.
     void lose(UnitHeader* unit, Source& source);
     void add_locked(UnitHeader* unit, Source* source) noexcept;
 
+    Kept& kept(std::size_t place) noexcept { return kept_[(oldest_ + place) % room_]; }
+    void forget_written() noexcept;
+
     Spool& spool_;
+    const std::size_t room_;
     std::mutex mutex_;  // guards all that follows
-    std::deque<Kept> kept_;
+    // A ring with room for all units from the beginning on: one that could not be noted would be lost without
+    // being counted. Its memory is touched as it fills.
+    const std::unique_ptr<Kept[]> kept_;
+    std::size_t oldest_ = 0;
+    std::size_t count_ = 0;
     bool held_ = false;
 };
 

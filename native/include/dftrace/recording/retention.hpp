@@ -20,8 +20,9 @@ namespace dftrace {
 class RecordFlow;
 struct Thread;
 
-// Several may ask for one dump: their reasons, each once. One for which there is no memory is left out.
-void add_reason(std::string& reasons, std::string_view more) noexcept;
+// Several may ask for one dump: their reasons, each once, and no more than fit a line. False where there is
+// no memory for it, which is then left out.
+bool add_reason(std::string& reasons, std::string_view more) noexcept;
 
 class Retention : public UnitSupply {
   public:
@@ -41,7 +42,7 @@ class Retention : public UnitSupply {
     virtual std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept = 0;
     // One turn: 0, the errno of what could not be written, or nothing where nothing was tried that shows
     // whether writing works. `reason` is empty where nobody asks for a dump.
-    virtual std::optional<int> turn(RecordFlow& flow, bool write_out, std::string_view reason) = 0;
+    virtual std::optional<int> turn(RecordFlow& flow, bool write_out, std::string reason) = 0;
     // Everything that is still to be told, and the footer. 0 or an errno.
     virtual int end(RecordFlow& flow, const Ending& ending) = 0;
     // A snapshot of arguments whose release is seen at one moment can be forgotten once that lies before

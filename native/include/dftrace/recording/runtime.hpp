@@ -35,7 +35,8 @@ Thread* attach_this_thread();
 void prepare_runtime();
 
 // Turns recording on; the spool and the files come with the first record.
-// Returns the number of the run. Throws std::logic_error when a run is on already.
+// Returns the number of the run. Throws std::logic_error when a run is on already, and std::bad_alloc, with
+// no run on.
 std::uint64_t start_run(const TraceSettings& settings);
 // Turns recording off, for the run of that number only; 0 means the one that is on. The caller holds off all
 // threads that record (the bindings do: they hold the GIL): afterwards none of them reaches the session by
@@ -43,9 +44,11 @@ std::uint64_t start_run(const TraceSettings& settings);
 std::uint64_t stop_run(std::uint64_t number = 0);
 // Completes the trace of a run that was stopped; needs nobody to be held off. A run is completed once: who
 // comes while another thread does it waits, and gets the same outcome.
-Outcome complete_run(const Ending& ending, std::uint64_t number);
+// The outcome lacks what there is no memory for; std::bad_alloc where it cannot be returned, and the next
+// call may ask for it again.
+Outcome complete_run(Ending ending, std::uint64_t number);
 // Both at once.
-Outcome finish_run(const Ending& ending, std::uint64_t number = 0);
+Outcome finish_run(Ending ending, std::uint64_t number = 0);
 bool run_is_on() noexcept;
 // Of the run that is on; 0 for none.
 std::uint64_t run_number() noexcept;

@@ -48,7 +48,7 @@ class Session {
     std::uint64_t generation() const noexcept { return generation_; }
 
     // The calling thread's recording state, or nullptr when there is no room for it.
-    Thread* attach(std::uint32_t tid, std::string_view name) {
+    Thread* attach(std::uint32_t tid, std::string_view name) noexcept {
         return threads_.attach(*retention_, tid, name);
     }
     // The thread is over.
@@ -80,8 +80,9 @@ class Session {
              std::chrono::milliseconds limit = {}) {
         return drain_.dump(reason, interruption, limit);
     }
-    // Ends everything and writes the footer.
-    Outcome finish(const Ending& ending);
+    // Ends everything, writes the footer, and tells what became of it all. Where there is no memory for that
+    // it throws std::bad_alloc: all numbers, and whether the drain thread hangs, are told nonetheless.
+    void finish(Ending ending, Outcome& outcome);
 
     // In a forked child: lets go of the parent's spool, trace and marker. Locks may be held by threads that
     // do not exist here, so the object itself is leaked on purpose.

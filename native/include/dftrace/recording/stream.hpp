@@ -17,7 +17,7 @@ class Stream final : public Retention {
     std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept override {
         return wanted;
     }
-    std::optional<int> turn(RecordFlow& flow, bool write_out, std::string_view reason) override;
+    std::optional<int> turn(RecordFlow& flow, bool write_out, std::string reason) override;
     int end(RecordFlow& flow, const Ending& ending) override;
     std::uint64_t release_moment() const noexcept override { return turns_; }
     // A record that names a snapshot was stored before the snapshot's release; one whole turn after the

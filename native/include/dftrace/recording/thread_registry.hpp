@@ -21,8 +21,8 @@ class ThreadRegistry {
     ThreadRegistry(Session* session, std::uint64_t generation) noexcept
         : session_(session), generation_(generation) {}
 
-    // A state for the calling thread, or nullptr when there is no unit for it.
-    Thread* attach(UnitSupply& units, std::uint32_t tid, std::string_view name);
+    // A state for the calling thread, or nullptr when there is no unit or no memory for it.
+    Thread* attach(UnitSupply& units, std::uint32_t tid, std::string_view name) noexcept;
     // Takes an open span off the stack of whichever other thread began it. The caller must hold off all
     // recording threads.
     void remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept;

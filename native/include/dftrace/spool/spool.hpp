@@ -242,7 +242,8 @@ class Spool {
     UnitHeader* acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1);
     void release(UnitHeader* unit) noexcept;
     // The unit was not released since it got this number.
-    bool holds(const UnitHeader* unit, std::uint64_t sequence);
+    bool holds(const UnitHeader* unit, std::uint64_t sequence) noexcept;
+    std::size_t most_units() const noexcept { return limit_bytes_ / unit_bytes; }
     // So many units in a row would fit if all others were released.
     bool could_give(std::uint32_t units) const noexcept {
         return (std::size_t{units} + 1) * unit_bytes <= limit_bytes_;

@@ -37,8 +37,9 @@ class BlobTables {
 
     std::uint64_t refused() const noexcept { return refused_; }
 
+    std::size_t releases() const noexcept { return releases_.size(); }
     // Ids released since the last call. They may be forgotten once no record can name them.
-    std::vector<std::uint32_t> take_releases() { return std::exchange(releases_, {}); }
+    std::vector<std::uint32_t> take_releases() noexcept { return std::exchange(releases_, {}); }
     // Forgets a snapshot; returns its unit if that now holds no live one, else nullptr.
     UnitHeader* forget(std::uint32_t id);
     // True when everything in the unit was read and none of it is needed any more.

@@ -1,15 +1,19 @@
 // The drain thread does what it is asked, and nobody waits for it in vain.
 #include "dftrace/recording/drain.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -28,7 +32,7 @@ class Told : public Retention {
     std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept override {
         return wanted;
     }
-    std::optional<int> turn(RecordFlow&, bool write_out, std::string_view reason) override {
+    std::optional<int> turn(RecordFlow&, bool write_out, std::string reason) override {
         const std::lock_guard lock(mutex);
         writes += write_out;
         if (!reason.empty()) reasons.emplace_back(reason);
@@ -124,6 +128,51 @@ TEST("a thread that waits for room is told when the run ends") {
     CHECK(run.drain.wait_for_room());
     CHECK(run.drain.finish({"exit"}));
     CHECK(!run.drain.wait_for_room());
+}
+
+TEST("a dump that is asked for while a turn is under way is done before the end that is asked for then") {
+    const ScratchDir dir;
+    Drained run(dir);
+    std::latch in_turn(1), may_go_on(1);
+    run.told.in_turn = [&, first = true]() mutable -> std::optional<int> {
+        if (std::exchange(first, false)) {
+            in_turn.count_down();
+            may_go_on.wait();
+        }
+        return 0;
+    };
+    run.drain.start();
+    std::thread first([&] { CHECK_EQ(run.drain.dump("first", nullptr, {}), 0); });
+    in_turn.wait();
+    static std::atomic<bool> asked;
+    asked = false;
+    std::thread second([&] {
+        const auto seen = [] {
+            asked = true;
+            asked.notify_all();
+            return false;
+        };
+        CHECK_EQ(run.drain.dump("second", seen, {}), 0);
+    });
+    asked.wait(false);
+    std::thread ending([&] { CHECK(run.drain.finish({"finalize"})); });
+    while (run.drain.wait_for_room()) continue;  // until the end is asked for
+    may_go_on.count_down();
+    for (std::thread* thread : {&first, &second, &ending}) thread->join();
+    CHECK((run.told.reasons == std::vector<std::string>{"first", "second"}));
+}
+
+TEST("where nobody asks for the end it is written nonetheless, and the thread is gone") {
+    const ScratchDir dir;
+    Drained run(dir);
+    {
+        Drain drain{run.settings, run.spool, run.flow, run.told};
+        drain.start();
+        CHECK_EQ(drain.dump("asked", nullptr, {}), 0);
+    }
+    CHECK_EQ(run.spool.header().finalized.load(), 1);
+    CHECK(run.spool.removed());
+    CHECK(run.dir.files(".spool-at").empty());
 }
 
 TEST("an end that hangs is given up, and whoever waits then is told so") {
