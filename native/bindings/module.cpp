@@ -33,7 +33,8 @@ PyObject* build_info(PyObject*, PyObject*) {
 PyMethodDef functions[] = {
     {"show_binding", show_binding, METH_O,
      "show_binding(get): the `__get__` that is found in the type of decorated functions."},
-    {"look_into", look_into_spool, METH_VARARGS, "look_into(spool, window_s): what its process is doing."},
+    {"look_into", or_memory_error<look_into_spool>, METH_VARARGS,
+     "look_into(spool, window_s): what its process is doing."},
     {"build_info", build_info, METH_NOARGS, "What this module was built with."},
     {nullptr, nullptr, 0, nullptr}};
 

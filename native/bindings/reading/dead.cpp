@@ -93,12 +93,13 @@ PyMethodDef dead_spool_functions[] = {
      "process that died."},
     {"spool_trace_directory", spool_trace_directory, METH_O,
      "spool_trace_directory(spool): where the trace of a spool is."},
-    {"marker_place", place, METH_NOARGS, "Boot of the machine and container, as markers tell them."},
-    {"process_gone", process_gone, METH_VARARGS,
+    {"marker_place", or_memory_error<place>, METH_NOARGS,
+     "Boot of the machine and container, as markers tell them."},
+    {"process_gone", or_memory_error<process_gone>, METH_VARARGS,
      "process_gone(pid, start): whether a process of this boot and container has ended."},
-    {"on_network", on_network, METH_O,
+    {"on_network", or_memory_error<on_network>, METH_O,
      "on_network(directory): whether it lies on a file system that other hosts may share."},
-    {"host_name", host, METH_NOARGS, "The host's name as it stands in file names."},
+    {"host_name", or_memory_error<host>, METH_NOARGS, "The host's name as it stands in file names."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace dftrace::py

@@ -155,6 +155,7 @@ TEST(
                     CHECK(mine->spool_bytes_used() > 0 && !mine->spool_path().empty());
                 });
                 stands.wait(false);
+                disk->wait_for_a_writer();
                 std::thread ending([] { finish_run({"finalize"}); });
                 if (given_up) ending.join();
                 while (run_is_on()) std::this_thread::yield();
