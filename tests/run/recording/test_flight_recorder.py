@@ -336,16 +336,16 @@ def test_the_next_run_keeps_its_dump_signal(run_script: RunScript) -> None:
         _native.set_dump_signal(0)
         say_whether_it_ends_the_process()
 
-        with dftrace_ai.tracing(log_file="next", flight_recorder=True, dump_signal="SIGUSR2") as run:
+        with dftrace_ai.tracing(flight_recorder=True, dump_signal="SIGUSR2") as run:
             spans(10)
             os.kill(os.getpid(), signal.SIGUSR2)
             while not run.stats()["written_spans"]:
                 time.sleep(0.001)
+            print(run.stats()["written_spans"], flush=True)
         say_whether_it_ends_the_process()
         """
     )
-    assert done.said == [0, 1, 1]
-    assert [len(trace.named("forward")) for trace in done.traces(perfetto=False)] == [10, 20_000]
+    assert done.said == [0, 1, 10, 1]
 
 
 def test_without_the_recorder_a_dump_is_a_flush(traced: Traced) -> None:
