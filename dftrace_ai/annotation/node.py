@@ -13,6 +13,7 @@ from dftrace_ai.annotation.given_arguments import flow_id, given_arguments
 from dftrace_ai.annotation.metadata_mode import MetadataMode, write_mark
 from dftrace_ai.annotation.wrapping import wrap
 from dftrace_ai.run import emitting
+from dftrace_ai.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Mapping
@@ -24,8 +25,6 @@ __all__ = ["ProfilerNode"]
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 N = TypeVar("N", bound="ProfilerNode")
-
-_log = logging.getLogger("dftrace_ai")
 
 
 class ProfilerNode(BranchingNode):
@@ -258,7 +257,7 @@ class ProfilerNode(BranchingNode):
             _native.count_unmatched_stop()
             if not self.__dict__.get("_told"):
                 self._told = True
-                _log.warning("%s.stop() without start(): ignored, and counted", self.name)
+                tell(logging.WARNING, "%s.stop() without start(): ignored, and counted", self.name)
 
     @property
     def init(self) -> ProfilerNode:

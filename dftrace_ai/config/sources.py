@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.config.yaml_file import Guard, YamlFile, opened
 from dftrace_ai.errors import ConfigError
+from dftrace_ai.telling import tell
 from dftrace_ai.wording import ToldOnce, in_short, quoted, shortened
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ MESSAGE_LETTERS = 200
 TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
 FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
 
-_logger = logging.getLogger("dftrace_ai")
 _told = ToldOnce()
 
 
@@ -143,7 +143,8 @@ def _warn_of_misspelt(environ: Mapping[str, str], known: Sequence[str]) -> None:
             continue
         near = difflib.get_close_matches(variable, sorted(variables), n=1, cutoff=0.8)
         if near and _told.first(variable):
-            _logger.warning(
+            tell(
+                logging.WARNING,
                 "environment variable %s is not known and has no effect; did you mean %s?",
                 quoted(variable),
                 near[0],

@@ -12,6 +12,7 @@ from dftrace_ai.run.ending import RUN_VARIABLE, end, end_at_exit
 from dftrace_ai.run.hooks import begin_hooks, fork_hooks
 from dftrace_ai.run.process_hooks import hook_into_process
 from dftrace_ai.run.run import PARENT, Run, current_run
+from dftrace_ai.telling import LOGGER, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from dftrace_ai.run.native_types import RunSettings
 
 __all__ = ["hold", "join_run_of_parent"]
-
-_log = logging.getLogger("dftrace_ai")
 
 # Held while a run is begun: another thread waits and joins it. A signal handler of the same thread
 # comes through, and finds the run that is being begun.
@@ -76,7 +75,7 @@ def _begin(
     run: Run, parents: Run | None, config: Config | None, overrides: Mapping[str, object]
 ) -> None:
     config = _configured(config, overrides)
-    _log.setLevel(config.log_level)
+    LOGGER.setLevel(config.log_level)
     settings = _settings(config, parents)
     if parents is not None:
         end(parents, "finalize", None)
@@ -138,7 +137,8 @@ def _tell_once(run: Run, without_effect: list[SettingWithoutEffect]) -> None:
     untold = [one for one in without_effect if one not in run._told_without_effect]
     run._told_without_effect.update(untold)
     if untold:
-        _log.warning(
+        tell(
+            logging.WARNING,
             "a run is on and goes on with its own settings: %s",
             ", ".join(f"{one.name} is {one.in_force}, not {one.asked}" for one in untold),
         )
@@ -181,7 +181,8 @@ def join_run_of_parent() -> None:
 
     settings = settings_of_child(os.environ)
     if settings is None:
-        _log.warning(
+        tell(
+            logging.WARNING,
             "%s is not understood, or of another version of dftrace_ai: "
             "this process records nothing",
             RUN_VARIABLE,
@@ -192,7 +193,7 @@ def join_run_of_parent() -> None:
     try:
         _start(run, settings)
     except ConfigError as error:
-        _log.warning("%s", error)
+        tell(logging.WARNING, "%s", error)
         _start(run, {**settings, "dump_signal": None})
     run._begun = True
     _native.exchange_run(_native.current_run(), run)

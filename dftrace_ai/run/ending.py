@@ -10,6 +10,7 @@ import dftrace_ai._native as _native
 from dftrace_ai.run.hooks import end_hooks
 from dftrace_ai.run.run import current_run
 from dftrace_ai.run.uncaught import told_of, uncaught_exception
+from dftrace_ai.telling import tell
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from dftrace_ai.spools.outcome_types import WriteOutcome
 
 __all__ = ["RUN_VARIABLE", "end", "end_at_exit"]
-
-_log = logging.getLogger("dftrace_ai")
 
 RUN_VARIABLE = "DFTRACE_RUN"
 
@@ -80,16 +79,17 @@ def _complete_traces_of_children(settings: RunSettings) -> None:
 
     directory = os.path.dirname(settings["prefix"]) or "."
     for line in complete_children(directory, settings["run"], settings["spool_dir"] or None):
-        _log.error("%s", line)
+        tell(logging.ERROR, "%s", line)
 
 
 def _tell_of(outcome: WriteOutcome, settings: RunSettings) -> None:
     if outcome["error"]:
-        _log.error("%s", _not_complete(outcome, settings))
+        tell(logging.ERROR, "%s", _not_complete(outcome, settings))
     if outcome["dropped"]:
         limit = int(settings["core"]["spool_bytes"])
         full = outcome["spool_bytes"] + _native.SPOOL_UNIT_BYTES > limit
-        _log.warning(
+        tell(
+            logging.WARNING,
             "%d events were dropped: %s",
             outcome["dropped"],
             f"the spool of {limit} bytes was full; raise spool_bytes, or set overflow='wait'"

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.run.run import current_run
+from dftrace_ai.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from dftrace_ai.run.run import Run
 
 __all__ = ["Hook", "begin_hooks", "end_hooks", "fork_hooks", "register"]
-
-_log = logging.getLogger("dftrace_ai")
 
 
 class Hook(NamedTuple):
@@ -111,4 +110,11 @@ def _begin(hook: Hook, run: Run, begun: list[Hook]) -> None:
 
 
 def _tell(hook: Hook, what: str, error: Exception) -> None:
-    _log.warning("%s could not %s, and the run goes on: %s", hook.name, what, error, exc_info=True)
+    tell(
+        logging.WARNING,
+        "%s could not %s, and the run goes on: %s",
+        hook.name,
+        what,
+        error,
+        exc_info=True,
+    )

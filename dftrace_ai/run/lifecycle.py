@@ -13,6 +13,7 @@ from dftrace_ai.run.beginning import hold
 from dftrace_ai.run.ending import end
 from dftrace_ai.run.run import Run, current_run
 from dftrace_ai.run.uncaught import uncaught_exception
+from dftrace_ai.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +30,6 @@ __all__ = [
     "initialize",
     "tracing",
 ]
-
-_log = logging.getLogger("dftrace_ai")
 
 
 def initialize(config: Config | None = None, **overrides: Any) -> Run:
@@ -96,7 +95,11 @@ def finalize() -> None:
         try:
             _native.flush(int(run._settings["core"]["finish_timeout_ms"]) / 1000)
         except OSError as error:
-            _log.warning("the run goes on, and its trace is not up to date: %s", error.strerror)
+            tell(
+                logging.WARNING,
+                "the run goes on, and its trace is not up to date: %s",
+                error.strerror,
+            )
 
 
 def dump(reason: str = "dump") -> str | None:

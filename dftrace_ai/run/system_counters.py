@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.run.emitting import counter
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from dftrace_ai.run.run import Run
 
 __all__ = ["SystemCounters"]
-
-_log = logging.getLogger("dftrace_ai")
 
 
 # Counters by name, each with its series.
@@ -84,7 +83,7 @@ class SystemCounters:
                 found.update(reading())
             except Exception as error:  # noqa: BLE001, PERF203 - psutil raises anything
                 del self._readings[what]
-                _log.warning("there are no counters of %s: %s", what, error)
+                tell(logging.WARNING, "there are no counters of %s: %s", what, error)
         return found
 
     def _cpu(self) -> Counters:

@@ -91,12 +91,11 @@ def open_log(path: Path, *, overwrite: bool) -> HeldFile:
 
 
 def tell_on_stderr(line: str) -> None:
-    """Write a line to standard error, if there is one: a process may have closed it."""
+    """Write a line to standard error, if there is one: a process may have closed or replaced it."""
     try:
         sys.stderr.write(f"{line}\n")
-    except (AttributeError, OSError, ValueError):
-        # None, a pipe that nobody reads, closed: there is nobody left to be told.
-        return
+    except Exception:  # noqa: BLE001 - None, closed, a pipe that nobody reads, an object that raises
+        return  # there is nobody left to be told
 
 
 class MainLog:

@@ -1,0 +1,63 @@
+"""What a run has to say ends no training, whatever has become of the program's logging."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import RunScript
+
+TELLS = """
+import json, logging, sys
+import dftrace_ai
+from dftrace_ai import ai
+from dftrace_ai.inspect.output.log_files import tell_on_stderr
+from dftrace_ai.run.hooks import Hook, register
+
+class Raises(logging.Handler):
+    def emit(self, record):
+        raise RuntimeError("mine")
+    def write(self, text):
+        raise RuntimeError("mine")
+    def filter(self, record):
+        raise RuntimeError("mine")
+
+run = dftrace_ai.initialize(
+    spool_bytes=1 << 20, log_file="out/trace", overflow="drop", system_counters_s=None
+)
+{spoilt}
+ai.compute.forward.stop()
+register(Hook("a hook", on_begin=lambda run: 1 / 0))
+dftrace_ai.initialize(log_file="elsewhere/trace")
+tell_on_stderr("a tensor")
+with ai.compute.step:
+    for _ in range(100_000):
+        ai.compute.forward.update(x=_)
+        with ai.compute.forward:
+            pass
+dftrace_ai.finalize()
+print(json.dumps([run.stats()["dropped"] > 0, run.stats()["error"]]))
+"""
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "sys.stderr.close()",
+        "sys.stderr = Raises()",
+        "logging.getLogger().addHandler(Raises())",
+        "logging.getLogger('dftrace_ai').addFilter(Raises())",
+    ],
+    ids=["closed", "stream", "handler", "filter"],
+)
+def test_a_program_whose_logging_raises(run_script: RunScript, spoilt: str) -> None:
+    done = run_script(TELLS.replace("{spoilt}", spoilt))
+    assert done.said == [[True, ""]]
+    # By number of the file, which the program has left open.
+    for line in (
+        "dftrace: forward.stop() without start(): ignored, and counted\n",
+        "dftrace: a hook could not begin, and the run goes on: division by zero\n",
+        "dftrace: a run is on and goes on with its own settings: log_file is ",
+        " events were dropped: the spool of 1048576 bytes was full",
+    ):
+        assert line in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.trace(perfetto=False).footer["unmatched_stops"] == 1
