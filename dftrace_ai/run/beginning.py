@@ -44,6 +44,8 @@ def hold(holder: object, config: Config | None, overrides: Mapping[str, object])
         LogDirectoryError: the directory of the trace cannot be made or written.
     """
     own_settings = config is not None or bool(overrides)
+    # Before anything is held: a child that another thread forks meanwhile has to let go of it.
+    hook_into_process(end_at_exit, _after_fork)
     with _beginning:
         while True:
             before: Run | None = _native.current_run()
@@ -203,7 +205,24 @@ def _after_fork() -> None:
     global _beginning
     _beginning = threading.RLock()
     run = current_run()
-    if run is not None:
-        run._lock = threading.RLock()
-        run._outcome = None
+    if run is None:
+        return
+    run._lock = threading.RLock()
+    run._outcome = None
+    if not run._begun and run._beginner != threading.get_ident():
+        _go_on_without_beginner(run)
+    if not run._over:
         fork_hooks(run)
+
+
+def _go_on_without_beginner(run: Run) -> None:
+    # The thread that was beginning it is not here. The child was made after the moment at which
+    # recording was turned on, or before.
+    if run._settings is not None and _native.is_on():
+        run._number = _native.run_number()
+        os.environ.update(run._settings["inheritable"])
+        run._begun = True
+    else:
+        _native.finish(_native.run_number(), "finalize")
+        run._over = True
+        _native.exchange_run(run, None)

@@ -42,6 +42,7 @@ class Run:
         self._hooks: list[Any] | None = None
         self._lock = threading.RLock()
         self._begun = False
+        self._beginner = threading.get_ident()
         self._ending = False
         self._told = False
         self._over = False

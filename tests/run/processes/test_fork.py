@@ -301,3 +301,53 @@ dftrace_ai.finalize()
     assert parent.names == {"train": 1}
     assert child.names == {"item": 1, "preprocess": 1}
     assert child.footer["ended"] == "finalize"
+
+
+BEGUN_MEANWHILE = """
+import json, os, sys, threading
+import dftrace_ai
+from dftrace_ai import ai
+import dftrace_ai.run.settings
+from dftrace_ai.run.hooks import Hook, register
+
+there, over = threading.Event(), threading.Event()
+
+def waits(*_):
+    if os.getpid() == parent and not over.is_set():
+        there.set()
+        over.wait()
+
+parent = os.getpid()
+if sys.argv[1] == "before":  # recording is turned on
+    dftrace_ai.run.settings.check_directory = waits
+else:
+    register(Hook("waits", on_begin=waits))
+thread = threading.Thread(target=lambda: dftrace_ai.initialize())
+thread.start()
+there.wait()
+child = os.fork()
+if child == 0:
+    run = dftrace_ai.initialize()
+    with ai.data.item:
+        pass
+    dftrace_ai.finalize()
+    print(json.dumps([run.stats()["events"], "DFTRACE_RUN" in os.environ]), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+over.set()
+thread.join()
+with ai.compute.forward:
+    pass
+dftrace_ai.finalize()
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_child_that_is_forked_while_another_thread_begins_the_run(
+    run_script: RunScript, moment: str
+) -> None:
+    """That thread is not in the child: nobody there ends what it began."""
+    done = run_script(BEGUN_MEANWHILE, args=[moment])
+    assert done.said == [[1, False]]
+    own, (child,) = done.split(perfetto=False)
+    assert (own.names, child.names) == ({"forward": 1}, {"item": 1})
