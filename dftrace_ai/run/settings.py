@@ -70,7 +70,7 @@ def _check_writable(directory: Path, what: str, setting: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory, prefix=".dftrace-") as probe:
-            os.posix_fallocate(probe.fileno(), 0, _native.SPOOL_UNIT_BYTES)
+            _native.reserve(probe.fileno(), _native.SPOOL_UNIT_BYTES)
     except OSError as error:
         advice = (
             "raise the limit on the size of files (RLIMIT_FSIZE, ulimit -f)"

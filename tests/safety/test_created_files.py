@@ -58,13 +58,15 @@ assert all(path.is_symlink() for path in planted)
 """
 
 
-def test_nobody_else_may_read_them_even_without_a_umask(
-    run_script: RunScript, tmp_path: Path
+@pytest.mark.parametrize("umask", ["0", "0o777"], ids=["without", "all"])
+def test_their_owner_may_read_them_and_nobody_else_whatever_the_umask(
+    run_script: RunScript, tmp_path: Path, umask: str
 ) -> None:
     (tmp_path / "spools").mkdir()
     (tmp_path / "out").mkdir()
     while_it_runs, afterwards = run_script(
-        MODES, args=[str(tmp_path / "out"), str(tmp_path / "spools")]
+        MODES.replace("os.umask(0)", f"os.umask({umask})"),
+        args=[str(tmp_path / "out"), str(tmp_path / "spools")],
     ).said
     assert while_it_runs == {suffix: ["0o600", 1] for suffix in (".gz", ".spool-at", ".spool")}
     assert afterwards == {".gz": ["0o600", 1]}

@@ -1,6 +1,8 @@
 // Beginning and ending the run, and what it can tell of itself meanwhile.
 #include "run/run.hpp"
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +14,7 @@
 
 #include "dftrace/recording/dump_signal.hpp"
 #include "dftrace/recording/runtime.hpp"
+#include "dftrace/system/file_size_signal.hpp"
 #include "dftrace/text/json_string.hpp"
 #include "dftrace/writing/codec.hpp"
 #include "outcome.hpp"
@@ -136,6 +139,19 @@ PyObject* take_dump_signal_number(PyObject*, PyObject* number) {
     Py_RETURN_NONE;
 }
 
+PyObject* reserve(PyObject*, PyObject* arguments) {
+    int number = -1;
+    long long bytes = 0;
+    if (!PyArg_ParseTuple(arguments, "iL", &number, &bytes)) return nullptr;
+    int error = 0;
+    without_gil([&] {
+        const FileSizeSignalHeld held;
+        do error = posix_fallocate(number, 0, static_cast<off_t>(bytes));
+        while (error == EINTR);
+    });
+    return none_or_error(error);
+}
+
 PyObject* stats(PyObject*, PyObject*) {
     // Held: the collector may run as the dict is made, and with it whatever ends the run.
     const std::shared_ptr<Session> session = held_session();
@@ -173,6 +189,8 @@ PyMethodDef run_functions[] = {
     {"dump", dump, METH_VARARGS, "dump(reason): write out what a flight recorder holds."},
     {"set_dump_signal", take_dump_signal_number, METH_O,
      "set_dump_signal(number): a signal that asks for a dump; 0 for none."},
+    {"reserve", reserve, METH_VARARGS,
+     "reserve(file, bytes): room at the beginning of a file; a limit on its size ends no program."},
     {"stats", or_memory_error<stats>, METH_NOARGS,
      "Counts of the run so far; empty before the first record."},
     {nullptr, nullptr, 0, nullptr}};

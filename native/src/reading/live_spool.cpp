@@ -54,7 +54,8 @@ std::string text_of(const char* text, std::size_t bytes) { return {text, strnlen
 ProcessState state_of(const SpoolCopy& spool, const TraceSettings& settings) {
     if (settings.host != host_name()) return ProcessState::on_other_host;
     const ProcessIdentity process = ProcessIdentity::of(spool.header());
-    const bool gone = process.elsewhere() ? !spool.held() : process.gone();
+    // A process that became another program by exec lives, and holds no spool of before any more.
+    const bool gone = (!process.elsewhere() && process.gone()) || !spool.held();
     return gone ? ProcessState::dead : ProcessState::alive;
 }
 

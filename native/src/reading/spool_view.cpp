@@ -221,7 +221,9 @@ ClockMap SpoolView::clock() const {
 
 bool SpoolView::process_gone() const {
     const ProcessIdentity process = ProcessIdentity::of(header());
-    return process.gone() || process.elsewhere();
+    // What this process was before it became another program by exec is gone, too; of what it is now the lock
+    // is held.
+    return process.gone() || process.elsewhere() || process.is_this_one();
 }
 
 }  // namespace dftrace

@@ -61,9 +61,9 @@ void take_number(std::string_view text, Number& number) noexcept {
     std::from_chars(text.data(), text.data() + text.size(), number);
 }
 
-ProcessState process_state(std::uint32_t pid) noexcept {
+ProcessState process_state(const char* process) noexcept {
     char path[32];
-    std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    std::snprintf(path, sizeof path, "/proc/%s/stat", process);
     const SmallFile file(path);
     // The command in parentheses may hold anything: fields are counted after its last one.
     const auto end = file.line().rfind(')');
@@ -83,9 +83,19 @@ ProcessState process_state(std::uint32_t pid) noexcept {
     return found;
 }
 
+ProcessState process_state(std::uint32_t pid) noexcept {
+    char number[16];
+    std::snprintf(number, sizeof number, "%u", pid);
+    return process_state(number);
+}
+
 std::string read_boot_id() { return std::string(SmallFile("/proc/sys/kernel/random/boot_id").line()); }
 
+// 0 where /proc does not say, or is that of another namespace, in which numbers mean other processes: it
+// stays the outer one's where a container was made without mounting one of its own.
 std::uint64_t own_pid_namespace() {
+    char number[24] = "";
+    if (readlink("/proc/self", number, sizeof number - 1) < 0 || number != std::to_string(getpid())) return 0;
     struct stat info;
     return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
 }
@@ -120,7 +130,8 @@ std::vector<ClockSegment> clock_segments_of(const SpoolHeader& h) {
 
 ProcessIdentity ProcessIdentity::self() {
     const auto pid = static_cast<std::uint32_t>(getpid());
-    return {pid, process_state(pid).start, read_boot_id(), own_pid_namespace()};
+    // Not by number, see above.
+    return {pid, process_state("self").start, read_boot_id(), own_pid_namespace()};
 }
 
 ProcessIdentity ProcessIdentity::of(const SpoolHeader& h) {
@@ -138,15 +149,22 @@ bool ProcessIdentity::elsewhere() const {
     return !of_earlier_boot() && (own == 0 || pid_namespace != own);
 }
 
+bool ProcessIdentity::is_this_one() const {
+    const ProcessIdentity own = self();
+    return pid == own.pid && start == own.start && boot_id == own.boot_id &&
+           pid_namespace == own.pid_namespace;
+}
+
 bool ProcessIdentity::gone() const {
     if (of_earlier_boot()) return true;
     if (elsewhere()) return false;
-    if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return true;
     const ProcessState now = process_state(pid);
+    // One that cannot be looked at may live: /proc may hide it, or there is no number to open a file under.
+    if (now.state == 0) return kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
     if (start != 0 && now.start != 0 && now.start != start) return true;
     // A zombie has ended: its parent only has not asked for its status yet. With other threads it
     // is only the first thread that has.
-    return now.state == 0 || now.state == 'X' || (now.state == 'Z' && now.threads <= 1);
+    return now.state == 'X' || (now.state == 'Z' && now.threads <= 1);
 }
 
 ProcessEnd ProcessEnd::of(const ProcessIdentity& process) {

@@ -28,10 +28,13 @@ int first_out_of_the_way() noexcept {
     return static_cast<int>(std::min(limit.rlim_cur, high_enough) / 4 * 3);
 }
 
-// Without memory, since who makes or ends a file may have none.
+// Of this thread: one may have a table of numbers for itself (unshare, close_range). Without memory, since
+// who makes or ends a file may have none.
 struct LinkTo {
-    explicit LinkTo(int number) noexcept { std::snprintf(text, sizeof text, "/proc/self/fd/%d", number); }
-    char text[32];
+    explicit LinkTo(int number) noexcept {
+        std::snprintf(text, sizeof text, "/proc/thread-self/fd/%d", number);
+    }
+    char text[40];
 };
 
 }  // namespace
@@ -45,7 +48,7 @@ int HeldFile::create_new(const std::string& path, int access, int directory) noe
     const int error =
         hold(::openat(directory, path.c_str(), access | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (error == EBADF) ::unlinkat(directory, path.c_str(), 0);  // made, and its number closed at once
-    return error;
+    return error ? error : let_owner_in();
 }
 
 int HeldFile::open(const std::string& path, int access, int directory) noexcept {
@@ -60,7 +63,16 @@ int HeldFile::open_directory(const std::string& path) noexcept {
 int HeldFile::open_same(int number) noexcept { return hold(fcntl(number, F_DUPFD_CLOEXEC, 0)); }
 
 int HeldFile::create_nameless(const std::string& directory, int access) noexcept {
-    return hold(::open(directory.c_str(), access | O_TMPFILE | O_CLOEXEC, 0600));
+    const int error = hold(::open(directory.c_str(), access | O_TMPFILE | O_CLOEXEC, 0600));
+    return error ? error : let_owner_in();
+}
+
+// A umask may keep a file from its owner as well, who could not complete the trace.
+int HeldFile::let_owner_in() const noexcept {
+    struct stat info;
+    if (fstat(descriptor(), &info) == 0 && (info.st_mode & 0600) != 0600)
+        static_cast<void>(fchmod(descriptor(), 0600));  // a file system without modes is no reason to fail
+    return 0;
 }
 
 int HeldFile::take_name(const std::string& path) const noexcept {

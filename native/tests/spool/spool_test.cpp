@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -197,6 +198,20 @@ TEST("processes are told apart by pid, start time and boot") {
     CHECK(other.gone());  // a zombie has ended
     wait_for(child);
     CHECK(other.gone());
+}
+
+TEST("a process that cannot be looked at may live") {
+    const ProcessIdentity self = ProcessIdentity::self();
+    ProcessIdentity nobody = self;
+    nobody.pid = (1u << 22) + 1;
+    struct rlimit before;
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const struct rlimit none { 0, before.rlim_max };
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const bool gone = self.gone(), nobody_gone = nobody.gone();
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(!gone);
+    CHECK(nobody_gone);
 }
 
 TEST("a process whose first thread has ended still lives") {

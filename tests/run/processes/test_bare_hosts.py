@@ -50,6 +50,44 @@ def test_where_proc_is_hidden(tmp_path: Path) -> None:
     assert done.stderr.count("there are no counters of CPU") == 1
 
 
+OUTER_PROC = """
+import json, os, sys
+import dftrace_ai
+from dftrace_ai import ai
+from dftrace_ai.live import snapshot
+from dftrace_ai.spools.recovery import adopt_dead
+
+os.readlink("/proc/self") != str(os.getpid()) or sys.exit("unshare: it is its own")
+run = dftrace_ai.initialize(spool_dir=sys.argv[1])
+with ai.compute.forward:
+    (seen,) = snapshot([sys.argv[2]]).processes
+    found = adopt_dead(sys.argv[2])
+    os.unlink(run.stats()["spool_path"])
+    gone = adopt_dead(sys.argv[2])
+dftrace_ai.finalize()
+print(json.dumps([seen.state, len(found.alive), len(gone.alive), found.failed + gone.failed]))
+"""
+
+
+def test_where_proc_is_that_of_another_container(tmp_path: Path) -> None:
+    """Its numbers mean other processes, or none, which live or not: only the lock tells."""
+    out = tmp_path / "out"
+    # Above all numbers that are given out there: nobody has it outside.
+    number = "echo 4100000 > /proc/sys/kernel/ns_last_pid && " + '"$0" "$@"'
+    program = [sys.executable, "-c", OUTER_PROC, str(tmp_path / "spools"), str(out)]
+    done = subprocess.run(
+        ["unshare", "-p", "-f", "sh", "-c", number, *program],
+        env=clean_environment() | {"DFTRACE_LOG_FILE": str(out / "trace")},
+        capture_output=True,
+        text=True,
+    )
+    if "unshare" in done.stderr or "ns_last_pid" in done.stderr:
+        pytest.skip("only root may make a container")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == '["alive", 1, 1, []]\n'
+    assert [trace.names for trace in read_all(trace_files(out))] == [{"forward": 1}]
+
+
 def test_where_nothing_about_the_host_can_be_read(run_script: RunScript) -> None:
     done = run_script(
         """

@@ -231,3 +231,41 @@ with ai.compute.step(step=1):
     assert "open_spans" not in dump.args
     (step,) = trace.named("step")
     assert step.args["unfinished"] is True
+
+
+def test_a_thread_takes_a_table_of_numbers_for_itself(run_script: RunScript) -> None:
+    """It closes all in it, and the other threads have theirs as before."""
+    done = run_script(
+        PREAMBLE
+        + """
+import ctypes
+
+def close_all_of_this_thread():
+    CLOSE_RANGE, CLOSE_RANGE_UNSHARE = 436, 2
+    numbers = (ctypes.c_uint(3), ctypes.c_uint(~0 & 0xFFFFFFFF), CLOSE_RANGE_UNSHARE)
+    if ctypes.CDLL(None, use_errno=True).syscall(CLOSE_RANGE, *numbers):
+        raise OSError(ctypes.get_errno())
+
+run = dftrace_ai.initialize(log_file="out/trace", spool_dir="spools", flush_interval_ms=1)
+trained(9000)
+close_all_of_this_thread()
+mine = files_of_mine(20)
+trained(9000)
+run.flush()
+thread = threading.Thread(target=trained, args=[9000])
+thread.start()
+thread.join()
+child = os.fork()
+if child == 0:
+    trained(10)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(child, 0)
+dftrace_ai.finalize()
+numbers = len(os.listdir("/proc/thread-self/fd"))
+print(json.dumps([run.stats()["error"], run.stats()["dropped"], untouched(mine), numbers < 40]))
+print(json.dumps([os.listdir("spools"), sorted(Path("out").glob("*.spool-at"))]))
+"""
+    )
+    assert done.said == [["", 0, True, True], [[], []]]
+    own, (child,) = done.split(perfetto=False)
+    assert (own.names, child.names) == ({"forward": 27_000}, {"forward": 10})

@@ -172,6 +172,22 @@ def test_a_limit_below_what_a_run_needs_is_named_at_its_beginning(pressed: Press
     assert "another place" not in done.said[0]["reason"]
 
 
+def test_nor_does_the_signal_of_that_limit_end_what_begins(pressed: Pressed) -> None:
+    """Python ignores it; a program may have it do what it does elsewhere, which is to end it."""
+    done = pressed(
+        f"""
+        import resource
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        {LIMIT.format(soft=1000)}
+        try:
+            dftrace_ai.initialize()
+        except dftrace_ai.LogDirectoryError as error:
+            say(errno=error.errno)
+        """
+    )
+    assert done.said == [{"errno": errno.EFBIG}]
+
+
 def test_no_thread_may_be_started(pressed: Pressed, fault_row: FaultRow) -> None:
     """A child that can have none is told so, once, and goes on unrecorded; its parent loses nothing."""
     done = pressed(

@@ -201,6 +201,7 @@ struct ProcessIdentity {
     bool gone() const;
     bool elsewhere() const;  // in another pid namespace of this machine, or where no /proc says which
     bool of_earlier_boot() const;
+    bool is_this_one() const;
 };
 
 // What the system still knows of the end of a process that is gone.

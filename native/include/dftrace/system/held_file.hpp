@@ -56,6 +56,7 @@ class HeldFile {
 
   private:
     int hold(int number) noexcept;
+    int let_owner_in() const noexcept;
     bool leads_here(int number) const noexcept;
     int number_ = -1;
     dev_t device_ = 0;
