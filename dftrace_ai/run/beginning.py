@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +84,20 @@ def _begin(
         end(parents, "finalize", None)
     run._config = config
     if settings is not None:
+        _tell_of_fork_server()
         _start(run, settings)
     run._begun = True
+
+
+def _tell_of_fork_server() -> None:
+    # Its workers have the environment that it was started with, by which they would find the run.
+    module = sys.modules.get("multiprocessing.forkserver")
+    if getattr(getattr(module, "_forkserver", None), "_forkserver_pid", None) is not None:
+        tell(
+            logging.WARNING,
+            "multiprocessing's fork server was started before this run: what its workers record is "
+            "not in it; call initialize before the first of them is started",
+        )
 
 
 def _take_back(run: Run, parents: Run | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import RunScript
+from perfetto.trace_file import read
 
 POOL = """
 import json, multiprocessing as mp, os, sys
@@ -193,3 +194,30 @@ def test_a_subprocess_with_another_version_of_the_package(run_script: RunScript)
     assert done.said == [1] * 5
     assert done.stderr.count("DFTRACE_RUN is not understood") == 5
     assert done.trace(perfetto=False).names == {"train": 1}
+
+
+def test_a_fork_server_that_is_older_than_the_run_is_told_of(run_script: RunScript) -> None:
+    """Its workers have the environment of its start. One that comes later finds the run."""
+    done = run_script("""
+        import multiprocessing as mp
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        def work():
+            with ai.data.item:
+                pass
+
+        def a_worker():
+            process = mp.get_context("forkserver").Process(target=work)
+            process.start()
+            process.join()
+
+        if __name__ == "__main__":
+            for begun_before in range(2):
+                with dftrace_ai.tracing(log_file=f"out/{begun_before}"):
+                    with ai.compute.forward:
+                        a_worker()
+    """)
+    assert done.stderr.count("fork server was started before this run") == 1
+    names = sorted((path.name[0], *read(path).names) for path in done.files)
+    assert names == [("0", "forward"), ("0", "item"), ("0", "item"), ("1", "forward")]
