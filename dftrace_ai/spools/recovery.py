@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
@@ -22,7 +24,6 @@ from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 __all__ = [
     "FoundSpool",
@@ -33,6 +34,11 @@ __all__ = [
     "complete_children",
     "find_spools",
 ]
+
+# Linux gives no process a higher number.
+MOST_PROCESSES = 2**22
+# The times of files may be those of a file server's clock.
+CLOCKS_APART_S = 60
 
 
 class Recovery(NamedTuple):
@@ -216,21 +222,30 @@ def _process_of(marker: Path) -> int | None:
 
 def _tell_of_begun(marker: Path, directory: HeldDirectory, result: Recovery) -> None:
     process = _process_of(marker)
-    if process is None or _runs(process):
+    try:
+        made_s = directory.look(marker.name).st_mtime
+    except OSError:
+        return  # its process has written it, or taken it away
+    if process is None or _ran_at(process, made_s):
         result.alive.append(str(marker))
     else:
         # It says nothing: the spool, if there is one, is found where spools lie.
         _remove(marker, directory, result)
 
 
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+def _ran_at(process: int, time_s: float) -> bool:
+    """Return whether a process runs that did so at a time of the past, as far as that is known."""
+    if process > MOST_PROCESSES or _native.process_gone(process, 0):
         return False
-    except PermissionError:
-        return True  # another user's
-    return True
+    try:
+        if str(Path("/proc/self").readlink()) != str(os.getpid()):
+            return True  # /proc is another container's, where the number is another process
+        fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+        start_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError):
+        return True  # /proc hides it
+    boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return boot_s + start_s < time_s + CLOCKS_APART_S
 
 
 def _tell_of_missing(spool: FoundSpool, directory: HeldDirectory, result: Recovery) -> None:

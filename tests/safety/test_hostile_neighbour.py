@@ -284,8 +284,11 @@ def test_a_marker_that_was_only_begun(tmp_path: Path, content: bytes) -> None:
     again = tmp_path / f"t-{here}-{NOBODY}-2.spool-at"
     alive = tmp_path / f"t-{here}-{os.getpid()}.spool-at"
     elsewhere = tmp_path / f"t-elsewhere-{NOBODY}.spool-at"
-    for path in (dead, again, alive, elsewhere):
+    # Its number is by now that of this process, which began later.
+    before = tmp_path / f"t-{here}-{os.getpid()}-2.spool-at"
+    for path in (dead, again, alive, elsewhere, before):
         path.write_bytes(content)
+    os.utime(before, (1_000_000_000, 1_000_000_000))
     found = adopt_dead(tmp_path)
     assert found._asdict() == {
         **recovery.Recovery.nothing()._asdict(),
