@@ -26,6 +26,7 @@ constexpr std::size_t max_units_of_thread = 128;
 constexpr std::size_t max_units_of_all = 1024;
 constexpr std::size_t max_threads = 4096;
 constexpr std::size_t max_links = 64;
+constexpr std::size_t max_lists = 64;
 constexpr std::size_t max_newest_args = 16;
 
 // Of the clocks that ticks may come from, the one that fits: of this moment it says what the wall clock
@@ -72,19 +73,43 @@ struct Look {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> args_seen;  // time and number, newest first
 };
 
-// The unit that the thread fills now: it may have gone on since the units were listed.
-void go_to_newest(const SpoolCopy& copy, Look& look) {
+// To the unit that the thread fills now: it may have gone on since the units were listed. False where that
+// cannot be told from here, since one on the way was used again.
+bool go_to_newest(const SpoolCopy& copy, Look& look) {
     for (std::size_t links = 0; links < max_links; ++links) {
         const std::optional<UnitFacts> now = copy.unit(look.newest.index);
-        if (!now || now->sequence != look.newest.sequence || now->next == 0) return;
+        if (!now || now->sequence != look.newest.sequence || now->kind == UnitKind::free) return false;
+        if (now->next == 0) return true;
         const std::optional<UnitFacts> next = copy.unit(now->next);
         const bool follows = next && next->kind == UnitKind::ring && next->may_hold_records() &&
                              next->owner == now->owner && next->sequence > now->sequence &&
                              next->before == now->before + now->capacity;
-        if (!follows) return;
+        if (!follows) return false;
         look.units.push_back(*next);
         look.newest = *next;
     }
+    return false;
+}
+
+void take_newest_listed(Look& look) {
+    for (const UnitFacts& unit : look.units)
+        if (unit.kind == UnitKind::ring && unit.sequence > look.newest.sequence) look.newest = unit;
+}
+
+// The units are listed one after the other: what the thread filled while this went on may stand where was
+// looked before.
+bool find_newest(const SpoolCopy& copy, std::size_t& lists_left, Look& look) {
+    while (!go_to_newest(copy, look)) {
+        if (lists_left == 0) return false;
+        --lists_left;
+        std::erase_if(look.units, [](const UnitFacts& unit) { return unit.kind != UnitKind::thread; });
+        if (!look.units.empty()) look.newest = look.units.front();
+        for (const UnitFacts& unit : copy.units())
+            if (unit.owner == look.newest.owner && unit.may_hold_records() && unit.kind != UnitKind::thread)
+                look.units.push_back(unit);
+        take_newest_listed(look);
+    }
+    return true;
 }
 
 std::vector<Look> looks_at_threads(const SpoolCopy& copy, const std::vector<UnitFacts>& units) {
@@ -99,8 +124,7 @@ std::vector<Look> looks_at_threads(const SpoolCopy& copy, const std::vector<Unit
         std::optional<StackCopy> stack = copy.stack(unit);
         if (!stack) continue;
         Look look{std::move(*stack), unit, std::exchange(own, {}), {}, {}, {}};
-        for (const UnitFacts& other : look.units)
-            if (other.kind == UnitKind::ring && other.sequence > look.newest.sequence) look.newest = other;
+        take_newest_listed(look);
         looks.push_back(std::move(look));
     }
     return looks;
@@ -196,8 +220,8 @@ class Window {
 };
 
 void look_back(const SpoolCopy& copy, const ClockMap& clock, std::uint64_t from_ns, std::uint64_t now_ns,
-               std::size_t& units_left, Look& look) {
-    go_to_newest(copy, look);
+               std::size_t& units_left, std::size_t& lists_left, Look& look) {
+    const bool found = find_newest(copy, lists_left, look);
     Window window(clock, from_ns, now_ns);
     Ended ended(look.stack);
     std::vector<Record> records;
@@ -206,7 +230,7 @@ void look_back(const SpoolCopy& copy, const ClockMap& clock, std::uint64_t from_
     bool complete = false;
     for (std::size_t count = 1; unit; ++count) {
         ended.note(records);
-        complete = !window.take(records, look) || unit->before == 0;
+        complete = (!window.take(records, look) || unit->before == 0) && found;
         if (complete || count == max_units_of_thread || units_left == 0) break;
         --units_left;
         const UnitFacts* previous = unit_before(look.units, *unit);
@@ -312,8 +336,8 @@ LiveSpool look_into(const std::string& path, std::uint64_t window_ns) {
     // Before it began there was nothing.
     const std::uint64_t begin = spool.now_ns - std::min(window_ns, spool.now_ns);
     const std::uint64_t from = std::min(std::max(begin, spool.started_ns), spool.now_ns);
-    std::size_t units_left = max_units_of_all;
-    for (Look& look : looks) look_back(copy, clock, from, spool.now_ns, units_left, look);
+    std::size_t units_left = max_units_of_all, lists_left = max_lists;
+    for (Look& look : looks) look_back(copy, clock, from, spool.now_ns, units_left, lists_left, look);
     const Shown shown(copy, looks);
     for (const Look& look : looks) spool.threads.push_back(thread_of(look, shown, clock, spool.now_ns));
     return spool;

@@ -71,10 +71,9 @@ void SpoolCopy::look_at_file(const std::string& path, int error) {
     if (!error && fstat(descriptor(), &info) != 0) error = errno;
     if (error) throw std::system_error(error, std::generic_category(), path);
     if (!S_ISREG(info.st_mode)) throw std::runtime_error("not a spool");
-    bytes_ = static_cast<std::uint64_t>(info.st_size);
     copy_header();
     check_spool_header(header());
-    if (bytes_ < unit_bytes) throw std::runtime_error("not a spool");
+    if (static_cast<std::uint64_t>(info.st_size) < unit_bytes) throw std::runtime_error("not a spool");
 }
 
 std::size_t SpoolCopy::read(std::uint64_t offset, void* into, std::size_t bytes) const noexcept {
@@ -139,8 +138,14 @@ std::optional<UnitFacts> SpoolCopy::unit(std::uint32_t index) const {
 
 std::vector<UnitFacts> SpoolCopy::units() const {
     std::vector<UnitFacts> found;
+    // As many as there are by now: the file may have grown since its header was copied.
+    struct stat info;
+    std::uint32_t used = 0;
+    if (fstat(descriptor(), &info) != 0 ||
+        read(offsetof(SpoolHeader, units), &used, sizeof used) < sizeof used)
+        return found;
     const auto end = static_cast<std::uint32_t>(
-        std::min({std::uint64_t{header().units.load()}, bytes_ / unit_bytes, max_units}));
+        std::min({std::uint64_t{used}, static_cast<std::uint64_t>(info.st_size) / unit_bytes, max_units}));
     for (std::uint32_t i = 1; i < end;) {
         const std::optional<UnitFacts> facts = unit(i);
         const bool whole = facts && facts->units <= end - i;

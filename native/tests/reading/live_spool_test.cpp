@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "between_reads.hpp"
 #include "check.hpp"
 #include "dftrace/reading/spool_copy.hpp"
 #include "scratch.hpp"
@@ -263,6 +265,35 @@ TEST("records that are copied while their unit is used again are given up") {
     busy.request_stop();
     busy.join();
     CHECK_EQ(finish_run({"finalize"}).error, "");
+}
+
+TEST("a thread whose newest unit is written and used again while the units are listed") {
+    const ScratchDir dir;
+    start_run(quiet_settings(dir));
+    EventName name("live", "numbered");
+    const auto newest = [&] {
+        const SpoolCopy copy(dir.only(".spool"));
+        std::vector<UnitFacts> units = copy.units();
+        std::erase_if(units, [](const UnitFacts& unit) { return unit.kind != UnitKind::ring; });
+        return units.empty() ? 0 : std::ranges::max(units, {}, &UnitFacts::sequence).index;
+    };
+    std::uint64_t recorded = 0;
+    const auto fill = [&](const std::function<bool()>& enough) {
+        for (; !enough(); ++recorded) SpanScope span(name);
+    };
+    fill([&] { return recorded && recorded % 512 == 0 && newest() >= 5; });
+    CHECK_EQ(current_session()->flush(), 0);
+    const std::uint64_t before = recorded;
+    const std::uint32_t left = newest();
+    const BetweenReads meanwhile(std::int64_t{left} * unit_bytes, [&] {
+        fill([&, thread = recording_thread()] { return recorded >= before + 2 * 1024; });
+        CHECK_EQ(current_session()->flush(), 0);
+    });
+    const LiveSpool seen = look(dir);
+    const LiveThread& thread = only_thread(seen);
+    CHECK(recorded > before);
+    CHECK_EQ(thread.records, recorded);
+    finish_run({"finalize"});
 }
 
 TEST("self times are those of the trace, nanosecond for nanosecond") {

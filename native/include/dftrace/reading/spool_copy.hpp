@@ -102,7 +102,6 @@ class SpoolCopy {
 
     HeldFile file_;
     int borrowed_ = -1;
-    std::uint64_t bytes_ = 0;
     std::unique_ptr<Page> header_;
 };
 
