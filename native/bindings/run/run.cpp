@@ -1,8 +1,6 @@
 // Beginning and ending the run, and what it can tell of itself meanwhile.
 #include "run/run.hpp"
 
-#include <fcntl.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -14,7 +12,7 @@
 
 #include "dftrace/recording/dump_signal.hpp"
 #include "dftrace/recording/runtime.hpp"
-#include "dftrace/system/file_size_signal.hpp"
+#include "dftrace/system/held_file.hpp"
 #include "dftrace/text/json_string.hpp"
 #include "dftrace/writing/codec.hpp"
 #include "outcome.hpp"
@@ -144,11 +142,7 @@ PyObject* reserve(PyObject*, PyObject* arguments) {
     long long bytes = 0;
     if (!PyArg_ParseTuple(arguments, "iL", &number, &bytes)) return nullptr;
     int error = 0;
-    without_gil([&] {
-        const FileSizeSignalHeld held;
-        do error = posix_fallocate(number, 0, static_cast<off_t>(bytes));
-        while (error == EINTR);
-    });
+    without_gil([&] { error = reserve_room(number, 0, static_cast<std::size_t>(bytes)); });
     return none_or_error(error);
 }
 

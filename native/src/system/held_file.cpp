@@ -37,7 +37,32 @@ struct LinkTo {
     char text[40];
 };
 
+// What takes room on every file system.
+int write_zeros(int file, std::size_t from, std::size_t bytes) noexcept {
+    static constexpr char zeros[1 << 16] = {};
+    while (bytes > 0) {
+        const ssize_t put = pwrite(file, zeros, std::min(bytes, sizeof zeros), static_cast<off_t>(from));
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return put < 0 ? errno : ENOSPC;
+        from += static_cast<std::size_t>(put);
+        bytes -= static_cast<std::size_t>(put);
+    }
+    return 0;
+}
+
 }  // namespace
+
+int reserve_room(int file, std::size_t from, std::size_t bytes) noexcept {
+    const FileSizeSignalHeld held;
+    int error = 0;
+    // Only some kernels go on by themselves after a signal, and traced programs have timers.
+    do error = posix_fallocate(file, static_cast<off_t>(from), static_cast<off_t>(bytes));
+    while (error == EINTR);
+    // The file system has no such call, or a container's rules forbid it.
+    const bool no_such_call =
+        error == EPERM || error == EACCES || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
+    return no_such_call ? write_zeros(file, from, bytes) : error;
+}
 
 bool HeldFile::leads_here(int number) const noexcept {
     struct stat info;
@@ -125,18 +150,16 @@ int HeldFile::descriptor() const noexcept {
     return -1;
 }
 
-int HeldFile::reserve(std::size_t from, std::size_t bytes) const noexcept {
-    const FileSizeSignalHeld held;
-    int error = 0;
-    // Only some kernels go on by themselves after a signal, and traced programs have timers.
-    do error = posix_fallocate(descriptor(), static_cast<off_t>(from), static_cast<off_t>(bytes));
-    while (error == EINTR);
-    return error;
+bool HeldFile::has_no_name() const noexcept {
+    struct stat info;
+    return fstat(descriptor(), &info) == 0 && info.st_nlink == 0;
 }
 
-bool HeldFile::lies_at(const char* path, int directory) const noexcept {
+int HeldFile::look_at(const char* path, int directory) const noexcept {
     struct stat info;
-    return fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0 && is(info);
+    if (fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0) return is(info) ? 0 : ENOENT;
+    // A directory that is not held open is none.
+    return errno == ENOTDIR || errno == EBADF ? ENOENT : errno;
 }
 
 std::string HeldFile::path_now() const noexcept {

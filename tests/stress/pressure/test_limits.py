@@ -14,6 +14,8 @@ from stress.pressure.disk import Disk
 from stress.pressure.test_disk import assert_told_once, complaints
 
 if TYPE_CHECKING:
+    from conftest import RunScript
+
     from stress.conftest import FaultRow
     from stress.pressure.program import Pressed
 
@@ -217,3 +219,43 @@ def test_no_thread_may_be_started(pressed: Pressed, fault_row: FaultRow) -> None
         "no thread may be started in a child, which is told that it is unrecorded"
     ) as row:
         row.add(judge_counts([trace], {"forward": 1000}))
+
+
+def test_a_container_forbids_to_reserve_space(run_script: RunScript) -> None:
+    """Its rules say so in one of these ways; the room is taken by writing there."""
+    done = run_script(
+        """
+        import ctypes, errno, os, platform, struct
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        def forbid(call, refusal):
+            rules = [(0x20, 0, 0, 0), (0x15, 0, 1, call), (6, 0, 0, 0x50000 | refusal), (6, 0, 0, 0x7FFF0000)]
+            program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+            told = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(program)))
+            libc = ctypes.CDLL(None, use_errno=True)
+            return libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, told, 0, 0) == 0
+
+        fallocate = {"x86_64": 285, "aarch64": 47}[platform.machine()]
+        for refusal in (errno.EPERM, errno.ENOSYS):
+            child = os.fork()
+            if not child:
+                if not forbid(fallocate, refusal):
+                    print("no rules can be made here")
+                    os._exit(0)
+                try:
+                    os.posix_fallocate(os.memfd_create("x"), 0, 4096)
+                except OSError as error:
+                    print(error.errno)
+                with dftrace_ai.tracing(spool_bytes=2 << 20, overflow="wait"):
+                    for step in range(5000):
+                        with ai.compute.forward(step=step):
+                            pass
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+    if "no rules" in done.stdout:
+        pytest.skip("the kernel takes no rules for calls")
+    assert done.stdout.split() == [str(errno.EPERM), str(errno.ENOSYS)]
+    assert [trace.names for trace in done.traces(perfetto=False)] == [{"forward": 5000}] * 2

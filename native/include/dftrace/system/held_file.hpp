@@ -14,6 +14,10 @@
 
 namespace dftrace {
 
+// Room for a part of a file that nobody has written to yet, which a store into a mapping needs; 0 or an
+// errno. A limit on the size of files ends no program.
+int reserve_room(int file, std::size_t from, std::size_t bytes) noexcept;
+
 class HeldFile {
   public:
     HeldFile() = default;
@@ -37,8 +41,10 @@ class HeldFile {
     int open_again(const std::string& path, int access, int directory = AT_FDCWD) noexcept;
     // The number, or -1 with EBADF when it leads elsewhere: to be used at once, and asked for anew each time.
     int descriptor() const noexcept;
-    // As posix_fallocate(3), which a store into a mapping needs; 0 or an errno.
-    int reserve(std::size_t from, std::size_t bytes) const noexcept;
+    // As `reserve_room`.
+    int reserve(std::size_t from, std::size_t bytes) const noexcept {
+        return reserve_room(descriptor(), from, bytes);
+    }
     // A file was opened, whatever became of its number since.
     bool known() const noexcept { return known_; }
     bool is(const struct stat& info) const noexcept {
@@ -46,8 +52,14 @@ class HeldFile {
     }
     // Where the file lies by now, as the kernel tells it; empty where it does not, or there is no memory.
     std::string path_now() const noexcept;
-    // The file lies at `path`, under that name.
-    bool lies_at(const char* path, int directory = AT_FDCWD) const noexcept;
+    // No name leads to the file any more, as the kernel tells it.
+    bool has_no_name() const noexcept;
+    // 0 where the file lies at `path`, under that name; ENOENT where it does not, or the errno for which that
+    // cannot be seen.
+    int look_at(const char* path, int directory = AT_FDCWD) const noexcept;
+    bool lies_at(const char* path, int directory = AT_FDCWD) const noexcept {
+        return look_at(path, directory) == 0;
+    }
     bool lies_at(const std::string& path, int directory = AT_FDCWD) const noexcept {
         return lies_at(path.c_str(), directory);
     }
