@@ -324,7 +324,12 @@ def _adopt(
             if outcome["was_complete"]:
                 result.ended_in_order.append(outcome["trace_path"])
         result.damaged.extend(f"{quoted(spool.path)}: {what}" for what in outcome["damage"])
-        if spool.marker:
+        if outcome["spool_path"]:
+            # Its marker says that it is complete, and leads whoever may to it.
+            result.failed.append(
+                f"{quoted(spool.path)}: is in its trace, and cannot be removed: {outcome['error']}"
+            )
+        elif spool.marker:
             _remove(spool.marker, directory, result)
     elif outcome["state"] == "alive":
         result.alive.append(spool.path)

@@ -338,11 +338,14 @@ AdoptionResult adopt_spool(const std::string& spool_path, const AdoptionTerms& t
         // As the process itself does it.
         const bool told = !terms.marker.empty() && tell_complete(directory, terms.marker, spool.owner());
         if (!told && !terms.marker.empty()) directory.remove(terms.marker.c_str());
-        spool.remove();
-        if (told) directory.remove(terms.marker.c_str());
+        const int stays = spool.remove();
+        if (told && !stays) directory.remove(terms.marker.c_str());
         result.damage = std::move(run.damage);
         result.was_complete = run.was_complete;
-        result.outcome.spool_path.clear();
+        if (stays)
+            result.outcome.error = std::strerror(stays);
+        else
+            result.outcome.spool_path.clear();
         result.state = Adopted::finished;
     } catch (const std::exception& error) {
         struct stat info;

@@ -90,7 +90,7 @@ bool SpoolView::removed() const noexcept {
 
 bool SpoolView::has_other_names() const noexcept { return found_.st_nlink > 1; }
 
-void SpoolView::remove() const noexcept { place_->remove_if(name_.c_str(), found_); }
+int SpoolView::remove() const noexcept { return place_->remove_if(name_.c_str(), found_); }
 
 bool SpoolView::copy(std::size_t from, std::size_t bytes) {
     if (own_) {

@@ -218,13 +218,22 @@ int Drain::end() noexcept {
         return error;
     }
     header.finalized.store(1, std::memory_order_release);
-    // A marker without a spool means that something was lost, unless it says otherwise; a spool without a
-    // marker may never be found.
-    const bool told = marker_.tell_complete(flow_.writer().path_now());
-    if (!told) marker_.remove();
-    spool_.unlink();
-    marker_.remove();
+    clear_away();
     return 0;
+}
+
+// A marker without a spool means that something was lost, unless it says otherwise; a spool without a marker
+// may never be found. So neither goes where the other has to stay: that the trace is complete stands in both.
+void Drain::clear_away() {
+    const bool told = marker_.tell_complete(flow_.writer().path_now());
+    int error = told ? 0 : marker_.remove();
+    if (!error) error = spool_.unlink();
+    if (!error) error = marker_.remove();
+    if (!error || spool_.removed()) return;
+    std::fprintf(stderr,
+                 "dftrace: %s stays: %s; the trace is complete, and the next dftrace command that reads its "
+                 "directory, and may, removes it\n",
+                 spool_.path().c_str(), reason_of(error).text);
 }
 
 }  // namespace dftrace

@@ -354,16 +354,25 @@ void Spool::store_again() noexcept {
 }
 
 std::string Spool::place() const {
-    if (file_.lies_at(path_)) return path_;
+    if (file_.lies_at(path_.c_str())) return path_;
     // Of a file that was made without a name the kernel tells no other.
-    return moved_along() ? directory_.path_now() + "/" + name_in_directory(path_) : std::string();
+    if (moved_along()) return directory_.path_now() + "/" + name_in_directory(path_);
+    return removed() ? std::string() : path_;
 }
 
-void Spool::unlink() noexcept {
-    if (file_.lies_at(path_))
-        ::unlink(path_.c_str());
-    else if (moved_along())
-        ::unlinkat(directory_.descriptor(), name_in_directory(path_), 0);
+int Spool::look() const noexcept {
+    const int error = file_.look_at(path_.c_str());
+    if (error == 0) return 0;
+    const int beside = file_.look_at(name_in_directory(path_), directory_.descriptor());
+    return beside == ENOENT ? error : beside;
+}
+
+int Spool::unlink() noexcept {
+    if (removed()) return 0;
+    if (const int unseen = look()) return unseen;
+    const int done = moved_along() ? ::unlinkat(directory_.descriptor(), name_in_directory(path_), 0)
+                                   : ::unlink(path_.c_str());
+    return done == 0 ? 0 : errno;
 }
 
 void Spool::abandon() noexcept {

@@ -82,10 +82,12 @@ void SpoolMarker::write(const TraceSettings& settings, const std::string& spool)
     }
 }
 
-bool SpoolMarker::lies_at(int directory, const char* path) const noexcept {
+// 0 where it lies there, ENOENT where it does not, or the errno for which that cannot be seen.
+int SpoolMarker::look_at(int directory, const char* path) const noexcept {
     struct stat info;
-    return fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_dev == made_.st_dev &&
-           info.st_ino == made_.st_ino;
+    if (fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0)
+        return info.st_dev == made_.st_dev && info.st_ino == made_.st_ino ? 0 : ENOENT;
+    return errno == ENOTDIR || errno == EBADF ? ENOENT : errno;
 }
 
 bool SpoolMarker::tell_complete(const std::string& trace) noexcept {
@@ -107,15 +109,21 @@ bool SpoolMarker::tell_complete(const std::string& trace) noexcept {
     }
 }
 
-void SpoolMarker::remove() noexcept {
-    if (!written()) return;
-    const char* name = name_in_directory(path_);
-    if (const int held = directory_.descriptor(); lies_at(held, name))
-        ::unlinkat(held, name, 0);
-    else if (lies_at(AT_FDCWD, path_.c_str()))
-        ::unlink(path_.c_str());
+int SpoolMarker::remove() noexcept {
+    if (!written()) return 0;
+    const std::pair<int, const char*> places[] = {{directory_.descriptor(), name_in_directory(path_)},
+                                                  {AT_FDCWD, path_.c_str()}};
+    int error = 0;
+    for (const auto& [directory, path] : places) {
+        const int unseen = look_at(directory, path);
+        if (unseen == ENOENT) continue;
+        error = unseen ? unseen : ::unlinkat(directory, path, 0) == 0 ? 0 : errno;
+        break;
+    }
+    if (error) return error;
     path_.clear();
     directory_.close();
+    return 0;
 }
 
 bool tell_complete(const Directory& directory, const std::string& marker, std::uint32_t owner) noexcept {

@@ -50,9 +50,11 @@ int Directory::remove(const char* name) const noexcept {
     return unlinkat(descriptor(), name, 0) == 0 ? 0 : errno;
 }
 
-void Directory::remove_if(const char* name, const struct stat& file) const noexcept {
+int Directory::remove_if(const char* name, const struct stat& file) const noexcept {
     struct stat info;
-    if (look(name, info) == 0 && info.st_dev == file.st_dev && info.st_ino == file.st_ino) remove(name);
+    const int unseen = look(name, info);
+    if (unseen) return unseen == ENOENT ? 0 : unseen;
+    return info.st_dev == file.st_dev && info.st_ino == file.st_ino ? remove(name) : 0;
 }
 
 }  // namespace dftrace

@@ -35,8 +35,8 @@ class SpoolView {
     bool lock();
     // Whoever held the lock before has finished the trace and removed the file.
     bool removed() const noexcept;
-    // Removes the file, from the directory in which it was opened.
-    void remove() const noexcept;
+    // Removes the file, from the directory in which it was opened; 0 or an errno.
+    int remove() const noexcept;
     // The file has another name besides: removing one would leave the other.
     bool has_other_names() const noexcept;
 

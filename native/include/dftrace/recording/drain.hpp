@@ -62,6 +62,7 @@ class Drain {
     int end() noexcept;
     void tell_of_failure(int error);
     void tell_of_removal();
+    void clear_away();
 
     const TraceSettings& settings_;
     Spool& spool_;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -252,13 +253,17 @@ class Spool {
     // The errno for which the file system refused more room the last time, 0 if it never did.
     int refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
     // Somebody has removed the file. All goes on in memory that nobody else finds any more.
-    bool removed() const noexcept { return !file_.lies_at(path_) && !moved_along(); }
+    bool removed() const noexcept {
+        const int seen = look();
+        return seen == ENOENT || (seen != 0 && file_.has_no_name());
+    }
     // Where the file lies by now: its directory may have been renamed. Empty where it was removed.
     std::string place() const;
     // Writes what is recorded to a new file at the place of the one that was removed. For the end: what is
     // recorded later does not reach it.
     void store_again() noexcept;
-    void unlink() noexcept;
+    // 0, also where it was removed before, or an errno.
+    int unlink() noexcept;
     // In a forked child: forget the parent's mapping without touching its file.
     void abandon() noexcept;
     std::uint64_t used_bytes() noexcept {
@@ -266,6 +271,8 @@ class Spool {
     }
 
   private:
+    // 0 where the file is found under its name; ENOENT where it is not there, or why that cannot be seen.
+    int look() const noexcept;
     // The file lies in its directory, wherever that is.
     bool moved_along() const noexcept {
         return file_.lies_at(name_in_directory(path_), directory_.descriptor());

@@ -26,12 +26,13 @@ class SpoolMarker {
     // be said. The directory may have been renamed; where the program has closed it, `trace`, the path of the
     // trace by now, may tell where it is.
     bool tell_complete(const std::string& trace) noexcept;
-    void remove() noexcept;
+    // 0, also where there is none any more, or the errno for which it stays.
+    int remove() noexcept;
     // In a forked child: lets go of the directory, and leaves the parent's marker alone.
     void abandon() noexcept { directory_.close(); }
 
   private:
-    bool lies_at(int directory, const char* path) const noexcept;
+    int look_at(int directory, const char* path) const noexcept;
 
     std::string path_;    // empty: there is none
     HeldFile directory_;  // in which it was made; none where there was no number to be had

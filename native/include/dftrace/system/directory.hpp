@@ -31,8 +31,9 @@ class Directory {
     int look(const char* name, struct stat& info) const noexcept;
     // 0 or an errno.
     int remove(const char* name) const noexcept;
-    // Removes what lies under the name if it is that file, and not another that took its place.
-    void remove_if(const char* name, const struct stat& file) const noexcept;
+    // Removes what lies under the name if it is that file, and not another that took its place; 0, also where
+    // it is not, or an errno.
+    int remove_if(const char* name, const struct stat& file) const noexcept;
 
   private:
     HeldFile file_;
