@@ -13,7 +13,7 @@ from dftrace_ai.annotation.given_arguments import flow_id, given_arguments
 from dftrace_ai.annotation.metadata_mode import MetadataMode, write_mark
 from dftrace_ai.annotation.wrapping import wrap
 from dftrace_ai.run import emitting
-from dftrace_ai.telling import tell
+from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Mapping

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.config.yaml_file import Guard, YamlFile, opened
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.telling import tell
-from dftrace_ai.wording import ToldOnce, in_short, quoted, shortened
+from dftrace_ai.wording import ToldOnce, in_short, quoted, shortened, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from itertools import count
@@ -23,10 +24,9 @@ from dftrace_ai.loggers.routing import Routine, Subscriber
 from dftrace_ai.loggers.run_place import place_of, rank_logs
 from dftrace_ai.loggers.status_line import StatusLine
 from dftrace_ai.loggers.system_metrics import SystemMetrics
-from dftrace_ai.loggers.telling import tell
 from dftrace_ai.run import emitting
 from dftrace_ai.run.run import current_run
-from dftrace_ai.wording import ToldOnce, described, quoted
+from dftrace_ai.wording import ToldOnce, described, quoted, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ class Entry:
             return cls(name, config, None, None)
         facts = place_of(config, config.run_name or run_name)
         if kind.notice:
-            tell("the tracker %s: %s", quoted(name), kind.notice)
+            tell(logging.WARNING, "the tracker %s: %s", quoted(name), kind.notice)
         tracker: Tracker
         if kind.own_process and not config.in_process and _can_be_imported(kind):
             tracker = OwnProcess(kind, facts, config.limit_s)
@@ -277,6 +277,7 @@ class Log:
         except Exception as error:  # noqa: BLE001 - whatever a training has for a step
             if self._told.first("step", type(step)):
                 tell(
+                    logging.WARNING,
                     "a step has to be a whole number, not a %s (%s); the next number is taken",
                     type(step).__name__,
                     described(error),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -13,9 +14,8 @@ from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
 from dftrace_ai.loggers.records import EPOCH, ITERATION, Point
 from dftrace_ai.loggers.routines.metric import MetricLogger
 from dftrace_ai.loggers.routing import wanted
-from dftrace_ai.loggers.telling import tell
 from dftrace_ai.loggers.value_taking import ValueTaking
-from dftrace_ai.wording import ToldOnce, counted, described, quoted
+from dftrace_ai.wording import ToldOnce, counted, described, quoted, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -120,6 +120,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - a user's mapping, in his training
             if self._told.first("data", type(data)):
                 tell(
+                    logging.WARNING,
                     "log_iter was given a %s, of which nothing is logged: %s; accepted: a mapping "
                     "of names and values",
                     type(data).__name__,
@@ -205,6 +206,7 @@ class Pipeline:
         left = waiting + len(self._lost)
         if left and self._told.first("end"):
             tell(
+                logging.WARNING,
                 "%s could not be converted in time, and reached no tracker",
                 counted(left, "logging call"),
             )
@@ -227,7 +229,9 @@ class Pipeline:
     def _put(self, taken: _Taken) -> None:
         if self._closed:
             if self._told.first("closed"):
-                tell("something was logged after the run had ended, and is not kept")
+                tell(
+                    logging.WARNING, "something was logged after the run had ended, and is not kept"
+                )
             return
         if len(self._queue) >= self._most:
             self._lost.append(None)
@@ -249,7 +253,11 @@ class Pipeline:
             self._begun = False
             self._failed_s = time.monotonic()
             if self._told.first("thread"):
-                tell("nothing is logged as long as no thread can be started: %s", described(error))
+                tell(
+                    logging.WARNING,
+                    "nothing is logged as long as no thread can be started: %s",
+                    described(error),
+                )
 
     def _run(self) -> None:
         while not self._closed or self._queue:
@@ -271,7 +279,9 @@ class Pipeline:
             for record in () if self._last is None else self._last():
                 self._deliver_to_all(record)
         except Exception as error:  # noqa: BLE001 - the trackers are to end all the same
-            tell("the trace could not be attached to the run: %s", described(error))
+            tell(
+                logging.WARNING, "the trace could not be attached to the run: %s", described(error)
+            )
 
     def _end(self) -> None:
         self._tell_missing()
@@ -289,7 +299,7 @@ class Pipeline:
             record = self._sampler.due()
         except Exception as error:  # noqa: BLE001 - what a machine hides in its own way
             self._sampler = None
-            tell("the machine is not sampled any more: %s", described(error))
+            tell(logging.WARNING, "the machine is not sampled any more: %s", described(error))
             return
         if record is not None:
             self._deliver_to_all(record)
@@ -306,7 +316,11 @@ class Pipeline:
             except BaseException as error:  # noqa: BLE001 - a routine of the user's may ask to exit
                 self._lost.append(None)
                 if self._told.first("conversion"):
-                    tell("what was logged could not be converted: %s", described(error))
+                    tell(
+                        logging.WARNING,
+                        "what was logged could not be converted: %s",
+                        described(error),
+                    )
             # Only now: who waits for its end waits for all of it.
             self._queue.popleft()
 
@@ -341,7 +355,11 @@ class Pipeline:
                 self._on_epoch(at, made)
             except Exception as error:  # noqa: BLE001 - a stream that the program has put there
                 if self._told.first("line"):
-                    tell("the state of the run cannot be printed: %s", described(error))
+                    tell(
+                        logging.WARNING,
+                        "the state of the run cannot be printed: %s",
+                        described(error),
+                    )
 
     def _made(
         self, logger: BaseLogger, name: str, make: Callable[..., Iterable[Record]], *given: Any
@@ -369,6 +387,7 @@ class Pipeline:
         if self._told.first(logger.key, name):
             said = str(error) if isinstance(error, TypeError | ValueError) else described(error)
             tell(
+                logging.WARNING,
                 "%s %s cannot be logged: %s; accepted: %s",
                 logger.key,
                 quoted(name),
@@ -387,6 +406,7 @@ class Pipeline:
                     near = get_close_matches(name, self._offered, 1)
                     hint = f"; did you mean {quoted(near[0])}?" if near else ""
                     tell(
+                        logging.WARNING,
                         "the tracked variable %s (%s) was in no data so far%s",
                         quoted(name),
                         logger.key,

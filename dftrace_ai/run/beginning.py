@@ -13,7 +13,7 @@ from dftrace_ai.run.ending import RUN_VARIABLE, end, end_at_exit
 from dftrace_ai.run.hooks import begin_hooks, fork_hooks
 from dftrace_ai.run.process_hooks import hook_into_process
 from dftrace_ai.run.run import PARENT, Run, current_run
-from dftrace_ai.telling import LOGGER, tell
+from dftrace_ai.wording import LOGGER, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,7 @@ import dftrace_ai._native as _native
 from dftrace_ai.run.hooks import end_hooks
 from dftrace_ai.run.run import current_run
 from dftrace_ai.run.uncaught import told_of, uncaught_exception
-from dftrace_ai.telling import tell
-from dftrace_ai.wording import quoted
+from dftrace_ai.wording import quoted, tell
 
 if TYPE_CHECKING:
     from dftrace_ai.run.native_types import RunSettings

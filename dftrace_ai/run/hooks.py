@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.run.run import current_run
-from dftrace_ai.telling import tell
+from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable

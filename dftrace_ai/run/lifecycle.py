@@ -13,7 +13,7 @@ from dftrace_ai.run.beginning import hold
 from dftrace_ai.run.ending import end
 from dftrace_ai.run.run import Run, current_run
 from dftrace_ai.run.uncaught import uncaught_exception
-from dftrace_ai.telling import tell
+from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

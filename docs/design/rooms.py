@@ -19,7 +19,7 @@ PACKAGE = HERE.parents[1] / "dftrace_ai"
 DRAWING = HERE / "rooms.svg"
 
 NATIVE = "dftrace_ai._native"
-LEAVES = {"errors", "telling", "wording", "_version"}
+LEAVES = {"errors", "wording", "_version"}
 
 WIDTH = 760
 BOX_WIDTH, BOX_HEIGHT = 168, 46

@@ -7,6 +7,7 @@ kill leaves all that was written. `docs/guide/runs.md` describes the lines.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
@@ -32,9 +33,8 @@ from dftrace_ai.loggers.runs.compacting import compact
 from dftrace_ai.loggers.runs.lines import RunLine, line_of
 from dftrace_ai.loggers.runs.log_files import LogLines
 from dftrace_ai.loggers.runs.processes import here, is_alive
-from dftrace_ai.loggers.telling import tell
 from dftrace_ai.spools.held_number import HeldNumber
-from dftrace_ai.wording import counted, quoted
+from dftrace_ai.wording import counted, quoted, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +69,7 @@ class LocalLogint(BaseLogint):
         others = _others_at_work(folder, self.run.rank)
         if others:
             tell(
+                logging.WARNING,
                 "the directory %s is written by another run at the same time (%s); give one of "
                 "them a run_name of its own",
                 quoted(str(folder)),
