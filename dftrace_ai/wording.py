@@ -15,6 +15,7 @@ __all__ = [
     "quoted",
     "shortened",
     "tell",
+    "warn",
 ]
 
 LOGGER = logging.getLogger("dftrace_ai")
@@ -176,6 +177,20 @@ def tell(level: int, message: str, *values: object, exc_info: bool = False) -> N
         LOGGER.log(level, message, *values, exc_info=exc_info, stacklevel=2)
     except Exception:  # noqa: BLE001 - whatever the program's handlers and streams raise
         _write(message, values)
+
+
+def warn(message: str, *values: object) -> None:
+    """Log a warning as `tell` does.
+
+    Args:
+        message: with places for `values`, as `logging` has them.
+        values: for the message.
+
+    Example::
+
+        warn("the tracker %s is not reached: %s", "local", error)
+    """
+    tell(logging.WARNING, message, *values)
 
 
 def _write(message: str, values: tuple[object, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from itertools import count
@@ -26,7 +25,7 @@ from dftrace_ai.loggers.status_line import StatusLine
 from dftrace_ai.loggers.system_metrics import SystemMetrics
 from dftrace_ai.run import emitting
 from dftrace_ai.run.run import current_run
-from dftrace_ai.wording import ToldOnce, described, quoted, tell
+from dftrace_ai.wording import ToldOnce, described, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +79,7 @@ class Entry:
             return cls(name, config, None, None)
         facts = place_of(config, config.run_name or run_name)
         if kind.notice:
-            tell(logging.WARNING, "the tracker %s: %s", quoted(name), kind.notice)
+            warn("the tracker %s: %s", quoted(name), kind.notice)
         tracker: Tracker
         if kind.own_process and not config.in_process and _can_be_imported(kind):
             tracker = OwnProcess(kind, facts, config.limit_s)
@@ -276,8 +275,7 @@ class Log:
             return int(step)
         except Exception as error:  # noqa: BLE001 - whatever a training has for a step
             if self._told.first("step", type(step)):
-                tell(
-                    logging.WARNING,
+                warn(
                     "a step has to be a whole number, not a %s (%s); the next number is taken",
                     type(step).__name__,
                     described(error),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.loggers.delivery.bell import Bell
 from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
@@ -15,7 +14,7 @@ from dftrace_ai.loggers.records import EPOCH, ITERATION, Point
 from dftrace_ai.loggers.routines.metric import MetricLogger
 from dftrace_ai.loggers.routing import wanted
 from dftrace_ai.loggers.value_taking import ValueTaking
-from dftrace_ai.wording import ToldOnce, counted, described, quoted, tell
+from dftrace_ai.wording import ToldOnce, counted, described, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.records import Axis, Record
     from dftrace_ai.loggers.routines.base import BaseLogger
     from dftrace_ai.loggers.routing import Routine, Subscriber
+    from dftrace_ai.loggers.system_metrics import Sampler
 
-__all__ = ["Pipeline", "Sampler"]
+__all__ = ["Pipeline"]
 
 POLL_S = 0.05
 # A thread that could not be started is tried again after so long.
@@ -40,16 +40,6 @@ class _Taken(NamedTuple):
     others: Sequence[tuple[BaseLogger, int | None, str, Any]] = ()
     direct: Sequence[Record] = ()
     epoch: bool = False
-
-
-class Sampler(Protocol):
-    """What has something to log now and then, by itself."""
-
-    def due(self) -> Record | None:
-        """Return what is due, else None."""
-
-    def left_s(self) -> float:
-        """Return seconds until something is due."""
 
 
 class Pipeline:
@@ -119,8 +109,7 @@ class Pipeline:
             taken = self._taken(data, step)
         except Exception as error:  # noqa: BLE001 - a user's mapping, in his training
             if self._told.first("data", type(data)):
-                tell(
-                    logging.WARNING,
+                warn(
                     "log_iter was given a %s, of which nothing is logged: %s; accepted: a mapping "
                     "of names and values",
                     type(data).__name__,
@@ -205,8 +194,7 @@ class Pipeline:
         waiting = sum(isinstance(item, _Taken) for item in tuple(self._queue))
         left = waiting + len(self._lost)
         if left and self._told.first("end"):
-            tell(
-                logging.WARNING,
+            warn(
                 "%s could not be converted in time, and reached no tracker",
                 counted(left, "logging call"),
             )
@@ -229,9 +217,7 @@ class Pipeline:
     def _put(self, taken: _Taken) -> None:
         if self._closed:
             if self._told.first("closed"):
-                tell(
-                    logging.WARNING, "something was logged after the run had ended, and is not kept"
-                )
+                warn("something was logged after the run had ended, and is not kept")
             return
         if len(self._queue) >= self._most:
             self._lost.append(None)
@@ -253,8 +239,7 @@ class Pipeline:
             self._begun = False
             self._failed_s = time.monotonic()
             if self._told.first("thread"):
-                tell(
-                    logging.WARNING,
+                warn(
                     "nothing is logged as long as no thread can be started: %s",
                     described(error),
                 )
@@ -279,9 +264,7 @@ class Pipeline:
             for record in () if self._last is None else self._last():
                 self._deliver_to_all(record)
         except Exception as error:  # noqa: BLE001 - the trackers are to end all the same
-            tell(
-                logging.WARNING, "the trace could not be attached to the run: %s", described(error)
-            )
+            warn("the trace could not be attached to the run: %s", described(error))
 
     def _end(self) -> None:
         self._tell_missing()
@@ -299,7 +282,7 @@ class Pipeline:
             record = self._sampler.due()
         except Exception as error:  # noqa: BLE001 - what a machine hides in its own way
             self._sampler = None
-            tell(logging.WARNING, "the machine is not sampled any more: %s", described(error))
+            warn("the machine is not sampled any more: %s", described(error))
             return
         if record is not None:
             self._deliver_to_all(record)
@@ -316,8 +299,7 @@ class Pipeline:
             except BaseException as error:  # noqa: BLE001 - a routine of the user's may ask to exit
                 self._lost.append(None)
                 if self._told.first("conversion"):
-                    tell(
-                        logging.WARNING,
+                    warn(
                         "what was logged could not be converted: %s",
                         described(error),
                     )
@@ -355,8 +337,7 @@ class Pipeline:
                 self._on_epoch(at, made)
             except Exception as error:  # noqa: BLE001 - a stream that the program has put there
                 if self._told.first("line"):
-                    tell(
-                        logging.WARNING,
+                    warn(
                         "the state of the run cannot be printed: %s",
                         described(error),
                     )
@@ -386,8 +367,7 @@ class Pipeline:
     def _refuse(self, logger: BaseLogger, name: str, error: Exception) -> None:
         if self._told.first(logger.key, name):
             said = str(error) if isinstance(error, TypeError | ValueError) else described(error)
-            tell(
-                logging.WARNING,
+            warn(
                 "%s %s cannot be logged: %s; accepted: %s",
                 logger.key,
                 quoted(name),
@@ -405,8 +385,7 @@ class Pipeline:
                 if (index, name) not in self._seen and self._told.first(logger.key, name):
                     near = get_close_matches(name, self._offered, 1)
                     hint = f"; did you mean {quoted(near[0])}?" if near else ""
-                    tell(
-                        logging.WARNING,
+                    warn(
                         "the tracked variable %s (%s) was in no data so far%s",
                         quoted(name),
                         logger.key,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dftrace_ai.loggers.records import MetricsRecord, Point
 from dftrace_ai.loggers.routines.metric import gpu_figures
@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Record
 
-__all__ = ["SystemMetrics"]
+__all__ = ["Sampler", "SystemMetrics"]
+
+
+class Sampler(Protocol):
+    """What has something to log now and then, by itself."""
+
+    def due(self) -> Record | None:
+        """Return what is due, else None."""
+
+    def left_s(self) -> float:
+        """Return seconds until something is due."""
 
 
 class SystemMetrics:

@@ -55,7 +55,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "routing": {"records", "routines", "delivery"},
         "value_taking": {"routines"},
         "pipeline": {
-            *("records", "routines", "delivery", "routing", "value_taking"),
+            *("records", "routines", "delivery", "routing", "value_taking", "system_metrics"),
         },
         "status_line": {"records", "routines"},
         "system_metrics": {"records", "routines"},

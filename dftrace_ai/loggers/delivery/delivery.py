@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from dftrace_ai.loggers.delivery.bell import Bell
-from dftrace_ai.wording import ToldOnce, counted, described, quoted, tell
+from dftrace_ai.wording import ToldOnce, counted, described, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,8 +185,7 @@ class Delivery:
         self.tracker.abandon()
         lost = self.lost()
         if (lost or self._fault) and self._told.first("end"):
-            tell(
-                logging.WARNING,
+            warn(
                 "the tracker %s lost %s of %s: %s",
                 quoted(self.name),
                 f"{lost:,}",
@@ -208,8 +206,7 @@ class Delivery:
 
     def _cannot_begin(self, error: BaseException) -> None:
         self._note(f"it could not begin: {_said(error)}")
-        tell(
-            logging.WARNING,
+        warn(
             "the tracker %s could not begin, and all else goes on without it: %s",
             quoted(self.name),
             _said(error),

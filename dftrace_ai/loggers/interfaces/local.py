@@ -7,7 +7,6 @@ kill leaves all that was written. `docs/guide/runs.md` describes the lines.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import sys
@@ -34,7 +33,7 @@ from dftrace_ai.loggers.runs.lines import RunLine, line_of
 from dftrace_ai.loggers.runs.log_files import LogLines
 from dftrace_ai.loggers.runs.processes import here, is_alive
 from dftrace_ai.spools.held_number import HeldNumber
-from dftrace_ai.wording import counted, quoted, tell
+from dftrace_ai.wording import counted, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,8 +67,7 @@ class LocalLogint(BaseLogint):
         self._path = folder / name
         others = _others_at_work(folder, self.run.rank)
         if others:
-            tell(
-                logging.WARNING,
+            warn(
                 "the directory %s is written by another run at the same time (%s); give one of "
                 "them a run_name of its own",
                 quoted(str(folder)),
