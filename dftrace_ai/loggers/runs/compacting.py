@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -12,11 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dftrace_ai.wording import quoted
+from dftrace_ai.wording import quoted, warn
 
 __all__ = ["compact", "compact_here"]
-
-_log = logging.getLogger("dftrace_ai")
 
 WORTHWHILE_BYTES = 1 << 20
 """A shorter log is read as quickly as Parquet is."""
@@ -62,7 +59,7 @@ def compact(log: Path, limit_s: float) -> Path | None:
     for unnamed in log.parent.glob(f".{path.name}-*"):
         unnamed.unlink(missing_ok=True)
     if status != OUT_OF_TIME:
-        _log.warning(
+        warn(
             "%s: its metrics could not be written as Parquet; the log itself is whole: %s",
             quoted(str(log)),
             said,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from conftest import RunScript
+
+import dftrace_ai
 
 TELLS = """
 import json, logging, sys
@@ -61,3 +65,9 @@ def test_a_program_whose_logging_raises(run_script: RunScript, spoilt: str) -> N
         assert line in done.stderr
     assert "Traceback" not in done.stderr
     assert done.trace(perfetto=False).footer["unmatched_stops"] == 1
+
+
+def test_nothing_is_said_in_another_way() -> None:
+    package = Path(dftrace_ai.__file__).parent
+    says = {p.name for p in package.rglob("*.py") if "getLogger(" in p.read_text(encoding="utf-8")}
+    assert says == {"wording.py"}
