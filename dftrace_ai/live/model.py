@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.trace_format.vocabulary import loop_part, without_loop_part
 
 __all__ = ["HiddenProcess", "OpenSpanStatus", "RankStatus", "Snapshot", "ThreadStatus"]
@@ -48,7 +49,7 @@ class OpenSpanStatus:
     cat: str
     start_ns: Count
     level: Count
-    args: dict[str, Any] = field(default_factory=dict)
+    args: JsonObject = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dftrace_ai.live.model import NS, OpenSpanStatus, RankStatus, ThreadStatus
 from dftrace_ai.live.saved import plain
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dftrace_ai.spools.outcome_types import SpanLook, SpanNames, SpoolLook, ThreadLook
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["LEAST_RATE_S", "path_as_text", "rank_status"]
 
@@ -103,13 +104,13 @@ def _span_status(look: SpanLook) -> OpenSpanStatus:
     )
 
 
-def _members(text: str) -> dict[str, Any]:
+def _members(text: str) -> JsonObject:
     """Read members of an object, each with a comma in front."""
     try:
         found = json.loads(f"{{{text[1:]}}}")
     except (ValueError, RecursionError):  # a number of thousands of digits is one for Python, too
         return {}
-    result: dict[str, Any] = plain(found)
+    result: JsonObject = plain(found)
     return result
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from dftrace_ai.config.yaml_file import Guard, opened
 from dftrace_ai.errors import ConfigError
+from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.wording import in_short, quoted
 
 __all__ = ["EntryConfig", "LoggerEntry", "LoggersFile", "entries_of"]
@@ -52,7 +53,7 @@ class EntryConfig(BaseModel):
     ranks: Literal["zero", "all"] = Field(
         default="zero", description="Which ranks log: the first only, or all, as a group."
     )
-    options: dict[str, Any] = Field(
+    options: JsonObject = Field(
         default_factory=dict, description="Handed to the tracker's own init."
     )
     tags: list[str] = Field(default_factory=list, description="Words that the run is found by.")

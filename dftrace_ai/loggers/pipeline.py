@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.routines.base import BaseLogger
     from dftrace_ai.loggers.routing import Routine, Subscriber
     from dftrace_ai.loggers.system_metrics import Sampler
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["Pipeline"]
 
@@ -36,7 +37,7 @@ class _Taken(NamedTuple):
     """What one call has taken: values by routine, and what is made into records of its own."""
 
     at: Point
-    metrics: Sequence[tuple[int, dict[str, Any]]] = ()
+    metrics: Sequence[tuple[int, JsonObject]] = ()
     others: Sequence[tuple[BaseLogger, int | None, str, Any]] = ()
     direct: Sequence[Record] = ()
     epoch: bool = False
@@ -120,7 +121,7 @@ class Pipeline:
 
     def _taken(self, data: Mapping[str, Any], step: int) -> _Taken:
         data.keys  # noqa: B018 - of what is no mapping, names may be found elsewhere
-        metrics: list[tuple[int, dict[str, Any]]] = []
+        metrics: list[tuple[int, JsonObject]] = []
         others: list[tuple[BaseLogger, int | None, str, Any]] = []
         for index, (logger, names) in enumerate(self._routines):
             if isinstance(logger, MetricLogger):
@@ -143,7 +144,7 @@ class Pipeline:
         return _Taken(self.point(step), metrics, others)
 
     def _take_one(
-        self, logger: BaseLogger, index: int, name: str, value: Any, found: dict[str, Any]
+        self, logger: BaseLogger, index: int, name: str, value: Any, found: JsonObject
     ) -> None:
         self._seen.add((index, name))
         try:

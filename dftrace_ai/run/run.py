@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dftrace_ai.run.joined_settings import SettingWithoutEffect
     from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.spools.outcome_types import WriteOutcome
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["PARENT", "Run", "current_run"]
 
@@ -77,7 +78,7 @@ class Run:
             written = _native.stats().get("trace_path") or expected
         return str(written)
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> JsonObject:
         """Counts of the run: what was written, dropped, waited for, sanitised.
 
         Returns:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = [
     "COUNTS",
@@ -246,7 +248,7 @@ def _is_own(event: Mapping[str, object], name: str) -> bool:
     return event.get("name") == name and event.get("cat") == OWN_CATEGORY and event.get("ph") == "M"
 
 
-def _sensible(facts: type[HeaderFacts | FooterFacts], said: Mapping[str, object]) -> dict[str, Any]:
+def _sensible(facts: type[HeaderFacts | FooterFacts], said: Mapping[str, object]) -> JsonObject:
     """Return the members that are known and of the type that the recorder gives them."""
     values = {name: _of_type(kind, said.get(name)) for name, kind in _TYPES[facts.__name__].items()}
     return {name: value for name, value in values.items() if value is not None}

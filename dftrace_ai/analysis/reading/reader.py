@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dftrace_ai.analysis.reading.trace_file import TraceFile
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["FRAMING", "LINE_BYTES", "LongLine", "TraceReader", "is_whole_line"]
 
@@ -123,7 +124,7 @@ class TraceReader:
             size = rest.size if isinstance(rest, LongLine) else len(rest)
             self.tear = Tear(plain_bytes - size, f"line {number} is cut; its plain text begins")
 
-    def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def events(self) -> Iterator[tuple[int, JsonObject]]:
         """Yield line number and object of each event; lines that hold none are counted.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.reading.reader import TraceReader
 from dftrace_ai.analysis.reading.trace_end import read_end
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_end import TraceEnd
     from dftrace_ai.analysis.reading.trace_file import TraceFile
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["Trace"]
 
@@ -77,7 +78,7 @@ class Trace:
         """
         return self.reader().lines()
 
-    def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def events(self) -> Iterator[tuple[int, JsonObject]]:
         """Yield number and object of each line that holds one.
 
         Raises:

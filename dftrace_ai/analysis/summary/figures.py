@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.duckdb_scan import Scan
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
+    from dftrace_ai.trace_format.json_types import JsonObject
     from dftrace_ai.trace_format.vocabulary import LoopPart
 
 __all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
@@ -150,7 +151,7 @@ class Summary:
         places = counted(len(self.files), "file")
         return f"<summary of {counted(self.events, 'event')} in {places}: see spans, others>"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return everything as plain values, fit for JSON."""
         return {**asdict(self), "warnings": self.warnings()}
 

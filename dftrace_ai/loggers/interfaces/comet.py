@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         TextRecord,
         VideoRecord,
     )
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["CometLogint"]
 
@@ -68,14 +69,14 @@ class CometLogint(BaseLogint):
 
         run = self.run
         key = run.options.get("api_key") or comet_ml.get_config("comet.api_key")
-        begin: dict[str, Any] = {
+        begin: JsonObject = {
             "project_name": run.project,
             "experiment_key": run.identity(40),
             "mode": MODES[run.resume],
         }
         if "COMET_START_ONLINE" not in os.environ:
             begin["online"] = bool(key)
-        settings: dict[str, Any] = {
+        settings: JsonObject = {
             **OFF,
             "name": run.title,
             "tags": list(run.tags),

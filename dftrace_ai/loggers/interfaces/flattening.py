@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dftrace_ai.trace_format.json_types import JsonObject
+
 __all__ = ["flattened"]
 
 
-def flattened(params: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def flattened(params: Mapping[str, Any], before: str = "") -> JsonObject:
     """Return nested hyper-parameters by their names with slashes between.
 
     Args:
@@ -21,7 +23,7 @@ def flattened(params: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
         flattened({"model": {"width": 8}})  # {"model/width": 8}
     """
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for name, value in params.items():
         full = f"{before}{name}"
         if isinstance(value, dict):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.loggers.records import Record, Status
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["LocalLogint"]
 
@@ -128,7 +129,7 @@ class LocalLogint(BaseLogint):
             self._held.close()
             self._held = None
 
-    def _head(self) -> dict[str, Any]:
+    def _head(self) -> JsonObject:
         process = here()
         return {
             "k": "run",
@@ -224,7 +225,7 @@ def _others_at_work(folder: Path, rank: int) -> list[Path]:
     return found
 
 
-def _place(at: Point) -> dict[str, Any]:
+def _place(at: Point) -> JsonObject:
     return {"s": at.step, "a": AXES[at.axis], "t": at.time_s}
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dftrace_ai.loggers.records import Alert, ImageRecord, Status, TextRecord
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["NeptuneLogint"]
 
@@ -42,7 +43,7 @@ class NeptuneLogint(BaseLogint):
         os.environ.setdefault("NEPTUNE_DATA_DIRECTORY", str(run.log_dir / "neptune"))
         import neptune
 
-        given: dict[str, Any] = {
+        given: JsonObject = {
             "mode": os.environ.get("NEPTUNE_MODE") or "offline",
             "project": os.environ.get("NEPTUNE_PROJECT") or f"workspace/{run.project}",
             "name": run.title,

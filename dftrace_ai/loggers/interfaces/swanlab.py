@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TextRecord,
         VideoRecord,
     )
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["SwanLabLogint"]
 
@@ -61,7 +62,7 @@ class SwanLabLogint(BaseLogint):
         made = swanlab.Settings(**settings)
         mode = options.pop("mode", None) or os.environ.get("SWANLAB_MODE")
         mode = mode or ("online" if made.api_key else "offline")
-        given: dict[str, Any] = {
+        given: JsonObject = {
             "project": UNNAMED.sub("-", run.project),
             "name": run.title,
             "group": run.group or None,

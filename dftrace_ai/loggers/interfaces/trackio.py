@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         TextRecord,
         VideoRecord,
     )
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["TrackioLogint"]
 
@@ -55,7 +56,7 @@ class TrackioLogint(BaseLogint):
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         import trackio
 
-        given: dict[str, Any] = {
+        given: JsonObject = {
             "project": safe_name(run.project),
             "name": run.title,
             "group": run.group or None,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TextRecord,
         VideoRecord,
     )
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["WandbLogint"]
 
@@ -73,7 +74,7 @@ class WandbLogint(BaseLogint):
             "x_save_requirements": False,
             **options.pop("settings", {}),
         }
-        given: dict[str, Any] = {
+        given: JsonObject = {
             "project": REFUSED.sub("-", run.project),
             "name": run.title,
             "id": run.identity(16),
@@ -159,7 +160,7 @@ class WandbLogint(BaseLogint):
         self.experiment.summary["status"] = status
         self.experiment.finish({"finished": 0, "failed": 1}.get(status, 255))
 
-    def _log(self, values: dict[str, Any], step: int) -> None:
+    def _log(self, values: JsonObject, step: int) -> None:
         axes = {}
         for name in values:
             axis = next((AXES[start] for start in AXES if name.startswith(start)), ITERATIONS)

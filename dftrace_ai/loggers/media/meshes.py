@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dftrace_ai.trace_format.json_types import JsonObject
+
 __all__ = ["glb_bytes"]
 
 MAGIC, VERSION = 0x46546C67, 2
@@ -38,8 +40,8 @@ def glb_bytes(
     import numpy as np
 
     binary = bytearray()
-    views: list[dict[str, Any]] = []
-    accessors: list[dict[str, Any]] = []
+    views: list[JsonObject] = []
+    accessors: list[JsonObject] = []
 
     def add(data: bytes, target: int, **accessor: Any) -> int:
         views.append(
@@ -67,7 +69,7 @@ def glb_bytes(
             count=len(colors),
             type="VEC4",
         )
-    primitive: dict[str, Any] = {"attributes": attributes, "mode": POINTS}
+    primitive: JsonObject = {"attributes": attributes, "mode": POINTS}
     if len(faces):
         primitive["mode"] = TRIANGLES
         primitive["indices"] = add(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dftrace_ai.loggers.records import Point, Record
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["HyperparameterLogger", "plain_params"]
 
@@ -32,7 +33,7 @@ class HyperparameterLogger(BaseLogger):
 
     def __init__(self, settings: RoutineSettings) -> None:
         super().__init__(settings)
-        self._before: dict[str, Any] = {}
+        self._before: JsonObject = {}
 
     def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:
         """Return the one name under which hyper-parameters are looked for."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dftrace_ai.loggers.records import Point, Record
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["EpochFigures", "MetricLogger", "number_of"]
 
@@ -107,13 +108,13 @@ class MetricLogger(BaseLogger):
         """Return the names of all that are numbers."""
         return [name for name, value in data.items() if _is_number(value)]
 
-    def numbers(self, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    def numbers(self, data: Mapping[str, Any]) -> tuple[JsonObject, list[tuple[str, Any]]]:
         """Return all numbers that are plain, and apart those that have to be taken one by one."""
         return _sorted_out(data.items(), others=False)
 
     def numbers_of(
         self, names: Iterable[str], data: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    ) -> tuple[JsonObject, list[tuple[str, Any]]]:
         """Return the numbers of these names, likewise; what the data lacks is left out."""
         return _sorted_out([(name, data[name]) for name in names if name in data], others=True)
 
@@ -190,14 +191,14 @@ class _OnItsWay:
 
 def _sorted_out(
     items: Iterable[tuple[str, Any]], *, others: bool
-) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+) -> tuple[JsonObject, list[tuple[str, Any]]]:
     """Return numbers at once where that is quick, and apart what may be numbers.
 
     Args:
         items: values by name.
         others: whether what does not look like a number is one, too.
     """
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     odd: list[tuple[str, Any]] = []
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     scalar = getattr(sys.modules.get("numpy"), "generic", ())

@@ -11,6 +11,8 @@ from dftrace_ai.loggers.runs.processes import ProcessIdentity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dftrace_ai.trace_format.json_types import JsonObject
+
 __all__ = [
     "AXES",
     "ENDS",
@@ -141,7 +143,7 @@ def number_text(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _object(data: bytes) -> JsonObject:
     import orjson
 
     try:
@@ -248,14 +250,14 @@ def _numbers(values: Any) -> dict[str, float]:
     return found
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _mapping(value: Any) -> JsonObject:
     if not isinstance(value, dict):
         raise _NotOfTheFormatError
     return value
 
 
-def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(values: Mapping[str, Any], before: str = "") -> JsonObject:
+    found: JsonObject = {}
     for name, value in values.items():
         if isinstance(value, dict) and value:
             found |= _flat(value, f"{before}{name}/")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.runs.lines import RunLine
     from dftrace_ai.loggers.runs.log_files import RunFolder
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["FIGURES", "Figures", "LocalRun"]
 
@@ -109,7 +110,7 @@ class LocalRun:
     folder: RunFolder
     now_s: float
     writers: list[Writer] = field(default_factory=list)
-    params: dict[str, Any] = field(default_factory=dict)
+    params: JsonObject = field(default_factory=dict)
     metrics: dict[str, Figures] = field(default_factory=dict)
     rows: int = 0
     step: int = -1
@@ -205,13 +206,13 @@ class LocalRun:
             figures.add(value, step, time_s)
         self.rows += 1
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return what it is, by the names of the columns of the table ``runs``, and more."""
         facts = self.facts()
         metrics = {name: figures.as_dict() for name, figures in sorted(self.metrics.items())}
         return facts | {"params": self.params, "metrics": metrics, "notes": self.notes}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Return what it is, by the names of the columns of the table ``runs``."""
         return {
             "run": self.key,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.log_files import RunFolder
     from dftrace_ai.loggers.runs.model import LocalRun
     from dftrace_ai.loggers.runs.statuses import Writer
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["TABLES", "QueryError", "Rows", "RunTables"]
 
@@ -100,7 +101,7 @@ class Rows(NamedTuple):
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
 
-    def as_dicts(self) -> list[dict[str, Any]]:
+    def as_dicts(self) -> list[JsonObject]:
         """Return the rows as mappings from names of columns."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
@@ -291,7 +292,7 @@ class _TableFiles:
             self._write("metrics", row | {"name": names[at:to], "value": values[at:to]})
 
     def take_media(self, run: LocalRun, writer: Writer, line: MediaLine) -> None:
-        row: dict[str, Any] = {
+        row: JsonObject = {
             "run": run.key,
             "kind": line.kind,
             "name": line.name,
@@ -304,7 +305,7 @@ class _TableFiles:
         }
         self._write("media", row)
 
-    def _write(self, table: str, row: dict[str, Any]) -> None:
+    def _write(self, table: str, row: JsonObject) -> None:
         import orjson
 
         self._files[table].write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
