@@ -15,7 +15,8 @@ GUIDE = DOCS / "guide" / "annotate.md"
 STUCK = DOCS / "guide" / "find-the-stuck-rank.md"
 INSPECT = DOCS / "guide" / "inspect.md"
 LOGGING = DOCS / "guide" / "log-experiments.md"
-QUOTING = (GUIDE, STUCK, INSPECT, LOGGING, ROOT / "README.md", DOCS / "quick-start.md")
+RUNS = DOCS / "guide" / "runs.md"
+QUOTING = (GUIDE, STUCK, INSPECT, LOGGING, RUNS, ROOT / "README.md", DOCS / "quick-start.md")
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KINDS = {
     "X": "span",
