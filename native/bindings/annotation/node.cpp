@@ -127,9 +127,9 @@ PyObject* node_merge_args(PyObject* self, PyObject* updates) {
         // Held: a value that goes, or a key that is compared, may run code that clears the arguments, or
         // records with what is there by then.
         const Ref args(Py_NewRef(node->args));
-        const bool well = PyDict_Update(args.get(), updates) == 0;
+        const bool merged = PyDict_Update(args.get(), updates) == 0;
         forget_snapshot(node);
-        return well;
+        return merged;
     });
     return well ? Py_NewRef(Py_None) : nullptr;
 }

@@ -83,4 +83,4 @@ if __name__ == "__main__":
     import programs
 
     if chosen := fork_all(CASES, Path(sys.argv[2])):
-        getattr(programs, chosen["program"])(**chosen["options"])
+        programs.named(chosen["program"])(**chosen["options"])
