@@ -12,6 +12,7 @@ from safety.commands import invoke
 
 from dftrace_ai.spools import search
 from dftrace_ai.spools.recovery import adopt_dead, adopt_orphans
+from dftrace_ai.trace_format.file_names import trace_name
 from stress.conftest import FaultRow
 from stress.judge import judge_counts
 
@@ -132,7 +133,7 @@ for case in range({cases}):
         for _ in range(2):
             trained(1000)
             run.flush()
-        trained(2000)
+        trained(300)  # so few that the drain thread, which may not be in a write now, does not wake
         os.kill(os.getpid(), signal.SIGKILL)
     os.wait()
 """
@@ -148,7 +149,7 @@ def test_what_the_spool_of_a_dead_process_holds_is_written_on_request(
     for case, change in enumerate(changes):
         out = folder / f"out{case}"
         spools = len(list((folder / "spools").iterdir()))
-        last = max(out.glob("*.pfw*"), key=lambda path: path.stat().st_mtime_ns)
+        last = max(out.glob("*.pfw*"), key=part)
         whole = set(out.glob("*.pfw*")) - {last}
         assert bool(whole) == bool(case % 2)
         written = sum(read_unfinished(path).names["forward"] for path in [*whole, last])
@@ -165,9 +166,15 @@ def test_what_the_spool_of_a_dead_process_holds_is_written_on_request(
         assert list(out.glob("*.spool-at")) == []
         assert len(list((folder / "spools").iterdir())) == spools - 1
         made = set(out.glob("*.pfw*")) - whole - {last}
-        assert sum(read(path).names["forward"] for path in made) == 4000 - written > 0
+        assert sum(read(path).names["forward"] for path in made) == 2300 - written == 300
         assert invoke("validate", *made, *whole).status == 0
         assert invoke("recover", out, "--orphans").out == "nothing to recover\n"
+
+
+def part(path: Path) -> int:
+    name = trace_name(path.name)
+    assert name is not None
+    return name.part
 
 
 def cut(path: Path) -> None:
