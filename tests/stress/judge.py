@@ -32,11 +32,10 @@ class Verdict:
         return self.made == self.found and not self.wrong
 
 
-def judge(place: Place, *, perfetto: bool = False, left_spools: bool = False) -> Verdict:
+def judge(place: Place, *, perfetto: bool = False) -> Verdict:
     """Compare the traces with the accounts, span by span.
 
-    `perfetto` asks the Perfetto engine, too; `left_spools` accepts that there are
-    spools and markers still.
+    `perfetto` asks the Perfetto engine, too.
     """
     verdict = Verdict()
     traces = _read_strictly(place, verdict)
@@ -49,9 +48,8 @@ def judge(place: Place, *, perfetto: bool = False, left_spools: bool = False) ->
     written = _by_span(traces, accounts, verdict)
     for account in accounts.values():
         _compare(account, written, verdict)
-    if not left_spools:
-        for left in [*place.spools.iterdir(), *place.out.glob("*.spool-at")]:
-            verdict.wrong.append(f"{left.name} is left")
+    for left in [*place.spools.iterdir(), *place.out.glob("*.spool-at")]:
+        verdict.wrong.append(f"{left.name} is left")
     return verdict
 
 

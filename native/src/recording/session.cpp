@@ -22,9 +22,9 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
       drain_(settings_, spool_, flow_, *retention_) {
     drain_.start();
     unless_begun_.begun = true;
-    // The marker tells where the spool is. A file system that is slow to take it must not hold up the
-    // training for long.
-    drain_.wait_for_marker(std::chrono::milliseconds(50));
+    // The marker tells where the spool is: who dies without one may not be found. A busy machine takes its
+    // time for it; a file system that is slow to take it must not hold up the training for long.
+    drain_.wait_for_marker(std::chrono::milliseconds(500));
 }
 
 Session::~Session() = default;

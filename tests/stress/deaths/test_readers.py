@@ -155,7 +155,8 @@ def test_recovery_that_is_killed_itself(
             )
             (place.folder / "go").touch()
             tries = 0
-            while list(place.out.glob("*.spool-at")):
+            # By its spool: one that is killed at once on a busy machine has no marker yet.
+            while list(place.spools.iterdir()):
                 tries += 1
                 adopter = nursery.start("readers.adopt", place)
                 time.sleep(rng.random() * 0.005 * tries)
@@ -163,5 +164,4 @@ def test_recovery_that_is_killed_itself(
                 adopter.ended()
             said = (place.folder / "said").read_text(encoding="utf-8").splitlines()
             row.wrong += [f"a recovery says {line}" for line in said if line not in {"0 0", "1 0"}]
-            # Killed between the two, the last one has removed the marker and not yet the spool.
-            row.add(judge(place, left_spools=True))
+            row.add(judge(place))
