@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["MergedTrace"]
 
@@ -41,6 +44,10 @@ class MergedTrace:
     common is renumbered, since a viewer would lay both processes on one track. Lines
     that hold no event are left out, for one of them makes Perfetto refuse all.
 
+    Args:
+        files: the files.
+        window: only what touches it, and the lines without a time; None for everything.
+
     Attributes:
         files: the files, in the order of the lines.
         notes: after the last byte, what was left out or changed, one line each.
@@ -51,12 +58,15 @@ class MergedTrace:
         Path("all.pfw").write_bytes(b"".join(merged))
     """
 
-    def __init__(self, files: Iterable[Trace]) -> None:
+    def __init__(self, files: Iterable[Trace], window: TimeWindow | None = None) -> None:
         self.files = list(files)
+        self.window = window
         self.notes: list[str] = []
+        self._within = _Within(window) if window else None
 
     def __iter__(self) -> Iterator[bytes]:
         self.notes = []
+        self._within = _Within(self.window) if self.window else None
         changes = self._changes()
         chunk: list[bytes] = [b"["]
         size = 1
@@ -69,11 +79,14 @@ class MergedTrace:
                     chunk, size = [], 0
         if chunk:
             yield b"\n".join(chunk) + b"\n"
+        if self._within and not self._within.count:
+            self.notes.append(self._within.told())
 
     def _lines(self, file: Trace, change: _Change) -> Iterator[bytes]:
         reader = file.reader()
         broken = 0
         loads = orjson.loads
+        within = self._within
         altered = change.shift_us != 0 or change.new_pid != change.pid
         for _, line in reader.lines():
             text = line.strip()
@@ -81,12 +94,12 @@ class MergedTrace:
                 continue
             text = text.removesuffix(b",")
             try:
-                whole = not isinstance(line, LongLine) and isinstance(loads(text), dict)
+                event = None if isinstance(line, LongLine) else loads(text)
             except orjson.JSONDecodeError:
-                whole = False
-            if not whole:
+                event = None
+            if not isinstance(event, dict):
                 broken += 1
-            else:
+            elif within is None or within.has(event, change.shift_us):
                 yield _altered(text, change) if altered else text
         if broken:
             self.notes.append(f"{file}: lines without an event left out: {broken}")
@@ -116,6 +129,39 @@ class MergedTrace:
                 )
             changes.append(_Change((header.time_base_us or 0) - target, header.pid, new_pid))
         return changes
+
+
+class _Within:
+    """Tells the events of a window from all others."""
+
+    def __init__(self, window: TimeWindow) -> None:
+        self.window = window
+        self.count = 0
+        self.first_us = math.inf
+        self.last_us = -math.inf
+
+    def has(self, event: JsonObject, shift_us: int) -> bool:
+        begin_us, length_us = event.get("ts"), event.get("dur", 0)
+        if not isinstance(begin_us, int | float) or not isinstance(length_us, int | float):
+            return True
+        begin_us = max(0, begin_us + shift_us)
+        end_us = begin_us + length_us
+        if event.get("ph") == "B":
+            end_us = math.inf  # it never ended
+        self.first_us = min(self.first_us, begin_us)
+        self.last_us = max(self.last_us, begin_us + length_us)
+        touches = self.window.touches(begin_us, end_us)
+        self.count += touches
+        return touches
+
+    def told(self) -> str:
+        if self.first_us > self.last_us:
+            return "there is no event at all"
+        return (
+            f"there is no event from {self.window.begin_us / 1e6:.6f}s to "
+            f"{self.window.end_us / 1e6:.6f}s; the trace goes from {self.first_us / 1e6:.6f}s to "
+            f"{self.last_us / 1e6:.6f}s"
+        )
 
 
 def _altered(line: bytes, change: _Change) -> bytes:

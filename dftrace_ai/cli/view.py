@@ -33,6 +33,17 @@ def command(
         int | None,
         typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default one that is free."),
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="START[+LENGTH]",
+            help="Open at a time (ts) of the trace, such as 12.3s+49ms, with what lies around it.",
+        ),
+    ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option(metavar="N,N-N,...", help="Only the files of these ranks, such as 0,4-7."),
+    ] = None,
     recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
 ) -> None:
     """Open traces in Perfetto: its offline UI where installed, else ui.perfetto.dev.
@@ -41,19 +52,27 @@ def command(
     skipped with a warning, and the exit status is then 1. The trace is served on
     127.0.0.1 only, under an address that holds a secret made for this call; nothing is
     uploaded.
+
+    A million events are slow in any viewer: --at and --ranks open a part.
+
+        dftrace view out --at 12.3s+49ms --ranks 0,1
     """
     from dftrace_ai.analysis.reading import open_traces
+    from dftrace_ai.analysis.reading.time_window import parsed_window
+    from dftrace_ai.cli.trace_server.ranks import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
     from dftrace_ai.wording import counted
 
+    window = None if at is None else parsed_window(at)
+    wanted = None if ranks is None else parsed_ranks(ranks)
     if recover:
         complete_dead_traces(paths)
     found = open_traces(paths)
     for skipped in found.skipped:
         _tell(f"skipped: {skipped}")
-    files = found.files
+    files = found.files if wanted is None else of_ranks(found.files, wanted)
     ui = None if online else offline_ui()
-    with TraceServer(files, ui=ui, once=once, port=port, tell=_tell) as server:
+    with TraceServer(files, window=window, ui=ui, once=once, port=port, tell=_tell) as server:
         typer.echo(server.address)
         _tell(f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it")
         if ui is None and not online:

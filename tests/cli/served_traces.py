@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.cli.trace_server.server import TraceServer
 
 
@@ -23,12 +24,17 @@ def stand_in_ui(folder: Path) -> Path:
 
 @contextmanager
 def serving(
-    traces: Path, ui: Path | None = None, *, port: int | None = 0, once: bool = False
+    traces: Path,
+    ui: Path | None = None,
+    *,
+    window: TimeWindow | None = None,
+    port: int | None = 0,
+    once: bool = False,
 ) -> Iterator[TraceServer]:
     """A server of the traces below a path, which ends with the block."""
     told: list[str] = []
     with TraceServer(
-        open_traces([traces]), ui=ui, once=once, port=port, tell=told.append
+        open_traces([traces]), window=window, ui=ui, once=once, port=port, tell=told.append
     ) as server:
         thread = threading.Thread(target=server.serve)
         thread.start()

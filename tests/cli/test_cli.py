@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -233,9 +234,9 @@ def test_view_serves_until_the_trace_was_fetched(tmp_path: Path) -> None:
         if "#!/?" in address:
             (address,) = parse_qs(address.partition("#!/?")[2])["url"]
         else:
-            address = address.removesuffix("open") + "t.pfw"
+            address = address.removesuffix("open") + "t.pfw.gz"
         with urllib.request.urlopen(address) as response:
-            assert response.read() == small_trace().text
+            assert gzip.decompress(response.read()) == small_trace().text
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0
         assert "serving 1 file" in err

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
+import json
 import re
 import socket
 import threading
+from collections import Counter
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from analysis.trace_lines import small_trace
+from analysis.trace_lines import TraceLines, small_trace
 from cli.served_traces import serving, stand_in_ui
+from safety.commands import invoke
 
+from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.cli.trace_server import server as trace_server
+from dftrace_ai.cli.trace_server.ranks import of_ranks, parsed_ranks
 from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
 from dftrace_ai.errors import DftraceError
 
@@ -59,8 +66,9 @@ def test_the_address_opens_the_page_and_the_page_gets_the_trace(directory: Path,
         assert headers["Content-Type"].startswith("text/html")
         status, headers, body = ask(server, trace_path(server))
         assert status == 200
-        assert body.count(b"[\n") == 1
-        assert body.splitlines()[1:] == [
+        text = gzip.decompress(body)
+        assert text.count(b"[\n") == 1
+        assert text.splitlines()[1:] == [
             line.encode() for pid in (100, 200) for line in small_trace(pid).lines[1:]
         ]
         assert "Access-Control-Allow-Origin" not in headers
@@ -70,9 +78,57 @@ def test_the_address_opens_the_page_and_the_page_gets_the_trace(directory: Path,
 
 def test_the_name_of_a_single_file_is_what_the_viewer_shows(directory: Path, ui: Path) -> None:
     with serving(directory / "a.pfw.gz", ui) as server:
-        assert trace_path(server).endswith("/a.pfw")
+        assert trace_path(server).endswith("/a.pfw.gz")
     with serving(directory, ui) as server:
-        assert trace_path(server).endswith("/2-traces.pfw")
+        assert trace_path(server).endswith("/2-traces.pfw.gz")
+
+
+def test_a_part_is_opened_where_it_was_asked_for(tmp_path: Path, ui: Path) -> None:
+    """The address tells the page what to show, and only what lies around it is sent."""
+    for rank in range(3):
+        trace = TraceLines(100 + rank)
+        for second in range(100):
+            trace.instant(f"at {second}", second * 10**9)
+        trace.span("all", "pipeline", 0, 100 * 10**9)
+        text = trace.text.replace(b'"ppid":1', b'"ppid":1,"rank":%d' % rank)
+        (tmp_path / f"r{rank}.pfw").write_bytes(text)
+    files = of_ranks(open_traces([tmp_path]), parsed_ranks("2,0"))
+    assert [file.path.name for file in files] == ["r0.pfw", "r2.pfw"]
+    window = parsed_window("50s+300ms")
+    with serving(tmp_path, ui, window=window) as server:
+        shown = parse_qs(server.address.partition("#!/?")[2])
+        assert (shown["visStart"], shown["visEnd"]) == (["50000000000"], ["50300000000"])
+        text = gzip.decompress(ask(server, trace_path(server))[2])
+    names = Counter(json.loads(line)["name"] for line in text.splitlines()[1:])
+    assert {name: count for name, count in names.items() if name.startswith("at ")} == {
+        f"at {second}": 3 for second in range(47, 54)
+    }
+    assert names["all"] == names["process_name"] == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "-1s", "1h", "1s+", "1s-2s", "1e5", "nan", "1" * 20, "1.", "²s"]
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(DftraceError, match=re.escape("12.3s+49ms")):
+        parsed_window(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "3-1", "1,,2", "0-1000000", "a", "1.5"])
+def test_what_names_no_ranks_is_refused(text: str) -> None:
+    with pytest.raises(DftraceError, match="0,4-7"):
+        parsed_ranks(text)
+
+
+def test_a_part_in_which_nothing_is(directory: Path) -> None:
+    invoked = invoke("view", directory, "--ranks", "5")
+    assert (invoked.status, invoked.err) == (
+        2,
+        "dftrace: no trace is of a rank that was asked for; there: none is named\n",
+    )
+    part = MergedTrace(open_traces([directory]), parsed_window("1000s"))
+    assert b'"ts"' not in b"".join(part)
+    assert "no event from 999.500000s to 1000.500000s; the trace goes from " in part.notes[0]
 
 
 def test_an_odd_file_name_is_served(tmp_path: Path, ui: Path) -> None:
@@ -147,7 +203,7 @@ class TestOnline:
             )
             assert status == 200
             assert headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
-            assert body.startswith(b"[\n{")
+            assert gzip.decompress(body).startswith(b"[\n{")
 
     def test_where_the_port_is_taken_a_page_hands_the_trace_over(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import socket
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
@@ -24,10 +26,11 @@ def trace(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def big_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """More than the buffers between a server and its client hold."""
+    """More than the buffers between a server and its client hold, compressed, too."""
     trace = TraceLines()
+    random = Random(1)
     for number in range(1000):
-        trace.instant("x" * 10_000, number)
+        trace.instant(random.randbytes(5000).hex(), number)
     return trace.write(tmp_path_factory.mktemp("big") / "b.pfw.gz", 1000)
 
 
@@ -69,6 +72,14 @@ def get(server: TraceServer, path: str, *headers: str) -> tuple[int, bytes, byte
     request = "\r\n".join([*lines, "Connection: close", "", ""])
     head, _, body = say(server, request.encode("latin-1")).partition(b"\r\n\r\n")
     return int(head.split()[1]), head, body
+
+
+def without_chunk_sizes(sent: bytes) -> bytes:
+    body = b""
+    while sent:
+        size, _, sent = sent.partition(b"\r\n")
+        body, sent = body + sent[: int(size, 16)], sent[int(size, 16) + 2 :]
+    return body
 
 
 @pytest.mark.parametrize(
@@ -190,16 +201,17 @@ def test_a_name_is_only_a_name_in_the_page_that_hands_over(tmp_path: Path, name:
         strings = re.findall(rb"fetch\('([^']*)'\)|title: '([^']*)'|fileName: '([^']*)'", page)
         names = {one for found in strings for one in found if one}
         assert len(names) == 1
-        assert re.fullmatch(rb"[\w%.~-]+\.pfw", names.pop())
+        assert re.fullmatch(rb"[\w%.~-]+\.pfw\.gz", names.pop())
         assert page.count(b"<script") == page.count(b"</script>") == 1
         assert get(server, f"/{server.token}/open")[2] != page
-        assert b'"process_name"' in get(server, server.trace_path)[2]
+        sent = get(server, server.trace_path)[2]
+        assert b'"process_name"' in gzip.decompress(without_chunk_sizes(sent))
 
 
 def test_a_name_that_is_not_utf8_is_served(tmp_path: Path, ui: Path) -> None:
     path = small_trace().write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.pfw")))
     with serving(path, ui) as server:
-        assert "caf%E9.pfw" in server.trace_path
+        assert "caf%E9.pfw.gz" in server.trace_path
         assert get(server, server.trace_path)[0] == 200
 
 
