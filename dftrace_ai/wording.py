@@ -8,6 +8,7 @@ import os
 __all__ = [
     "LOGGER",
     "ToldOnce",
+    "briefly",
     "counted",
     "described",
     "escaped",
@@ -15,6 +16,7 @@ __all__ = [
     "quoted",
     "shortened",
     "tell",
+    "text_of",
     "warn",
 ]
 
@@ -24,6 +26,8 @@ STANDARD_ERROR = 2
 
 VALUE_LETTERS = 120
 """So much of a value stands in a message."""
+
+ERROR_LETTERS = 400
 
 # Control characters, marks that cannot be seen (those that turn the direction of writing are among
 # them), halves of surrogates (bytes of a path that are not UTF-8), ends of lines and paragraphs.
@@ -122,6 +126,28 @@ def described(error: BaseException) -> str:
     except Exception as another:  # noqa: BLE001 - the error is not ours, nor is what it does
         message = f"(its message cannot be told: {type(another).__name__})"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def briefly(error: BaseException) -> str:
+    r"""Return class and message of an error on one line, cut where it is long.
+
+    Libraries put pages into theirs, and whatever stands in the values that they were given.
+
+    Example::
+
+        briefly(RuntimeError("no such operator\n\nCPU: registered at ..."))
+    """
+    return shortened(escaped(described(error).strip().partition("\n")[0]), ERROR_LETTERS)
+
+
+def text_of(name: object) -> str:
+    """Return the text of a name that may be anything, such as the key of a mapping."""
+    if type(name) is str:
+        return name
+    try:
+        return str(name)
+    except Exception:  # noqa: BLE001 - the object is not ours, nor is what it does
+        return f"a {type(name).__name__}"
 
 
 class ToldOnce:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.loggers.records import Alert, Artifact, MetricsRecord, ParamsRecord, TextRecord
+from dftrace_ai.loggers.records import LEVELS, Alert, Artifact, ParamsRecord, TextRecord
 from dftrace_ai.loggers.routines.hyperparameters import plain_params
-from dftrace_ai.loggers.routines.metric import number_of
 from dftrace_ai.run import emitting
 
 if TYPE_CHECKING:
@@ -23,7 +22,8 @@ class FamiliarMethods:
     """Logs single values at any time, under the names of Lightning, SummaryWriter and wandb.
 
     What is logged so need not be configured as a tracked variable; it reaches all interfaces.
-    Without a step it belongs to the last iteration.
+    Without a step it belongs to the last iteration. What cannot be logged is told once, and nothing
+    is raised.
     """
 
     _log: Log
@@ -34,13 +34,8 @@ class FamiliarMethods:
         Args:
             metrics: numbers, or tensors of one element, by name.
             step: number of the iteration.
-
-        Raises:
-            TypeError: one of them is no number.
-            ValueError: one of them has more than one element.
         """
-        values = {str(name): float(number_of(value)) for name, value in metrics.items()}
-        self._log.log(MetricsRecord(values, self._log.point(step)))
+        self._log.log_numbers(metrics, step)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Log numbers, as wandb and accelerate have it; see `log_metrics`."""
@@ -54,8 +49,7 @@ class FamiliarMethods:
         self, main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: int | None = None
     ) -> None:
         """Log numbers that belong together, as SummaryWriter has it."""
-        named = {f"{main_tag}/{tag}": value for tag, value in tag_scalar_dict.items()}
-        self.log_metrics(named, global_step)
+        self._log.log_numbers(tag_scalar_dict, global_step, f"{main_tag}/")
 
     def log_scalar(self, name: str, value: float, iteration: int, **kwargs: Any) -> None:
         """Log a number, as `dftrace_ai.inspect.initialize(statistics_logger=...)` has it."""
@@ -68,10 +62,14 @@ class FamiliarMethods:
             params: a mapping, dataclass, namespace, pydantic model or object of OmegaConf.
             metrics: numbers that belong to them, if any.
         """
-        values = plain_params(params)
-        named = values if isinstance(values, dict) else {"hparams": values}
-        self._log.log(ParamsRecord(named, self._log.point(None)))
-        if metrics:
+
+        def made() -> ParamsRecord:
+            values = plain_params(params)
+            named = values if isinstance(values, dict) else {"hparams": values}
+            return ParamsRecord(named, self._log.point(None))
+
+        self._log.log_made("log_hyperparams", made)
+        if metrics is not None:
             self.log_metrics(metrics)
 
     def add_hparams(self, hparam_dict: Any, metric_dict: Mapping[str, Any]) -> None:
@@ -127,7 +125,9 @@ class FamiliarMethods:
 
     def log_text(self, key: str, text: str, step: int | None = None) -> None:
         """Log a text."""
-        self._log.log(TextRecord(key, str(text), self._log.point(step)))
+        self._log.log_made(
+            "log_text", lambda: TextRecord(str(key), str(text), self._log.point(step))
+        )
 
     def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> None:
         """Log a text, as SummaryWriter has it."""
@@ -142,8 +142,12 @@ class FamiliarMethods:
         """
         from pathlib import Path
 
-        kept = Path(path).absolute()
-        self._log.log(Artifact(name or kept.name, str(kept), self._log.point(None)))
+        def made() -> Artifact:
+            kept = Path(path).absolute()
+            called = kept.name if name is None or name == "" else str(name)
+            return Artifact(called, str(kept), self._log.point(None))
+
+        self._log.log_made("log_artifact", made)
 
     def alert(self, title: str, text: str = "", level: Level = "info") -> None:
         """Tell that somebody should look, in every tracker and in the trace.
@@ -151,17 +155,19 @@ class FamiliarMethods:
         Args:
             title: in a few words.
             text: in more.
-            level: ``"info"``, ``"warning"`` or ``"error"``.
-
-        Raises:
-            ValueError: of no such level.
+            level: ``"info"``, ``"warning"`` or ``"error"``; what is none of these is told once,
+                and is a warning.
         """
-        if level not in ("info", "warning", "error"):
-            raise ValueError(f"level {level!r} is not accepted; accepted: info, warning, error")
-        if not any(entry.name == "trace" for entry in self._log.entries):
-            args = {"text": text, "severity": level}
-            emitting.instant(f"alert: {title}", args, category="log")
-        self._log.log(Alert(title, text, level, self._log.point(None)))
+
+        def made() -> Alert:
+            known = self._log.known("level", level, LEVELS, "warning")
+            said = Alert(str(title), str(text), known, self._log.point(None))
+            if not any(entry.name == "trace" for entry in self._log.entries):
+                args = {"text": said.text, "severity": known}
+                emitting.instant(f"alert: {said.title}", args, category="log")
+            return said
+
+        self._log.log_made("alert", made)
 
     def flush(self) -> None:
         """Wait until what was logged so far is delivered, within the configured limit."""

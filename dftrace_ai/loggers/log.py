@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.delivery.delivery import Delivery
@@ -16,19 +17,18 @@ from dftrace_ai.loggers.delivery.own_process import OwnProcess
 from dftrace_ai.loggers.endings import unwatch
 from dftrace_ai.loggers.interfaces.finding import logint_class
 from dftrace_ai.loggers.pipeline import Pipeline
-from dftrace_ai.loggers.records import Artifact
-from dftrace_ai.loggers.routines.base import RoutineSettings
+from dftrace_ai.loggers.records import Artifact, MetricsRecord
 from dftrace_ai.loggers.routines.finding import routine_class
-from dftrace_ai.loggers.routing import Routine, Subscriber
+from dftrace_ai.loggers.routing import routes, settings_of
 from dftrace_ai.loggers.run_place import place_of, rank_logs
 from dftrace_ai.loggers.status_line import StatusLine
 from dftrace_ai.loggers.system_metrics import SystemMetrics
 from dftrace_ai.run import emitting
 from dftrace_ai.run.run import current_run
-from dftrace_ai.wording import ToldOnce, described, quoted, warn
+from dftrace_ai.wording import ToldOnce, briefly, described, in_short, quoted, text_of, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.delivery.delivery import Tracker
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Log"]
 
+Word = TypeVar("Word", bound=str)
 # The program itself, here and in a process that it has spawned: another one cannot import it.
 MAINS = ("__main__", "__mp_main__")
 
@@ -164,20 +165,60 @@ class Log:
         if self.entries:
             self._pipeline.log_epoch(epoch)
 
-    def log(self, record: Record) -> None:
-        """Deliver a record to everyone."""
+    def log_made(self, method: str, make: Callable[[], Record]) -> None:
+        """Deliver a record to everyone; where it cannot be made of what was given, tell it once."""
+        try:
+            record = make()
+        except Exception as error:  # noqa: BLE001 - a user's value, in his training
+            self._refuse(method, error)
+            return
         if self.entries:
             self._pipeline.log(record)
+
+    def log_numbers(self, metrics: Mapping[str, Any], step: int | None, prefix: str = "") -> None:
+        """Deliver numbers to everyone; what is no number is told once by its name."""
+        if not self.entries:
+            return
+        try:
+            logger, given = self._routine("metric"), list(metrics.items())
+        except Exception as error:  # noqa: BLE001 - a user's mapping, in his training
+            self._refuse("log_metrics", error)
+            return
+        values = {}
+        for name, value in given:
+            full = f"{prefix}{text_of(name)}"
+            try:
+                values[full] = float(logger.take(value))
+            except Exception as error:  # noqa: BLE001 - a user's value, in his training
+                self._pipeline.values.refuse(logger, full, error)
+        if values:
+            self._pipeline.log(MetricsRecord(values, self.point(step)))
 
     def log_by(self, key: str, name: str, value: Any, step: int | None) -> None:
         """Have a value converted by a routine, whether or not it is configured."""
         if not self.entries:
             return
-        logger = self._direct.get(key)
-        if logger is None:
-            settings = _settings(self.entries[0].config)
-            logger = self._direct[key] = routine_class(key)(settings)
-        self._pipeline.log_by(logger, name, value, self.step(step))
+        try:
+            logger = self._routine(key)
+        except DftraceError as error:  # what it needs is not installed
+            self._refuse(f"log_{key}", error)
+            return
+        self._pipeline.log_by(logger, text_of(name), value, self.step(step))
+
+    def known(self, what: str, value: Any, accepted: Sequence[Word], otherwise: Word) -> Word:
+        """Return one of a few words; for what is none of them, which is told once, another."""
+        for word in accepted:
+            if value == word:
+                return word
+        if self._told.first("word", what):
+            warn(
+                "the %s %s is taken for %s; accepted: %s",
+                what,
+                in_short(value),
+                otherwise,
+                ", ".join(accepted),
+            )
+        return otherwise
 
     def step(self, step: int | None) -> int:
         """Return a step that was given, or that of the last iteration."""
@@ -190,7 +231,7 @@ class Log:
 
     def wait(self) -> None:
         """Wait until everything is converted and delivered, within the limit."""
-        if self.entries:
+        if self.entries and not self._is_ours():
             self._pipeline.wait(time.monotonic() + self._limit_s())
 
     def begin_end(self, status: Status) -> None:
@@ -234,6 +275,9 @@ class Log:
 
     def end(self, status: Status) -> None:
         """End everything, once; within the limit, all together."""
+        if self._is_ours():
+            self.let_go(status)
+            return
         self.begin_end(status)
         self.settle()
 
@@ -248,8 +292,30 @@ class Log:
         for one in (self, *self._parts):
             one.entries = []
 
+    def _routine(self, key: str) -> BaseLogger:
+        logger = self._direct.get(key)
+        if logger is None:
+            settings = settings_of(self.entries[0].config)
+            logger = self._direct[key] = routine_class(key)(settings)
+        return logger
+
+    def _refuse(self, method: str, error: Exception) -> None:
+        if self._told.first("refused", method):
+            warn("%s: what it was given is not logged: %s", method, briefly(error))
+
     def _deliveries(self) -> list[Delivery]:
         return [entry.delivery for entry in self.entries if entry.delivery is not None]
+
+    def _is_ours(self) -> bool:
+        """Return whether this thread is one that would be waited for.
+
+        A finalizer of the program runs wherever the collector is at work, and an interface or a
+        routine of its own may call what it logs with.
+        """
+        here = get_ident()
+        converting = (one._pipeline.thread for one in (self, *self._parts))
+        delivering = (delivery.thread for delivery in self._deliveries())
+        return here in (*converting, *delivering)
 
     def _closing(self) -> tuple[Status, float]:
         status, until_s = self._ends[0]
@@ -294,22 +360,7 @@ class Log:
         return max((entry.config.limit_s for entry in self.entries), default=0.0)
 
     def _made(self, *, samples: bool) -> Pipeline:
-        routines: list[Routine] = []
-        places: dict[tuple[str, RoutineSettings], int] = {}
-        subscribers = []
-        for entry in self.entries:
-            variables: dict[int, frozenset[str] | None] = {}
-            settings = _settings(entry.config)
-            for key in entry.config.loggers:
-                names = entry.config.tracked_variables.get(key)
-                place = places.setdefault((key, settings), len(routines))
-                if place == len(routines):
-                    routines.append(Routine(routine_class(key)(settings), ()))
-                logger, before = routines[place]
-                routines[place] = Routine(logger, _union(before, names))
-                variables[place] = None if names is None else frozenset(names)
-            if entry.delivery is not None:
-                subscribers.append(Subscriber(entry.delivery, variables))
+        routines, subscribers = routes(self.entries)
         configs = [entry.config for entry in self.entries]
         moment = emitting.moment if any(entry.name == "trace" for entry in self.entries) else None
         intervals = [c.system_metrics_s for c in configs if c.system_metrics_s is not None]
@@ -328,22 +379,6 @@ class Log:
             last=self._attached if any("trace" in config.attach for config in configs) else None,
             on_end=self._on_converted,
         )
-
-
-def _settings(config: EntryConfig) -> RoutineSettings:
-    return RoutineSettings(
-        gpu=config.gpu,
-        windows=tuple(config.windows),
-        bins=config.bins,
-        fps=config.fps,
-        video=config.video,
-    )
-
-
-def _union(before: tuple[str, ...] | None, names: Sequence[str] | None) -> tuple[str, ...] | None:
-    if before is None or names is None:
-        return None
-    return tuple(dict.fromkeys((*before, *names)))
 
 
 class NotInProcessError(DftraceError, AttributeError):

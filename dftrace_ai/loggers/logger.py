@@ -9,6 +9,7 @@ from dftrace_ai.loggers.config import entries_of
 from dftrace_ai.loggers.endings import status_by, watch
 from dftrace_ai.loggers.familiar import FamiliarMethods
 from dftrace_ai.loggers.log import Entry, Log, NotInProcessError
+from dftrace_ai.loggers.records import ENDINGS
 from dftrace_ai.loggers.run_place import named_now
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class _Logging(FamiliarMethods):
         Args:
             status: ``"finished"``, ``"failed"`` or ``"killed"``; by default the first.
         """
-        self._log.end(status or "finished")
+        said = "finished" if status is None else status
+        self._log.end(self._log.known("status", said, ENDINGS, "finished"))
 
     @property
     def status(self) -> Status:

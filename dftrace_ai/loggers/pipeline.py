@@ -60,6 +60,8 @@ class Pipeline:
 
     Attributes:
         is_over: whether nothing more will be converted.
+        thread: number of the thread that converts; None as long as there is none.
+        values: takes them, and tells which cannot be logged.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Pipeline:
         on_end: Callable[[], None] | None = None,
     ) -> None:
         self.is_over = False
+        self.thread: int | None = None
         self._routines = routines
         self._subscribers = subscribers
         self._most = most
@@ -92,7 +95,7 @@ class Pipeline:
         self._told = ToldOnce()
         self._seen: set[tuple[int, str]] = set()
         self._offered: tuple[str, ...] = ()
-        self._values = ValueTaking()
+        self.values = ValueTaking()
         self._closed = False
         self._begun = False
         self._failed_s = -math.inf
@@ -148,9 +151,9 @@ class Pipeline:
     ) -> None:
         self._seen.add((index, name))
         try:
-            found[name] = self._values.taken(logger, value)
+            found[name] = self.values.taken(logger, value)
         except Exception as error:  # noqa: BLE001 - a user's value, in his training
-            self._refuse(logger, name, error)
+            self.values.refuse(logger, name, error)
 
     def log_epoch(self, epoch: int) -> None:
         """Have what was logged since the epoch before added up."""
@@ -163,9 +166,9 @@ class Pipeline:
     def log_by(self, logger: BaseLogger, name: str, value: Any, step: int) -> None:
         """Have a value converted by a routine, and delivered to everyone."""
         try:
-            taken = self._values.taken(logger, value)
+            taken = self.values.taken(logger, value)
         except Exception as error:  # noqa: BLE001 - a user's value, in his training
-            self._refuse(logger, name, error)
+            self.values.refuse(logger, name, error)
             return
         self._put(_Taken(self.point(step), others=[(logger, None, name, taken)]))
 
@@ -246,6 +249,7 @@ class Pipeline:
                 )
 
     def _run(self) -> None:
+        self.thread = threading.get_ident()
         while not self._closed or self._queue:
             self._convert_all()
             self._take_samples()
@@ -349,7 +353,7 @@ class Pipeline:
         try:
             return list(make(*given))
         except Exception as error:  # noqa: BLE001 - a user's value or a library's encoder
-            self._refuse(logger, name, error)
+            self.values.refuse(logger, name, error)
             return []
 
     def _deliver_to_all(self, record: Record) -> None:
@@ -364,17 +368,6 @@ class Pipeline:
                 kept = wanted(record, subscriber.variables[index])
                 if kept is not None:
                     subscriber.delivery.put(kept)
-
-    def _refuse(self, logger: BaseLogger, name: str, error: Exception) -> None:
-        if self._told.first(logger.key, name):
-            said = str(error) if isinstance(error, TypeError | ValueError) else described(error)
-            warn(
-                "%s %s cannot be logged: %s; accepted: %s",
-                logger.key,
-                quoted(name),
-                said,
-                logger.accepts,
-            )
 
     def _tell_missing(self) -> None:
         from difflib import get_close_matches

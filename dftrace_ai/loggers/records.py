@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "ENDINGS",
     "EPOCH",
     "ITERATION",
+    "LEVELS",
     "Alert",
     "Artifact",
     "Axis",
@@ -38,7 +40,9 @@ ITERATION: Axis = "iteration"
 EPOCH: Axis = "epoch"
 
 Level = Literal["info", "warning", "error"]
+LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 Status = Literal["running", "finished", "failed", "killed"]
+ENDINGS: tuple[Status, ...] = ("finished", "failed", "killed")
 
 
 class Point(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.wording import VALUE_LETTERS, ToldOnce, briefly, quoted, shortened, text_of, warn
+
 if TYPE_CHECKING:
     from dftrace_ai.loggers.routines.base import BaseLogger
 
@@ -19,6 +21,7 @@ class ValueTaking:
 
     def __init__(self) -> None:
         self._within = threading.local()
+        self._told = ToldOnce()
 
     def taken(self, logger: BaseLogger, value: Any) -> Any:
         """Return what a routine takes of a value.
@@ -35,3 +38,18 @@ class ValueTaking:
             return logger.take(value)
         finally:
             self._within.count = within
+
+    def refuse(self, logger: BaseLogger, name: object, error: Exception) -> None:
+        """Tell that a value cannot be logged, once for each name."""
+        if not self._told.first(logger.key, name):
+            return
+        said = briefly(error)
+        if isinstance(error, TypeError | ValueError):
+            said = said.removeprefix(f"{type(error).__name__}: ")
+        warn(
+            "%s %s cannot be logged: %s; accepted: %s",
+            logger.key,
+            quoted(shortened(text_of(name), VALUE_LETTERS)),
+            said,
+            logger.accepts,
+        )

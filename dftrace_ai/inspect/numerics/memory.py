@@ -54,6 +54,7 @@ def local_part(tensor: Tensor) -> Tensor:
         tensor = arrived()
     tensor = tensor.detach()
     if tensor.is_quantized:
+        _check_memory(tensor)
         tensor = tensor.dequantize()
     if tensor.layout is not torch.strided:
         tensor = _strided(tensor)

@@ -114,12 +114,14 @@ class Delivery:
         name: of the tracker.
         tracker: where they end.
         is_over: whether nothing more will be handed over.
+        thread: number of the thread that hands over; None as long as there is none.
     """
 
     def __init__(self, name: str, tracker: Tracker, most: int) -> None:
         self.name = name
         self.tracker = tracker
         self.is_over = False
+        self.thread: int | None = None
         self._most = most
         self._queue: deque[Record | Mark] = deque()
         # Of several threads that convert; never waited for by the training's.
@@ -229,6 +231,7 @@ class Delivery:
             return None
 
     def _run(self) -> None:
+        self.thread = threading.get_ident()
         try:
             self.tracker.begin()
         except BaseException as error:  # noqa: BLE001 - a tracker may also ask for the exit

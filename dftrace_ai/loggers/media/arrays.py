@@ -20,19 +20,25 @@ def array_of(value: Any) -> NDArray[Any]:
     """Copy a tensor, an array, a picture or nested lists into an array of numbers.
 
     Args:
-        value: on any device, of any real dtype; bfloat16 becomes float32.
+        value: on any device, of any real dtype; bfloat16 becomes float32. Of a sharded tensor it
+            is what this process holds.
 
     Raises:
-        TypeError: it holds no real numbers.
+        TypeError: it holds no real numbers, or its memory has been freed.
     """
     import numpy as np
 
     torch = loaded_torch()
     if torch is not None and isinstance(value, torch.Tensor):
-        tensor = value.detach()
+        from dftrace_ai.inspect.numerics.memory import local_part
+
+        # Not as it is: of memory that was freed even the copy ends the process.
+        tensor = local_part(value)
+        if tensor.is_complex():
+            raise TypeError(f"a tensor of {tensor.dtype}")
         if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
             tensor = tensor.float()
-        return tensor.to("cpu", copy=True).numpy()  # type: ignore[no-any-return]
+        return tensor.to("cpu", copy=True).numpy()
     array = np.array(value)
     if array.dtype.kind not in "buif":
         raise TypeError(

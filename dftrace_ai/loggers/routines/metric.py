@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dftrace_ai.loggers.records import MetricsRecord
 from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
 from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.wording import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +129,8 @@ class MetricLogger(BaseLogger):
 
     def together(self, taken: Mapping[str, Any], at: Point) -> Iterable[Record]:
         """Make one record of all numbers of an iteration."""
-        values = {name: self.noted(name, value) for name, value in taken.items()}
+        named = {text_of(name): value for name, value in taken.items()}
+        values = {name: self.noted(name, value) for name, value in named.items()}
         return [MetricsRecord(values, at)]
 
     def noted(self, name: str, taken: Any) -> float:

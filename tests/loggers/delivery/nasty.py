@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -93,6 +94,9 @@ class Nasty(BaseLogint):
         pool = ThreadPoolExecutor(1)
         KEPT.append(pool)
         pool.submit(time.sleep, FOREVER_S)
+
+    def collect_garbage(self) -> None:
+        gc.collect()
 
     def leave_a_thread(self) -> None:
         threading.Thread(target=time.sleep, args=(FOREVER_S,)).start()

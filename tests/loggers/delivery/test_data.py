@@ -34,6 +34,31 @@ def test_bad_data_without_names(left_with_torch: dict[str, Left]) -> None:
     assert values == [{"loss": 1.0, "5": 2.0}, {"loss": 1.0, "d": 3.0}]
 
 
+def test_bad_data_by_name(left_with_torch: dict[str, Left]) -> None:
+    found = left_with_torch["logs_bad_by_name"]
+    assert found.status == 0, found.stderr
+    assert found.stdout == "trained finished\n"
+    values = [line["v"] for line in found.lines() if line["k"] == "m"]
+    assert values == [
+        {"none": 0.0},
+        {"loss": 1.0, "('a', 1)": 2.0, "a Untold": 3.0},
+        {"none": 1.0},
+        {"main/a": 1.0},
+    ]
+    assert found.ends() == ["finished"]
+    told = found.stderr.splitlines()
+    for key in ("image", "video", "mesh", "hist"):
+        (line,) = (line for line in told if line.startswith(f"{key} freed cannot be logged: "))
+        assert "the memory of this tensor has been freed" in line
+    for name in ("odd", "meta", "nested", "main/b"):
+        assert sum(line.startswith(f"metric {name} cannot be logged: ") for line in told) == 1
+    for method in ("metrics", "hyperparams", "text", "artifact"):
+        (line,) = (line for line in told if line.startswith(f"log_{method}: what it was given"))
+    for words in ("the level 'critical' is taken for warning", "the status 'done' is taken for"):
+        assert sum(words in line for line in told) == 1
+    assert max(map(len, told)) < 1000
+
+
 def test_threads_and_signal_handlers(left_with_torch: dict[str, Left]) -> None:
     found = left_with_torch["logs_from_everywhere"]
     assert found.status == 0, found.stderr

@@ -44,6 +44,8 @@ WITH_OPTIONS = {
     "hook_replaced-before": (1, "failed", "failed"),
     "hook_replaced-after": (1, "failed", "failed"),
     "fails_in_a_child-fork": (1, "failed", "failed"),
+    "ends_in_a_finalizer-converting": (0, "failed", "failed"),
+    "ends_in_a_finalizer-delivering": (0, "failed", "failed"),
 }
 ALL = ENDINGS | WITH_OPTIONS
 

@@ -8,7 +8,10 @@ from .cases import Case
 EPOCHS, BATCHES = 12, 4
 THREADS, CALLS = 4, 500
 
-NAMES = ("logs_bad_data", "logs_everything_bad", "flushes", "asks_for_the_tracker")
+NAMES = (
+    *("logs_bad_data", "logs_everything_bad", "logs_bad_by_name"),
+    *("flushes", "asks_for_the_tracker"),
+)
 CASES = [
     Case("loads_data", "loads_data", {"epochs": EPOCHS}, torch=True),
     Case("is_killed_beside_workers", "is_killed_beside_workers"),

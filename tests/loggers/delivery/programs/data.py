@@ -90,6 +90,41 @@ def logs_everything_bad() -> None:
     print("trained")
 
 
+def logs_bad_by_name() -> None:
+    """The same by the methods that log one thing by its name, and of tensors that are no more."""
+    import torch
+
+    class Untold:
+        def __str__(self) -> str:
+            raise OSError("no text today")
+
+    logs = loggers(tracked_variables={"metric": ["none"]})
+    logs.log_iter({"none": 0.0})
+    freed = torch.ones(4, 4)
+    freed.untyped_storage().resize_(0)
+    quantised = torch.quantize_per_tensor(torch.ones(4, 4), 0.5, 0, torch.quint8)
+    quantised.untyped_storage().resize_(0)
+    for value in (freed, quantised):
+        logs.log_image("freed", value)
+        logs.log_video("freed", value)
+        logs.log_mesh("freed", {"vertices": value})
+        logs.log_histogram("freed", value)
+    logs.log_metrics({"loss": 1.0, "odd": "text", ("a", 1): 2, Untold(): 3.0})
+    logs.log_iter({"none": 1.0})
+    for data in (None, 5, [("loss", 1)]):
+        logs.log_metrics(data)  # type: ignore[arg-type]
+    logs.add_scalar("meta", torch.ones(1, device="meta"))
+    logs.add_scalar("nested", torch.nested.nested_tensor([torch.ones(1)]))
+    logs.add_scalars("main", {"a": 1.0, "b": None})
+    logs.log_hyperparams({"lr": torch.ones(1, device="meta")})
+    logs.log_text("text", Untold())  # type: ignore[arg-type]
+    logs.log_artifact(None)  # type: ignore[arg-type]
+    logs.alert("title", level="critical")  # type: ignore[arg-type]
+    logs.alert(Untold())  # type: ignore[arg-type]
+    logs.end_log("done")  # type: ignore[arg-type]
+    print("trained", logs.status)
+
+
 def logs_from_everywhere(threads: int, calls: int) -> None:
     """From several threads at once, and from a signal handler meanwhile."""
     logs = loggers("nasty")

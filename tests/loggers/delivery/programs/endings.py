@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import signal
 import sys
@@ -11,8 +12,9 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from programs.common import SOON_S, loggers, patient, some, wait_for
+from programs.common import SOON_S, STEPS, NoLoggers, loggers, patient, some, wait_for
 
 
 def returns(with_loggers: bool) -> None:
@@ -174,6 +176,46 @@ def ends_within_its_end(with_loggers: bool) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.001)
     logs.end_log("finished")
     signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class Trainer:
+    """Ends its loggers with itself, which is wherever the collector finds it."""
+
+    def __init__(self, logs: Any) -> None:
+        self.logs, self.itself = logs, self
+
+    def __del__(self) -> None:
+        self.logs.flush()
+        self.logs.end_log("failed")
+
+
+class Collecting(io.StringIO):
+    """A stream on which the collector is at work."""
+
+    def write(self, text: str) -> int:
+        sys.stderr = sys.__stderr__
+        gc.collect()
+        return len(text)
+
+
+def ends_in_a_finalizer(with_loggers: bool, how: str) -> None:
+    """On a thread that the end waits for: it would wait for itself."""
+    gc.disable()
+    if how == "delivering":
+        options = {"phase": "log", "how": "collect_garbage", "call": STEPS}
+        settings: dict[str, Any] = {"in_process": True, "options": options}
+    else:
+        settings = {"status_line": True}
+    logs = loggers("nasty", limit_s=SOON_S, **settings) if with_loggers else NoLoggers()
+    some(logs, STEPS - 1)
+    logs.flush()
+    Trainer(logs)
+    if how == "converting" and with_loggers:
+        sys.stderr = Collecting()
+    logs.log_iter({"loss": STEPS - 1.0})
+    if how == "converting":
+        logs.log_epoch()
+    wait_for(lambda: logs.status != "running")
 
 
 def ends_in_a_daemon(with_loggers: bool) -> None:
