@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.config import entries_of
 from dftrace_ai.loggers.endings import status_by, watch
+from dftrace_ai.loggers.entry import Entry
 from dftrace_ai.loggers.familiar import FamiliarMethods
-from dftrace_ai.loggers.log import Entry, Log, NotInProcessError
+from dftrace_ai.loggers.log import Log, NotInProcessError
 from dftrace_ai.loggers.records import ENDINGS
 from dftrace_ai.loggers.run_place import named_now
 

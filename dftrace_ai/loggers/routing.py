@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.loggers.records import MetricsRecord
-from dftrace_ai.loggers.routines.base import RoutineSettings
-from dftrace_ai.loggers.routines.finding import routine_class
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.delivery.delivery import Delivery
-    from dftrace_ai.loggers.log import Entry
     from dftrace_ai.loggers.records import Record
     from dftrace_ai.loggers.routines.base import BaseLogger
 
-__all__ = ["Routine", "Subscriber", "routes", "settings_of", "wanted"]
+__all__ = ["Routine", "Subscriber", "wanted"]
 
 # Beside the variables of a routine; they go to everyone who has the routine.
 ALWAYS = ("gpu/", "system/")
@@ -67,45 +63,3 @@ def _is_of(name: str, names: frozenset[str]) -> bool:
             return True
         plain = plain.rpartition("/")[0]
     return False
-
-
-def routes(entries: Sequence[Entry]) -> tuple[list[Routine], list[Subscriber]]:
-    """Return the routines of some interfaces, each once for all, and who gets what of them.
-
-    Args:
-        entries: the interfaces.
-    """
-    routines: list[Routine] = []
-    places: dict[tuple[str, RoutineSettings], int] = {}
-    subscribers = []
-    for entry in entries:
-        variables: dict[int, frozenset[str] | None] = {}
-        settings = settings_of(entry.config)
-        for key in entry.config.loggers:
-            names = entry.config.tracked_variables.get(key)
-            place = places.setdefault((key, settings), len(routines))
-            if place == len(routines):
-                routines.append(Routine(routine_class(key)(settings), ()))
-            logger, before = routines[place]
-            routines[place] = Routine(logger, _union(before, names))
-            variables[place] = None if names is None else frozenset(names)
-        if entry.delivery is not None:
-            subscribers.append(Subscriber(entry.delivery, variables))
-    return routines, subscribers
-
-
-def settings_of(config: EntryConfig) -> RoutineSettings:
-    """Return what an entry says to its routines."""
-    return RoutineSettings(
-        gpu=config.gpu,
-        windows=tuple(config.windows),
-        bins=config.bins,
-        fps=config.fps,
-        video=config.video,
-    )
-
-
-def _union(before: tuple[str, ...] | None, names: Sequence[str] | None) -> tuple[str, ...] | None:
-    if before is None or names is None:
-        return None
-    return tuple(dict.fromkeys((*before, *names)))

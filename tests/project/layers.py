@@ -61,12 +61,15 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "system_metrics": {"records", "routines"},
         "run_place": {"config", "interfaces"},
         "endings": {"records"},
+        "entry": {
+            *("routines", "interfaces", "config", "delivery", "routing", "run_place"),
+        },
         "log": {
-            *("records", "routines", "interfaces", "config", "delivery", "pipeline"),
-            *("status_line", "system_metrics", "run_place", "routing", "endings"),
+            *("records", "routines", "delivery", "pipeline"),
+            *("status_line", "system_metrics", "entry", "endings"),
         },
         "familiar": {"records", "routines", "log"},
-        "logger": {"records", "config", "run_place", "endings", "log", "familiar"},
+        "logger": {"records", "config", "run_place", "endings", "entry", "log", "familiar"},
         "runs": set(),
         "adapters": {"records", "logger", "config"},
     },
