@@ -60,11 +60,11 @@ class Log:
         self._last = -1
         self._next = count()
         self._next_epoch = count()
+        self._calls, self._epochs = count(1), count(1)
         self._told = ToldOnce()
         # The first counts: with which status it ends, and until when that may take.
         self._ends: list[tuple[Status, float]] = []
         self._is_forgotten = self._is_let_go = False
-        self._line: StatusLine | None = None
         # For values that are logged by name, and not as tracked variables.
         self._direct: dict[str, BaseLogger] = {}
         self._pipeline = self._made(samples=samples)
@@ -78,8 +78,7 @@ class Log:
         else:
             self._next = count(step + 1)
         self._last = step
-        if self._line is not None:
-            self._line.iterations += 1
+        next(self._calls)
         if self.entries:
             self._pipeline.log_iter(data, step)
 
@@ -91,8 +90,10 @@ class Log:
             epoch = next(self._next_epoch)
         else:
             self._next_epoch = count(epoch + 1)
+        # Counted together, for that cannot be interrupted, and the epochs taken off.
+        iterations = next(self._calls) - next(self._epochs)
         if self.entries:
-            self._pipeline.log_epoch(epoch)
+            self._pipeline.log_epoch(epoch, iterations)
 
     def log_made(self, method: str, make: Callable[[], Record]) -> None:
         """Deliver a record to everyone; where it cannot be made of what was given, tell it once."""
@@ -294,16 +295,17 @@ class Log:
         moment = emitting.moment if any(entry.name == "trace" for entry in self.entries) else None
         intervals = [c.system_metrics_s for c in configs if c.system_metrics_s is not None]
         system = SystemMetrics(min(intervals), moment) if samples and intervals else None
+        line = None
         if any(config.status_line for config in configs):
             facts = self.entries[0].facts
-            self._line = StatusLine("" if facts is None else facts.run_name)
+            line = StatusLine("" if facts is None else facts.title)
         return Pipeline(
             routines,
             subscribers,
             most=max((config.queue for config in configs), default=1),
             sync_s=self._limit_s() if any(config.sync for config in configs) else None,
             moment=moment,
-            on_epoch=None if self._line is None else self._line.show,
+            on_epoch=None if line is None else line.show,
             sampler=system,
             last=self._attached if any("trace" in config.attach for config in configs) else None,
             on_end=self._on_converted,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Status
 
-__all__ = ["Logger", "Loggers", "make_loggers"]
+__all__ = ["Logger", "Loggers", "begun_again", "make_loggers"]
 
 
 class _Logging(FamiliarMethods):
@@ -69,6 +69,10 @@ class _Logging(FamiliarMethods):
         """
         said = "finished" if status is None else status
         self._log.end(self._log.known("status", said, ENDINGS, "finished"))
+
+    def close(self) -> None:
+        """End the run as finished, as SummaryWriter has it."""
+        self.end_log()
 
     @property
     def status(self) -> Status:
@@ -242,11 +246,31 @@ def make_loggers(config: Any) -> Loggers:
         loggers.log_epoch()
         loggers.end_log()
     """
-    name = named_now()
+    return _opened(entries_of(config), named_now())
+
+
+def begun_again(loggers: Logger | Loggers, run_name: str) -> Loggers:
+    """Make loggers to a run that goes on in this process, a child, where the parent's log nothing.
+
+    Args:
+        loggers: the parent's, as they are here.
+        run_name: of the run.
+
+    Raises:
+        ConfigError: what they need is not installed.
+        LogDirectoryError: the run's directory cannot be written.
+    """
+    of_run: dict[str, object] = {"run_name": run_name, "resume": "allow"}
+    parts = [loggers] if isinstance(loggers, Logger) else loggers
+    settings = {one.name: one._entry.config.model_copy(update=of_run) for one in parts}
+    return _opened(settings, run_name)
+
+
+def _opened(settings: Mapping[str, EntryConfig], run_name: str) -> Loggers:
     entries: list[Entry] = []
     try:
-        for key, settings in entries_of(config).items():
-            entries.append(Entry.opened(key, settings, name))
+        for key, one in settings.items():
+            entries.append(Entry.opened(key, one, run_name))
     except BaseException:
         Log(entries, samples=False).end("failed")
         raise

@@ -34,13 +34,21 @@ MISSING = object()
 
 
 class _Taken(NamedTuple):
-    """What one call has taken: values by routine, and what is made into records of its own."""
+    """What one call has taken: values by routine, and what is made into records of its own.
+
+    Attributes:
+        at: when and where.
+        metrics: numbers, by the place of their routine.
+        others: routine, its place, name and what it has taken; without a place it is for everyone.
+        direct: records as they are.
+        epoch: of the end of an epoch, how many iterations there were, and by `time.monotonic` when.
+    """
 
     at: Point
     metrics: Sequence[tuple[int, JsonObject]] = ()
     others: Sequence[tuple[BaseLogger, int | None, str, Any]] = ()
     direct: Sequence[Record] = ()
-    epoch: bool = False
+    epoch: tuple[int, float] | None = None
 
 
 class Pipeline:
@@ -53,7 +61,8 @@ class Pipeline:
         sync_s: seconds that each call waits until everyone has taken what it logged; None not to
             wait.
         moment: returns the place in the trace, or None where no tracker writes there.
-        on_epoch: called on the other thread when an epoch's records are delivered.
+        on_epoch: called on the other thread when an epoch's records are delivered, with how many
+            iterations there were when it ended, and when that was.
         sampler: looked at there, if any.
         last: called there after `close`; returns what is delivered last.
         on_end: called when everything is converted after `close`.
@@ -72,7 +81,7 @@ class Pipeline:
         most: int,
         sync_s: float | None,
         moment: Callable[[], Any] | None,
-        on_epoch: Callable[[Point, Sequence[Record]], None] | None = None,
+        on_epoch: Callable[[Point, Sequence[Record], int, float], None] | None = None,
         sampler: Sampler | None = None,
         last: Callable[[], Sequence[Record]] | None = None,
         on_end: Callable[[], None] | None = None,
@@ -155,9 +164,9 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - a user's value, in his training
             self.values.refuse(logger, name, error)
 
-    def log_epoch(self, epoch: int) -> None:
-        """Have what was logged since the epoch before added up."""
-        self._put(_Taken(self.point(epoch, EPOCH), epoch=True))
+    def log_epoch(self, epoch: int, iterations: int) -> None:
+        """Have what was logged since the epoch before added up, of so many iterations so far."""
+        self._put(_Taken(self.point(epoch, EPOCH), epoch=(iterations, time.monotonic())))
 
     def log(self, *records: Record) -> None:
         """Have records delivered to everyone."""
@@ -327,10 +336,10 @@ class Pipeline:
                 self._deliver(place, made)
         for record in taken.direct:
             self._deliver_to_all(record)
-        if taken.epoch:
-            self._convert_epoch(taken.at)
+        if taken.epoch is not None:
+            self._convert_epoch(taken.at, *taken.epoch)
 
-    def _convert_epoch(self, at: Point) -> None:
+    def _convert_epoch(self, at: Point, iterations: int, now_s: float) -> None:
         self._tell_missing()
         made: list[Record] = []
         for index, (logger, _) in enumerate(self._routines):
@@ -339,7 +348,7 @@ class Pipeline:
             made += records
         if self._on_epoch is not None:
             try:
-                self._on_epoch(at, made)
+                self._on_epoch(at, made, iterations, now_s)
             except Exception as error:  # noqa: BLE001 - a stream that the program has put there
                 if self._told.first("line"):
                     warn(

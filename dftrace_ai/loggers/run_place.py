@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dftrace_ai.errors import ConfigError, LogDirectoryError
 from dftrace_ai.loggers.interfaces.base import RunFacts
 from dftrace_ai.loggers.interfaces.file_paths import safe_name
-from dftrace_ai.run.ranks import find_rank
+from dftrace_ai.run.ranks import RankInfo, find_rank
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -23,14 +23,31 @@ JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"
 NO_JOB = ("", "none")
 
 
+def rank_here() -> RankInfo:
+    """Return which rank this is; of those that Lightning has started, too."""
+    found = find_rank()
+    local, node, size = (
+        _number(os.environ.get(name)) for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
+    )
+    if found.rank is not None or local is None or size is None:
+        return found
+    # Lightning does not say how many there are on a node: of other nodes than the first the number
+    # is no other rank's, and that is all that is known of it.
+    return RankInfo((node or 0) * size + local, size, local, "lightning")
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdecimal() else None
+
+
 def rank_logs(config: EntryConfig) -> bool:
     """Return whether this process logs: the first rank, or all where so configured."""
-    return config.ranks == "all" or not find_rank().rank
+    return config.ranks == "all" or not rank_here().rank
 
 
 def named_now() -> str:
     """Return a name for a run that begins now; in a job of ranks the same in all of them."""
-    rank = find_rank()
+    rank = rank_here()
     if rank.rank is not None and (rank.world_size or 1) > 1:
         for name in JOB_VARIABLES:
             value = os.environ.get(name, "")
@@ -52,7 +69,7 @@ def place_of(config: EntryConfig, run_name: str) -> RunFacts:
         ConfigError: the run is there and must not, or is not and must.
         LogDirectoryError: the directory cannot be made or written.
     """
-    rank = find_rank()
+    rank = rank_here()
     root = config.log_dir.absolute()
     folder = root / safe_name(config.project) / safe_name(run_name)
     there = folder.is_dir() and any(folder.iterdir())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.loggers.records import MetricsRecord
 from dftrace_ai.loggers.routines.metric import gpu_figures
-from dftrace_ai.wording import escaped
+from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StatusLine"]
 
-MOST_METRICS = 6
+MOST_METRICS, MOST_LETTERS = 6, 40
 GIB = 1 << 30
 
 
@@ -26,37 +26,34 @@ class StatusLine:
 
     Args:
         title: name of the run.
-
-    Attributes:
-        iterations: how many there were so far; whoever counts them writes it here.
     """
 
     def __init__(self, title: str) -> None:
         self._title = title
         self._before_s = time.monotonic()
         self._before = 0
-        self.iterations = 0
 
-    def show(self, at: Point, records: Sequence[Record]) -> None:
+    def show(self, at: Point, records: Sequence[Record], iterations: int, now_s: float) -> None:
         """Print the line of an epoch.
 
         Args:
             at: the epoch.
             records: what its routines have made.
+            iterations: how many there were so far when it ended: the training goes on meanwhile.
+            now_s: when that was, by `time.monotonic`.
         """
         # As it would be read by a person; the stream may be closed by now.
         try:
-            sys.stderr.write(f"{self.text(at, records)}\n")
+            sys.stderr.write(f"{self.text(at, records, iterations, now_s)}\n")
             sys.stderr.flush()
         except (OSError, ValueError, AttributeError):
             return
 
-    def text(self, at: Point, records: Sequence[Record]) -> str:
+    def text(self, at: Point, records: Sequence[Record], iterations: int, now_s: float) -> str:
         """Return the line of an epoch, without its end."""
-        now_s = time.monotonic()
-        done, since_s = self.iterations - self._before, now_s - self._before_s
-        self._before, self._before_s = self.iterations, now_s
-        parts = [f"[{escaped(self._title)}] epoch {at.step}", f"iteration {self.iterations:,}"]
+        done, since_s = iterations - self._before, now_s - self._before_s
+        self._before, self._before_s = iterations, now_s
+        parts = [f"[{escaped(self._title)}] epoch {at.step}", f"iteration {iterations:,}"]
         if done and since_s > 0:
             parts.append(f"{done / since_s:.3g} it/s")
         means: dict[str, float] = {}
@@ -65,9 +62,8 @@ class StatusLine:
                 for name, value in record.values.items():
                     if name.endswith("/mean"):
                         means[name[len("epoch/") : -len("/mean")]] = value
-        parts += [
-            f"{escaped(name)} {value:.4g}" for name, value in list(means.items())[:MOST_METRICS]
-        ]
+        for name, value in list(means.items())[:MOST_METRICS]:
+            parts.append(f"{escaped(shortened(name, MOST_LETTERS))} {value:.4g}")
         gpu = gpu_figures()
         if gpu:
             used = f"gpu {gpu['gpu/allocated_bytes'] / GIB:.1f} GiB"

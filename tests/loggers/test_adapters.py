@@ -8,7 +8,7 @@ import pytest
 from loggers.local_lines import Kept
 
 PREAMBLE = """
-import sys, torch
+import os, sys, torch
 from dftrace_ai.loggers import make_loggers
 out = sys.argv[1]
 entry = {"config": {"log_dir": out, "run_name": "run", "status_line": False, "system_metrics_s": None}}
@@ -48,6 +48,35 @@ trainer.fit(Module(), loader)
 trainer.test(trainer.lightning_module, loader, verbose=False)
 assert logger.version == "run" and logger.log_dir.startswith(out)
 """,
+    "lightning that forks": """
+import os, pickle, warnings
+warnings.simplefilter("ignore")
+import lightning.pytorch as pl
+from dftrace_ai.loggers.adapters.lightning import lightning_logger
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.save_hyperparameters({"lr": 0.01})
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+        self.log("loss", loss)
+        print("loss", loss.item(), self.global_step, flush=True)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+logger = lightning_logger(make_loggers({"local": entry}))
+trainer = pl.Trainer(max_epochs=1, logger=logger, log_every_n_steps=1, enable_progress_bar=False,
+                     accelerator="cpu", strategy="ddp_fork", devices=1,
+                     enable_model_summary=False, default_root_dir=out)
+trainer.fit(Module(), torch.utils.data.DataLoader(data, 8))
+# Where a trainer asks for them in a process that it has started, files have the same place.
+assert os.path.dirname(trainer.checkpoint_callback.best_model_path) == f"{logger.log_dir}/checkpoints"
+again = pickle.loads(pickle.dumps(logger))
+assert (again.name, again.version, again.log_dir) == (logger.name, logger.version, logger.log_dir)
+""",
     "accelerate": """
 from accelerate import Accelerator
 from dftrace_ai.loggers.adapters.accelerate import accelerate_tracker
@@ -64,6 +93,18 @@ for step, (x, y) in enumerate(loader):
     accelerator.log({"loss": loss.item()}, step=step)
     print("loss", loss.item(), step)
 accelerator.end_training()
+
+import pickle
+from dftrace_ai.loggers.adapters.accelerate import register_tracker
+pickle.loads(pickle.dumps(accelerate_tracker([]))).name
+import accelerate.tracking
+if hasattr(accelerate.tracking, "register_tracker_class"):
+    registered = Accelerator(cpu=True, log_with=register_tracker())
+    of_name = {"local": {"config": entry["config"] | {"run_name": "registered"}}}
+    registered.init_trackers("project", init_kwargs={"dftrace_ai": {"config": of_name}})
+    registered.log({"loss": 1.0})
+    registered.end_training()
+    assert os.listdir(f"{out}/default/registered")
 """,
     "transformers": """
 import warnings
@@ -85,6 +126,8 @@ rows = [{"x": x, "labels": y} for x, y in data]
 trainer = Trainer(Model(), arguments, train_dataset=rows,
                   callbacks=[trainer_callback(make_loggers({"local": entry}))])
 trainer.train()
+import pickle
+pickle.loads(pickle.dumps(trainer.callback_handler.callbacks[-1]))
 for line in trainer.state.log_history:
     if "loss" in line:
         print("loss", line["loss"], line["step"])
@@ -105,6 +148,8 @@ model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 x, y = (part.numpy() for part in data.tensors)
 callbacks = [keras_callback(make_loggers({"local": entry})), Told()]
+import pickle
+pickle.loads(pickle.dumps(callbacks[0]))
 model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
 """,
 }
@@ -121,6 +166,8 @@ def test_what_a_trainer_logs_is_found(framework, tmp_path, run_script):
     assert kept.status == "finished"
     params = kept.of("p")[0]["v"]
     assert "0.01" in json.dumps(params) or framework == "keras"
+    if framework == "lightning that forks":
+        assert "written by another run" not in done.stderr
     if framework == "lightning":
         assert len(kept.metric("test_loss")) == 1
     if framework == "keras":

@@ -41,3 +41,16 @@ def test_every_logger_has_everything(end, tmp_path):
     found = accumulator.EventAccumulator(str(folders[1] / "default" / "run" / "tensorboard"))
     found.Reload()
     assert [(e.step, e.value) for e in found.Scalars("loss")] == kept.metric("loss")
+
+
+def test_the_line_of_an_epoch_tells_of_that_epoch(tmp_path, capfd):
+    settings = entry(tmp_path)["config"] | {"status_line": True}
+    with make_loggers({"local": {"config": settings}}) as loggers:
+        trainer([loggers], 3, 50)
+    told = [line.split("  ") for line in capfd.readouterr().err.splitlines()]
+    assert [(line[0], line[1], line[3]) for line in told] == [
+        ("[run] epoch 0", "iteration 50", "loss 24.5"),
+        ("[run] epoch 1", "iteration 100", "loss 74.5"),
+        ("[run] epoch 2", "iteration 150", "loss 124.5"),
+    ]
+    assert all(line[2].endswith(" it/s") for line in told)

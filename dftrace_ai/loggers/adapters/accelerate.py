@@ -46,7 +46,7 @@ def register_tracker() -> str:
     """
     from accelerate.tracking import register_tracker_class
 
-    register_tracker_class(NAME, _tracker_class())
+    register_tracker_class(_tracker_class())
     return NAME
 
 
@@ -69,6 +69,10 @@ def _tracker_class() -> type[Any]:
                 from dftrace_ai.loggers.logger import make_loggers
 
                 self.loggers = make_loggers(config)
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            """In a process that was spawned, it logs nothing, as its loggers do."""
+            return accelerate_tracker, (self.loggers,)
 
         @on_main_process  # type: ignore[untyped-decorator]
         def start(self) -> None:

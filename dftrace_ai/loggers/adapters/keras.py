@@ -37,6 +37,10 @@ def _callback_class() -> type[Any]:
             super().__init__()
             self.loggers = loggers
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            """In a process that was spawned, it logs nothing, as its loggers do."""
+            return keras_callback, (self.loggers,)
+
         def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
             self.loggers.log_hyperparams(dict(self.params))
 

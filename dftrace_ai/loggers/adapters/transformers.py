@@ -36,6 +36,10 @@ def _callback_class() -> type[Any]:
         def __init__(self, loggers: Logger | Loggers) -> None:
             self.loggers = loggers
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            """In a process that was spawned, it logs nothing, as its loggers do."""
+            return trainer_callback, (self.loggers,)
+
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.is_world_process_zero:
                 self.loggers.log_hyperparams(args.to_sanitized_dict())

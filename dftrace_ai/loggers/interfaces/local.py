@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.loggers.records import Record, Status
+    from dftrace_ai.loggers.runs.processes import ProcessIdentity
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["LocalLogint"]
@@ -220,9 +221,16 @@ def _others_at_work(folder: Path, rank: int) -> list[Path]:
         finally:
             log.close()
         ended = b'{"k":"end"' in b"".join(last)
-        if isinstance(head, RunLine) and not ended and is_alive(head.process, log.written_s):
+        if not isinstance(head, RunLine) or ended or _is_parent(head.process):
+            continue
+        if is_alive(head.process, log.written_s):
             found.append(path)
     return found
+
+
+def _is_parent(process: ProcessIdentity) -> bool:
+    """Return whether a process has started this one, which then goes on with its run."""
+    return process.pid == os.getppid() and process.pid_namespace == here().pid_namespace
 
 
 def _place(at: Point) -> JsonObject:
