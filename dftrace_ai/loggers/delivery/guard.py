@@ -12,6 +12,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from dftrace_ai.loggers.interfaces.file_paths import opened_file
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -111,7 +113,7 @@ def _process_number(child: int) -> int | None:
 
 def _file(path: Path) -> int | None:
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return opened_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError:
         return None  # it prints into nothing
 

@@ -32,6 +32,8 @@ END = -1
 # does not find the tracker among them.
 PROGRAM = """\
 import os, sys
+if not sys.path[0]:
+    del sys.path[0]  # of the working directory, where anything may be called as a module is
 if os.fork():
     os._exit(0)
 import json

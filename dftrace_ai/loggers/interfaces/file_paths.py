@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
+import secrets
 import shutil
+import stat
 import tempfile
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +17,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["kept_copy", "kept_file", "lent_file", "one_at_a_time", "safe_name"]
+__all__ = ["kept_copy", "kept_file", "lent_file", "one_at_a_time", "opened_file", "safe_name"]
 
 MOST_LETTERS = 120
 MOST_TWINS = 1000
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 UNSAFE = re.compile(r"[^\w.+=@ -]", re.ASCII)
 
 
@@ -50,21 +53,67 @@ def kept_file(folder: Path, name: str, suffix: str, step: int, data: bytes) -> P
     directory.mkdir(parents=True, exist_ok=True)
     ending = f".{safe_name(suffix)}" if suffix else ""
     # Whole when it gets its name: others write the same file, and readers look meanwhile.
-    unnamed = directory / f".{os.getpid()}-{threading.get_ident()}"
+    unnamed = directory / _new_name()
     try:
-        unnamed.write_bytes(data)
+        with os.fdopen(opened_file(unnamed, NEW), "wb") as file:
+            file.write(data)
         for again in range(1, MOST_TWINS):
             path = directory / f"{step:09}{'' if again == 1 else f'-{again}'}{ending}"
             try:
                 path.hardlink_to(unnamed)
             except FileExistsError:
-                if path.read_bytes() == data:
+                if _holds(path, data):
                     return path
             else:
                 return path
     finally:
         unnamed.unlink(missing_ok=True)
     raise FileExistsError(f"{directory}: {MOST_TWINS} files of step {step}")
+
+
+def opened_file(path: Path, flags: int) -> int:
+    """Open a file, and nothing else: who else may write there can put a link or a pipe there.
+
+    Args:
+        path: of the file.
+        flags: as of `os.open`, besides those that are always set.
+
+    Raises:
+        OSError: it cannot be opened, or is no file.
+    """
+    number = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return number
+    os.close(number)
+    raise OSError(errno.EINVAL, "is no file", str(path))
+
+
+def _new_name() -> str:
+    # Nobody else knows it beforehand.
+    return f".{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        with os.fdopen(opened_file(path, os.O_RDONLY), "rb") as file:
+            return file.read(len(data) + 1) == data
+    except OSError:
+        return False
+
+
+def _copied(source: str, target: str) -> str:
+    """Copy a file; what lies at its place is replaced by it, and not written to."""
+    if not Path(source).is_file():
+        raise OSError(errno.EINVAL, "is no file", source)
+    unnamed = Path(target).with_name(_new_name())
+    try:
+        with Path(source).open("rb") as read, os.fdopen(opened_file(unnamed, NEW), "wb") as file:
+            shutil.copyfileobj(read, file)
+        shutil.copystat(source, unnamed)
+        unnamed.replace(target)
+    finally:
+        unnamed.unlink(missing_ok=True)
+    return target
 
 
 def kept_copy(source: Path, folder: Path, name: str) -> list[Path]:
@@ -81,9 +130,9 @@ def kept_copy(source: Path, folder: Path, name: str) -> list[Path]:
     target = folder / safe_name(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        shutil.copytree(source, target, dirs_exist_ok=True, copy_function=_copied)
         return sorted(path for path in target.rglob("*") if path.is_file())
-    shutil.copyfile(source, target)
+    _copied(str(source), str(target))
     return [target]
 
 
@@ -109,7 +158,7 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     Args:
         path: of a file that is there for this alone.
     """
-    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    number = opened_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(number, fcntl.LOCK_EX)
         yield

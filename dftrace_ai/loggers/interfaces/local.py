@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import kept_file, safe_name
+from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, opened_file, safe_name
 from dftrace_ai.loggers.records import (
     Alert,
     Artifact,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalLogint"]
 
-FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 # The line that ends a log is shorter.
 ROOM_OF_END = 200
 # Of what is left of the time for the end; the run is not to be told to have ended too late.
@@ -157,16 +157,9 @@ class LocalLogint(BaseLogint):
         self._write({"k": "f", **_place(at), "kind": kind, "name": name, "file": file, **facts})
 
     def _copy(self, artifact: Artifact) -> None:
-        import shutil
-
-        source = Path(artifact.path)
-        target = self.run.log_dir / "artifacts" / safe_name(artifact.name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(source, target)
-        file = str(target.relative_to(self.run.log_dir))
+        folder = self.run.log_dir / "artifacts"
+        kept_copy(Path(artifact.path), folder, artifact.name)
+        file = str((folder / safe_name(artifact.name)).relative_to(self.run.log_dir))
         self._write({"k": "a", **_place(artifact.at), "name": artifact.name, "file": file})
 
     def _alert(self, alert: Alert) -> None:
@@ -198,7 +191,7 @@ class LocalLogint(BaseLogint):
             held.close()
             self._held = None
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._held = HeldNumber(os.open(self._path, FLAGS, 0o644))
+        self._held = HeldNumber(opened_file(self._path, FLAGS))
         number = self._held.now()
         if line["k"] != "run" and not os.fstat(number).st_size:
             self._write(self._head())

@@ -23,7 +23,10 @@ LEAST_S = 0.5
 
 # DuckDB has threads of its own, and must not be inside of a program that ends.
 PROGRAM = """\
-import json, sys
+import sys
+if not sys.path[0]:
+    del sys.path[0]  # of the working directory, where anything may be called as a module is
+import json
 sys.path[:] = json.loads(sys.argv[1])
 from dftrace_ai.loggers.runs.compacting import compact_here
 compact_here(sys.argv[2], float(sys.argv[3]))

@@ -93,8 +93,11 @@ def test_interface_of_another_package(tmp_path: Path) -> None:
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: keeping\nVersion: 1.0\n")
     points = "[dftrace_ai.logints]\nkept = keeping:Kept\n"
     (facts / "entry_points.txt").write_text(textwrap.dedent(points))
-    script = tmp_path / "script.py"
+    script = place / "script.py"
     script.write_text(PROGRAM.format(first="", place=str(place), tracker="kept"))
+    # The program does not find these, for it lies elsewhere.
+    for name in ("json", "pickle", "signal", "struct", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")
     assert_kept_apart(*run([sys.executable, str(script)], tmp_path))
 
 
