@@ -6,6 +6,9 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.errors import ConfigError
@@ -16,7 +19,6 @@ from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from dftrace_ai.loggers.records import ImageRecord, Status
 
@@ -27,6 +29,7 @@ STATUSES = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 # What one request may hold, by MLflow's own limits.
 MOST_METRICS, MOST_PARAMS, MOST_LETTERS = 1000, 100, 6000
 MOST_NAMED = 240
+UNMADE = ".mlflow-unmade-"
 UNNAMED = re.compile(r"[^\w./ -]", re.ASCII)
 
 
@@ -65,12 +68,16 @@ class MLFlowLogint(BaseLogint):
         run, options = self.run, dict(self.run.options)
         uri = options.pop("tracking_uri", None) or os.environ.get("MLFLOW_TRACKING_URI")
         place = options.pop("artifact_location", None)
+        store = run.root / "mlflow.db"
+        own = f"sqlite:///{store}"
         if not uri:
-            uri = f"sqlite:///{run.root / 'mlflow.db'}"
+            uri = own
             place = place or (run.root / "mlartifacts").as_uri()
         name = options.pop("experiment_name", run.project)
         # Ranks that make a store of one file at once are in each other's way.
         with one_at_a_time(run.root / ".mlflow.lock"):
+            if uri == own and not store.exists():
+                _make_store(store)
             client = self.experiment = MlflowClient(tracking_uri=uri)
             experiment = _experiment(client, name, place)
         self._id = options.pop("run_id", None) or self._found(experiment)
@@ -170,6 +177,22 @@ class MLFlowLogint(BaseLogint):
         if not found and run.resume == "must":
             raise ConfigError(f"resume: must, and MLflow has no run {quoted(run.title)}")
         return found[0].info.run_id if found else ""
+
+
+def _make_store(path: Path) -> None:
+    """Make a store of one file: whole, or not at all.
+
+    MLflow makes it in many steps, and where it is killed in between, as at the end of a run that
+    is shorter than that, nobody can open it any more.
+    """
+    from mlflow.tracking import MlflowClient
+
+    for left in path.parent.glob(f"{UNMADE}*/"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=UNMADE) as folder:
+        made = Path(folder) / path.name
+        MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments(max_results=1)
+        made.replace(path)
 
 
 def _experiment(client: Any, name: str, place: str | None) -> str:
