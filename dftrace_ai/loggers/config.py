@@ -44,7 +44,7 @@ class EntryConfig(BaseModel):
     log_dir: Path = Field(default=Path("runs"), description="Where files are written.")
     project: str = Field(default="default", min_length=1, description="What runs belong to.")
     run_name: str | None = Field(
-        default=None, min_length=1, description="Name of the run; made of the time where none."
+        default=None, min_length=1, description="Name of the run; made of the time where null."
     )
     resume: Literal["allow", "must", "never"] = Field(
         default="allow",
@@ -75,7 +75,7 @@ class EntryConfig(BaseModel):
         ge=0.1,
         le=3600,
         description="Seconds between two samples of the machine's CPU, memory, disk, network; or "
-        "none.",
+        "null.",
     )
     status_line: bool = Field(
         default=True, description="Print a line on the state of the run at the end of each epoch."
@@ -150,7 +150,7 @@ def entries_of(config: object) -> dict[str, EntryConfig]:
         where = quoted(os.fspath(config))
         config = _yaml(config)
     found = _plain(config)
-    if isinstance(found, dict) and isinstance(found.get("logger"), dict):
+    if isinstance(found, dict) and "logger" in found:
         found = found["logger"]
     if not isinstance(found, dict) or not found:
         raise ConfigError(

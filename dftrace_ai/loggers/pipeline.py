@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.loggers.delivery.bell import Bell
@@ -100,7 +100,7 @@ class Pipeline:
         self._queue: deque[_Taken | Mark] = deque()
         self._bell = Bell()
         # Appended to, for that cannot be interrupted.
-        self._lost: list[None] = []
+        self._lost: list[str] = []
         self._told = ToldOnce()
         self._seen: set[tuple[int, str]] = set()
         self._offered: tuple[str, ...] = ()
@@ -205,11 +205,14 @@ class Pipeline:
         """
         wait_until(lambda: self.is_over, until_s)
         waiting = sum(isinstance(item, _Taken) for item in tuple(self._queue))
-        left = waiting + len(self._lost)
+        lost = Counter(tuple(self._lost))
+        lost["there was no time left"] += waiting
+        left = lost.total()
         if left and self._told.first("end"):
             warn(
-                "%s could not be converted in time, and reached no tracker",
+                "%s reached no tracker: %s",
                 counted(left, "logging call"),
+                "; ".join(f"{count:,} as {why}" for why, count in lost.items() if count),
             )
 
     def wait(self, until_s: float) -> None:
@@ -233,7 +236,7 @@ class Pipeline:
                 warn("something was logged after the run had ended, and is not kept")
             return
         if len(self._queue) >= self._most:
-            self._lost.append(None)
+            self._lost.append("more than the queue holds waited")
             return
         self._queue.append(taken)
         self._begin()
@@ -311,7 +314,7 @@ class Pipeline:
                 else:
                     self._convert(item)
             except BaseException as error:  # noqa: BLE001 - a routine of the user's may ask to exit
-                self._lost.append(None)
+                self._lost.append("they could not be converted")
                 if self._told.first("conversion"):
                     warn(
                         "what was logged could not be converted: %s",

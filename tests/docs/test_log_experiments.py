@@ -80,7 +80,7 @@ def test_the_settings_are_those_of_the_model() -> None:
 def shown_default(name: str) -> str:
     default = EntryConfig.model_fields[name].get_default(call_default_factory=True)
     if default is None:
-        return "none"
+        return "null"
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, list | dict):

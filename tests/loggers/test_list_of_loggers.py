@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import threading
+
 import pytest
 from loggers.local_lines import Kept, entry
 
@@ -54,3 +57,32 @@ def test_the_line_of_an_epoch_tells_of_that_epoch(tmp_path, capfd):
         ("[run] epoch 2", "iteration 150", "loss 124.5"),
     ]
     assert all(line[2].endswith(" it/s") for line in told)
+
+
+class Held(io.StringIO):
+    """A stream that takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_written, self.may_go_on = threading.Event(), threading.Event()
+
+    def write(self, text: str) -> int:
+        self.is_written.set()
+        self.may_go_on.wait()
+        return len(text)
+
+
+def test_calls_that_find_the_queue_full_are_told_as_such(tmp_path, monkeypatch, caplog):
+    held = Held()
+    monkeypatch.setattr("sys.stderr", held)
+    settings = entry(tmp_path)["config"] | {"status_line": True, "queue": 3}
+    with make_loggers({"local": {"config": settings}}) as loggers:
+        loggers.log_epoch()
+        held.is_written.wait()
+        # The epoch is still among those that wait.
+        for step in range(7):
+            loggers.log_iter({"loss": float(step)})
+        held.may_go_on.set()
+    told = "5 logging calls reached no tracker: 5 as more than the queue holds waited"
+    assert [told] == [one.getMessage() for one in caplog.records]
+    assert Kept(tmp_path).metric("loss") == [(0, 0.0), (1, 1.0)]

@@ -54,6 +54,7 @@ WRONG = {
         "local": {"config": {"tracked_variables": {"image": ["x"]}}}
     },
     "[] is not accepted; accepted: a mapping of interfaces": [],
+    "logger: None is not accepted; accepted: a mapping of interfaces": {"logger": None},
     "resume: must, and there is no run": {
         "local": {"config": {"resume": "must", "run_name": "nowhere", "log_dir": "{dir}"}}
     },
