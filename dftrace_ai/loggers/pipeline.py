@@ -206,7 +206,7 @@ class Pipeline:
         wait_until(lambda: self.is_over, until_s)
         waiting = sum(isinstance(item, _Taken) for item in tuple(self._queue))
         lost = Counter(tuple(self._lost))
-        lost["there was no time left"] += waiting
+        lost["they could not be converted in time"] += waiting
         left = lost.total()
         if left and self._told.first("end"):
             warn(
