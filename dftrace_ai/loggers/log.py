@@ -161,7 +161,7 @@ class Log:
 
     def wait(self) -> None:
         """Wait until everything is converted and delivered, within the limit."""
-        if self.entries and not self._is_ours():
+        if self.entries:
             self._pipeline.wait(time.monotonic() + self._limit_s())
 
     def begin_end(self, status: Status) -> None:

@@ -36,12 +36,7 @@ MISSING = object()
 class _Taken(NamedTuple):
     """What one call has taken: values by routine, and what is made into records of its own.
 
-    Attributes:
-        at: when and where.
-        metrics: numbers, by the place of their routine.
-        others: routine, its place, name and what it has taken; without a place it is for everyone.
-        direct: records as they are.
-        epoch: of the end of an epoch, how many iterations there were, and by `time.monotonic` when.
+    Of the end of an epoch: how many iterations there were, and by `time.monotonic` when it was.
     """
 
     at: Point
@@ -216,7 +211,13 @@ class Pipeline:
             )
 
     def wait(self, until_s: float) -> None:
-        """Wait until what was taken so far has been seen by everyone, and until then at most."""
+        """Wait until what was taken so far has been seen by everyone, and until then at most.
+
+        On a thread that would be waited for, such as in a finalizer, it returns at once.
+        """
+        delivering = (subscriber.delivery.thread for subscriber in self._subscribers)
+        if threading.get_ident() in (self.thread, *delivering):
+            return
         mark = Mark(len(self._subscribers))
         self._queue.append(mark)
         self._begin()
