@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Status
 
-__all__ = ["Ended", "status_by", "unwatch", "watch"]
+__all__ = ["Ended", "hook", "status_by", "unwatch", "watch"]
 
 
 class Ended(Protocol):
@@ -52,7 +52,7 @@ def watch(ended: Ended, holder: object) -> None:
     _open[key] = ended
     # Called wherever the collector happens to be: it must not wait.
     weakref.finalize(holder, lambda: ended.let_go(_said or "finished")).atexit = False
-    _hook()
+    hook()
     if threading.current_thread() is threading.main_thread():
         _hook_into_termination()
 
@@ -62,7 +62,12 @@ def unwatch(ended: Ended) -> None:
     _open.pop(id(ended), None)
 
 
-def _hook() -> None:
+def hook() -> None:
+    """Be called when the program ends or forks, and in its forked children before any tracker is.
+
+    Trackers that live in this process have hooks of their own, which run in the order in which they
+    were made; so this is called before any of them begins.
+    """
     global _hooked, _seen_before
     if _hooked:
         return

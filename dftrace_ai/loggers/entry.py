@@ -9,6 +9,7 @@ from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.delivery.delivery import Delivery
 from dftrace_ai.loggers.delivery.in_process import InProcess
 from dftrace_ai.loggers.delivery.own_process import OwnProcess
+from dftrace_ai.loggers.endings import hook
 from dftrace_ai.loggers.interfaces.finding import logint_class
 from dftrace_ai.loggers.routines.base import RoutineSettings
 from dftrace_ai.loggers.routines.finding import routine_class
@@ -65,6 +66,7 @@ class Entry:
         if not rank_logs(config):
             return cls(name, config, None, None)
         facts = place_of(config, config.run_name or run_name)
+        hook()
         if kind.notice:
             warn("the tracker %s: %s", quoted(name), kind.notice)
         tracker: Tracker

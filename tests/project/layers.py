@@ -62,7 +62,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "run_place": {"config", "interfaces"},
         "endings": {"records"},
         "entry": {
-            *("routines", "interfaces", "config", "delivery", "routing", "run_place"),
+            *("routines", "interfaces", "config", "delivery", "routing", "run_place", "endings"),
         },
         "log": {
             *("records", "routines", "delivery", "pipeline"),

@@ -26,6 +26,8 @@ class InProcess:
         self._kind = kind
         self._run = run
         self.logint: BaseLogint | None = None
+        # The same, from before it begins.
+        self._made: BaseLogint | None = None
         self._taken = self._seen = 0
         self._ended = False
 
@@ -34,7 +36,7 @@ class InProcess:
 
     def begin(self) -> None:
         """Make and open it."""
-        logint = self._kind(self._run)
+        self._made = logint = self._kind(self._run)
         logint.open()
         self.logint = logint
 
@@ -82,5 +84,5 @@ class InProcess:
 
     def forget(self) -> None:
         """Close what is the parent's, in a forked child."""
-        if self.logint is not None:
-            self.logint.forget()
+        if self._made is not None:
+            self._made.forget()

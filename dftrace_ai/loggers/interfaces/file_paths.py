@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -17,12 +18,37 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["kept_copy", "kept_file", "lent_file", "one_at_a_time", "opened_file", "safe_name"]
+__all__ = [
+    "kept_copy",
+    "kept_file",
+    "lead_nowhere",
+    "lent_file",
+    "one_at_a_time",
+    "opened_file",
+    "safe_name",
+]
 
 MOST_LETTERS = 120
 MOST_TWINS = 1000
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 UNSAFE = re.compile(r"[^\w.+=@ -]", re.ASCII)
+
+
+def lead_nowhere(folder: str) -> None:
+    """Have what this process, a forked child, has open below a folder lead nowhere.
+
+    The parent's buffers were forked, too: whoever closes its files here, as some trackers do, would
+    write once more what the parent writes.
+
+    Args:
+        folder: its path, without links.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for number in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # that of the list itself is gone
+            if str(number.readlink()).startswith(f"{folder}/"):
+                os.dup2(nothing, int(number.name), inheritable=False)
+    os.close(nothing)
 
 
 def safe_name(name: str) -> str:

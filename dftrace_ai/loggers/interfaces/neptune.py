@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.interfaces.file_paths import lead_nowhere
 from dftrace_ai.loggers.interfaces.flattening import flattened
 
 if TYPE_CHECKING:
@@ -37,12 +38,15 @@ class NeptuneLogint(BaseLogint):
         "Neptune's service ended in March 2026; runs are kept offline, beside the run's other files"
     )
 
+    _folder = ""
+
     def open(self) -> None:
         """Begin a run; one that goes on has the same number of its own."""
         run = self.run
         os.environ.setdefault("NEPTUNE_DATA_DIRECTORY", str(run.log_dir / "neptune"))
         import neptune
 
+        self._folder = os.path.realpath(os.environ["NEPTUNE_DATA_DIRECTORY"])
         given: JsonObject = {
             "mode": os.environ.get("NEPTUNE_MODE") or "offline",
             "project": os.environ.get("NEPTUNE_PROJECT") or f"workspace/{run.project}",
@@ -133,3 +137,11 @@ class NeptuneLogint(BaseLogint):
         self.experiment["status"] = status
         self.experiment["sys/failed"] = status != "finished"
         self.experiment.stop()
+
+    def forget(self) -> None:
+        """Keep a forked child from writing what the parent is about to write.
+
+        Neptune itself closes its files in each, with what is in their buffers.
+        """
+        if self._folder:
+            lead_nowhere(self._folder)

@@ -15,7 +15,7 @@ from typing import Any
 from conftest import clean_environment
 
 HERE = Path(__file__).parent
-LIMIT_S = 110
+LIMIT_S = 300
 SOON_S = 30
 
 

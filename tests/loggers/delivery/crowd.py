@@ -24,7 +24,7 @@ AT_ONCE_LOADED = (
     "dftrace_ai.loggers.interfaces.local",
     "dftrace_ai.loggers.logger",
 )
-LIMIT_S = 60
+LIMIT_S = 240
 
 
 def begin(case: dict[str, Any]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .cases import Left
 from .with_torch import BATCHES, EPOCHS
 
 
+@pytest.mark.sampled
 def test_loader_with_forked_workers(left_with_torch: dict[str, Left]) -> None:
     found = left_with_torch["loads_data"]
     assert found.status == 0, found.stderr

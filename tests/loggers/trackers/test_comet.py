@@ -92,6 +92,7 @@ def test_what_comet_has_in_its_own_way_stands_there_as_well(runs: TrackerRuns) -
     assert flat.items() <= runs.kinds["flat_params"].items()
 
 
+@pytest.mark.sampled
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
     first, again, other = runs.steps
     assert first["id"] == again["id"] != other["id"]

@@ -149,6 +149,7 @@ def test_hyper_parameters_stand_flat_as_well(runs: TrackerRuns) -> None:
     assert runs.kinds["flat_params"] == FLAT
 
 
+@pytest.mark.sampled
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
     assert [found["run"]["name"] for found in runs.steps] == ["steps-rank0", "steps-rank1"]
     for rank, found in enumerate(runs.steps):

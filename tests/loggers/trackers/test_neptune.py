@@ -100,6 +100,7 @@ def test_hyper_parameters_stand_there_one_by_one_as_well(runs: TrackerRuns) -> N
     assert values["parameters/steps"] == 7
 
 
+@pytest.mark.sampled
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
     first, again, other = runs.steps
     assert first["id"] == again["id"] != other["id"]

@@ -93,6 +93,7 @@ def test_each_kind_is_read_back_as_it_was_logged(runs: TrackerRuns, kind: str) -
     assert runs.kinds[kind] == expected[kind]
 
 
+@pytest.mark.sampled
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_the_first_value(runs: TrackerRuns) -> None:
     first, again, other = runs.steps
     assert first["id"] == again["id"] != other["id"]

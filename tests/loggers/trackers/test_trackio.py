@@ -71,6 +71,7 @@ def test_each_kind_is_read_back_as_it_was_logged(runs: TrackerRuns, kind: str) -
     assert runs.kinds[kind] == expected[kind]
 
 
+@pytest.mark.sampled
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
     assert [found["run"]["name"] for found in runs.steps] == ["steps-rank0", "steps-rank1"]
     for rank, found in enumerate(runs.steps):

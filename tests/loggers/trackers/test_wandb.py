@@ -116,6 +116,7 @@ def test_epochs_and_seconds_have_axes_of_their_own(runs: TrackerRuns) -> None:
     assert {name: [axis] for name, axis in runs.kinds["asked_axes"].items()}.items() >= axes.items()
 
 
+@pytest.mark.sampled
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
     first, again, other = runs.steps
     assert first["id"] == again["id"] != other["id"]

@@ -15,11 +15,15 @@ from types import ModuleType
 from typing import Any
 
 import psutil
+from sampling import share_of, times
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 LIMIT_S = 240
 RANKS = 2
+# Of a loader with forked workers. Beside a tracker in a process of its own, whose pipe is all that
+# they inherit, they are tried where all of a matrix is asked for.
+EPOCHS = times(200, 0.025)
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
 
 PRELUDE = """
@@ -28,9 +32,9 @@ from pathlib import Path
 import numpy, psutil
 from PIL import Image
 from dftrace_ai.loggers import make_loggers
-import six_kinds, shuffled_steps
+import forked_workers, six_kinds, shuffled_steps
 
-NAME, OPTIONS, FOLDER, COUNT = json.loads(sys.argv[1])
+NAME, OPTIONS, FOLDER, COUNT, EPOCHS = json.loads(sys.argv[1])
 FOLDER = Path(FOLDER)
 
 def loggers_of(run_name, **config):
@@ -76,10 +80,18 @@ with loggers_of("steps", ranks="all") as loggers:
     raise RuntimeError("a training that fails")
 """
 
+# What a forked worker inherits is the most where the tracker lives in the training's own process.
 AGAIN = """
-with loggers_of("steps", ranks="all", resume="must") as loggers:
-    for step, value in shuffled_steps.again(COUNT):
-        loggers.log_iter({"loss": value}, step=step)
+with loggers_of("steps", ranks="all", resume="must", in_process=True) as loggers:
+    forked_workers.train(loggers, shuffled_steps.again(COUNT), EPOCHS)
+print(json.dumps({"lost": loggers[0]._entry.delivery.lost()}))
+"""
+
+APART = """
+FOLDER = FOLDER / "apart"
+with loggers_of("apart") as loggers:
+    forked_workers.train(loggers, shuffled_steps.again(COUNT), EPOCHS)
+print(json.dumps({"lost": loggers[0]._entry.delivery.lost()}))
 """
 
 
@@ -157,7 +169,8 @@ class TrackerRuns:
 
         def start(program: str, rank: int | None = None) -> subprocess.Popen[str]:
             ranks = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": str(RANKS)}
-            given = json.dumps([module.NAME, module.OPTIONS, str(folder), module.STEP_COUNT])
+            told = [module.NAME, module.OPTIONS, str(folder), module.STEP_COUNT, EPOCHS]
+            given = json.dumps(told)
             process = subprocess.Popen(
                 [python, "-c", program, given],
                 cwd=folder,
@@ -186,7 +199,10 @@ class TrackerRuns:
             assert runs.lost == 0, runs.said
             ended(failing, (1,))
             _wait_for(ended(killed, (-9,))["pids"])
-            ended(start(PRELUDE + AGAIN, 0), (0,))
+            last = [start(PRELUDE + AGAIN, 0)]
+            if share_of(0) > 0:
+                last.append(start(PRELUDE + APART))
+            assert [ended(process, (0,)) for process in last] == [{"lost": 0}] * len(last)
             found = ended(start(PRELUDE + module.READER), (0,))
         finally:
             for process in started:
