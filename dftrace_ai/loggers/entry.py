@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dftrace_ai.errors import ConfigError
@@ -51,7 +52,8 @@ class Entry:
         """Begin an interface.
 
         Raises:
-            ConfigError: there is no such interface or routine, or the run must (not) be there.
+            ConfigError: there is no such interface or routine, what it needs is not installed, or
+                the run must (not) be there.
             LogDirectoryError: the run's directory cannot be written.
         """
         kind = logint_class(name)
@@ -62,6 +64,11 @@ class Entry:
             raise ConfigError(
                 f"logger.{name}: tracked_variables of {', '.join(map(repr, unknown))}, which "
                 f"{'is' if len(unknown) == 1 else 'are'} not among its loggers"
+            )
+        if config.video == "mp4" and find_spec("av") is None:
+            raise ConfigError(
+                f"logger.{name}: video: mp4 needs av, which is not installed: "
+                "pip install 'dftrace-ai[mp4]'"
             )
         if not rank_logs(config):
             return cls(name, config, None, None)

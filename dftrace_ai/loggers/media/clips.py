@@ -14,6 +14,10 @@ __all__ = ["gif_bytes", "mp4_bytes"]
 
 # What one palette for the whole clip is made from.
 PALETTE_PIXELS = 1 << 18
+# Of one frame of a GIF: shorter ones are shown for longer by players, and longer ones have no room.
+LEAST_HUNDREDTHS, MOST_HUNDREDTHS = 2, 0xFFFF
+# Those of television are whole numbers by this one, such as 30000/1001.
+MOST_DENOMINATOR = 1001
 
 
 def gif_bytes(frames: NDArray[np.uint8], fps: float) -> bytes:
@@ -21,7 +25,7 @@ def gif_bytes(frames: NDArray[np.uint8], fps: float) -> bytes:
 
     Args:
         frames: T x H x W x 3.
-        fps: frames a second; GIF knows hundredths of a second, and players take 2 for the least.
+        fps: frames a second; GIF knows from 2 to 65535 hundredths of a second for a frame.
     """
     import numpy as np
     from PIL import Image
@@ -36,7 +40,7 @@ def gif_bytes(frames: NDArray[np.uint8], fps: float) -> bytes:
         for frame in frames
     ]
     file = io.BytesIO()
-    hundredths = max(2, round(100 / fps))
+    hundredths = min(max(LEAST_HUNDREDTHS, round(100 / fps)), MOST_HUNDREDTHS)
     pictures[0].save(
         file,
         "GIF",
@@ -67,10 +71,17 @@ def mp4_bytes(frames: NDArray[np.uint8], fps: float) -> bytes:
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
+        stream = container.add_stream("libx264", rate=_rate(fps))
         stream.height, stream.width = even.shape[1:3]
         stream.pix_fmt = "yuv420p"
         for frame in even:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
     return file.getvalue()
+
+
+def _rate(fps: float) -> Fraction:
+    """Return frames a second as a fraction of small numbers, which is not 0 for slow ones."""
+    if fps >= 1:
+        return Fraction(fps).limit_denominator(MOST_DENOMINATOR)
+    return 1 / Fraction(1 / fps).limit_denominator(MOST_DENOMINATOR)

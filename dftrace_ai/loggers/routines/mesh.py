@@ -60,6 +60,8 @@ class MeshLogger(BaseLogger):
             raise ValueError(f"faces of {faces.dtype} and shape {faces.shape}")
         if faces.size and not 0 <= int(faces.min()) <= int(faces.max()) < len(vertices):
             raise ValueError(f"faces with indices beyond {len(vertices)} vertices")
+        if colors is not None and not colors.size:
+            colors = None
         if colors is not None:
             if (
                 colors.ndim != 2
@@ -79,6 +81,13 @@ def _parts(value: Any) -> tuple[Any, Any, Any]:
     """Return vertices, faces and colours, None where there are none."""
     if isinstance(value, Mapping):
         return value.get("vertices"), value.get("faces"), value.get("colors")
+    if hasattr(value, "lines") or hasattr(value, "line"):  # Open3D's LineSet
+        raise ValueError("a set of lines")
+    if hasattr(value, "triangle"):  # a TriangleMesh of Open3D's tensors
+        vertices, faces = value.vertex, _tensor(value.triangle, "indices")
+        return _tensor(vertices, "positions"), faces, _tensor(vertices, "colors")
+    if hasattr(value, "point"):  # a PointCloud of them
+        return _tensor(value.point, "positions"), None, _tensor(value.point, "colors")
     if hasattr(value, "vertices"):
         if hasattr(value, "triangles"):  # Open3D's TriangleMesh
             colors = value.vertex_colors if value.has_vertex_colors() else None
@@ -94,3 +103,8 @@ def _parts(value: Any) -> tuple[Any, Any, Any]:
     if hasattr(value, "points"):  # Open3D's PointCloud
         return value.points, None, value.colors if value.has_colors() else None
     return value, None, None
+
+
+def _tensor(attributes: Any, name: str) -> Any:
+    """Return a tensor of Open3D's, which may be on a GPU, as an array; None if there is none."""
+    return attributes[name].cpu().numpy() if name in attributes else None

@@ -10,6 +10,7 @@ import torch
 from loggers.local_lines import Kept, entry
 from PIL import Image
 
+from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers import make_loggers
 
 
@@ -103,6 +104,68 @@ def test_clips_keep_their_frames_and_time(tmp_path):
                 assert np.abs(found - few_colors[index]).max() <= 8
 
 
+def test_a_frame_of_a_gif_is_shown_as_long_as_there_is_room_for(tmp_path):
+    frames = np.random.default_rng(6).integers(0, 256, (3, 5, 7, 3), np.uint8)
+    given = [{"video": frames, "fps": fps} for fps in (1000, 33, 0.5, 1e-3)]
+    found = [path for _, path in logged(tmp_path, "video", *given)]
+    shown_ms = [20, 30, 2000, 655_350]
+    for path, wanted in zip(found, shown_ms, strict=True):
+        with Image.open(path) as clip:
+            assert (clip.n_frames, clip.info["duration"]) == (3, wanted)
+
+
+# How large, how many frames, at how many a second.
+MP4S = (
+    *((48, 64, 7, 10.0), (47, 63, 3, 5.0), (48, 64, 1, 10.0), (1, 1, 2, 12.5)),
+    *((48, 64, 4, 30000 / 1001), (48, 64, 4, 1 / 3), (18, 16, 3, 1 / 2000), (18, 16, 3, 1000.0)),
+)
+
+
+def ramps(height, width, count):
+    """Frames whose colours change slowly, as those do that an encoder is made for."""
+    down, right = np.mgrid[0 : max(2, height), 0 : max(2, width)][:, :height, :width]
+    frames = [
+        (right / right.max(initial=1), down / down.max(initial=1), right * 0 + n / 8)
+        for n in range(count)
+    ]
+    return np.rint(np.moveaxis(np.array(frames), 1, -1) * 255).astype(np.uint8)
+
+
+def test_mp4_keeps_frames_and_time(tmp_path):
+    av = pytest.importorskip("av", reason="writes and reads MP4")
+    given = [{"video": ramps(*size), "fps": fps} for *size, fps in MP4S]
+    given.append(
+        {"video": torch.from_numpy(ramps(48, 64, 5)[..., :1]).permute(0, 3, 1, 2), "fps": 2}
+    )
+    sizes = [*MP4S, (48, 64, 5, 2.0)]
+    found = logged(tmp_path, "video", *given, video="mp4")
+    for (line, path), (height, width, count, fps), one in zip(found, sizes, given, strict=True):
+        wanted = np.asarray(one["video"])
+        wanted = wanted if wanted.shape[-1] == 3 else np.moveaxis(wanted, 1, -1)
+        assert (line["frames"], line["fps"], path.suffix) == (count, fps, ".mp4")
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
+            assert math.isclose(stream.average_rate, fps, rel_tol=1e-9)
+            assert math.isclose(stream.duration * stream.time_base, count / fps, rel_tol=0.01)
+            frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        assert len(frames) == count
+        for got, frame in zip(frames, wanted, strict=True):
+            # Padded to even numbers, for the colours of four pixels are one.
+            assert got.shape == (height + height % 2, width + width % 2, 3)
+            assert np.abs(got[:height, :width].astype(int) - frame).mean() < 10
+
+
+def test_mp4_without_its_extra_is_told_with_the_way_to_it(tmp_path, monkeypatch):
+    from dftrace_ai.loggers import log
+
+    monkeypatch.setattr(log, "find_spec", lambda package: None)
+    with pytest.raises(
+        ConfigError, match=r"video: mp4 needs av, .* pip install 'dftrace-ai\[mp4\]'"
+    ):
+        logged(tmp_path, "video", ramps(8, 8, 2), video="mp4")
+
+
 def test_meshes_come_back_from_glb(tmp_path):
     trimesh = pytest.importorskip("trimesh", reason="reads GLB")
     vertices = np.random.default_rng(4).normal(size=(20, 3)).astype(np.float32)
@@ -110,6 +173,8 @@ def test_meshes_come_back_from_glb(tmp_path):
     colors = np.random.default_rng(5).integers(0, 256, (20, 3), np.uint8)
     mesh = {"vertices": torch.from_numpy(vertices), "faces": faces, "colors": colors}
     made = trimesh.Trimesh(vertices, faces, vertex_colors=colors, process=False)
+    ((points, _),) = logged(tmp_path / "cloud", "mesh", trimesh.PointCloud(vertices))
+    assert (points["vertices"], points["faces"]) == (20, 0)
     for line, path in logged(tmp_path, "mesh", mesh, made):
         found = trimesh.load(path, process=False, force="mesh")
         assert np.array_equal(found.vertices.astype(np.float32), vertices)

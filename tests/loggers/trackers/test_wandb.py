@@ -78,7 +78,7 @@ def read(file):
     found["metrics"] = {key: six_kinds.by_step(pairs) for key, pairs in metrics.items()}
     found["axes"] = {key: sorted(set(asked)) for key, asked in axes.items()}
     found["params"] = {key: one for key, one in config.items() if key != "_wandb"}
-    if media:
+    if "acts" in media:
         histogram, image = media["acts"], media["views/render"]
         found["histogram"] = {"step": histogram["step"], "counts": histogram["values"], "edges": histogram["bins"]}
         found["image"] = {"step": image["step"], "pixels": pixels(folder / image["path"]), "caption": image["caption"]}

@@ -84,6 +84,7 @@ with loggers_of("steps", ranks="all") as loggers:
 AGAIN = """
 with loggers_of("steps", ranks="all", resume="must", in_process=True) as loggers:
     forked_workers.train(loggers, shuffled_steps.again(COUNT), EPOCHS)
+    loggers.log_video("clip", six_kinds.FRAMES)
 print(json.dumps({"lost": loggers[0]._entry.delivery.lost()}))
 """
 
@@ -160,21 +161,24 @@ class TrackerRuns:
         } | {
             "HOME": str(folder / "home"),
             "ATTEMPTS": str(attempts),
-            "PYTHONPATH": f"{HERE / 'no_network'}:{HERE}",
             "PYTHONWARNINGS": "ignore",
             **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy.url),
             **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), proxy.url),
             "NO_PROXY": "127.0.0.1,localhost",
         }
 
-        def start(program: str, rank: int | None = None) -> subprocess.Popen[str]:
+        def start(
+            program: str, rank: int | None = None, *, has_moviepy: bool = False
+        ) -> subprocess.Popen[str]:
+            paths = [HERE / "no_network", HERE, *[HERE / "with_moviepy"] * has_moviepy]
+            path = {"PYTHONPATH": ":".join(map(str, paths))}
             ranks = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": str(RANKS)}
             told = [module.NAME, module.OPTIONS, str(folder), module.STEP_COUNT, EPOCHS]
             given = json.dumps(told)
             process = subprocess.Popen(
                 [python, "-c", program, given],
                 cwd=folder,
-                env=environment | ranks,
+                env=environment | path | ranks,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -199,7 +203,7 @@ class TrackerRuns:
             assert runs.lost == 0, runs.said
             ended(failing, (1,))
             _wait_for(ended(killed, (-9,))["pids"])
-            last = [start(PRELUDE + AGAIN, 0)]
+            last = [start(PRELUDE + AGAIN, 0, has_moviepy=True)]
             if share_of(0) > 0:
                 last.append(start(PRELUDE + APART))
             assert [ended(process, (0,)) for process in last] == [{"lost": 0}] * len(last)
