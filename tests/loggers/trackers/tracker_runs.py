@@ -127,6 +127,19 @@ def python_with(package: str) -> str | None:
     return None
 
 
+def without_network(folder: Path, *names: str) -> dict[str, str]:
+    """The environment of a program that has no network, nor any setting of the trackers of a name."""
+    (folder / "home").mkdir()
+    foreign = ("DFTRACE_", "DFTRACER_", "SLURM_", *(name.upper() for name in names))
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign) and k not in LAUNCHER}
+    return kept | {
+        "HOME": str(folder / "home"),
+        "ATTEMPTS": str(folder / "attempts"),
+        "PYTHONPATH": f"{HERE / 'no_network'}:{HERE}",
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
 @dataclass
 class TrackerRuns:
     """What was read back of a tracker's runs.
@@ -152,16 +165,7 @@ class TrackerRuns:
         runs = cls(folder)
         proxy = Refusing()
         attempts = folder / "attempts"
-        (folder / "home").mkdir()
-        environment = {
-            k: v
-            for k, v in os.environ.items()
-            if not k.startswith(("DFTRACE_", "DFTRACER_", "SLURM_", module.NAME.upper()))
-            and k not in LAUNCHER
-        } | {
-            "HOME": str(folder / "home"),
-            "ATTEMPTS": str(attempts),
-            "PYTHONWARNINGS": "ignore",
+        environment = without_network(folder, module.NAME) | {
             **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy.url),
             **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), proxy.url),
             "NO_PROXY": "127.0.0.1,localhost",
@@ -170,15 +174,14 @@ class TrackerRuns:
         def start(
             program: str, rank: int | None = None, *, has_moviepy: bool = False
         ) -> subprocess.Popen[str]:
-            paths = [HERE / "no_network", HERE, *[HERE / "with_moviepy"] * has_moviepy]
-            path = {"PYTHONPATH": ":".join(map(str, paths))}
+            path = environment["PYTHONPATH"] + f":{HERE / 'with_moviepy'}" * has_moviepy
             ranks = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": str(RANKS)}
             told = [module.NAME, module.OPTIONS, str(folder), module.STEP_COUNT, EPOCHS]
             given = json.dumps(told)
             process = subprocess.Popen(
                 [python, "-c", program, given],
                 cwd=folder,
-                env=environment | path | ranks,
+                env=environment | ranks | {"PYTHONPATH": path},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
