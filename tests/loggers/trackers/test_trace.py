@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Traced
+from conftest import RunScript, Traced, read_all, trace_files
 from PIL import Image
 
-from trackers import six_kinds
+from trackers import shuffled_steps, six_kinds
 
 STATED = (
     "each value",
@@ -21,6 +21,59 @@ STATED = (
     "as it is",
     "GLB",
 )
+
+
+STEP_COUNT = 1000
+
+# As ranks are started: one fails, one is killed, and one goes on from before with a trace of its own.
+STEPS = """
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import shuffled_steps
+from dftrace_ai import tracing
+from dftrace_ai.loggers import make_loggers
+
+FOLDER, ENDING, RANK = sys.argv[2], sys.argv[3], int(os.environ["RANK"])
+config = {
+    "loggers": ["metric"], "log_dir": FOLDER + "/runs", "run_name": "steps", "ranks": "all",
+    "system_metrics_s": None, "status_line": False, "limit_s": 120,
+}
+logged = shuffled_steps.again(COUNT) if ENDING == "again" else shuffled_steps.of(RANK, COUNT)
+with tracing(log_file=FOLDER + "/" + ENDING) as run:
+    with make_loggers({"trace": {"config": config}, "local": {"config": config}}) as loggers:
+        for step, value in logged:
+            loggers.log_iter({"loss": value}, step=step)
+        if ENDING == "killed":
+            loggers.flush()
+            run.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if ENDING == "failed":
+            raise RuntimeError("a training that fails")
+""".replace("COUNT", str(STEP_COUNT))
+
+
+def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(
+    run_script: RunScript, tmp_path: Path
+) -> None:
+    from dftrace_ai.spools.recovery import adopt_dead
+
+    here = str(Path(__file__).parent)
+    for rank, ending, status in ((0, "failed", 1), (1, "killed", -9), (0, "again", 0)):
+        env = {"RANK": str(rank), "WORLD_SIZE": "2"}
+        run_script(STEPS, env=env, args=[here, str(tmp_path), ending], status=status)
+    adopt_dead(tmp_path)
+
+    found: dict[str, list[tuple[int, float]]] = {}
+    for trace in read_all(trace_files(tmp_path)):
+        values = [e.args["value"] for e in trace.events if (e.ph, e.name) == ("C", "loss")]
+        found[trace.path.name.partition("-")[0]] = values
+    asked = {
+        "failed": shuffled_steps.of(0, STEP_COUNT),
+        "killed": shuffled_steps.of(1, STEP_COUNT),
+        "again": shuffled_steps.again(STEP_COUNT),
+    }
+    # In the order in which they were logged: a track has a time, and no step.
+    assert found == {ending: [value for _, value in pairs] for ending, pairs in asked.items()}
 
 
 @pytest.fixture
