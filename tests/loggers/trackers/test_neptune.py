@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trackers import shuffled_steps, six_kinds
+from trackers import six_kinds
 from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "neptune", "neptune", {}, 1000
@@ -102,12 +102,7 @@ def test_hyper_parameters_stand_there_one_by_one_as_well(runs: TrackerRuns) -> N
 
 @pytest.mark.sampled
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
-    first, again, other = runs.steps
-    assert first["id"] == again["id"] != other["id"]
-
-    both = six_kinds.by_step(first["metrics"]["loss"] + again["metrics"]["loss"])
-    assert both == shuffled_steps.all_values(0, STEP_COUNT)
-    assert other["metrics"]["loss"] == shuffled_steps.all_values(1, STEP_COUNT)
+    runs.check_steps_of_further_runs(STEP_COUNT)
 
 
 def test_the_run_is_told_how_it_ended(runs: TrackerRuns) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trackers import shuffled_steps, six_kinds
+from trackers import six_kinds
 from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "wandb", "wandb", {}, 1000
@@ -118,14 +118,9 @@ def test_epochs_and_seconds_have_axes_of_their_own(runs: TrackerRuns) -> None:
 
 @pytest.mark.sampled
 def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(runs: TrackerRuns) -> None:
-    first, again, other = runs.steps
-    assert first["id"] == again["id"] != other["id"]
+    runs.check_steps_of_further_runs(STEP_COUNT)
     assert [found["run"]["name"] for found in runs.steps] == [*2 * ["steps-rank0"], "steps-rank1"]
     assert {found["run"]["group"] for found in runs.steps} == {"steps"}
-
-    both = six_kinds.by_step(first["metrics"]["loss"] + again["metrics"]["loss"])
-    assert both == shuffled_steps.all_values(0, STEP_COUNT)
-    assert other["metrics"]["loss"] == shuffled_steps.all_values(1, STEP_COUNT)
 
 
 def test_the_run_is_told_how_it_ended(runs: TrackerRuns) -> None:
