@@ -157,9 +157,9 @@ def test_mp4_keeps_frames_and_time(tmp_path):
 
 
 def test_mp4_without_its_extra_is_told_with_the_way_to_it(tmp_path, monkeypatch):
-    from dftrace_ai.loggers import log
+    from dftrace_ai.loggers import entry
 
-    monkeypatch.setattr(log, "find_spec", lambda package: None)
+    monkeypatch.setattr(entry, "find_spec", lambda package: None)
     with pytest.raises(
         ConfigError, match=r"video: mp4 needs av, .* pip install 'dftrace-ai\[mp4\]'"
     ):
