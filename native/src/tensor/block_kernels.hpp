@@ -44,9 +44,38 @@ struct QuantiseCounts {
 using Quantise = void (*)(const void* input, void* output, std::size_t count, const QuantiseBlock& block,
                           QuantiseCounts* counts);
 
+// What counts of pairs are made in. Of neighbours the codes are taken together: a pair is one store,
+// and that is what counting has to wait for.
+struct PairTables {
+    // Codes are sign and magnitude in 128 steps: the last one is what is not in the window, and zero.
+    static constexpr std::uint32_t magnitudes = 128, codes = 2 * magnitudes;
+    static constexpr std::uint32_t outside = magnitudes - 1;
+    static constexpr std::size_t most = 4;
+
+    // Where pairs are often the same, they are counted in turn in so many tables: a count that was just
+    // written is waited for.
+    std::size_t in_use;
+    std::uint32_t first;               // the least magnitude of the window, as a bin of histograms
+    std::uint32_t* bins;               // what is not in the window, and not zero, is counted here
+    std::uint32_t outside_of_sign[2];  // how many those were
+    std::uint16_t* pairs[most];        // codes * codes each
+};
+
+// Counts so many elements, a multiple of `pair_step`; what follows is fetched from memory meanwhile.
+using CountPairs = void (*)(const void* data, std::size_t count, PairTables& tables);
+constexpr std::size_t pair_step = 32;
+
+// Adds a table of pairs to counts by code, and makes it zero.
+using EmptyPairs = void (*)(std::uint16_t* pairs, std::uint32_t* by_code);
+// The largest count of a pair.
+using LargestPair = std::uint16_t (*)(const std::uint16_t* pairs);
+
 struct BlockKernels {
     QuickSums quick_sums[3][3];  // [element][depth]; null where there is none
     Quantise quantise[3];        // [element]
+    CountPairs count_pairs[3];   // [element]; null where there is none
+    EmptyPairs empty_pairs;
+    LargestPair largest_pair;
 };
 
 extern const BlockKernels portable_kernels;

@@ -9,6 +9,7 @@
 #include "dftrace/tensor/collect.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
 #include "tensor/number_formats.hpp"
+#include "tensor/pair_counts.hpp"
 
 namespace dftrace::tensor {
 
@@ -46,6 +47,7 @@ constexpr CountBlock count_block_of[element_kinds] = {count_block<Fp32>, count_b
 struct Part {
     Record record;
     std::unique_ptr<Tables> counts;
+    PairCounts pairs;
 };
 
 struct Pass {
@@ -58,12 +60,18 @@ struct Pass {
         const std::size_t begin = index * blocks_of_part * block_elements;
         const std::size_t end = std::min(count, begin + blocks_of_part * block_elements);
         part.record = neutral_record();
+        part.pairs.begin(end - begin);
         for (std::size_t at = begin; at < end; at += block_elements) {
             const std::size_t size = std::min(block_elements, end - at);
             const void* start = data + at * width;
-            merge(part.record, collect(start, size, {element, Depth::six, {}, 1}));
-            count_block_of[static_cast<int>(element)](start, size, *part.counts);
+            const Record record = collect(start, size, {element, Depth::six, {}, 1});
+            merge(part.record, record);
+            const std::size_t counted =
+                part.pairs.take(element, start, size, record, (*part.counts)[0].data());
+            const void* rest = static_cast<const char*>(start) + counted * width;
+            count_block_of[static_cast<int>(element)](rest, size - counted, *part.counts);
         }
+        part.pairs.empty((*part.counts)[0].data());
     }
 };
 

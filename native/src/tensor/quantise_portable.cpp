@@ -16,6 +16,7 @@ void quantise(const void* input, void* output, std::size_t count, const Quantise
 
 }  // namespace
 
-const BlockKernels portable_kernels = {{}, {quantise<Fp32>, quantise<Bf16>, quantise<Fp16>}};
+const BlockKernels portable_kernels = {
+    {}, {quantise<Fp32>, quantise<Bf16>, quantise<Fp16>}, {}, nullptr, nullptr};
 
 }  // namespace dftrace::tensor

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <random>
 #include <vector>
@@ -18,6 +19,16 @@ std::uint32_t bin_of(float number) {
     std::uint32_t bits;
     std::memcpy(&bits, &number, sizeof bits);
     return bits >> histogram_shift;
+}
+
+// The uppermost bits of the fp32 number, those of what is no number as they are.
+std::uint32_t bin_of_fp16(std::uint16_t bits) {
+    const std::uint32_t sign = bits >> 15, exponent = bits >> 10 & 0x1F, mantissa = bits & 0x3FF;
+    if (exponent == 0x1F) return sign << 11 | 0x7F8 | mantissa >> 7;
+    const float magnitude =
+        exponent ? std::ldexp(static_cast<float>(1024 + mantissa), static_cast<int>(exponent) - 25)
+                 : std::ldexp(static_cast<float>(mantissa), -24);
+    return sign << 11 | bin_of(magnitude);
 }
 
 std::vector<float> numbers_of_all_sizes(std::size_t count) {
@@ -47,6 +58,50 @@ TEST("every element is in its bin") {
         CHECK_EQ(found.n_inf, 1.0);
         CHECK_EQ(found.n_finite, record.n_finite);
         CHECK_EQ(found.min, record.min);
+    }
+}
+
+TEST("every element is in its bin, whatever most of them are like") {
+    // Alike, mostly zeros, with a few far from all others, moving from block to block, and growing over
+    // all of them; what is counted of many at a time must not overflow.
+    constexpr std::size_t count = 700'037;
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    const std::function<float(std::size_t)> kinds[] = {
+        [&](std::size_t) { return normal(random); },
+        [&](std::size_t) { return -1.5f; },
+        [&](std::size_t) { return random() % 10 ? std::copysign(0.0f, normal(random)) : normal(random); },
+        [&](std::size_t) { return random() % 500 ? normal(random) : 1e30f * normal(random); },
+        [&](std::size_t i) { return std::ldexp(normal(random), static_cast<int>(i >> 15) % 60 - 40); },
+        [&](std::size_t i) { return i < count / 2 ? 0.25f : normal(random); },
+        [&](std::size_t i) { return std::ldexp(normal(random), static_cast<int>(i % 60) - 40); },
+        [&](std::size_t i) { return i % 1000 ? 3e38f : std::numeric_limits<float>::quiet_NaN(); },
+        [&](std::size_t) { return 1e-45f * static_cast<float>(random() % 9); },
+    };
+    for (const auto& kind : kinds) {
+        std::vector<float> numbers(count);
+        std::vector<std::uint16_t> brain(count), half(count);
+        BinCounts wanted{}, wanted_brain{}, wanted_half{};
+        for (std::size_t i = 0; i < count; ++i) {
+            numbers[i] = kind(i);
+            ++wanted[bin_of(numbers[i])];
+            std::uint32_t bits;
+            std::memcpy(&bits, &numbers[i], sizeof bits);
+            brain[i] = static_cast<std::uint16_t>(bits >> 16);
+            ++wanted_brain[bits >> histogram_shift];
+            // All that fp16 has, and none too rare.
+            half[i] = static_cast<std::uint16_t>(bits >> 12);
+            ++wanted_half[bin_of_fp16(half[i])];
+        }
+        BinCounts bins{};
+        histogram(numbers.data(), count, Element::fp32, 1, bins);
+        CHECK(bins == wanted);
+        bins = {};
+        histogram(brain.data(), count, Element::bf16, 1, bins);
+        CHECK(bins == wanted_brain);
+        bins = {};
+        histogram(half.data(), count, Element::fp16, 1, bins);
+        CHECK(bins == wanted_half);
     }
 }
 

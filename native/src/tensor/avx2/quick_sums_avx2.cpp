@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "tensor/avx2/avx2_lanes.hpp"
+#include "tensor/avx2/count_pairs_avx2.hpp"
 #include "tensor/avx2/quantise_avx2.hpp"
 #include "tensor/block_kernels.hpp"
 #include "tensor/number_formats.hpp"
@@ -270,6 +271,9 @@ const BlockKernels avx2_kernels = {
       quick_sums<HalfLanes<Bf16, 2>, 2>},
      {quick_sums<HalfLanes<Fp16, 0>, 0>, quick_sums<HalfLanes<Fp16, 1>, 1>,
       quick_sums<HalfLanes<Fp16, 2>, 2>}},
-    {quantise_fp32_avx2, quantise_bf16_avx2, quantise_fp16_avx2}};
+    {quantise_fp32_avx2, quantise_bf16_avx2, quantise_fp16_avx2},
+    {count_pairs_fp32_avx2, count_pairs_bf16_avx2, count_pairs_fp16_avx2},
+    empty_pairs_avx2,
+    largest_pair_avx2};
 
 }  // namespace dftrace::tensor
