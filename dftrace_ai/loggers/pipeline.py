@@ -6,14 +6,14 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.loggers.delivery.bell import Bell
 from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
 from dftrace_ai.loggers.records import EPOCH, ITERATION, Point
 from dftrace_ai.loggers.routines.metric import MetricLogger
 from dftrace_ai.loggers.routing import wanted
-from dftrace_ai.loggers.value_taking import ValueTaking
+from dftrace_ai.loggers.value_taking import Taken, ValueTaking
 from dftrace_ai.wording import ToldOnce, counted, described, quoted, warn
 
 if TYPE_CHECKING:
@@ -28,22 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline"]
 
 POLL_S = 0.05
+# To wake a thread costs the caller more than all else here: between the calls of a training it
+# does not sleep, only when there was none for so long.
+LINGER_S = 10.0
 # A thread that could not be started is tried again after so long.
 AGAIN_S = 1.0
 MISSING = object()
-
-
-class _Taken(NamedTuple):
-    """What one call has taken: values by routine, and what is made into records of its own.
-
-    Of the end of an epoch: how many iterations there were, and by `time.monotonic` when it was.
-    """
-
-    at: Point
-    metrics: Sequence[tuple[int, JsonObject]] = ()
-    others: Sequence[tuple[BaseLogger, int | None, str, Any]] = ()
-    direct: Sequence[Record] = ()
-    epoch: tuple[int, float] | None = None
+# In `log_iter` tuples are made by `tuple.__new__`: a named one's own is a function in Python, and
+# each of those costs microseconds where the training has had the caches meanwhile.
 
 
 class Pipeline:
@@ -92,7 +84,7 @@ class Pipeline:
         self._sampler = sampler
         self._last = last
         self._on_end = on_end
-        self._queue: deque[_Taken | Mark] = deque()
+        self._queue: deque[Taken | Mark] = deque()
         self._bell = Bell()
         # Appended to, for that cannot be interrupted.
         self._lost: list[str] = []
@@ -109,7 +101,7 @@ class Pipeline:
     def point(self, step: int, axis: Axis = ITERATION) -> Point:
         """Return when and where it is now."""
         moment = None if self._moment is None else self._moment()
-        return Point(step, axis, time.time(), moment)
+        return tuple.__new__(Point, (step, axis, time.time(), moment))
 
     def log_iter(self, data: Mapping[str, Any], step: int) -> None:
         """Take the tracked variables of an iteration."""
@@ -126,7 +118,7 @@ class Pipeline:
             return
         self._put(taken)
 
-    def _taken(self, data: Mapping[str, Any], step: int) -> _Taken:
+    def _taken(self, data: Mapping[str, Any], step: int) -> Taken:
         data.keys  # noqa: B018 - of what is no mapping, names may be found elsewhere
         metrics: list[tuple[int, JsonObject]] = []
         others: list[tuple[BaseLogger, int | None, str, Any]] = []
@@ -148,7 +140,7 @@ class Pipeline:
                     others += [(logger, index, name, taken) for taken in found.values()]
         if not self._offered:
             self._offered = tuple(map(str, data))
-        return _Taken(self.point(step), metrics, others)
+        return tuple.__new__(Taken, (self.point(step), metrics, others, (), None))
 
     def _take_one(
         self, logger: BaseLogger, index: int, name: str, value: Any, found: JsonObject
@@ -161,11 +153,11 @@ class Pipeline:
 
     def log_epoch(self, epoch: int, iterations: int) -> None:
         """Have what was logged since the epoch before added up, of so many iterations so far."""
-        self._put(_Taken(self.point(epoch, EPOCH), epoch=(iterations, time.monotonic())))
+        self._put(Taken(self.point(epoch, EPOCH), epoch=(iterations, time.monotonic())))
 
     def log(self, *records: Record) -> None:
         """Have records delivered to everyone."""
-        self._put(_Taken(records[0].at, direct=records))
+        self._put(Taken(records[0].at, direct=records))
 
     def log_by(self, logger: BaseLogger, name: str, value: Any, step: int) -> None:
         """Have a value converted by a routine, and delivered to everyone."""
@@ -174,7 +166,7 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - a user's value, in his training
             self.values.refuse(logger, name, error)
             return
-        self._put(_Taken(self.point(step), others=[(logger, None, name, taken)]))
+        self._put(Taken(self.point(step), others=[(logger, None, name, taken)]))
 
     def close(self, *, may_begin: bool = True) -> None:
         """Take nothing more, and convert what waits. Does not wait.
@@ -199,7 +191,7 @@ class Pipeline:
             until_s: by `time.monotonic`.
         """
         wait_until(lambda: self.is_over, until_s)
-        waiting = sum(isinstance(item, _Taken) for item in tuple(self._queue))
+        waiting = sum(isinstance(item, Taken) for item in tuple(self._queue))
         lost = Counter(tuple(self._lost))
         lost["they could not be converted in time"] += waiting
         left = lost.total()
@@ -231,7 +223,7 @@ class Pipeline:
         self._told.first("end")
         self._told.first("closed")
 
-    def _put(self, taken: _Taken) -> None:
+    def _put(self, taken: Taken) -> None:
         if self._closed:
             if self._told.first("closed"):
                 warn("something was logged after the run had ended, and is not kept")
@@ -240,7 +232,8 @@ class Pipeline:
             self._lost.append("more than the queue holds waited")
             return
         self._queue.append(taken)
-        self._begin()
+        if not self._begun:
+            self._begin()
         self._bell.ring()
         if self._sync_s is not None:
             self.wait(time.monotonic() + self._sync_s)
@@ -264,16 +257,19 @@ class Pipeline:
     def _run(self) -> None:
         self.thread = threading.get_ident()
         while not self._closed or self._queue:
+            if self._queue:
+                called_s = time.monotonic()
             self._convert_all()
             self._take_samples()
             if self._closed:
                 continue
             # Calls of a fast loop are converted together, and the loop is left alone meanwhile.
             self._bell.nap(POLL_S)
-            if not self._queue and not self._closed:
-                self._bell.sleep(lambda: bool(self._queue) or self._closed, self._left_s())
-                if not self._closed and self._sync_s is None:
-                    self._bell.nap(POLL_S)
+            if self._queue or self._closed or time.monotonic() - called_s < LINGER_S:
+                continue
+            self._bell.sleep(lambda: bool(self._queue) or self._closed, self._left_s())
+            if not self._closed and self._sync_s is None:
+                self._bell.nap(POLL_S)
         self._deliver_last()
         self._end()
 
@@ -324,7 +320,7 @@ class Pipeline:
             # Only now: who waits for its end waits for all of it.
             self._queue.popleft()
 
-    def _convert(self, taken: _Taken) -> None:
+    def _convert(self, taken: Taken) -> None:
         for index, numbers in taken.metrics:
             logger = self._routines[index].logger
             if numbers and isinstance(logger, MetricLogger):

@@ -1,19 +1,36 @@
-"""How a value is taken that is an object of the user's: it may log, too, while it is taken."""
+"""What a call has taken, and how a value is taken that may log, too, while it is taken."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.wording import VALUE_LETTERS, ToldOnce, briefly, quoted, shortened, text_of, warn
 
 if TYPE_CHECKING:
-    from dftrace_ai.loggers.routines.base import BaseLogger
+    from collections.abc import Sequence
 
-__all__ = ["ValueTaking"]
+    from dftrace_ai.loggers.records import Point, Record
+    from dftrace_ai.loggers.routines.base import BaseLogger
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = ["Taken", "ValueTaking"]
 
 # A signal handler may log while a value is taken, and so may the value itself.
 MOST_WITHIN = 2
+
+
+class Taken(NamedTuple):
+    """What one call has taken: values by routine, and what is made into records of its own.
+
+    Of the end of an epoch: how many iterations there were, and by `time.monotonic` when it was.
+    """
+
+    at: Point
+    metrics: Sequence[tuple[int, JsonObject]] = ()
+    others: Sequence[tuple[BaseLogger, int | None, str, Any]] = ()
+    direct: Sequence[Record] = ()
+    epoch: tuple[int, float] | None = None
 
 
 class ValueTaking:
