@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline"]
 
-POLL_S = 0.05
+# With a killed process a tenth of a second is lost at most. To look more often costs a step more.
+POLL_S = 0.08
 # To wake a thread costs the caller more than all else here: between the calls of a training it
 # does not sleep, only when there was none for so long.
-LINGER_S = 10.0
+LINGER_S = 2.0
 # A thread that could not be started is tried again after so long.
 AGAIN_S = 1.0
 MISSING = object()

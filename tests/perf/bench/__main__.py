@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     names = [item.bench.id for item in span_benches()] + list(OTHERS)
     made = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    made.add_argument("--quick", action="store_true", help="a minute instead of five; less sure")
+    made.add_argument("--quick", action="store_true", help="some minutes less; less sure")
     made.add_argument("--only", nargs="+", metavar="ID", choices=names, help=", ".join(names))
     made.add_argument("--callgrind", action="store_true", help="count instructions too (minutes)")
     made.add_argument(

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from . import loggers_peers, loggers_step
 from .figures import Bench, Series, Target
 from .processes import Homes, run_once
 
@@ -20,6 +21,8 @@ TENSORBOARD = "tensorboard"
 HANGING = "one that hangs, in a process of its own"
 IDLE = "system metrics every 10 s"
 METRICS, MANY = 20, 1000
+# Some trackers take half a second for a call.
+MOST_BESIDE = 7
 
 # By bench: its title and unit, how many of that unit are a second, who takes part, what is wanted.
 PLANS: dict[str, tuple[str, str, float, list[str], list[Target]]] = {
@@ -102,4 +105,8 @@ def measure(homes: Homes, rounds: int, idle_s: int) -> list[Bench]:
             missing = answer.get("missing", "not run")
             bench.series.append(Series(name, samples=samples, missing=missing))
         benches.append(bench)
-    return benches
+    return [
+        *benches,
+        *loggers_step.measure(homes, rounds),
+        *loggers_peers.measure(homes, min(rounds, MOST_BESIDE)),
+    ]

@@ -15,6 +15,10 @@ PEERS = {
     "opentelemetry": (["opentelemetry-sdk==1.45.2"],),
     # It runs with the torch of the interpreter that has dftrace_ai.
     "nvdlfw-inspect": (["--no-deps", "nvdlfw-inspect==0.2.2"], ["pyyaml"]),
+    # Trackers run with the torch of that interpreter, too, and with its accelerate.
+    "wandb": (["wandb==0.31.0"],),
+    "mlflow": (["mlflow-skinny==3.17.2", "sqlalchemy", "alembic"],),
+    "trackio": (["trackio==0.43.0"],),
     "pydftracer": (
         ["typing_extensions", "pyyaml", "numpy", "psutil"],
         ["--no-deps", "pydftracer==2.0.6", "dftracer==2.2.0"],

@@ -18,6 +18,7 @@ from torch import Tensor
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import fake_quantise
+from dftrace_ai.inspect.numerics.histogram import histogram
 from dftrace_ai.inspect.numerics.statistics import final_values
 
 SIX = ("min", "max", "mean", "std", "l1_norm", "l2_norm")
@@ -62,6 +63,11 @@ def lost(x: Tensor) -> object:
     """Read the tensor once, and count what an 8-bit format would lose."""
     record = collect(x, scale=SCALE, format=Format.E4M3, threads=1)
     return record and final_values(record, LOST)
+
+
+def bins(x: Tensor) -> object:
+    """Count elements by their uppermost bits, with the same statistics."""
+    return histogram(x, threads=1)
 
 
 def operations(x: Tensor) -> object:
@@ -152,7 +158,7 @@ def main() -> None:
             peers["nvdlfw-inspect"] = call
         except ImportError as error:
             answer["missing"] = f"{type(error).__name__}: {error}"
-    large: dict[str, Call] = {"six": six, "eight": eight, "lost": lost}
+    large: dict[str, Call] = {"six": six, "eight": eight, "lost": lost, "bins": bins}
     large |= {**peers, "operations": operations, "sum": torch.sum}
     for name, dtype in DTYPES.items():
         answer[f"tensor_{name}"] = rounds_of(large, filled(LARGE, dtype), rounds, 1)

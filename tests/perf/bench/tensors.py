@@ -12,11 +12,13 @@ from .processes import Homes, run_once
 OURS = "dftrace_ai, six statistics"
 ZEROS = "dftrace_ai, eight statistics and counts"
 LOST = "dftrace_ai, what an 8-bit format loses, too"
+BINS = "dftrace_ai, a histogram, too"
 PEER = "nvdlfw-inspect, six statistics"
 LABELS = {
     "six": OURS,
     "eight": ZEROS,
     "lost": LOST,
+    "bins": BINS,
     "nvdlfw-inspect": PEER,
     "operations": "six operations of torch",
     "sum": "torch.sum",
@@ -49,13 +51,14 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         arguments = [str(rounds), scratch, *([packages] if packages else [])]
         answer = run_once(homes.main, ["-m", "bench.tensor_probe", *arguments], Path(scratch))
-    everyone = ["six", "eight", "lost", "nvdlfw-inspect", "operations", "sum"]
+    everyone = ["six", "eight", "lost", "bins", "nvdlfw-inspect", "operations", "sum"]
     benches = []
     for dtype, than_peer, than_sum in (("fp32", 1 / 14, 1.3), ("bf16", 1 / 50, 2.5)):
         targets = [
             Target(OURS, than_peer, PEER),
             Target(OURS, than_sum, LABELS["sum"]),
             Target(LOST, 1.8, OURS),
+            Target(BINS, 1.5, OURS),
         ]
         title = f"statistics of 64 Mi numbers, {dtype}, one thread"
         benches.append(_bench(answer, f"tensor_{dtype}", title, "ms", everyone, targets))
