@@ -8,8 +8,8 @@ set(writing_sources blocks_ahead codec header_and_footer lanes line_formatter ne
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(recording_sources blob_store drain dump_signal flight_recorder kept_units record_flow retention runtime session
                       stream thread thread_registry)
-set(tensor_sources careful_sums collect fake_quantise fp8 histogram kernels pair_counts quantise_portable record
-                   worker_pool)
+set(tensor_sources careful_sums collect fake_quantise fp8 histogram/histogram histogram/pair_counts kernels
+                   quantise_portable record worker_pool)
 set(bench_sources drain_benchmark)
 
 # Sets `result` to the sources of the layers that follow, below the folder src.

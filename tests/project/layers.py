@@ -53,7 +53,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "config": set(),
         "delivery": {"records", "interfaces"},
         "routing": {"records", "routines", "delivery"},
-        "value_taking": {"routines"},
+        "value_taking": {"records", "routines"},
         "pipeline": {
             *("records", "routines", "delivery", "routing", "value_taking", "system_metrics"),
         },

@@ -1,5 +1,5 @@
 // When pairs are counted, in which window of magnitudes, and how bins are made of them.
-#include "tensor/pair_counts.hpp"
+#include "tensor/histogram/pair_counts.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -8,8 +8,8 @@
 
 #include "dftrace/tensor/collect.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
+#include "tensor/histogram/pair_counts.hpp"
 #include "tensor/number_formats.hpp"
-#include "tensor/pair_counts.hpp"
 
 namespace dftrace::tensor {
 
