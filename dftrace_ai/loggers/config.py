@@ -80,9 +80,10 @@ class EntryConfig(BaseModel):
     status_line: bool = Field(
         default=True, description="Print a line on the state of the run at the end of each epoch."
     )
-    attach: list[Literal["trace"]] = Field(
+    attach: list[Literal["trace", "report"]] = Field(
         default_factory=list,
-        description="What is kept with the run at its end: the trace that was written meanwhile.",
+        description="What is kept with the run at its end: the trace that was written meanwhile, "
+        "and a report, one page of HTML on what the interface local has logged.",
     )
     sync: bool = Field(
         default=False,

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from itertools import count
 from operator import index
-from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai.errors import DftraceError
+from dftrace_ai.loggers.attached import attach
+from dftrace_ai.loggers.delivery.delivery import wait_until
 from dftrace_ai.loggers.endings import unwatch
 from dftrace_ai.loggers.entry import routes, settings_of
 from dftrace_ai.loggers.pipeline import Pipeline
-from dftrace_ai.loggers.records import Artifact, MetricsRecord
+from dftrace_ai.loggers.records import MetricsRecord
 from dftrace_ai.loggers.routines.finding import routine_class
 from dftrace_ai.loggers.status_line import StatusLine
 from dftrace_ai.loggers.system_metrics import SystemMetrics
 from dftrace_ai.run import emitting
-from dftrace_ai.run.run import current_run
 from dftrace_ai.wording import ToldOnce, briefly, described, in_short, text_of, warn
 
 if TYPE_CHECKING:
@@ -278,13 +278,13 @@ class Log:
                 )
             return None
 
-    def _attached(self) -> list[Record]:
-        """Return what is kept with the run at its end."""
-        run = current_run()
-        if run is None or run.path is None:
-            return []
-        run.flush()
-        return [Artifact(Path(run.path).name, run.path, self.point(None))]
+    def _attach(self) -> None:
+        """Keep with the run what is to be kept; its interfaces do so together."""
+        if self._owner is None and self._ends:
+            status, until_s = self._ends[0]
+            for part in self._parts:
+                wait_until(lambda part=part: part._pipeline.is_over, until_s)  # type: ignore[misc]
+            attach(self.entries, self.point(None), status, until_s)
 
     def _limit_s(self) -> float:
         return max((entry.config.limit_s for entry in self.entries), default=0.0)
@@ -307,7 +307,7 @@ class Log:
             moment=moment,
             on_epoch=None if line is None else line.show,
             sampler=system,
-            last=self._attached if any("trace" in config.attach for config in configs) else None,
+            last=self._attach if any(config.attach for config in configs) else None,
             on_end=self._on_converted,
         )
 

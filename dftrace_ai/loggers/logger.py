@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.errors import ConfigError
+from dftrace_ai.loggers.attached import check_attached
 from dftrace_ai.loggers.config import entries_of
 from dftrace_ai.loggers.endings import status_by, watch
 from dftrace_ai.loggers.entry import Entry
@@ -129,6 +130,7 @@ class Logger(_Logging):
                 f"a Logger has one interface, not {', '.join(entries)}; use make_loggers"
             )
         ((name, settings),) = entries.items()
+        check_attached(entries)
         self._hold(Entry.opened(name, settings, named_now()), samples=True)
         watch(self._log, self)
 
@@ -267,6 +269,7 @@ def begun_again(loggers: Logger | Loggers, run_name: str) -> Loggers:
 
 
 def _opened(settings: Mapping[str, EntryConfig], run_name: str) -> Loggers:
+    check_attached(settings)
     entries: list[Entry] = []
     try:
         for key, one in settings.items():

@@ -52,7 +52,7 @@ class Pipeline:
         on_epoch: called on the other thread when an epoch's records are delivered, with how many
             iterations there were when it ended, and when that was.
         sampler: looked at there, if any.
-        last: called there after `close`; returns what is delivered last.
+        last: called there after `close`; delivers what comes last, and raises nothing.
         on_end: called when everything is converted after `close`.
 
     Attributes:
@@ -71,7 +71,7 @@ class Pipeline:
         moment: Callable[[], Any] | None,
         on_epoch: Callable[[Point, Sequence[Record], int, float], None] | None = None,
         sampler: Sampler | None = None,
-        last: Callable[[], Sequence[Record]] | None = None,
+        last: Callable[[], None] | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
         self.is_over = False
@@ -257,6 +257,7 @@ class Pipeline:
 
     def _run(self) -> None:
         self.thread = threading.get_ident()
+        called_s = -math.inf
         while not self._closed or self._queue:
             if self._queue:
                 called_s = time.monotonic()
@@ -271,15 +272,9 @@ class Pipeline:
             self._bell.sleep(lambda: bool(self._queue) or self._closed, self._left_s())
             if not self._closed and self._sync_s is None:
                 self._bell.nap(POLL_S)
-        self._deliver_last()
+        if self._last is not None:
+            self._last()
         self._end()
-
-    def _deliver_last(self) -> None:
-        try:
-            for record in () if self._last is None else self._last():
-                self._deliver_to_all(record)
-        except Exception as error:  # noqa: BLE001 - the trackers are to end all the same
-            warn("the trace could not be attached to the run: %s", described(error))
 
     def _end(self) -> None:
         self._tell_missing()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 
 import pytest
 from loggers.local_lines import Kept, entry
@@ -44,6 +45,17 @@ def test_every_logger_has_everything(end, tmp_path):
     found = accumulator.EventAccumulator(str(folders[1] / "default" / "run" / "tensorboard"))
     found.Reload()
     assert [(e.step, e.value) for e in found.Scalars("loss")] == kept.metric("loss")
+
+
+def test_a_training_that_begins_late_is_logged(tmp_path):
+    """The machine is sampled long before the first iteration."""
+    settings = entry(tmp_path)["config"] | {"system_metrics_s": 0.1}
+    with make_loggers({"local": {"config": settings}}) as loggers:
+        until_s = time.monotonic() + 60
+        while len(Kept(tmp_path).of("m")) < 2 and time.monotonic() < until_s:
+            time.sleep(0.01)
+        loggers.log_iter({"loss": 1.0})
+    assert Kept(tmp_path).metric("loss") == [(0, 1.0)]
 
 
 def test_the_line_of_an_epoch_tells_of_that_epoch(tmp_path, capfd):

@@ -64,12 +64,15 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "entry": {
             *("routines", "interfaces", "config", "delivery", "routing", "run_place", "endings"),
         },
+        "attached": {"records", "config", "delivery", "entry", "runs"},
         "log": {
             *("records", "routines", "delivery", "pipeline"),
-            *("status_line", "system_metrics", "entry", "endings"),
+            *("status_line", "system_metrics", "entry", "attached", "endings"),
         },
         "familiar": {"records", "routines", "log"},
-        "logger": {"records", "config", "run_place", "endings", "entry", "log", "familiar"},
+        "logger": {
+            *("records", "config", "run_place", "endings", "entry", "attached", "log", "familiar"),
+        },
         "runs": set(),
         "adapters": {"records", "logger", "config"},
     },

@@ -1,0 +1,106 @@
+"""What is kept with a run at its end: the trace that was written meanwhile, and a page on it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
+from dftrace_ai.loggers.records import Artifact
+from dftrace_ai.run.run import current_run
+from dftrace_ai.trace_format.file_names import trace_name
+from dftrace_ai.wording import described, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dftrace_ai.loggers.config import EntryConfig
+    from dftrace_ai.loggers.entry import Entry
+    from dftrace_ai.loggers.records import Point, Status
+
+__all__ = ["attach", "check_attached"]
+
+REPORT = "report.html"
+
+
+def check_attached(settings: Mapping[str, EntryConfig]) -> None:
+    """Look whether there will be what some interfaces are to keep.
+
+    Args:
+        settings: by interface.
+
+    Raises:
+        ConfigError: a report is asked for, and nothing logs what it is made from.
+    """
+    asking = [name for name, config in settings.items() if "report" in config.attach]
+    if asking and "local" not in settings:
+        raise ConfigError(
+            f"logger.{asking[0]}: attach: the report shows what the interface local has logged; "
+            "add an entry local"
+        )
+
+
+def attach(entries: Sequence[Entry], at: Point, status: Status, until_s: float) -> None:
+    """Hand over to each interface what it is to keep.
+
+    Args:
+        entries: the interfaces at work.
+        at: when and where it is now.
+        status: how the run ended.
+        until_s: by `time.monotonic`; until then it waits for what the report shows.
+    """
+    makers: dict[str, Callable[[], list[Artifact]]] = {
+        "trace": lambda: _trace(at),
+        "report": lambda: _report(entries, at, status, until_s),
+    }
+    for what, made in makers.items():
+        asking = [entry for entry in entries if what in entry.config.attach]
+        if not asking:
+            continue
+        try:
+            artifacts = made()
+        except Exception as error:  # noqa: BLE001 - the trackers are to end all the same
+            warn("the %s could not be attached to the run: %s", what, described(error))
+            continue
+        for entry in asking:
+            for artifact in artifacts:
+                if entry.delivery is not None:
+                    entry.delivery.put(artifact)
+
+
+def _trace(at: Point) -> list[Artifact]:
+    run = current_run()
+    if run is None or run.path is None:
+        return []
+    run.flush()
+    path = Path(run.path)
+    own = trace_name(path.name)
+    named = ((trace_name(other.name), other) for other in path.parent.iterdir())
+    parts = {name.part: other for name, other in named if name and own and name.base == own.base}
+    return [Artifact(parts[part].name, str(parts[part]), at) for part in sorted(parts)]
+
+
+def _report(entries: Sequence[Entry], at: Point, status: Status, until_s: float) -> list[Artifact]:
+    local = next(entry for entry in entries if entry.name == "local")
+    facts, delivery = local.facts, local.delivery
+    if facts is None or delivery is None or facts.rank != 0:
+        return []
+    from dftrace_ai.loggers.runs.exporting import write_page
+    from dftrace_ai.loggers.runs.html.page import page_of
+    from dftrace_ai.loggers.runs.log_files import run_folders
+    from dftrace_ai.loggers.runs.tables import RunTables
+
+    mark = Mark(1)
+    delivery.put_mark(mark)
+    wait_until(mark.is_through, until_s)
+    folders, _ = run_folders(facts.log_dir)
+    with RunTables(folders) as tables:
+        for writer in (writer for run in tables.runs for writer in run.writers):
+            # It still writes, and will have ended so when anybody reads the page.
+            if writer.line and writer.line.process.pid == os.getpid() and not writer.ending:
+                writer.ending = status
+        path = facts.log_dir / REPORT
+        write_page(path, page_of(facts.run_name, tables))
+    return [Artifact(REPORT, str(path), at)]

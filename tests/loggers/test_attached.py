@@ -1,0 +1,117 @@
+"""What a run keeps at its end: its trace, and a page on what was logged."""
+
+from __future__ import annotations
+
+import gzip
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from conftest import Traced
+from loggers.local_lines import Kept, entry
+
+from dftrace_ai import ai
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.loggers import Logger, make_loggers
+from dftrace_ai.loggers.interfaces.base import BaseLogint
+
+
+class Keeping(BaseLogint):
+    """Has the bytes of every file it was given, by name."""
+
+    name = "keeping"
+    own_process = False
+    files: dict[str, list[bytes]] = {}
+
+    def log_metrics(self, metrics, step):
+        """Nothing is asked of these here."""
+
+    def log_file(self, name, data, suffix, step):
+        """Keep it."""
+        self.files.setdefault(name, []).append(data)
+
+
+class Asked(Keeping):
+    """The same, to tell who has asked."""
+
+    name = "asked"
+    files: dict[str, list[bytes]] = {}
+
+
+class Words(HTMLParser):
+    """The text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page)
+
+    def handle_data(self, data: str) -> None:
+        """Take a piece of it."""
+        self.found.append(data.strip())
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    Keeping.files.clear()
+    Asked.files.clear()
+
+
+def asking(folder: Path, *what: str) -> dict[str, object]:
+    return {"config": {**entry(folder)["config"], "attach": list(what)}}
+
+
+def test_each_interface_keeps_what_it_was_asked_to_keep(traced: Traced, tmp_path: Path) -> None:
+    """The page shows what was logged until the end, by whichever call, and how the run ended."""
+    with traced(compression="gzip") as rec:
+        with ai.compute.forward:
+            pass
+        loggers = make_loggers(
+            {
+                "local": asking(tmp_path, "trace"),
+                "keeping": entry(tmp_path),
+                "asked": asking(tmp_path, "report", "trace"),
+            }
+        )
+        for step in range(100):
+            loggers.log_iter({"loss": 1 / (step + 1)})
+            loggers[0].log_metrics({"by one": float(step)}, step)
+        loggers.log_epoch()
+        loggers.end_log("failed")
+        path = Path(rec.run.path)
+    assert Keeping.files == {}
+    assert sorted(Asked.files) == sorted([path.stem, "report"])
+    (trace,), (page,) = Asked.files[path.stem], Asked.files["report"]
+    assert b'"forward"' in gzip.decompress(trace)
+    words = Words(page.decode()).found
+    assert {"failed", "loss", "by one", "epoch/loss/mean"} <= set(words)
+    kept = Kept(tmp_path)
+    assert kept.status == "failed"
+    (artifact,) = kept.of("a")
+    assert artifact["name"] == path.name
+    assert b'"forward"' in gzip.decompress(kept.file(artifact).read_bytes())
+
+
+def test_all_parts_of_a_trace_are_kept(traced: Traced, tmp_path: Path) -> None:
+    with traced(compression="none", max_file_bytes=100_000) as rec:
+        with make_loggers({"asked": asking(tmp_path, "trace")}):
+            for step in range(2000):
+                with ai.compute.forward(step=step):
+                    pass
+        parts = {file.stem for file in Path(rec.run.path).parent.glob("*.pfw")}
+    assert len(parts) > 2
+    assert set(Asked.files) == parts
+    assert {len(found) for found in Asked.files.values()} == {1}
+
+
+def test_where_there_is_no_trace_nothing_is_lost(tmp_path: Path, capfd) -> None:
+    with Logger({"local": asking(tmp_path, "trace", "report")}) as logger:
+        logger.log_iter({"loss": 1.0})
+    assert "lost" not in capfd.readouterr().err
+    assert [line["name"] for line in Kept(tmp_path).of("a")] == ["report.html"]
+
+
+def test_a_report_of_what_is_not_logged_is_refused(tmp_path: Path) -> None:
+    for make in (make_loggers, Logger):
+        with pytest.raises(ConfigError, match="add an entry local"):
+            make({"asked": asking(tmp_path, "report")})
