@@ -153,7 +153,7 @@ lint: $(VENV)/test-tools ## formatters, linters and type checkers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest dftrace_ai._native
+	$(BIN)/python -m mypy.stubtest dftrace_ai._native dftrace_ai._reader
 	clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 
 format: $(VENV)/test-tools ## rewrite the sources as the formatters want them
@@ -244,8 +244,8 @@ asan-stress: $(VENV)/test-tools ## the tests under pressure with the module unde
 	rm -rf build/asan-python/package
 	mkdir build/asan-python/package
 	cp -r dftrace_ai build/asan-python/package
-	rm -f build/asan-python/package/dftrace_ai/_native*.so
-	cp build/asan-python/_native*.so build/asan-python/package/dftrace_ai
+	rm -f build/asan-python/package/dftrace_ai/_*.so
+	cp build/asan-python/_native*.so build/asan-python/_reader*.so build/asan-python/package/dftrace_ai
 	cd tests/stress
 	PYTHONPATH=$(CURDIR)/build/asan-python/package:$(CURDIR)/tests/stress/sanitized \
 	  LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \

@@ -18,7 +18,9 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parents[1] / "dftrace_ai"
 DRAWING = HERE / "rooms.svg"
 
-NATIVE = "dftrace_ai._native"
+# What is written in C++, and what it is.
+NATIVE = {"_native": "the core, in C++", "_reader": "reading, in C++"}
+NATIVE_MODULES = {f"dftrace_ai.{name}" for name in NATIVE}
 LEAVES = {"errors", "wording", "_version"}
 
 WIDTH = 760
@@ -38,6 +40,7 @@ COLUMNS = {
     "live": 0.14,
     "loggers": 0.86,
     "_native": 0.6,
+    "_reader": 0.14,
     "run": 0.6,
     "spools": 0.6,
     "trace_format": 0.14,
@@ -61,7 +64,7 @@ def imported(path: Path, known: set[str]) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dftrace_ai"):
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield full if full in known or full == NATIVE else str(node.module)
+                yield full if full in known or full in NATIVE_MODULES else str(node.module)
         elif isinstance(node, ast.Call) and _imports_by_name(node):
             yield str(node.args[0].value)  # type: ignore[attr-defined]
 
@@ -86,7 +89,7 @@ def room(module: str) -> str:
 
 def rooms(package: Path) -> dict[str, set[str]]:
     """Return for each room those that it imports from, the leaves left out."""
-    found: dict[str, set[str]] = {"_native": set()}
+    found: dict[str, set[str]] = {name: set() for name in NATIVE}
     for name, targets in arrows(package).items():
         if room(name) not in LEAVES:
             found.setdefault(room(name), set()).update(room(target) for target in targets)
@@ -114,8 +117,10 @@ def _rows(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def _parts(name: str) -> str:
-    if name in {"_native", "face"}:
-        return {"_native": "the core, in C++", "face": "dftrace_ai/__init__.py"}[name]
+    if name == "face":
+        return "dftrace_ai/__init__.py"
+    if name in NATIVE:
+        return NATIVE[name]
     folders = sorted(p.parent.name for p in (PACKAGE / name).glob("*/__init__.py"))
     return ", ".join(folders)
 

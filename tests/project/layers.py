@@ -13,7 +13,7 @@ ROOMS: dict[str, set[str]] = {
     "spools": {"_native", "trace_format", "config"},
     "run": {"_native", "trace_format", "config", "spools"},
     "annotation": {"_native", "trace_format", "config", "run"},
-    "analysis": {"trace_format", "config"},
+    "analysis": {"_reader", "trace_format", "config"},
     "live": {"_native", "trace_format", "config", "spools", "analysis"},
     "inspect": {"_native", "trace_format", "config", "spools", "run", "annotation"},
     "loggers": {"trace_format", "config", "spools", "run", "annotation", "inspect"},

@@ -34,7 +34,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, *_):
-        if name == "dftrace_ai._native":
+        if name == "dftrace_ai._native" or name in sys.argv[2:]:
             raise ImportError("blocked")
 
 sys.meta_path.insert(0, Blocked())
@@ -43,7 +43,7 @@ os.environ["DFTRACE_RUN"] = "0-0"
 import dftrace_ai.analysis.validating.validate
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary import summarise
-(trace,) = open_traces(sys.argv[1:])
+(trace,) = open_traces(sys.argv[1:2])
 assert trace.header.host == "host" and trace.end.state == "complete"
 rows = sum(len(batch["name"]) for batch in open_traces([trace.path]).batches(["name"]))
 assert rows == len(list(trace.events()))
@@ -89,9 +89,12 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     )
 
 
-def test_traces_are_read_where_the_recorder_cannot_be_loaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocked", [[], ["dftrace_ai._reader"]], ids=["core", "reader too"])
+def test_traces_are_read_where_nothing_native_can_be_loaded(
+    tmp_path: Path, blocked: list[str]
+) -> None:
     path = small_trace().write(tmp_path / "t.pfw.gz")
-    assert run(READ_WITHOUT_THE_CORE, str(path)) == "blocked"
+    assert run(READ_WITHOUT_THE_CORE, str(path), *blocked) == "blocked"
 
 
 def test_a_config_of_inspection_is_read_without_torch_and_without_a_run() -> None:
@@ -122,6 +125,7 @@ def test_the_drawing_is_made_from_the_imports() -> None:
         ("run/ending.py", "import dftrace_ai.cli", upward),
         ("analysis/reading/reader.py", "import dftrace_ai._native as _native", upward),
         ("analysis/reading/reader.py", "from dftrace_ai import _native", upward),
+        ("run/ending.py", "from dftrace_ai import _reader", upward),
         ("errors.py", "from dftrace_ai.wording import counted", upward),
         ("trace_format/lines.py", "importlib.import_module('dftrace_ai.config.model')", upward),
         ("trace_format/lines.py", "def late():\n    from dftrace_ai.run.run import Run", upward),

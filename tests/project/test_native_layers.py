@@ -19,6 +19,10 @@ LAYERS = {
     "tensor": {"system"},
     "bench": {"system", "text", "spool", "writing"},
 }
+# What reads traces becomes a module of its own, in which nothing records.
+ALONE = {"reading/traces": {"reading/traces", "text"}}
+# Read as it stands: no more than the blocking of signals.
+HEADERS_ALONE = {"dftrace/system/signals_blocked.hpp"}
 MOST_FILES = 15
 MOST_LINES = 400
 
@@ -56,6 +60,20 @@ def wrong_includes(native: Path) -> list[str]:
     return found
 
 
+def not_alone(native: Path) -> list[str]:
+    """What parts that stand alone include of others."""
+    found = []
+    for part, allowed in ALONE.items():
+        for root in ("src", "include/dftrace"):
+            for path in sorted((native / root / part).glob("*.[ch]pp")):
+                text = path.read_text(encoding="utf-8")
+                for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.MULTILINE):
+                    folder = str(Path(name).parent.relative_to("dftrace"))
+                    if folder not in allowed and name not in HEADERS_ALONE:
+                        found.append(f"{path.relative_to(native)}: {name}")
+    return found
+
+
 def too_large(native: Path) -> list[str]:
     """Folders of too many files, and files of too many lines."""
     found = []
@@ -87,6 +105,10 @@ def test_includes_point_one_way() -> None:
     assert wrong_includes(NATIVE) == []
 
 
+def test_what_reads_traces_stands_alone() -> None:
+    assert not_alone(NATIVE) == []
+
+
 def test_no_folder_or_file_grows_too_large() -> None:
     assert too_large(NATIVE) == []
 
@@ -114,6 +136,14 @@ def test_a_wrong_include_is_found(tmp_path: Path) -> None:
         assert f"{place}: {name}" in wrong_includes(native)
         path.write_text(text, encoding="utf-8")
     assert wrong_includes(native) == []
+
+
+def test_a_part_that_does_not_stand_alone_is_found(tmp_path: Path) -> None:
+    part = tmp_path / "src" / "reading" / "traces"
+    part.mkdir(parents=True)
+    part.joinpath("a.cpp").write_text('#include "dftrace/recording/session.hpp"\n')
+    part.joinpath("b.cpp").write_text('#include "dftrace/text/json_check.hpp"\n#include <zstd.h>\n')
+    assert not_alone(tmp_path) == ["src/reading/traces/a.cpp: dftrace/recording/session.hpp"]
 
 
 def test_a_folder_or_a_file_that_is_too_large_is_found(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_duckdb_reads_the_files_it_is_given_and_nothing_else(tmp_path: Path) -> 
     path = small_trace().write(tmp_path / "t.pfw")
     small_trace().write(tmp_path / "other.pfw")
     (tmp_path / "spare").mkdir()
-    scan = Scan(open_traces([path]).files, tmp_path / "spare", summary.COLUMNS)
+    scan = Scan(open_traces([path]).files, tmp_path / "spare", {"ph": "VARCHAR"})
     with scan.connect() as connection:
         (place,) = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0]
         assert place == f"{tmp_path}/spare/duckdb"
@@ -184,5 +184,7 @@ def test_duckdb_reads_the_files_it_is_given_and_nothing_else(tmp_path: Path) -> 
         ):
             with pytest.raises(duckdb.Error):
                 connection.execute(query)
+        lines = scan.lines(scan.sources)
+        counted = f"SELECT count(ph) FROM ({lines})"
+        assert connection.execute(counted, [[str(scan.sources[0].given)]]).fetchall() == [(15,)]
     assert not (tmp_path / "written").exists()
-    assert sum(row[3] for row in scan.rows(summary.QUERY)) == 16

@@ -14,8 +14,7 @@ from conftest import RunScript
 from docs.pages import DOCS, ROOT, plain, section, table
 from perfetto.trace_file import read
 
-from dftrace_ai.analysis.reading import duckdb_scan
-from dftrace_ai.analysis.summary import figures as summary
+from dftrace_ai.analysis.reading import duckdb_scan, open_traces
 
 CREATED = table(section(DOCS / "safety.md", "Files that are made"))
 
@@ -155,22 +154,22 @@ def test_the_weights_of_the_demo_take_the_place_of_a_link(tmp_path: Path) -> Non
     assert len(torch.load(path, weights_only=True)) == 8
 
 
-def test_the_copies_of_a_summary_are_nobody_elses(
+def test_the_copies_for_a_query_are_nobody_elses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: list[str] = []
 
     class Watched(duckdb_scan.Scan):
-        def rows(self, query: str):
-            rows = list(super().rows(query))
+        def connect(self):
             modes.append(stat.filemode(self.spare.stat().st_mode))
-            return rows
+            return super().connect()
 
     monkeypatch.setattr(duckdb_scan, "Scan", Watched)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = os.umask(0)
     try:
-        summary.summarise([small_trace().write(tmp_path / "t.pfw")])
+        traces = open_traces([small_trace().write(tmp_path / "t.pfw")])
+        assert sum(len(batch["ph"]) for batch in traces.batches(["ph"])) == 15
     finally:
         os.umask(before)
     assert modes == ["drwx------"]

@@ -9,6 +9,7 @@ from analysis.trace_lines import TraceLines
 from docs.pages import DOCS, section, table
 
 from dftrace_ai.analysis.reading import decompression, duckdb_scan, reader
+from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import line_model, nesting, validate
@@ -28,6 +29,7 @@ def test_the_page_tells_the_limits() -> None:
         f"{decompression.ZSTD_CRUMB_BYTES // 4 // 8} MiB",
         str(line_model.MOST_DEPTH),
         f"{nesting.MOST_SPANS:,}",
+        f"{adding.MOST_BYTES // MIB // 1024} GiB",
         duckdb_scan.MEMORY_LIMIT.replace("GiB", " GiB"),
         f"{summary.MOST_ROWS:,}",
         f"{summary_command.MOST_ROWS:,}",
@@ -74,13 +76,12 @@ def test_spans_beyond_the_limit_are_not_sorted_and_that_is_said(
 def test_figures_that_need_too_much_memory_are_refused_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duckdb_scan, "MEMORY_LIMIT", "30MiB")
-    monkeypatch.setattr(duckdb_scan, "DISK_LIMIT", "1MiB")
+    monkeypatch.setattr(adding, "MOST_BYTES", 30 << 20)
     trace = TraceLines()
     for number in range(400):
         trace.span(f"{number}" * 50_000, "compute", number * 100, 50)
     path = trace.write(tmp_path / "t.pfw.gz")
     done = invoke("summary", path)
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("dftrace: the traces cannot be added up in 30MiB of memory")
+    assert done.err.startswith("dftrace: the traces cannot be added up in 30 MiB of memory")
     assert len(done.err.splitlines()) == 1

@@ -143,6 +143,8 @@ class PlainStream:
 
     Args:
         file: the file to read.
+        start: byte of the file to begin at, where a member or frame begins.
+        end: byte to end at; None for the end of the file.
 
     Raises:
         TraceError: while iterating, when the operating system refuses to read.
@@ -155,27 +157,36 @@ class PlainStream:
             print(f"{file}: {stream.tear}")
     """
 
-    def __init__(self, file: TraceFile) -> None:
+    def __init__(self, file: TraceFile, start: int = 0, end: int | None = None) -> None:
         self.file = file
+        self.start = start
+        self.end = end
         self.tear: Tear | None = None
 
     def __iter__(self) -> Iterator[bytes]:
         self.tear = None
         try:
             with open_regular(self.file.path) as raw:
+                raw.seek(self.start)
                 yield from self._plain(raw) if self.file.codec == "plain" else self._blocks(raw)
         except OSError as error:
             raise TraceError(f"{self.file}: cannot be read: {error.strerror}") from error
 
+    def _steps(self, raw: BinaryIO, size: int) -> Iterator[bytes]:
+        offset = self.start
+        while step := raw.read(size if self.end is None else min(size, self.end - offset)):
+            offset += len(step)
+            yield step
+
     def _plain(self, raw: BinaryIO) -> Iterator[bytes]:
-        while chunk := raw.read(PLAIN_STEP_BYTES):
-            yield chunk
+        yield from self._steps(raw, PLAIN_STEP_BYTES)
 
     def _blocks(self, raw: BinaryIO) -> Iterator[bytes]:
         codec = self.file.codec
         decoder: BlockDecoder | None = None
-        began = offset = 0
-        while step := raw.read(STEP_BYTES):
+        began = offset = self.start
+        for read in self._steps(raw, STEP_BYTES):
+            step = read
             offset += len(step)
             while step:
                 if decoder is None:

@@ -37,8 +37,6 @@ DISK_LIMIT = "16GiB"
 # Each thread holds two lines of the greatest length.
 MOST_THREADS = 8
 
-ROWS_AT_ONCE = 10_000
-
 
 @contextmanager
 def scan_of(traces: Sequence[Trace], columns: Mapping[str, str]) -> Iterator[Scan]:
@@ -85,7 +83,6 @@ class Scan:
         self.tears: dict[Path, str] = {}
         self.skipped: list[SkippedFile] = []
         self.long_lines = 0
-        self._cut_lines = 0
         # Before 2.0 the bracket cost the line behind it too; ours is a name, without figures.
         self._bracket_costs_a_line = duckdb_module().__version__.startswith("1.")
         sources = [self._source(at, trace) for at, trace in enumerate(traces)]
@@ -109,7 +106,6 @@ class Scan:
             self.salvage(source)
         elif not end.whole:
             self.tears[file.path] = "the last line is cut"
-            self._cut_lines += 1
         if not source.salvaged:
             source.given.symlink_to(file.path.absolute())
 
@@ -118,29 +114,6 @@ class Scan:
             raise error
         self.tears.pop(trace.path, None)
         self.skipped.append(SkippedFile.because_of(error, trace.path))
-
-    def rows(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query, in which ``{lines}`` stands for the lines of all files.
-
-        Raises:
-            TraceError: the files cannot be read, or their figures need too much memory.
-        """
-        duckdb = duckdb_module()
-        self._some_source()
-        try:
-            yield from self._query(query)
-        except duckdb.OutOfMemoryException as error:
-            raise TraceError(f"the traces {too_much()}; give fewer at a time") from error
-        except duckdb.Error:
-            # Broken data, or a line too long, in some file: read that one as far as it goes.
-            self.salvage_unreadable()
-        else:
-            return
-        try:
-            yield from self._query(query)
-        except duckdb.Error as error:
-            reason = str(error).partition("\n")[0]
-            raise TraceError(f"the traces cannot be read: {reason}") from error
 
     def _some_source(self) -> None:
         if not self.sources:
@@ -206,28 +179,11 @@ class Scan:
                 "choose another place with TMPDIR"
             ) from error
         self.long_lines += long_lines
-        if self.tears.pop(path, None) == "the last line is cut":
-            self._cut_lines -= 1
+        self.tears.pop(path, None)
         if reader.tear:
             self.tears[path] = str(reader.tear)
         source.codec = "zstd"
         source.salvaged = True
-
-    def rows_of_nulls(self) -> int:
-        """Return how many rows of nulls stand for framing and cut ends and not for a fault."""
-        lost = 2 if self._bracket_costs_a_line else 1
-        as_they_are = [source.trace for source in self.sources if not source.salvaged]
-        opening = lost * sum(trace.file.framed for trace in as_they_are)
-        closing = sum(trace.end.bracket for trace in as_they_are)
-        return opening + closing + self._cut_lines
-
-    def _query(self, query: str) -> Iterator[tuple[Any, ...]]:
-        with self.connect() as connection:
-            result = connection.execute(
-                query.format(lines=self.lines(self.sources)), paths_of(self.sources)
-            )
-            while rows := result.fetchmany(ROWS_AT_ONCE):
-                yield from rows
 
     def lines(self, sources: Sequence[Source], *, named: bool = False) -> str:
         """Return the SQL of the lines of files; `paths_of` gives its parameters.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_file import TraceFile
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["FRAMING", "LINE_BYTES", "LongLine", "TraceReader", "is_whole_line"]
+__all__ = ["FRAMING", "LINE_BYTES", "LongLine", "Start", "TraceReader", "is_whole_line"]
 
 # Lines that frame the objects of a Chrome trace and carry none.
 FRAMING = frozenset({b"", b"[", b"]"})
@@ -42,6 +43,21 @@ def _long_line(beginning: bytes, size: int) -> LongLine:
     line = LongLine(beginning[:SHOWN_BYTES])
     line.size = size
     return line
+
+
+@dataclass(frozen=True)
+class Start:
+    """A place in a trace where a block begins, and a line.
+
+    Attributes:
+        file_bytes: bytes of the file before it.
+        plain_bytes: bytes of plain text before it.
+        lines: lines before it.
+    """
+
+    file_bytes: int = 0
+    plain_bytes: int = 0
+    lines: int = 0
 
 
 class _HeldLine:
@@ -94,22 +110,51 @@ class TraceReader:
         Raises:
             TraceError: the operating system refuses to read the file.
         """
-        self.tear = None
-        stream = PlainStream(self.file)
         number = 1
-        plain_bytes = 0
+        for text in self.texts():
+            if isinstance(text, LongLine):
+                yield number, text
+                number += 1
+                continue
+            for line in text.removesuffix(b"\n").split(b"\n"):
+                yield number, line if len(line) <= LINE_BYTES else _long_line(line, len(line))
+                number += 1
+
+    def texts(self, start: Start | None = None, end: int | None = None) -> Iterator[bytes]:
+        """Yield the plain text in pieces of whole lines.
+
+        Each line has its newline, but for a last one that is whole without. A line of more
+        than `LINE_BYTES` comes by itself as a `LongLine`, if it does not lie within what was
+        unpacked at once.
+
+        Args:
+            start: where to begin; None for the beginning of the file.
+            end: byte of the file to end at; None for all of it.
+
+        Raises:
+            TraceError: the operating system refuses to read the file.
+        """
+        self.tear = None
+        at = start or Start()
+        stream = PlainStream(self.file, at.file_bytes, end)
+        number = at.lines + 1
+        plain_bytes = at.plain_bytes
         held = _HeldLine()
         for chunk in stream:
             plain_bytes += len(chunk)
-            first, *others = chunk.split(b"\n")
-            held.add(first)
-            if others:
-                yield number, held.take()
+            cut = chunk.rfind(b"\n") + 1
+            begun = 0
+            if cut and held.size:
+                begun = chunk.find(b"\n") + 1
+                held.add(chunk[: begun - 1])
+                line = held.take()
+                yield line if isinstance(line, LongLine) else line + b"\n"
                 number += 1
-                held.add(others.pop())
-                for line in others:
-                    yield number, line if len(line) <= LINE_BYTES else _long_line(line, len(line))
-                    number += 1
+            if begun < cut:
+                text = chunk[begun:cut]
+                yield text
+                number += text.count(b"\n")
+            held.add(chunk[cut:])
             if held.size > ENDLESS_BYTES:
                 reason = f"line {number} has no end; it begins"
                 self.tear = Tear(plain_bytes - held.size, reason, damaged=True)
@@ -119,7 +164,7 @@ class TraceReader:
         if not rest:
             return
         if is_whole_line(rest):
-            yield number, rest
+            yield rest
         elif self.tear is None:
             size = rest.size if isinstance(rest, LongLine) else len(rest)
             self.tear = Tear(plain_bytes - size, f"line {number} is cut; its plain text begins")

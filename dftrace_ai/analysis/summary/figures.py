@@ -1,15 +1,15 @@
-"""Counts and durations by category and name over many trace files, through DuckDB."""
+"""Counts and durations by category and name over many trace files."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.reading.duckdb_scan import scan_of
 from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.analysis.summary.adding import add_traces
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA, KINDS, LOSSES
+from dftrace_ai.trace_format.header_and_footer import KINDS, LOSSES
 from dftrace_ai.trace_format.vocabulary import loop_part
 from dftrace_ai.wording import counted
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.duckdb_scan import Scan
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
+    from dftrace_ai.analysis.summary.adding import AddedTraces
+    from dftrace_ai.analysis.summary.totals import SpanFigures, Totals
     from dftrace_ai.trace_format.json_types import JsonObject
     from dftrace_ai.trace_format.vocabulary import LoopPart
 
@@ -28,15 +29,6 @@ __all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
 
 # Finished spans have rows of their own.
 OTHER_KINDS = {kind.ph: kind.noun for kind in KINDS if kind.ph != "X"}
-
-# The durations of a trace have three decimals, so DECIMAL adds them up exactly. The largest rows
-# come first.
-COLUMNS = {"ph": "VARCHAR", "cat": "VARCHAR", "name": "VARCHAR", "dur": "DECIMAL(18, 3)"}
-QUERY = """
-SELECT ph, coalesce(cat, '') AS cat, name, count(*) AS n, count(dur), sum(dur) AS total,
-       quantile_cont(dur::DOUBLE, [0.5, 0.95]), max(dur)
-FROM ({lines}) GROUP BY ph, cat, name ORDER BY total DESC NULLS LAST, n DESC, ph, cat, name
-"""
 
 # A table of more names says nothing, and whoever makes a name for every step may make millions.
 MOST_ROWS = 100_000
@@ -52,9 +44,13 @@ class SpanRow:
         name: the name.
         count: how many there are.
         total_us: sum of their durations.
-        mean_us: mean of them.
+        self_us: the part of it that no spans take which lie inside of them on the same
+            track; None where too many spans stand in disorder to be sorted.
+        mean_us: mean of the durations.
+        min_us: the shortest.
         p50_us: median.
         p95_us: 95th percentile.
+        p99_us: 99th percentile.
         max_us: the longest.
         loop: ``wait`` for the waits for a loop's items, ``body`` for what is done with
             them, which is no work of the category; None for other spans.
@@ -64,9 +60,12 @@ class SpanRow:
     name: str
     count: int
     total_us: float
+    self_us: float | None
     mean_us: float
+    min_us: float
     p50_us: float
     p95_us: float
+    p99_us: float
     max_us: float
     loop: LoopPart | None = None
 
@@ -182,12 +181,13 @@ def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
             cannot be read are skipped and named in the result.
 
     Returns:
-        The figures; percentiles are exact, interpolated as numpy does by default.
+        The figures. Counts, sums, shortest and longest are exact. Percentiles are
+        interpolated as numpy does by default: exactly for names with up to 128 spans, and
+        at most 0.78 % off for others.
 
     Raises:
         TraceError: a path is missing or is no trace, no file of a directory can be read,
             or there is not the memory for the figures.
-        DftraceError: DuckDB is not installed.
 
     Example::
 
@@ -195,70 +195,64 @@ def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
             print(row.cat, row.name, row.count, row.total_us)
     """
     found = open_traces(paths)
-    figures = _Figures()
-    with scan_of(found.files, COLUMNS) as scan:
-        for row in scan.rows(QUERY):
-            figures.add(row)
-    return _summary(figures, scan, sorted([*found.skipped, *scan.skipped], key=str))
+    added = add_traces(found.files)
+    skipped = sorted([*found.skipped, *added.skipped], key=str)
+    if not added.read:
+        raise TraceError(str(skipped[0]))
+    return _summary(added, skipped)
 
 
-@dataclass
-class _Figures:
-    """What the rows of a scan add up to."""
-
-    spans: list[SpanRow] = field(default_factory=list)
-    others: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    events: int = 0
-    unreadable: int = 0
-    names_left_out: int = 0
-    text: int = 0
-
-    def add(self, row: tuple[Any, ...]) -> None:
-        ph, cat, name, count, timed, total, quantiles, longest = row
-        if ph is None or name is None:
-            self.unreadable += count
-            return
-        if ph == "M" and name != CUSTOM_METADATA:
-            return  # names of tracks, header, hashes, footer
-        self.events += count
-        if ph == "X":
-            self.unreadable += count - timed
-            if not timed:
-                return
-        self.text += len(cat) + len(name)
-        if len(self.spans) + len(self.others) >= MOST_ROWS or self.text > MOST_TEXT:
-            self.names_left_out += 1
-        elif ph == "X":
-            p50, p95 = quantiles
-            whole = float(total)
-            self.spans.append(
-                SpanRow(
-                    cat,
-                    name,
-                    timed,
-                    whole,
-                    whole / timed,
-                    p50,
-                    p95,
-                    float(longest),
-                    loop_part(name),
-                )
-            )
-        else:
-            self.others[OTHER_KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
-
-
-def _summary(figures: _Figures, scan: Scan, skipped: Sequence[SkippedFile]) -> Summary:
-    copies = _copies([source.trace for source in scan.sources])
-    unreadable = max(0, figures.unreadable - scan.rows_of_nulls())
+def _summary(added: AddedTraces, skipped: Sequence[SkippedFile]) -> Summary:
+    spans, others, left_out = _rows(added.totals)
+    copies = _copies(added.read)
     return Summary(
-        spans=tuple(sorted(figures.spans, key=lambda row: (row.cat, -row.total_us, row.name))),
-        others=tuple(OtherRow(*key, count) for key, count in sorted(figures.others.items())),
-        files=tuple(_facts(source.trace, scan, copies) for source in scan.sources),
-        events=figures.events,
-        unreadable_lines=unreadable + scan.long_lines,
+        spans=tuple(sorted(spans, key=lambda row: (row.cat, -row.total_us, row.name))),
+        others=tuple(OtherRow(*key, count) for key, count in sorted(others.items())),
+        files=tuple(_facts(trace, added.tears.get(trace.path), copies) for trace in added.read),
+        events=added.totals.events,
+        unreadable_lines=added.totals.unreadable + added.long_lines,
         skipped=tuple(skipped),
-        names_left_out=figures.names_left_out,
+        names_left_out=left_out,
+    )
+
+
+def _rows(totals: Totals) -> tuple[list[SpanRow], Counter[tuple[str, str, str]], int]:
+    """Return rows for as many names as a table may have, and how many names are left out."""
+    text = shown = 0
+    spans: list[SpanRow] = []
+    figures, names = totals.spans(MOST_ROWS)
+    for row in figures:
+        text += len(row[0]) + len(row[1])
+        if text > MOST_TEXT:
+            break
+        spans.append(_span_row(row))
+        shown += 1
+    others: Counter[tuple[str, str, str]] = Counter()
+    counts, other_names = totals.others(MOST_ROWS - shown)
+    for ph, cat, name, count in sorted(counts, key=lambda row: (-row[3], *row)):
+        text += len(cat) + len(name)
+        if text > MOST_TEXT:
+            break
+        others[OTHER_KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
+        shown += 1
+    return spans, others, names + other_names - shown
+
+
+def _span_row(figures: SpanFigures) -> SpanRow:
+    cat, name, count, total, own, least, greatest, p50, p95, p99 = figures
+    return SpanRow(
+        cat,
+        name,
+        count,
+        total_us=total / 1000,
+        self_us=None if own is None else own / 1000,
+        mean_us=total / 1000 / count,
+        min_us=least / 1000,
+        p50_us=p50 / 1000,
+        p95_us=p95 / 1000,
+        p99_us=p99 / 1000,
+        max_us=greatest / 1000,
+        loop=loop_part(name),
     )
 
 
@@ -282,11 +276,11 @@ def _copies(traces: Sequence[Trace]) -> dict[Path, str]:
     return copies
 
 
-def _facts(trace: Trace, scan: Scan, copies: Mapping[Path, str]) -> FileFacts:
+def _facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> FileFacts:
     footer = trace.end.footer
     return FileFacts(
         path=str(trace),
-        tear=scan.tears.get(trace.path),
+        tear=tear,
         closed=trace.end.closed,
         events=footer.events if footer else None,
         ended=footer.ended if footer else None,

@@ -9,11 +9,10 @@ namespace dftrace {
 
 namespace {
 
-constexpr int max_depth = 64;
-
 class Recogniser {
   public:
-    explicit Recogniser(std::string_view text) : text_(text) {}
+    explicit Recogniser(std::string_view text, int most_depth = most_json_depth)
+        : text_(text), most_depth_(most_depth) {}
 
     std::size_t at() const noexcept { return at_; }
     bool at_end() const noexcept { return at_ == text_.size(); }
@@ -29,7 +28,7 @@ class Recogniser {
     }
 
     bool value(int depth) noexcept {
-        if (depth > max_depth || at_end()) return false;
+        if (depth > most_depth_ || at_end()) return false;
         switch (text_[at_]) {
             case '"': return string();
             case '{': return object(depth);
@@ -150,13 +149,14 @@ class Recogniser {
     }
 
     std::string_view text_;
+    int most_depth_;
     std::size_t at_ = 0;
 };
 
 }  // namespace
 
-bool is_json_value(std::string_view text) noexcept {
-    Recogniser json(text);
+bool is_json_value(std::string_view text, int most_depth) noexcept {
+    Recogniser json(text, most_depth);
     return json.value(0) && json.at_end();
 }
 

@@ -6,8 +6,10 @@
 
 namespace dftrace {
 
-// One value and nothing else. What is nested deeper than any writer of ours goes is refused.
-bool is_json_value(std::string_view text) noexcept;
+// Deeper than any writer of ours goes.
+inline constexpr int most_json_depth = 64;
+// One value and nothing else. What is nested deeper than `most_depth` is refused.
+bool is_json_value(std::string_view text, int most_depth = most_json_depth) noexcept;
 bool is_json_string(std::string_view text) noexcept;
 // Members of an object, each with a comma in front: `,"epoch":1,"step":7`; empty is none.
 bool is_json_members(std::string_view text) noexcept;

@@ -1,0 +1,145 @@
+"""Adding up trace files, natively where that was built; parts of a trace in their order."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.analysis.reading.reader import LongLine, Start
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.trace_file import SkippedFile
+from dftrace_ai.analysis.summary.totals import PlainTotals
+from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.file_names import trace_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.summary.totals import Totals
+
+__all__ = ["MOST_BYTES", "AddedTraces", "add_traces", "new_totals"]
+
+# Figures of a hundred million spans, and of a million names, fit.
+MOST_BYTES: Final = 1024 * 1024 * 1024
+
+# Each unpacks a block of its own.
+MOST_READERS: Final = 8
+
+
+@dataclass
+class AddedTraces:
+    """What traces add up to, and what of them could not be read.
+
+    Attributes:
+        totals: the figures.
+        read: the traces that were read, in their order.
+        tears: for files that end before their time, where and why.
+        skipped: files of directories that could not be read.
+        long_lines: lines that were passed over since they are too long.
+    """
+
+    totals: Totals
+    read: list[Trace] = field(default_factory=list)
+    tears: dict[Path, str] = field(default_factory=dict)
+    skipped: list[SkippedFile] = field(default_factory=list)
+    long_lines: int = 0
+
+
+def new_totals() -> Totals:
+    """Return empty totals: the native reader's, or those in Python where it was not built."""
+    try:
+        from dftrace_ai import _reader
+    except ImportError:
+        return PlainTotals()
+    return _reader.Totals(min(len(os.sched_getaffinity(0)), MOST_READERS), MOST_BYTES)
+
+
+def add_traces(traces: Sequence[Trace]) -> AddedTraces:
+    """Add up traces.
+
+    Args:
+        traces: the traces; those of one process are read in the order of their parts.
+
+    Raises:
+        TraceError: a file that was asked for cannot be read, or the names and figures need
+            too much memory.
+    """
+    added = AddedTraces(new_totals())
+    read: set[Path] = set()
+    try:
+        for parts in _processes(traces):
+            read.update(_add_process(parts, added))
+    except (OverflowError, MemoryError) as error:
+        room = f"{MOST_BYTES >> 30} GiB" if MOST_BYTES >> 30 else f"{MOST_BYTES >> 20} MiB"
+        raise TraceError(
+            f"the traces cannot be added up in {room} of memory; give fewer at a time"
+        ) from error
+    added.read = [trace for trace in traces if trace.path in read]
+    return added
+
+
+def _processes(traces: Iterable[Trace]) -> Iterable[list[Trace]]:
+    """Return the files of each process, its parts in their order."""
+    processes: dict[tuple[Path, str], list[tuple[int, Trace]]] = {}
+    for trace in traces:
+        name = trace_name(trace.path.name)
+        base, part = (name.base, name.part) if name else (trace.path.name, 0)
+        processes.setdefault((trace.path.parent, base), []).append((part, trace))
+    for parts in processes.values():
+        yield [trace for _, trace in sorted(parts, key=lambda part: part[0])]
+
+
+def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
+    ends: dict[Path, int] = {}
+    for trace in parts:
+        end = _end_of_added(trace, added)
+        if end is not None:
+            ends[trace.path] = end
+    if added.totals.end_process():
+        # As far as they were read before, for spans may have come meanwhile.
+        for trace in parts:
+            if trace.path in ends:
+                _add_file(trace, AddedTraces(added.totals), ends[trace.path])
+        added.totals.end_process()
+    return list(ends)
+
+
+def _end_of_added(trace: Trace, added: AddedTraces) -> int | None:
+    try:
+        return _add_file(trace, added)
+    except TraceError as error:
+        if trace.file.asked_for:
+            raise
+        added.skipped.append(SkippedFile.because_of(error, trace.path))
+        return None
+
+
+def _add_file(trace: Trace, added: AddedTraces, end: int | None = None) -> int:
+    """Add the lines of a file; returns how many bytes the file had."""
+    totals = added.totals
+    before = totals.lines
+    file_bytes = plain_bytes = 0
+    try:
+        with open_regular(trace.path) as raw:
+            if end is None:
+                end = os.fstat(raw.fileno()).st_size
+            if trace.file.codec != "plain":
+                file_bytes, plain_bytes = totals.read_blocks(raw.fileno(), trace.file.codec, 0, end)
+    except OSError as error:
+        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    if end == 0:
+        added.tears[trace.path] = "the file is empty"
+    if file_bytes == end:
+        return end
+    reader = trace.reader()
+    for text in reader.texts(Start(file_bytes, plain_bytes, totals.lines - before), end):
+        if isinstance(text, LongLine):
+            added.long_lines += 1
+        else:
+            totals.add_lines(text if text.endswith(b"\n") else text + b"\n")
+    if reader.tear:
+        added.tears[trace.path] = str(reader.tear)
+    return end

@@ -1,0 +1,28 @@
+// The module `dftrace_ai._reader`: reading traces, without a recorder.
+#include "python.hpp"
+#include "reader/totals.hpp"
+
+namespace dftrace::py {
+
+namespace {
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "dftrace_ai._reader",
+                          "The native reader of traces.",
+                          0,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+
+}  // namespace
+
+}  // namespace dftrace::py
+
+PyMODINIT_FUNC PyInit__reader() {
+    using namespace dftrace::py;
+    Ref module(PyModule_Create(&definition));
+    if (!module || add_totals_type(module.get()) < 0) return nullptr;
+    return module.release();
+}

@@ -1,0 +1,280 @@
+// The type `Totals`.
+#include "reader/totals.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "dftrace/reading/traces/members.hpp"
+#include "dftrace/reading/traces/totals.hpp"
+
+namespace dftrace::py {
+
+namespace {
+
+constexpr std::size_t most_readers = 64;
+
+struct TotalsObject {
+    PyObject_HEAD std::unique_ptr<Totals> totals;
+    PlainText text;
+    std::size_t readers;
+    bool busy;
+};
+
+TotalsObject* of(PyObject* self) { return as<TotalsObject>(self); }
+
+// Interrupts reach the thread that Python began on, and no other looks for them.
+class Interrupts {
+  public:
+    Interrupts() : mine_(syscall(SYS_gettid) == getpid()), state_(PyEval_SaveThread()) {}
+    bool none() {
+        const auto now = std::chrono::steady_clock::now();
+        if (!mine_ || now - looked_ < std::chrono::milliseconds(50)) return true;
+        looked_ = now;
+        PyEval_RestoreThread(state_);
+        const bool interrupted = PyErr_CheckSignals() < 0;
+        state_ = PyEval_SaveThread();
+        return !interrupted;
+    }
+    void end() { PyEval_RestoreThread(state_); }
+
+  private:
+    bool mine_;
+    PyThreadState* state_;
+    std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
+};
+
+// Calls what takes long while other threads go on; false with an exception set.
+template <typename Call>
+bool work(TotalsObject* self, Call call) {
+    if (self->busy) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread is adding to these totals");
+        return false;
+    }
+    self->busy = true;
+    PyObject* kind = nullptr;
+    std::string told;
+    int number = 0;
+    Interrupts interrupts;
+    try {
+        call(interrupts);
+    } catch (const TooMuch& error) {
+        kind = PyExc_OverflowError;
+        told = error.what();
+    } catch (const std::system_error& error) {
+        kind = PyExc_OSError;
+        number = error.code().value();
+    } catch (const std::bad_alloc&) {
+        kind = PyExc_MemoryError;
+    }
+    interrupts.end();
+    self->busy = false;
+    if (kind == PyExc_OSError) {
+        errno = number;
+        PyErr_SetFromErrno(PyExc_OSError);
+    } else if (kind) {
+        PyErr_SetString(kind, told.c_str());
+    }
+    return !PyErr_Occurred();
+}
+
+PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
+    static const char* names[] = {"readers", "most_bytes", nullptr};
+    Py_ssize_t readers = 0, most_bytes = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, by_name, "nn", const_cast<char**>(names), &readers,
+                                     &most_bytes))
+        return nullptr;
+    if (readers < 1 || most_bytes < 1) {
+        PyErr_SetString(PyExc_ValueError, "at least one reader and one byte");
+        return nullptr;
+    }
+    Ref made(type->tp_alloc(type, 0));
+    if (!made) return nullptr;
+    TotalsObject* const self = of(made.get());
+    new (&self->totals) std::unique_ptr<Totals>();
+    new (&self->text) PlainText();
+    self->readers = std::min(static_cast<std::size_t>(readers), most_readers);
+    try {
+        self->totals = std::make_unique<Totals>(self->readers, static_cast<std::size_t>(most_bytes));
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    }
+    return made.release();
+}
+
+void destroy(PyObject* object) {
+    TotalsObject* const self = of(object);
+    self->totals.~unique_ptr();
+    self->text.~PlainText();
+    PyTypeObject* const type = Py_TYPE(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
+    int file = -1;
+    const char* codec = nullptr;
+    unsigned long long from = 0, end = 0;
+    if (!PyArg_ParseTuple(arguments, "isKK", &file, &codec, &from, &end)) return nullptr;
+    const std::string_view name = codec;
+    if (name != "gzip" && name != "zstd") {
+        PyErr_SetString(PyExc_ValueError, "the codec is gzip or zstd");
+        return nullptr;
+    }
+    TotalsObject* const self = of(object);
+    BlocksRead read;
+    const bool well = work(self, [&](Interrupts& interrupts) {
+        Totals& totals = *self->totals;
+        const BlockWork block_work{
+            [&](std::size_t reader, const PlainText& text) {
+                totals.scanner(reader).scan(text, totals.rows(reader));
+            },
+            [&](std::size_t reader) { totals.add_in_order(reader); },
+            [&](std::size_t reader) { totals.add(reader); },
+            [&] { return interrupts.none(); },
+        };
+        read = read_blocks(file, name == "gzip" ? BlockCodec::gzip : BlockCodec::zstd, from, end,
+                           self->readers, block_work);
+    });
+    return well ? Py_BuildValue("KK", read.file_bytes, read.plain_bytes) : nullptr;
+}
+
+PyObject* add_lines(PyObject* object, PyObject* given) {
+    Py_buffer lines;
+    if (PyObject_GetBuffer(given, &lines, PyBUF_SIMPLE) < 0) return nullptr;
+    TotalsObject* const self = of(object);
+    const auto bytes = static_cast<std::size_t>(lines.len);
+    bool well = false;
+    if (bytes >> 30) {
+        PyErr_SetString(PyExc_ValueError, "a GiB and more at a time");
+    } else if (bytes && static_cast<const char*>(lines.buf)[bytes - 1] != '\n') {
+        PyErr_SetString(PyExc_ValueError, "the last line has no end");
+    } else {
+        well = work(self, [&](Interrupts&) {
+            std::memcpy(self->text.room_for(bytes), lines.buf, bytes);
+            self->text.close(bytes);
+            self->totals->scanner(0).scan(self->text, self->totals->rows(0));
+            self->totals->add_in_order(0);
+            self->totals->add(0);
+        });
+    }
+    PyBuffer_Release(&lines);
+    return well ? Py_NewRef(Py_None) : nullptr;
+}
+
+PyObject* end_process(PyObject* object, PyObject*) {
+    bool again = false;
+    const bool well = work(of(object), [&](Interrupts&) { again = of(object)->totals->end_process(); });
+    return well ? PyBool_FromLong(again) : nullptr;
+}
+
+PyObject* text_of(const std::string& text) {
+    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
+}
+
+PyObject* whole(WideNs value) {
+    if (value >= INT64_MIN && value <= INT64_MAX) return PyLong_FromLongLong(static_cast<long long>(value));
+    // Its digits, from the last one: a negative self time is no more than its children overlap.
+    const bool negative = value < 0;
+    std::string digits;
+    for (WideNs rest = negative ? -value : value; rest > 0; rest /= 10)
+        digits.insert(digits.begin(), static_cast<char>('0' + static_cast<int>(rest % 10)));
+    if (negative) digits.insert(digits.begin(), '-');
+    return PyLong_FromString(digits.c_str(), nullptr, 10);
+}
+
+PyObject* span_row(const SpanFigures& of) {
+    return Py_BuildValue("NNKNNLLddd", text_of(of.label->category), text_of(of.label->name),
+                         static_cast<unsigned long long>(of.count), whole(of.total),
+                         of.self ? whole(*of.self) : Py_NewRef(Py_None), static_cast<long long>(of.least),
+                         static_cast<long long>(of.greatest), of.p50, of.p95, of.p99);
+}
+
+PyObject* other_row(const OtherFigures& of) {
+    return Py_BuildValue("NNNK", text_of(of.ph), text_of(of.label->category), text_of(of.label->name),
+                         static_cast<unsigned long long>(of.count));
+}
+
+// Rows, and how many there are with those that were not asked for.
+template <typename Figures, typename Row>
+PyObject* rows_and_all(const Figures& figures, std::size_t all, Row row) {
+    Ref rows(PyList_New(0));
+    if (!rows) return nullptr;
+    for (const auto& each : figures) {
+        const Ref made(row(each));
+        if (!made || PyList_Append(rows.get(), made.get()) < 0) return nullptr;
+    }
+    return Py_BuildValue("NK", rows.release(), static_cast<unsigned long long>(all));
+}
+
+PyObject* spans(PyObject* object, PyObject* given) {
+    const std::size_t most = PyLong_AsSize_t(given);
+    if (PyErr_Occurred()) return nullptr;
+    std::vector<SpanFigures> found;
+    std::size_t all = 0;
+    if (!work(of(object), [&](Interrupts&) { found = of(object)->totals->spans(most, all); })) return nullptr;
+    return rows_and_all(found, all, span_row);
+}
+
+PyObject* others(PyObject* object, PyObject* given) {
+    const std::size_t most = PyLong_AsSize_t(given);
+    if (PyErr_Occurred()) return nullptr;
+    std::vector<OtherFigures> found;
+    std::size_t all = 0;
+    if (!work(of(object), [&](Interrupts&) { found = of(object)->totals->others(most, all); }))
+        return nullptr;
+    return rows_and_all(found, all, other_row);
+}
+
+template <auto count>
+PyObject* count_of(PyObject* object, void*) {
+    if (of(object)->busy) return PyErr_Format(PyExc_RuntimeError, "another thread is adding to these totals");
+    return PyLong_FromUnsignedLongLong(((*of(object)->totals).*count)());
+}
+
+PyMethodDef methods[] = {
+    {"read_blocks", read_file_blocks, METH_VARARGS,
+     "read_blocks(descriptor, codec, start, end, /): add the blocks of a compressed file, up to the first "
+     "that "
+     "is torn, larger than 16 MiB, or cut within a line; bytes of the file and of plain text that were "
+     "read."},
+    {"add_lines", add_lines, METH_O, "add_lines(text, /): add lines, each with its line break."},
+    {"end_process", end_process, METH_NOARGS,
+     "end_process(): the files of a process have been read; True where they are to be read once more."},
+    {"spans", spans, METH_O, "spans(most, /): rows of finished spans, and how many there are in all."},
+    {"others", others, METH_O, "others(most, /): rows of other events, and how many there are in all."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef counts[] = {{"lines", count_of<&Totals::lines>, nullptr, "Lines that were read.", nullptr},
+                        {"events", count_of<&Totals::events>, nullptr, "Lines that are events.", nullptr},
+                        {"unreadable", count_of<&Totals::unreadable>, nullptr,
+                         "Lines without an event, or a span without a duration.", nullptr},
+                        {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc,
+     const_cast<char*>("Totals(readers, most_bytes)\n--\n\nFigures of traces by phase, category and "
+                       "name, in memory of so many bytes.")},
+    {Py_tp_new, reinterpret_cast<void*>(make)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, counts},
+    {0, nullptr}};
+
+PyType_Spec spec = {"dftrace_ai._reader.Totals", sizeof(TotalsObject), 0, Py_TPFLAGS_DEFAULT, slots};
+
+}  // namespace
+
+int add_totals_type(PyObject* module) {
+    const Ref type(PyType_FromSpec(&spec));
+    return type ? PyModule_AddObjectRef(module, "Totals", type.get()) : -1;
+}
+
+}  // namespace dftrace::py

@@ -1,0 +1,44 @@
+// Many durations in little memory, for their percentiles: all of them while they are few, and then how many
+// lie in each of 64 equal parts of an octave.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dftrace/reading/traces/budget.hpp"
+
+namespace dftrace {
+
+class Durations {
+  public:
+    // So many are kept as they are; their percentiles are exact. Those of more are at most 0.78 % off.
+    static constexpr std::size_t most_exact = 128;
+
+    // `ns` is not negative.
+    void add(std::int64_t ns, Budget& budget);
+    void add(const Durations& others, Budget& budget);
+    std::uint64_t size() const noexcept { return size_; }
+    // Between the two that are nearest to that share, as numpy has it; `least` and `greatest` are theirs.
+    double quantile(double share, std::int64_t least, std::int64_t greatest) const;
+
+  private:
+    static constexpr unsigned bits = 6;
+    static constexpr std::size_t pages = 64 - bits;
+    using Page = std::array<std::uint64_t, 1u << bits>;
+
+    static unsigned bucket(std::uint64_t ns) noexcept;
+    static double middle(unsigned bucket) noexcept;
+    void count(unsigned bucket, std::uint64_t times, Budget& budget);
+    void give_up_exactness(Budget& budget);
+    // The `rank`-th from the least, from 0.
+    double at_rank(std::uint64_t rank, std::int64_t least, std::int64_t greatest) const noexcept;
+
+    std::uint64_t size_ = 0;
+    std::vector<std::int64_t> exact_;
+    std::unique_ptr<std::array<std::unique_ptr<Page>, pages>> pages_;
+};
+
+}  // namespace dftrace

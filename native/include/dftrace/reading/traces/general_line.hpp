@@ -1,0 +1,36 @@
+// A line of a trace in any form that JSON has for it: members in any order, blanks, escapes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "dftrace/reading/traces/rows.hpp"
+
+namespace dftrace {
+
+struct GeneralLine {
+    enum class Kind {
+        framing,     // a bracket, or nothing
+        unreadable,  // no object, or one without phase and name
+        event,
+    };
+    Kind kind = Kind::unreadable;
+    std::string ph, name, category;
+    std::uint64_t id = 0;
+    std::uint64_t parent = no_parent;
+    std::int64_t pid = 0, tid = 0;
+    std::int64_t start = no_time;
+    std::int64_t duration = -1;
+    std::string_view args;  // without its braces
+};
+
+// Of duplicate members the last one counts. Arrays and objects are followed to a depth of 200.
+GeneralLine read_general_line(std::string_view line);
+
+// Microseconds as JSON writes a number, in ns: rounded to the nearest, halves away from 0. Nothing beyond
+// `most_micros`.
+std::optional<std::int64_t> ns_of_micros(std::string_view number) noexcept;
+
+}  // namespace dftrace

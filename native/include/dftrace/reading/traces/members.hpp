@@ -1,0 +1,45 @@
+// The blocks of a compressed trace, unpacked by several threads at a time.
+//
+// What is read here is whole blocks of whole lines, none of them large, as the recorder writes them. At the
+// first that is otherwise (torn, broken, larger, cut within a line) reading ends: who called goes on from
+// there in its own way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "dftrace/reading/traces/scanner.hpp"
+
+namespace dftrace {
+
+enum class BlockCodec { gzip, zstd };
+
+// A block that takes more, packed or plain, is not read here.
+inline constexpr std::size_t most_block_bytes = 16u << 20;
+
+struct BlockWork {
+    // For a block, on any thread, and twice for one that was begun at a wrong place.
+    std::function<void(std::size_t reader, const PlainText& text)> scan;
+    // For one block at a time, in the order of the file.
+    std::function<void(std::size_t reader)> in_order;
+    // Behind that, on any thread.
+    std::function<void(std::size_t reader)> add;
+    // Now and then on the thread that called; false ends the reading.
+    std::function<bool()> go_on;
+};
+
+// What was read: bytes of the file, and of plain text.
+struct BlocksRead {
+    std::uint64_t file_bytes = 0;
+    std::uint64_t plain_bytes = 0;
+    bool stopped = false;  // by `go_on`
+};
+
+// Reads blocks from `from` on up to `end`, by up to `readers` threads, of which this one is the first. The
+// file may be cut meanwhile. Throws what the work throws, std::bad_alloc, or std::system_error for a failed
+// read.
+BlocksRead read_blocks(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, std::size_t readers,
+                       const BlockWork& work);
+
+}  // namespace dftrace

@@ -1,0 +1,48 @@
+// The events of a block of lines, as columns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dftrace {
+
+inline constexpr std::int64_t no_time = std::numeric_limits<std::int64_t>::min();
+inline constexpr std::uint64_t no_parent = std::numeric_limits<std::uint64_t>::max();
+// The year 2115. Start and duration of this size make an end that 64 bits hold.
+inline constexpr std::int64_t most_micros = 4'600'000'000'000'000;
+
+struct Rows {
+    std::size_t size = 0;
+    std::vector<std::uint8_t> ph;        // its letter; 0 where `phases` has a longer text
+    std::vector<std::uint32_t> label;    // of `Labels`
+    std::vector<std::uint32_t> track;    // of `Labels`
+    std::vector<std::uint64_t> id;       // 0 where there is none
+    std::vector<std::uint64_t> parent;   // args.p_idx, or `no_parent`
+    std::vector<std::int64_t> start;     // ns as the line has it, or `no_time`
+    std::vector<std::int64_t> duration;  // ns, or -1
+    // The members of args without braces, in the block; no bytes where there are none.
+    std::vector<std::uint32_t> args_at;
+    std::vector<std::uint32_t> args_bytes;
+    std::vector<std::pair<std::size_t, std::string>> phases;
+    std::size_t lines = 0;
+    std::size_t unreadable = 0;  // lines that hold no event
+
+    void clear() noexcept {
+        size = lines = unreadable = 0;
+        phases.clear();
+    }
+    void make_room(std::size_t rows) {
+        if (rows <= ph.size()) return;
+        rows += rows / 2 + 64;
+        for (auto* column : {&label, &track, &args_at, &args_bytes}) column->resize(rows);
+        for (auto* column : {&id, &parent}) column->resize(rows);
+        for (auto* column : {&start, &duration}) column->resize(rows);
+        ph.resize(rows);
+    }
+};
+
+}  // namespace dftrace

@@ -1,0 +1,105 @@
+// What traces add up to: figures for each phase, category and name.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dftrace/reading/traces/budget.hpp"
+#include "dftrace/reading/traces/covered_time.hpp"
+#include "dftrace/reading/traces/durations.hpp"
+#include "dftrace/reading/traces/labels.hpp"
+#include "dftrace/reading/traces/rows.hpp"
+#include "dftrace/reading/traces/scanner.hpp"
+
+namespace dftrace {
+
+// Wider than the sum of any durations there can be.
+__extension__ using WideNs = __int128;
+
+struct SpanFigures {
+    const Label* label = nullptr;
+    std::uint64_t count = 0;
+    WideNs total = 0;
+    // Without the time of spans inside; nothing where a track was too long to be sorted.
+    std::optional<WideNs> self;
+    std::int64_t least = 0, greatest = 0;
+    double p50 = 0, p95 = 0, p99 = 0;
+};
+
+struct OtherFigures {
+    std::string ph;
+    const Label* label = nullptr;
+    std::uint64_t count = 0;
+};
+
+// Spans of tracks in disorder that are sorted, of all files of a process; those of more are not looked at.
+inline constexpr std::size_t most_sorted_spans = 8'000'000;
+
+class Totals {
+  public:
+    // `readers` threads, each with a number of its own, may add at a time.
+    Totals(std::size_t readers, std::size_t most_bytes);
+
+    Scanner& scanner(std::size_t reader) { return readers_[reader]->scanner; }
+    Rows& rows(std::size_t reader) { return readers_[reader]->rows; }
+    // What needs the order of the lines: for one reader at a time, block by block.
+    void add_in_order(std::size_t reader);
+    // The rest.
+    void add(std::size_t reader);
+
+    // The files of a process have been read, in their order; true where they must be read once more, by
+    // `add_in_order` alone, for the sake of spans in disorder.
+    bool end_process();
+    bool again() const noexcept { return again_; }
+
+    std::size_t lines() const noexcept { return lines_; }
+    std::uint64_t events() const;
+    std::uint64_t unreadable() const;
+    // The greatest totals first, as many as asked for; and how many there are in all.
+    std::vector<SpanFigures> spans(std::size_t most, std::size_t& all);
+    std::vector<OtherFigures> others(std::size_t most, std::size_t& all) const;
+
+  private:
+    static constexpr std::string_view phases = "BiCsfM";
+    struct Figures {
+        std::uint64_t count = 0;
+        WideNs total = 0;
+        std::int64_t least = 0, greatest = 0;
+        Durations durations;
+        std::array<std::uint64_t, phases.size()> others{};
+    };
+    struct Reader {
+        explicit Reader(Labels& labels) : scanner(labels) {}
+        Scanner scanner;
+        Rows rows;
+        std::vector<Figures> figures;  // by label
+        std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> odd_phases;
+        std::vector<bool> format_own;  // by label: a name of metadata that is no event
+        std::uint64_t events = 0, unreadable = 0;
+    };
+    void add_span(Reader& reader, Figures& figures, std::int64_t duration);
+    void add_other(Reader& reader, std::size_t row);
+    void merge();
+
+    Budget budget_;
+    Labels labels_;
+    std::vector<std::unique_ptr<Reader>> readers_;
+    CoveredTime covered_time_;
+    std::vector<WideNs> covered_;       // by label, of the processes that have ended
+    std::vector<WideNs> covered_now_;   // of the one that is read
+    std::vector<bool> self_not_known_;  // by label
+    std::vector<CoveredTime::Span> aside_;
+    std::size_t lines_ = 0;
+    bool again_ = false;
+};
+
+}  // namespace dftrace

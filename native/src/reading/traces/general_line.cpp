@@ -1,0 +1,184 @@
+// Lines that are not in the layout of the recorder.
+#include "dftrace/reading/traces/general_line.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
+
+namespace dftrace {
+
+namespace {
+
+constexpr int most_depth = 200;
+constexpr std::int64_t most_ns = most_micros * 1000;
+
+constexpr std::string_view blanks = " \t\r";
+
+std::string_view stripped(std::string_view text) noexcept {
+    const std::size_t first = text.find_first_not_of(blanks);
+    if (first == text.npos) return {};
+    return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+// Walks over text that is known to be JSON.
+class Walk {
+  public:
+    explicit Walk(std::string_view text) noexcept : text_(text) {}
+
+    // Calls `take(key, value)` for the members of the object that the text is, keys as they are written.
+    template <typename Take>
+    void members(Take take) {
+        ++at_;
+        for (;;) {
+            skip_blanks();
+            if (at_ >= text_.size() || text_[at_] == '}') return;
+            if (text_[at_] == ',') {
+                ++at_;
+                continue;
+            }
+            const std::string_view key = value();
+            skip_blanks();
+            ++at_;  // the colon
+            skip_blanks();
+            take(key, value());
+        }
+    }
+
+  private:
+    void skip_blanks() noexcept {
+        while (at_ < text_.size() && blanks.find(text_[at_]) != blanks.npos) ++at_;
+    }
+    std::string_view value() noexcept {
+        const std::size_t from = at_;
+        std::size_t depth = 0;
+        while (at_ < text_.size()) {
+            const char c = text_[at_];
+            if (c == '"') {
+                skip_string();
+                if (depth == 0) break;
+                continue;
+            }
+            if (c == '{' || c == '[') ++depth;
+            if (c == '}' || c == ']') {
+                if (depth == 0) break;  // the end of a number that is the last member
+                ++at_;
+                if (--depth == 0) break;
+                continue;
+            }
+            if (depth == 0 && (c == ',' || c == ':' || blanks.find(c) != blanks.npos)) break;
+            ++at_;
+        }
+        return text_.substr(from, at_ - from);
+    }
+    void skip_string() noexcept {
+        for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_)
+            if (text_[at_] == '\\') ++at_;
+        at_ = std::min(at_ + 1, text_.size());
+    }
+
+    std::string_view text_;
+    std::size_t at_ = 0;
+};
+
+template <typename Number>
+Number whole_number(std::string_view text, Number otherwise) noexcept {
+    Number number = otherwise;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() && end == text.data() + text.size() ? number : otherwise;
+}
+
+bool is_text(std::string_view value) noexcept { return !value.empty() && value.front() == '"'; }
+
+std::uint64_t parent_of(std::string_view args) {
+    std::uint64_t parent = no_parent;
+    Walk(args).members([&](std::string_view key, std::string_view value) {
+        if (text_of_json_string(key) == "p_idx") parent = whole_number(value, no_parent);
+    });
+    return parent;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> ns_of_micros(std::string_view number) noexcept {
+    const bool negative = !number.empty() && number.front() == '-';
+    if (negative) number.remove_prefix(1);
+    const std::size_t digits_end = std::min(number.find_first_of("eE"), number.size());
+    std::int64_t exponent = 0;
+    if (digits_end < number.size()) {
+        std::string_view written = number.substr(digits_end + 1);
+        const bool below = !written.empty() && written.front() == '-';
+        if (!written.empty() && (below || written.front() == '+')) written.remove_prefix(1);
+        for (const char c : written) exponent = std::min<std::int64_t>(10 * exponent + (c - '0'), 1 << 30);
+        if (below) exponent = -exponent;
+    }
+    const std::string_view digits = number.substr(0, digits_end);
+    const std::size_t point = std::min(digits.find('.'), digits.size());
+    // The digit at `place` is worth 10^place ns; those above 10^18 are beyond what is taken.
+    std::int64_t place = static_cast<std::int64_t>(point) - 1 + 3 + exponent;
+    std::int64_t ns = 0;
+    bool up = false;
+    for (const char c : digits) {
+        if (c == '.') continue;
+        const std::int64_t digit = c - '0';
+        if (digit != 0 && place > 18) return std::nullopt;
+        if (place >= 0 && place <= 18) {
+            std::int64_t worth = 1;
+            for (std::int64_t i = 0; i < place; ++i) worth *= 10;
+            if (digit * (worth / 1'000'000) > most_ns / 1'000'000 - ns / 1'000'000 + 1) return std::nullopt;
+            ns += digit * worth;
+        }
+        if (place == -1) up = digit >= 5;
+        --place;
+    }
+    ns += up;
+    if (ns > most_ns) return std::nullopt;
+    return negative ? -ns : ns;
+}
+
+GeneralLine read_general_line(std::string_view line) {
+    GeneralLine event;
+    std::string_view text = stripped(line);
+    if (text.empty() || text == "[" || text == "]") {
+        event.kind = GeneralLine::Kind::framing;
+        return event;
+    }
+    if (text.back() == ',') text = stripped(text.substr(0, text.size() - 1));
+    if (text.empty() || text.front() != '{' || !is_json_value(text, most_depth)) return event;
+    bool named = false, phased = false;
+    Walk(text).members([&](std::string_view written, std::string_view value) {
+        // Longer than any that is looked for, however it is written.
+        if (written.size() > 64) return;
+        const std::string key = text_of_json_string(written);
+        if (key == "name") {
+            if ((named = is_text(value))) event.name = text_of_json_string(value);
+        } else if (key == "ph") {
+            if ((phased = is_text(value))) event.ph = text_of_json_string(value);
+        } else if (key == "cat") {
+            event.category = is_text(value) ? text_of_json_string(value) : std::string();
+        } else if (key == "id") {
+            event.id = whole_number<std::uint64_t>(value, 0);
+        } else if (key == "pid") {
+            event.pid = whole_number<std::int64_t>(value, 0);
+        } else if (key == "tid") {
+            event.tid = whole_number<std::int64_t>(value, 0);
+        } else if (key == "ts" || key == "dur") {
+            const bool number =
+                !value.empty() && (value.front() == '-' || (value.front() >= '0' && value.front() <= '9'));
+            const auto ns = number ? ns_of_micros(value) : std::nullopt;
+            if (key == "ts")
+                event.start = ns.value_or(no_time);
+            else
+                event.duration = std::max<std::int64_t>(ns.value_or(-1), -1);
+        } else if (key == "args") {
+            const bool object = !value.empty() && value.front() == '{';
+            event.args = object ? value.substr(1, value.size() - 2) : std::string_view();
+            event.parent = object ? parent_of(value) : no_parent;
+        }
+    });
+    if (named && phased) event.kind = GeneralLine::Kind::event;
+    return event;
+}
+
+}  // namespace dftrace

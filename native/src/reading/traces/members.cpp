@@ -1,0 +1,288 @@
+// Threads that take blocks in turn.
+#include "dftrace/reading/traces/members.hpp"
+
+#include <libdeflate.h>
+#include <string.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "dftrace/system/signals_blocked.hpp"
+
+namespace dftrace {
+
+namespace {
+
+constexpr std::size_t first_step = 128 * 1024;
+// The least that a block of gzip takes.
+constexpr std::size_t least_gzip = 18;
+
+struct Unpacked {
+    std::size_t packed = 0;  // bytes of the block; 0 where it cannot be read here
+    std::size_t plain = 0;
+};
+
+class Unpacker {
+  public:
+    explicit Unpacker(BlockCodec codec) : codec_(codec) {
+        if (codec == BlockCodec::gzip)
+            gzip_.reset(libdeflate_alloc_decompressor());
+        else
+            zstd_.reset(ZSTD_createDCtx());
+        if (!gzip_ && !zstd_) throw std::bad_alloc();
+    }
+    // The block that `packed` begins with.
+    Unpacked unpack(std::string_view packed, PlainText& text) {
+        return codec_ == BlockCodec::gzip ? gzip(packed, text) : zstd(packed, text);
+    }
+
+  private:
+    struct Free {
+        void operator()(libdeflate_decompressor* d) const noexcept { libdeflate_free_decompressor(d); }
+        void operator()(ZSTD_DCtx* d) const noexcept { ZSTD_freeDCtx(d); }
+    };
+    Unpacked gzip(std::string_view packed, PlainText& text) {
+        if (packed.size() < least_gzip) return {};
+        // The last four bytes say how much there is, if the block ends here.
+        std::uint32_t said;
+        std::memcpy(&said, packed.data() + packed.size() - 4, 4);
+        // No byte makes more than 1,032.
+        std::size_t room = std::min<std::size_t>({said, most_block_bytes, 1032 * packed.size()}) + 1;
+        for (;;) {
+            Unpacked done;
+            const auto result =
+                libdeflate_gzip_decompress_ex(gzip_.get(), packed.data(), packed.size(), text.room_for(room),
+                                              room, &done.packed, &done.plain);
+            if (result == LIBDEFLATE_SUCCESS) return done;
+            if (result != LIBDEFLATE_INSUFFICIENT_SPACE || room >= most_block_bytes) return {};
+            room = std::min(most_block_bytes, 4 * room + 4096);
+        }
+    }
+    Unpacked zstd(std::string_view packed, PlainText& text) {
+        const std::size_t bytes = ZSTD_findFrameCompressedSize(packed.data(), packed.size());
+        const unsigned long long plain = ZSTD_getFrameContentSize(packed.data(), packed.size());
+        // Frames to be skipped say 0, too: they are the general reader's.
+        if (ZSTD_isError(bytes) || plain == 0 || plain > most_block_bytes) return {};
+        const std::size_t got =
+            ZSTD_decompressDCtx(zstd_.get(), text.room_for(plain), plain, packed.data(), bytes);
+        return got == plain ? Unpacked{bytes, got} : Unpacked{};
+    }
+
+    BlockCodec codec_;
+    std::unique_ptr<libdeflate_decompressor, Free> gzip_;
+    std::unique_ptr<ZSTD_DCtx, Free> zstd_;
+};
+
+// The bytes of a file from a place on, as many as are asked for.
+class Window {
+  public:
+    Window(int file, std::uint64_t end) : file_(file), end_(end) {}
+
+    void begin_at(std::uint64_t place) noexcept {
+        place_ = place;
+        held_ = 0;
+    }
+    // At least so many of them, if there are.
+    void want(std::size_t bytes) {
+        bytes = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, end_ - place_));
+        if (bytes > bytes_.size()) bytes_.resize(bytes);
+        while (held_ < bytes) {
+            const ssize_t got =
+                pread(file_, bytes_.data() + held_, bytes - held_, static_cast<off_t>(place_ + held_));
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) throw std::system_error(errno, std::generic_category());
+            if (got == 0) break;  // it is shorter than it was
+            held_ += static_cast<std::size_t>(got);
+        }
+    }
+    std::string_view bytes() const noexcept { return {bytes_.data(), held_}; }
+    bool at_end() const noexcept { return place_ + held_ >= end_; }
+
+  private:
+    int file_;
+    std::uint64_t end_;
+    std::uint64_t place_ = 0;
+    std::size_t held_ = 0;
+    std::vector<char> bytes_;
+};
+
+// The length of the block that a window begins with: where the next one seems to begin, by the first bytes of
+// this one, or what the frames of zstd say. A wrong guess shows when the block is unpacked.
+std::size_t guessed_length(BlockCodec codec, Window& window) {
+    for (std::size_t step = first_step;;) {
+        window.want(step);
+        const std::string_view bytes = window.bytes();
+        if (codec == BlockCodec::gzip) {
+            constexpr std::size_t magic_bytes = 4;
+            const void* next =
+                bytes.size() > least_gzip + magic_bytes
+                    ? memmem(bytes.data() + least_gzip, bytes.size() - least_gzip, bytes.data(), magic_bytes)
+                    : nullptr;
+            if (next) return static_cast<std::size_t>(static_cast<const char*>(next) - bytes.data());
+        } else {
+            const std::size_t length = ZSTD_findFrameCompressedSize(bytes.data(), bytes.size());
+            if (!ZSTD_isError(length)) return length;
+        }
+        if (window.at_end() || step >= most_block_bytes || bytes.size() < step) return bytes.size();
+        step *= 2;
+    }
+}
+
+class Team {
+  public:
+    Team(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, const BlockWork& work)
+        : file_(file),
+          codec_(codec),
+          end_(end),
+          work_(work),
+          next_place_(from),
+          from_(from),
+          done_to_(from) {}
+
+    BlocksRead read(std::size_t readers) {
+        std::vector<std::thread> others;
+        {
+            const SignalsBlocked blocked;
+            try {
+                for (std::size_t i = 1; i < readers; ++i) others.emplace_back([this, i] { run(i); });
+            } catch (const std::system_error&) {
+                // No more threads are to be had: with those that there are.
+            }
+        }
+        run(0);
+        for (std::thread& other : others) other.join();
+        if (failure_) std::rethrow_exception(failure_);
+        return {done_to_ - from_, plain_bytes_, stopped_};
+    }
+
+  private:
+    void run(std::size_t reader) {
+        try {
+            take_turns(reader);
+        } catch (...) {
+            const std::lock_guard guard(lock_);
+            if (!failure_) failure_ = std::current_exception();
+            ended_ = true;
+        }
+        turn_.notify_all();
+    }
+
+    void take_turns(std::size_t reader) {
+        Unpacker unpacker(codec_);
+        Window window(file_, end_);
+        PlainText text;
+        for (;;) {
+            if (reader == 0 && !work_.go_on()) {
+                const std::lock_guard guard(lock_);
+                ended_ = stopped_ = true;
+                return;
+            }
+            Taken taken;
+            {
+                const std::lock_guard guard(lock_);
+                if (ended_ || next_place_ >= end_) return;
+                taken = {next_place_, next_number_++, round_};
+                window.begin_at(taken.place);
+                taken.length = guessed_length(codec_, window);
+                next_place_ += std::max<std::size_t>(taken.length, 1);
+            }
+            const Unpacked block = unpack(unpacker, window, taken, text);
+            if (block.packed) {
+                text.close(block.plain);
+                work_.scan(reader, text);
+            }
+            if (!in_turn(reader, taken, block, text)) continue;
+            work_.add(reader);
+        }
+    }
+
+    struct Taken {
+        std::uint64_t place = 0;
+        std::size_t number = 0;
+        std::size_t round = 0;
+        std::size_t length = 0;
+    };
+
+    static Unpacked unpack(Unpacker& unpacker, Window& window, const Taken& taken, PlainText& text) {
+        Unpacked block;
+        for (std::size_t length = taken.length;;) {
+            block = unpacker.unpack(window.bytes().substr(0, length), text);
+            if (block.packed || length >= most_block_bytes) break;
+            // The guess may have been too short.
+            const std::size_t before = length;
+            length = std::min(2 * length, most_block_bytes);
+            if (window.bytes().size() < length) window.want(length);
+            length = std::min(length, window.bytes().size());
+            if (length <= before) break;
+        }
+        const bool whole = block.plain == 0 || text.data()[block.plain - 1] == '\n';
+        return whole ? block : Unpacked{};
+    }
+
+    // Waits until all blocks before this one are counted; false where this one does not count.
+    bool in_turn(std::size_t reader, const Taken& taken, const Unpacked& block, const PlainText& text) {
+        std::unique_lock held(lock_);
+        turn_.wait(held, [&] { return ended_ || taken.round != round_ || turn_of_ == taken.number; });
+        if (ended_ || taken.round != round_) return false;
+        if (!block.packed) {
+            ended_ = true;
+            held.unlock();
+            turn_.notify_all();
+            return false;
+        }
+        const std::uint64_t behind = taken.place + block.packed;
+        if (block.packed != taken.length) {
+            // Those behind began at a wrong place.
+            ++round_;
+            next_place_ = behind;
+            next_number_ = taken.number + 1;
+            turn_.notify_all();
+        }
+        held.unlock();
+        work_.in_order(reader);
+        held.lock();
+        done_to_ = behind;
+        plain_bytes_ += text.size();
+        ++turn_of_;
+        held.unlock();
+        turn_.notify_all();
+        return true;
+    }
+
+    const int file_;
+    const BlockCodec codec_;
+    const std::uint64_t end_;
+    const BlockWork& work_;
+    std::mutex lock_;
+    std::condition_variable turn_;
+    std::uint64_t next_place_;
+    std::size_t next_number_ = 0;
+    std::size_t turn_of_ = 0;
+    std::size_t round_ = 0;
+    const std::uint64_t from_;
+    std::uint64_t done_to_;
+    std::uint64_t plain_bytes_ = 0;
+    bool ended_ = false;
+    bool stopped_ = false;
+    std::exception_ptr failure_;
+};
+
+}  // namespace
+
+BlocksRead read_blocks(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, std::size_t readers,
+                       const BlockWork& work) {
+    return Team(file, codec, from, end, work).read(readers);
+}
+
+}  // namespace dftrace

@@ -1,0 +1,312 @@
+// The scanner of lines.
+#include "dftrace/reading/traces/scanner.hpp"
+
+#include <bit>
+#include <cstring>
+
+#include "dftrace/reading/traces/general_line.hpp"
+#include "dftrace/text/json_string.hpp"
+
+namespace dftrace {
+
+static_assert(std::endian::native == std::endian::little);
+
+namespace {
+
+// A longer text is not compared with at one go, for what is behind the end of a block is `scan_pad`.
+constexpr std::size_t longest_guess = 200;
+
+constexpr std::uint64_t every_byte(unsigned char byte) noexcept { return 0x0101010101010101ull * byte; }
+constexpr std::uint64_t high_bits = every_byte(0x80);
+
+std::uint64_t word_at(const char* at) noexcept {
+    std::uint64_t word;
+    std::memcpy(&word, at, 8);
+    return word;
+}
+
+// A bit in the lowest byte that is 0; bytes above it may have one, too.
+constexpr std::uint64_t zero_bytes(std::uint64_t word) noexcept {
+    return (word - every_byte(1)) & ~word & high_bits;
+}
+
+template <std::size_t size>
+bool literal(const char*& at, const char (&text)[size]) noexcept {
+    if (std::memcmp(at, text, size - 1) != 0) return false;
+    at += size - 1;
+    return true;
+}
+
+bool same(const char* at, const std::string& text) noexcept {
+    return !text.empty() && std::memcmp(at, text.data(), text.size()) == 0;
+}
+
+// One to 19 digits without a leading zero, eight at a time.
+bool digits(const char*& at, std::uint64_t& number) noexcept {
+    static constexpr std::uint64_t ten_to[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+    const char* const from = at;
+    number = 0;
+    for (;;) {
+        std::uint64_t word = word_at(at) ^ every_byte('0');
+        const std::uint64_t others = ((word + every_byte(0x76)) | word) & high_bits;
+        const unsigned count = others ? static_cast<unsigned>(std::countr_zero(others)) >> 3 : 8;
+        if (count == 0) break;
+        if (static_cast<std::size_t>(at - from) + count > 19) return false;
+        word <<= 8 * (8 - count);
+        word = word * 10 + (word >> 8);
+        word = ((word & 0x000000FF000000FFull) * 0x000F424000000064ull +
+                ((word >> 16) & 0x000000FF000000FFull) * 0x0000271000000001ull) >>
+               32;
+        number = number * ten_to[count] + static_cast<std::uint32_t>(word);
+        at += count;
+        if (count < 8) break;
+    }
+    return at != from && (*from != '0' || at == from + 1);
+}
+
+bool micros(const char*& at, std::int64_t& ns) noexcept {
+    std::uint64_t whole;
+    if (!digits(at, whole) || whole >= static_cast<std::uint64_t>(most_micros)) return false;
+    ns = static_cast<std::int64_t>(whole) * 1000;
+    if (*at != '.') return true;
+    const auto digit = [at](int place) { return static_cast<unsigned>(at[place] - '0'); };
+    if (digit(1) > 9 || digit(2) > 9 || digit(3) > 9 || digit(4) <= 9) return false;
+    ns += digit(1) * 100 + digit(2) * 10 + digit(3);
+    at += 4;
+    return true;
+}
+
+// From behind a quote to the quote that ends the string. Escapes of code points are the general reader's.
+bool to_quote(const char*& at, bool& beyond_ascii) noexcept {
+    std::uint64_t seen = 0;
+    for (;;) {
+        const std::uint64_t word = word_at(at);
+        const std::uint64_t low = (word - every_byte(0x20)) & ~word & high_bits;
+        const std::uint64_t found =
+            low | zero_bytes(word ^ every_byte('"')) | zero_bytes(word ^ every_byte('\\'));
+        seen |= word;
+        if (!found) {
+            at += 8;
+            continue;
+        }
+        at += std::countr_zero(found) >> 3;
+        if (*at == '"') {
+            beyond_ascii |= (seen & high_bits) != 0;
+            return true;
+        }
+        constexpr std::string_view letters = "\"\\/bfnrt";
+        if (*at != '\\' || letters.find(at[1]) == letters.npos) return false;
+        at += 2;
+    }
+}
+
+bool json_number(const char*& at) noexcept {
+    const auto some_digits = [&at] {
+        const char* const from = at;
+        while (static_cast<unsigned>(*at - '0') <= 9) ++at;
+        return at != from;
+    };
+    if (*at == '-') ++at;
+    if (*at == '0')
+        ++at;
+    else if (!some_digits())
+        return false;
+    if (*at == '.' && (++at, !some_digits())) return false;
+    if (*at == 'e' || *at == 'E') {
+        ++at;
+        if (*at == '+' || *at == '-') ++at;
+        return some_digits();
+    }
+    return true;
+}
+
+bool is_utf8(std::string_view text) noexcept {
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t bytes = utf8_length(text, at);
+        if (bytes == 0) return false;
+        at += bytes;
+    }
+    return true;
+}
+
+}  // namespace
+
+char* PlainText::room_for(std::size_t bytes) {
+    if (bytes_.size() < bytes + scan_pad) bytes_ = std::vector<char>(bytes + bytes / 4 + scan_pad);
+    return bytes_.data();
+}
+
+void PlainText::close(std::size_t bytes) noexcept {
+    std::memset(bytes_.data() + bytes, '\n', scan_pad);
+    size_ = bytes;
+}
+
+bool Scanner::named(const char*& at, std::uint32_t& label) {
+    const Labels::Spelling*& guess = next_[last_label_];
+    if (guess && same(at, guess->text) && at[guess->text.size()] == '"') {
+        at += guess->text.size() + 1;
+        label = last_label_ = guess->label;
+        return true;
+    }
+    const char* const from = at;
+    bool any = false;
+    if (!to_quote(at, any)) return false;
+    const auto name_bytes = static_cast<std::size_t>(at - from);
+    if (!literal(at, "\",\"cat\":\"") || !to_quote(at, any)) return false;
+    const Labels::Spelling* const found =
+        known_.spelling(from, static_cast<std::size_t>(at - from), name_bytes);
+    if (!found) return false;
+    ++at;
+    guess = found->text.size() <= longest_guess ? found : nullptr;
+    label = last_label_ = found->label;
+    if (last_label_ >= next_.size()) next_.resize(2 * std::size_t{last_label_} + 1);
+    return true;
+}
+
+bool Scanner::tracked(const char*& at) {
+    if (same(at, track_text_)) {
+        at += track_text_.size();
+        return true;
+    }
+    const char* const from = at;
+    std::uint64_t pid, tid;
+    if (!literal(at, ",\"pid\":") || !digits(at, pid) || !literal(at, ",\"tid\":") || !digits(at, tid) ||
+        !literal(at, ",\"ts\":") || pid >> 63 || tid >> 63)
+        return false;
+    track_ = known_.track({static_cast<std::int64_t>(pid), static_cast<std::int64_t>(tid)});
+    track_text_.assign(from, at);
+    return true;
+}
+
+// `"key":value`, with a value that holds no others.
+bool Scanner::member(const char*& at) {
+    if (*at != '"' || !to_quote(++at, beyond_ascii_) || !literal(at, "\":")) return false;
+    switch (*at) {
+        case '"': return to_quote(++at, beyond_ascii_) && (++at, true);
+        case 't': return literal(at, "true");
+        case 'f': return literal(at, "false");
+        case 'n': return literal(at, "null");
+        default: return json_number(at);
+    }
+}
+
+// Members with a comma before each, up to the brace.
+bool Scanner::members(const char*& at) {
+    while (*at == ',')
+        if (!member(++at)) return false;
+    return true;
+}
+
+bool Scanner::members_as_before(const char*& at) {
+    if (args_ && std::memcmp(at, args_, args_bytes_) == 0) {
+        at += args_bytes_;
+        return true;
+    }
+    const char* const from = at;
+    if (!members(at) || !literal(at, "}}\n")) return false;
+    const auto bytes = static_cast<std::size_t>(at - from);
+    args_ = bytes <= longest_guess && !beyond_ascii_ ? from : nullptr;
+    args_bytes_ = bytes;
+    return true;
+}
+
+// False for a line that has another form; the row is then written anew.
+bool Scanner::in_layout(const char* at, Rows& rows, const char*& end) {
+    const std::size_t row = rows.size;
+    const char* const from = at;
+    beyond_ascii_ = false;
+    if (!literal(at, "{\"id\":") || !digits(at, rows.id[row]) || !literal(at, ",\"name\":\"") ||
+        !named(at, rows.label[row]) || !tracked(at))
+        return false;
+    rows.track[row] = track_;
+    if (!micros(at, rows.start[row])) return false;
+    rows.duration[row] = -1;
+    if (literal(at, ",\"dur\":") && !micros(at, rows.duration[row])) return false;
+    if (!literal(at, ",\"ph\":\"")) return false;
+    const char ph = *at++;
+    rows.ph[row] = static_cast<std::uint8_t>(ph);
+    if ((ph == 'X') != (rows.duration[row] >= 0)) return false;
+    rows.parent[row] = no_parent;
+    rows.args_at[row] = rows.args_bytes[row] = 0;
+    switch (ph) {
+        case 'X':
+        case 'B':
+            if (!literal(at, "\",")) return false;
+            break;
+        case 'i':
+            if (!literal(at, "\",\"s\":\"t\",")) return false;
+            break;
+        case 's': end = at; return literal(end, "\"}\n");
+        case 'f': end = at; return literal(end, "\",\"bp\":\"e\"}\n");
+        case 'C': {
+            if (!literal(at, "\",\"args\":{")) return false;
+            const char* const args = at;
+            if (*at != '}' && (!member(at) || !members(at))) return false;
+            if (!literal(at, "}}\n")) return false;
+            rows.args_at[row] = static_cast<std::uint32_t>(args - text_);
+            rows.args_bytes[row] = static_cast<std::uint32_t>(at - 3 - args);
+            end = at;
+            return !beyond_ascii_ || is_utf8({from, static_cast<std::size_t>(end - from)});
+        }
+        default: return false;
+    }
+    const char* const args_member = at;
+    if (same(at, host_text_)) {
+        at += host_text_.size();
+    } else {
+        bool any = false;
+        if (!literal(at, "\"args\":{\"hhash\":\"") || !to_quote(at, any)) return false;
+        ++at;
+        const auto bytes = static_cast<std::size_t>(at - args_member);
+        if (!any && bytes <= longest_guess) host_text_.assign(args_member, bytes);
+        beyond_ascii_ |= any;
+    }
+    if (literal(at, ",\"p_idx\":")) {
+        std::uint64_t level;
+        if (!digits(at, rows.parent[row]) || !literal(at, ",\"level\":") || !digits(at, level)) return false;
+    }
+    const char* const args = args_member + std::strlen("\"args\":{");
+    if (!members_as_before(at)) return false;
+    rows.args_at[row] = static_cast<std::uint32_t>(args - text_);
+    rows.args_bytes[row] = static_cast<std::uint32_t>(at - 3 - args);
+    end = at;
+    return !beyond_ascii_ || is_utf8({from, static_cast<std::size_t>(end - from)});
+}
+
+void Scanner::general(std::string_view line, Rows& rows) {
+    const GeneralLine event = read_general_line(line);
+    if (event.kind == GeneralLine::Kind::unreadable) ++rows.unreadable;
+    if (event.kind != GeneralLine::Kind::event) return;
+    const std::size_t row = rows.size++;
+    rows.ph[row] = event.ph.size() == 1 ? static_cast<std::uint8_t>(event.ph[0]) : 0;
+    if (rows.ph[row] == 0) rows.phases.emplace_back(row, event.ph);
+    rows.label[row] = all_.number(event.category, event.name);
+    rows.track[row] = known_.track({event.pid, event.tid});
+    rows.id[row] = event.id;
+    rows.parent[row] = event.parent;
+    rows.start[row] = event.start;
+    rows.duration[row] = event.ph == "X" ? event.duration : -1;
+    rows.args_at[row] = event.args.empty() ? 0 : static_cast<std::uint32_t>(event.args.data() - text_);
+    rows.args_bytes[row] = static_cast<std::uint32_t>(event.args.size());
+}
+
+void Scanner::scan(const PlainText& text, Rows& rows) {
+    rows.clear();
+    args_ = nullptr;
+    text_ = text.data();
+    const char* const stop = text_ + text.size();
+    for (const char* at = text_; at < stop; ++rows.lines) {
+        rows.make_room(rows.size + 1);
+        const char* end;
+        if (in_layout(at, rows, end)) {
+            ++rows.size;
+        } else {
+            end =
+                static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(stop - at) + 1)) + 1;
+            general({at, static_cast<std::size_t>(end - at) - 1}, rows);
+        }
+        at = end;
+    }
+}
+
+}  // namespace dftrace

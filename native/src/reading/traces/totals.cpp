@@ -1,0 +1,209 @@
+// Adding up.
+#include "dftrace/reading/traces/totals.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace dftrace {
+
+namespace {
+
+constexpr std::string_view custom_metadata = "CM";
+
+template <typename Element>
+Element& grown(std::vector<Element>& elements, std::size_t at, Budget& budget) {
+    if (at >= elements.size()) {
+        const std::size_t size = at + at / 2 + 16;
+        budget.take((size - elements.size()) * sizeof(Element));
+        elements.resize(size);
+    }
+    return elements[at];
+}
+
+}  // namespace
+
+Totals::Totals(std::size_t readers, std::size_t most_bytes) : budget_(most_bytes), labels_(budget_) {
+    for (std::size_t i = 0; i < readers; ++i) readers_.push_back(std::make_unique<Reader>(labels_));
+}
+
+void Totals::add_in_order(std::size_t number) {
+    const Rows& rows = readers_[number]->rows;
+    lines_ += rows.lines;
+    for (std::size_t row = 0; row < rows.size; ++row) {
+        if (rows.ph[row] != 'X' || rows.duration[row] < 0) continue;
+        const std::uint32_t label = rows.label[row], track = rows.track[row];
+        // A span without a start encloses nothing and lies nowhere.
+        if (rows.start[row] == no_time) continue;
+        const std::int64_t covered =
+            covered_time_.of(track, rows.start[row], rows.duration[row], rows.parent[row]);
+        if (covered >= 0) {
+            if (covered > 0) grown(covered_now_, label, budget_) += covered;
+        } else if (again_) {
+            if (aside_.size() < most_sorted_spans) {
+                aside_.push_back({rows.start[row], rows.duration[row], label, track});
+            } else {
+                if (label >= self_not_known_.size()) self_not_known_.resize(2 * std::size_t{label} + 1);
+                self_not_known_[label] = true;
+            }
+        }
+    }
+}
+
+void Totals::add_span(Reader& reader, Figures& figures, std::int64_t duration) {
+    if (duration < 0) {
+        ++reader.unreadable;
+        return;
+    }
+    figures.least = figures.count ? std::min(figures.least, duration) : duration;
+    figures.greatest = std::max(figures.greatest, duration);
+    ++figures.count;
+    figures.total += duration;
+    figures.durations.add(duration, budget_);
+}
+
+void Totals::add_other(Reader& reader, std::size_t row) {
+    const std::uint8_t ph = reader.rows.ph[row];
+    const std::uint32_t label = reader.rows.label[row];
+    const std::size_t phase = phases.find(static_cast<char>(ph));
+    if (ph == 'M') {
+        for (std::size_t at = reader.format_own.size(); at <= label; ++at)
+            reader.format_own.push_back(labels_[static_cast<std::uint32_t>(at)].name != custom_metadata);
+        if (reader.format_own[label]) return;
+    }
+    ++reader.events;
+    if (ph != 0 && phase != phases.npos) {
+        ++grown(reader.figures, label, budget_).others[phase];
+        return;
+    }
+    std::string text(1, static_cast<char>(ph));
+    if (ph == 0) {
+        const auto& longer = reader.rows.phases;
+        text = std::lower_bound(longer.begin(), longer.end(), std::pair(row, std::string()))->second;
+    }
+    const auto [found, fresh] = reader.odd_phases.try_emplace({text, label}, 0);
+    if (fresh) budget_.take(128 + text.size());
+    ++found->second;
+}
+
+void Totals::add(std::size_t number) {
+    if (again_) return;
+    Reader& reader = *readers_[number];
+    const Rows& rows = reader.rows;
+    reader.unreadable += rows.unreadable;
+    for (std::size_t row = 0; row < rows.size; ++row) {
+        if (rows.ph[row] != 'X') {
+            add_other(reader, row);
+            continue;
+        }
+        ++reader.events;
+        add_span(reader, grown(reader.figures, rows.label[row], budget_), rows.duration[row]);
+    }
+}
+
+bool Totals::end_process() {
+    if (covered_time_.any_aside() && !again_) {
+        again_ = true;
+        covered_time_.begin_again();
+        std::fill(covered_now_.begin(), covered_now_.end(), 0);
+        return true;
+    }
+    CoveredTime::sort_and_tell(aside_, [this](std::uint32_t label, std::int64_t covered) {
+        grown(covered_now_, label, budget_) += covered;
+    });
+    aside_ = {};
+    for (std::size_t label = 0; label < covered_now_.size(); ++label) {
+        if (covered_now_[label] == 0) continue;
+        grown(covered_, label, budget_) += covered_now_[label];
+        covered_now_[label] = 0;
+    }
+    covered_time_.forget();
+    again_ = false;
+    return false;
+}
+
+std::uint64_t Totals::events() const {
+    std::uint64_t sum = 0;
+    for (const auto& reader : readers_) sum += reader->events;
+    return sum;
+}
+
+std::uint64_t Totals::unreadable() const {
+    std::uint64_t sum = 0;
+    for (const auto& reader : readers_) sum += reader->unreadable;
+    return sum;
+}
+
+// Moves everything to the first reader.
+void Totals::merge() {
+    Reader& to = *readers_.front();
+    for (std::size_t i = 1; i < readers_.size(); ++i) {
+        Reader& from = *readers_[i];
+        for (std::size_t label = 0; label < from.figures.size(); ++label) {
+            const Figures& more = from.figures[label];
+            Figures& figures = grown(to.figures, label, budget_);
+            if (more.count > 0) {
+                figures.least = figures.count ? std::min(figures.least, more.least) : more.least;
+                figures.greatest = std::max(figures.greatest, more.greatest);
+                figures.count += more.count;
+                figures.total += more.total;
+                figures.durations.add(more.durations, budget_);
+            }
+            for (std::size_t at = 0; at < phases.size(); ++at) figures.others[at] += more.others[at];
+        }
+        for (const auto& [key, count] : from.odd_phases) to.odd_phases[key] += count;
+        from.figures.clear();
+        from.odd_phases.clear();
+    }
+}
+
+std::vector<SpanFigures> Totals::spans(std::size_t most, std::size_t& all) {
+    merge();
+    const std::vector<Figures>& figures = readers_.front()->figures;
+    std::vector<std::uint32_t> order;
+    for (std::size_t label = 0; label < figures.size(); ++label)
+        if (figures[label].count) order.push_back(static_cast<std::uint32_t>(label));
+    all = order.size();
+    const auto first = [&](std::uint32_t a, std::uint32_t b) {
+        if (figures[a].total != figures[b].total) return figures[a].total > figures[b].total;
+        if (figures[a].count != figures[b].count) return figures[a].count > figures[b].count;
+        const Label &one = labels_[a], &other = labels_[b];
+        return std::tie(one.category, one.name) < std::tie(other.category, other.name);
+    };
+    const std::size_t kept = std::min(most, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), first);
+    std::vector<SpanFigures> found;
+    for (std::size_t i = 0; i < kept; ++i) {
+        const Figures& of = figures[order[i]];
+        SpanFigures& row = found.emplace_back();
+        row.label = &labels_[order[i]];
+        row.count = of.count;
+        row.total = of.total;
+        if (order[i] >= self_not_known_.size() || !self_not_known_[order[i]])
+            row.self = of.total - (order[i] < covered_.size() ? covered_[order[i]] : 0);
+        row.least = of.least;
+        row.greatest = of.greatest;
+        row.p50 = of.durations.quantile(0.5, of.least, of.greatest);
+        row.p95 = of.durations.quantile(0.95, of.least, of.greatest);
+        row.p99 = of.durations.quantile(0.99, of.least, of.greatest);
+    }
+    return found;
+}
+
+std::vector<OtherFigures> Totals::others(std::size_t most, std::size_t& all) const {
+    std::vector<OtherFigures> found;
+    all = 0;
+    const auto put = [&](std::string ph, std::uint32_t label, std::uint64_t count) {
+        if (count == 0) return;
+        ++all;
+        if (found.size() < most) found.push_back({std::move(ph), &labels_[label], count});
+    };
+    const Reader& reader = *readers_.front();
+    for (std::size_t label = 0; label < reader.figures.size(); ++label)
+        for (std::size_t at = 0; at < phases.size(); ++at)
+            put(std::string(1, phases[at]), static_cast<std::uint32_t>(label),
+                reader.figures[label].others[at]);
+    for (const auto& [key, count] : reader.odd_phases) put(key.first, key.second, count);
+    return found;
+}
+
+}  // namespace dftrace
