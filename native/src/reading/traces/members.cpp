@@ -58,7 +58,8 @@ class Unpacker {
         std::uint32_t said;
         std::memcpy(&said, packed.data() + packed.size() - 4, 4);
         // No byte makes more than 1,032.
-        std::size_t room = std::min<std::size_t>({said, most_block_bytes, 1032 * packed.size()}) + 1;
+        std::size_t room =
+            std::min<std::size_t>({std::size_t{said} + 1, most_block_bytes, 1032 * packed.size()});
         for (;;) {
             Unpacked done;
             const auto result =

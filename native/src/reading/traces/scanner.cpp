@@ -42,7 +42,7 @@ bool same(const char* at, const std::string& text) noexcept {
 }
 
 // One to 19 digits without a leading zero, eight at a time.
-bool digits(const char*& at, std::uint64_t& number) noexcept {
+[[gnu::always_inline]] inline bool digits(const char*& at, std::uint64_t& number) noexcept {
     static constexpr std::uint64_t ten_to[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
     const char* const from = at;
     number = 0;
@@ -64,7 +64,7 @@ bool digits(const char*& at, std::uint64_t& number) noexcept {
     return at != from && (*from != '0' || at == from + 1);
 }
 
-bool micros(const char*& at, std::int64_t& ns) noexcept {
+inline bool micros(const char*& at, std::int64_t& ns) noexcept {
     std::uint64_t whole;
     if (!digits(at, whole) || whole >= static_cast<std::uint64_t>(most_micros)) return false;
     ns = static_cast<std::int64_t>(whole) * 1000;

@@ -1,0 +1,149 @@
+// Blocks of compressed files: read whole and in order by any number of threads, and no further than they are
+// whole.
+#include "dftrace/reading/traces/members.hpp"
+
+#include <fcntl.h>
+#include <libdeflate.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "scratch.hpp"
+
+using namespace dftrace;
+
+namespace {
+
+std::string packed(const std::string& text, BlockCodec codec) {
+    std::string out(text.size() + 1024, '\0');
+    if (codec == BlockCodec::zstd) {
+        ZSTD_CCtx* const c = ZSTD_createCCtx();
+        ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, 1);
+        out.resize(ZSTD_compress2(c, out.data(), out.size(), text.data(), text.size()));
+        ZSTD_freeCCtx(c);
+    } else {
+        libdeflate_compressor* const c = libdeflate_alloc_compressor(1);
+        out.resize(libdeflate_gzip_compress(c, text.data(), text.size(), out.data(), out.size()));
+        libdeflate_free_compressor(c);
+    }
+    return out;
+}
+
+struct Seen {
+    std::string text;
+    BlocksRead read;
+};
+
+Seen read(const ScratchDir& dir, const std::string& bytes, BlockCodec codec, std::size_t readers,
+          bool fail = false) {
+    const std::string path = dir.path() + "/file";
+    std::ofstream(path, std::ios::binary) << bytes;
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    REQUIRE(file >= 0);
+    std::vector<std::string> held(readers);
+    Seen seen;
+    std::string added;
+    std::mutex lock;
+    const BlockWork work{[&](std::size_t reader, const PlainText& text) { held[reader] = text.view(); },
+                         [&](std::size_t reader) {
+                             if (fail && !seen.text.empty()) throw std::runtime_error("refused");
+                             seen.text += held[reader];
+                         },
+                         [&](std::size_t reader) {
+                             const std::lock_guard guard(lock);
+                             added += held[reader];
+                         },
+                         [] { return true; }};
+    try {
+        seen.read = read_blocks(file, codec, 0, bytes.size(), readers, work);
+    } catch (...) {
+        close(file);
+        throw;
+    }
+    close(file);
+    CHECK_EQ(added.size(), seen.text.size());
+    CHECK_EQ(seen.read.plain_bytes, seen.text.size());
+    return seen;
+}
+
+// Text that packs badly, so that beginnings of blocks stand in it by chance, and some by design.
+std::string noisy(std::mt19937& noise, std::size_t bytes) {
+    std::string text;
+    while (text.size() < bytes) {
+        text.push_back(static_cast<char>(noise()));
+        if (noise() % 500 == 0) text += std::string("\x1f\x8b\x08\x00", 4);
+    }
+    text.back() = '\n';
+    return text;
+}
+
+}  // namespace
+
+TEST("all blocks are read in their order, wherever they seem to begin") {
+    const ScratchDir dir;
+    std::mt19937 noise(1);
+    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
+        std::string whole, bytes;
+        for (int block = 0; block < 40; ++block) {
+            // One in four is longer than a step of reading.
+            const std::string text = noisy(noise, block % 4 ? 1 + noise() % 3000 : 300'000);
+            whole += text;
+            bytes += packed(text, codec);
+        }
+        for (const std::size_t readers : {1u, 2u, 5u}) {
+            const Seen seen = read(dir, bytes, codec, readers);
+            CHECK(seen.text == whole);
+            CHECK_EQ(seen.read.file_bytes, bytes.size());
+        }
+    }
+}
+
+TEST("reading ends before the first block that is torn, broken, or cut within a line") {
+    const ScratchDir dir;
+    std::mt19937 noise(2);
+    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
+        const std::string first = noisy(noise, 5000), second = noisy(noise, 5000);
+        const std::string good = packed(first, codec), next = packed(second, codec);
+        std::string broken = next;
+        for (std::size_t i = 20; i < 40; ++i) broken[i] = static_cast<char>(~broken[i]);
+        const std::string torn = next.substr(0, next.size() / 2);
+        const std::string cut = packed(second + "half", codec) + next;
+        for (const std::string& rest : {torn, broken + next, cut, std::string(100, '\0'), std::string("x")}) {
+            const Seen seen = read(dir, good + rest, codec, 3);
+            CHECK(seen.text == first);
+            CHECK_EQ(seen.read.file_bytes, good.size());
+        }
+    }
+}
+
+TEST("a block that unpacks to more than its share is left to others") {
+    const ScratchDir dir;
+    const std::string bomb(most_block_bytes + 1, '\n');
+    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
+        const std::string good = packed("x\n", codec);
+        CHECK_EQ(read(dir, good + packed(bomb, codec), codec, 2).read.file_bytes, good.size());
+    }
+}
+
+TEST("what the work throws ends the reading, and is thrown") {
+    const ScratchDir dir;
+    std::string bytes;
+    for (int block = 0; block < 20; ++block) bytes += packed("line\n", BlockCodec::gzip);
+    for (const std::size_t readers : {1u, 4u}) {
+        bool thrown = false;
+        try {
+            read(dir, bytes, BlockCodec::gzip, readers, true);
+        } catch (const std::runtime_error&) {
+            thrown = true;
+        }
+        CHECK(thrown);
+    }
+}

@@ -1,0 +1,139 @@
+// Lines as columns: the recorder's layout and any other form give the same, and nothing is read past the end.
+#include "dftrace/reading/traces/scanner.hpp"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "dftrace/reading/traces/general_line.hpp"
+
+using namespace dftrace;
+
+namespace {
+
+constexpr const char* span =
+    R"({"id":4,"name":"forward","cat":"compute","pid":4211,"tid":4212,"ts":1580523856368.971,"dur":17.466,"ph":"X",)"
+    R"("args":{"hhash":"08cf3707b570dbec","p_idx":3,"level":3,"epoch":1,"loss":-0.5e3,"say":"\"hi\"","n":null}})";
+
+struct Scanned {
+    Budget budget{64 << 20};
+    Labels labels{budget};
+    Scanner scanner{labels};
+    PlainText text;
+    Rows rows;
+
+    explicit Scanned(const std::string& lines) { scan(lines); }
+    void scan(const std::string& lines) {
+        std::memcpy(text.room_for(lines.size()), lines.data(), lines.size());
+        text.close(lines.size());
+        scanner.scan(text, rows);
+    }
+    std::string name(std::size_t row) const { return labels[rows.label[row]].name; }
+    std::string args(std::size_t row) const {
+        return std::string(text.view().substr(rows.args_at[row], rows.args_bytes[row]));
+    }
+};
+
+}  // namespace
+
+TEST("a line in the layout becomes a row") {
+    const Scanned seen(std::string(span) + "\n");
+    REQUIRE_EQ(seen.rows.size, 1u);
+    CHECK_EQ(seen.name(0), "forward");
+    CHECK_EQ(seen.labels[seen.rows.label[0]].category, "compute");
+    CHECK_EQ(seen.rows.ph[0], static_cast<std::uint8_t>('X'));
+    CHECK_EQ(seen.rows.id[0], 4u);
+    CHECK_EQ(seen.rows.parent[0], 3u);
+    CHECK_EQ(seen.rows.start[0], 1580523856368971);
+    CHECK_EQ(seen.rows.duration[0], 17466);
+    CHECK(seen.labels.track_id(seen.rows.track[0]) == TrackId({4211, 4212}));
+    CHECK_EQ(
+        seen.args(0),
+        R"("hhash":"08cf3707b570dbec","p_idx":3,"level":3,"epoch":1,"loss":-0.5e3,"say":"\"hi\"","n":null)");
+}
+
+TEST("the same event in another form is the same row") {
+    const std::string ours = std::string(span) + "\n";
+    std::string blank = ours, escaped = ours, comma = ours;
+    blank.insert(1, " ");
+    escaped.replace(escaped.find("forward"), 7, "\\u0066orward");
+    comma.insert(comma.size() - 1, ",\r");
+    for (const std::string& other : {blank, escaped, comma}) {
+        Scanned seen(ours + other);
+        REQUIRE_EQ(seen.rows.size, 2u);
+        CHECK_EQ(seen.rows.label[0], seen.rows.label[1]);
+        CHECK_EQ(seen.rows.track[0], seen.rows.track[1]);
+        CHECK_EQ(seen.rows.id[0], seen.rows.id[1]);
+        CHECK_EQ(seen.rows.parent[0], seen.rows.parent[1]);
+        CHECK_EQ(seen.rows.start[0], seen.rows.start[1]);
+        CHECK_EQ(seen.rows.duration[0], seen.rows.duration[1]);
+        CHECK_EQ(seen.args(0), seen.args(1));
+    }
+}
+
+TEST("a line is a row if and only if it is JSON, whatever byte of it is changed") {
+    const std::string line = span;
+    for (std::size_t at = 0; at < line.size(); ++at)
+        for (const char byte : {'"', '\\', ',', '}', '0', 'e', '\x01', '\xff', ' '}) {
+            std::string changed = line;
+            changed[at] = byte;
+            const bool event = read_general_line(changed).kind == GeneralLine::Kind::event;
+            // Behind one that is well, for what is remembered of it.
+            const Scanned seen(line + "\n" + changed + "\n" + changed + "\n");
+            CHECK_EQ(seen.rows.size, event ? 3u : 1u);
+            CHECK_EQ(seen.rows.unreadable, event ? 0u : 2u);
+        }
+}
+
+TEST("a text that ends anywhere is not read past its end") {
+    const std::string line = std::string(span) + "\n";
+    for (std::size_t bytes = 1; bytes <= line.size(); ++bytes) {
+        std::string text = line + line.substr(0, bytes);
+        text.back() = '\n';
+        const Scanned seen(text);
+        CHECK_EQ(seen.rows.lines, 2u);
+    }
+}
+
+TEST("framing is no line of its own, and what holds no event is counted") {
+    const Scanned seen("[\n\n  \n]\nnonsense\n{}\n{\"ph\":\"X\"}\n[1]\n");
+    CHECK_EQ(seen.rows.size, 0u);
+    CHECK_EQ(seen.rows.lines, 8u);
+    CHECK_EQ(seen.rows.unreadable, 4u);
+}
+
+TEST("microseconds are nanoseconds exactly") {
+    CHECK_EQ(ns_of_micros("17.466").value(), 17466);
+    CHECK_EQ(ns_of_micros("0.0005").value(), 1);
+    CHECK_EQ(ns_of_micros("0.00049999").value(), 0);
+    CHECK_EQ(ns_of_micros("-2.5").value(), -2500);
+    CHECK_EQ(ns_of_micros("1e3").value(), 1'000'000);
+    CHECK_EQ(ns_of_micros("12E-4").value(), 1);
+    CHECK_EQ(ns_of_micros("4600000000000000").value(), 4'600'000'000'000'000'000);
+    CHECK_EQ(ns_of_micros("0e99999999999").value(), 0);
+    for (const char* much : {"4600000000000000.001", "9999999999999999999", "1e99999999999", "1e16"})
+        CHECK(!ns_of_micros(much));
+}
+
+TEST("more names than there is room for are refused, and no memory is taken for them") {
+    std::string lines;
+    for (int i = 0; i < 1000; ++i)
+        lines += R"({"ph":"i","name":")" + std::to_string(i) + std::string(1000, 'x') + "\"}\n";
+    Budget small(100'000);
+    Labels labels(small);
+    Scanner scanner(labels);
+    PlainText text;
+    std::memcpy(text.room_for(lines.size()), lines.data(), lines.size());
+    text.close(lines.size());
+    Rows rows;
+    bool refused = false;
+    try {
+        scanner.scan(text, rows);
+    } catch (const TooMuch&) {
+        refused = true;
+    }
+    CHECK(refused);
+    CHECK(labels.size() < 100);
+}
