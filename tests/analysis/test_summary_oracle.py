@@ -209,7 +209,7 @@ def oracle(lines: list[bytes]) -> dict[str, Any]:
             event = json.loads(
                 bare.removesuffix(b",").decode(), parse_float=Decimal, parse_constant=refuse
             )
-            str(event).encode()
+            json.dumps(event, ensure_ascii=False, default=str).encode()
             well = (
                 isinstance(event["name"], str)
                 and isinstance(event["ph"], str)

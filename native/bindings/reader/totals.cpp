@@ -1,19 +1,15 @@
 // The type `Totals`.
 #include "reader/totals.hpp"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/totals.hpp"
+#include "reader/work.hpp"
 
 namespace dftrace::py {
 
@@ -29,61 +25,6 @@ struct TotalsObject {
 };
 
 TotalsObject* of(PyObject* self) { return as<TotalsObject>(self); }
-
-// Interrupts reach the thread that Python began on, and no other looks for them.
-class Interrupts {
-  public:
-    Interrupts() : mine_(syscall(SYS_gettid) == getpid()), state_(PyEval_SaveThread()) {}
-    bool none() {
-        const auto now = std::chrono::steady_clock::now();
-        if (!mine_ || now - looked_ < std::chrono::milliseconds(50)) return true;
-        looked_ = now;
-        PyEval_RestoreThread(state_);
-        const bool interrupted = PyErr_CheckSignals() < 0;
-        state_ = PyEval_SaveThread();
-        return !interrupted;
-    }
-    void end() { PyEval_RestoreThread(state_); }
-
-  private:
-    bool mine_;
-    PyThreadState* state_;
-    std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
-};
-
-// Calls what takes long while other threads go on; false with an exception set.
-template <typename Call>
-bool work(TotalsObject* self, Call call) {
-    if (self->busy) {
-        PyErr_SetString(PyExc_RuntimeError, "another thread is adding to these totals");
-        return false;
-    }
-    self->busy = true;
-    PyObject* kind = nullptr;
-    std::string told;
-    int number = 0;
-    Interrupts interrupts;
-    try {
-        call(interrupts);
-    } catch (const TooMuch& error) {
-        kind = PyExc_OverflowError;
-        told = error.what();
-    } catch (const std::system_error& error) {
-        kind = PyExc_OSError;
-        number = error.code().value();
-    } catch (const std::bad_alloc&) {
-        kind = PyExc_MemoryError;
-    }
-    interrupts.end();
-    self->busy = false;
-    if (kind == PyExc_OSError) {
-        errno = number;
-        PyErr_SetFromErrno(PyExc_OSError);
-    } else if (kind) {
-        PyErr_SetString(kind, told.c_str());
-    }
-    return !PyErr_Occurred();
-}
 
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
     static const char* names[] = {"readers", "most_bytes", nullptr};
@@ -130,10 +71,10 @@ PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
     }
     TotalsObject* const self = of(object);
     BlocksRead read;
-    const bool well = work(self, [&](Interrupts& interrupts) {
+    const bool well = work(self->busy, [&](Interrupts& interrupts) {
         Totals& totals = *self->totals;
         const BlockWork block_work{
-            [&](std::size_t reader, const PlainText& text) {
+            [&](std::size_t reader, PlainText& text) {
                 totals.scanner(reader).scan(text, totals.rows(reader));
             },
             [&](std::size_t reader) { totals.add_in_order(reader); },
@@ -157,7 +98,7 @@ PyObject* add_lines(PyObject* object, PyObject* given) {
     } else if (bytes && static_cast<const char*>(lines.buf)[bytes - 1] != '\n') {
         PyErr_SetString(PyExc_ValueError, "the last line has no end");
     } else {
-        well = work(self, [&](Interrupts&) {
+        well = work(self->busy, [&](Interrupts&) {
             std::memcpy(self->text.room_for(bytes), lines.buf, bytes);
             self->text.close(bytes);
             self->totals->scanner(0).scan(self->text, self->totals->rows(0));
@@ -171,7 +112,7 @@ PyObject* add_lines(PyObject* object, PyObject* given) {
 
 PyObject* end_process(PyObject* object, PyObject*) {
     bool again = false;
-    const bool well = work(of(object), [&](Interrupts&) { again = of(object)->totals->end_process(); });
+    const bool well = work(of(object)->busy, [&](Interrupts&) { again = of(object)->totals->end_process(); });
     return well ? PyBool_FromLong(again) : nullptr;
 }
 
@@ -219,7 +160,8 @@ PyObject* spans(PyObject* object, PyObject* given) {
     if (PyErr_Occurred()) return nullptr;
     std::vector<SpanFigures> found;
     std::size_t all = 0;
-    if (!work(of(object), [&](Interrupts&) { found = of(object)->totals->spans(most, all); })) return nullptr;
+    if (!work(of(object)->busy, [&](Interrupts&) { found = of(object)->totals->spans(most, all); }))
+        return nullptr;
     return rows_and_all(found, all, span_row);
 }
 
@@ -228,14 +170,14 @@ PyObject* others(PyObject* object, PyObject* given) {
     if (PyErr_Occurred()) return nullptr;
     std::vector<OtherFigures> found;
     std::size_t all = 0;
-    if (!work(of(object), [&](Interrupts&) { found = of(object)->totals->others(most, all); }))
+    if (!work(of(object)->busy, [&](Interrupts&) { found = of(object)->totals->others(most, all); }))
         return nullptr;
     return rows_and_all(found, all, other_row);
 }
 
 template <auto count>
 PyObject* count_of(PyObject* object, void*) {
-    if (of(object)->busy) return PyErr_Format(PyExc_RuntimeError, "another thread is adding to these totals");
+    if (of(object)->busy) return PyErr_Format(PyExc_RuntimeError, "another thread reads by this object");
     return PyLong_FromUnsignedLongLong(((*of(object)->totals).*count)());
 }
 

@@ -166,11 +166,11 @@ GeneralLine read_general_line(std::string_view line) {
         } else if (key == "ts" || key == "dur") {
             const bool number =
                 !value.empty() && (value.front() == '-' || (value.front() >= '0' && value.front() <= '9'));
-            const auto ns = number ? ns_of_micros(value) : std::nullopt;
+            const std::int64_t ns = number ? ns_of_micros(value).value_or(no_time) : no_time;
             if (key == "ts")
-                event.start = ns.value_or(no_time);
+                event.start = ns;
             else
-                event.duration = std::max<std::int64_t>(ns.value_or(-1), -1);
+                event.duration = std::max<std::int64_t>(ns, -1);
         } else if (key == "args") {
             const bool object = !value.empty() && value.front() == '{';
             event.args = object ? value.substr(1, value.size() - 2) : std::string_view();

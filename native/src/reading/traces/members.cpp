@@ -203,7 +203,7 @@ class Team {
                 text.close(block.plain);
                 work_.scan(reader, text);
             }
-            if (!in_turn(reader, taken, block, text)) continue;
+            if (!in_turn(reader, taken, block)) continue;
             work_.add(reader);
         }
     }
@@ -232,7 +232,7 @@ class Team {
     }
 
     // Waits until all blocks before this one are counted; false where this one does not count.
-    bool in_turn(std::size_t reader, const Taken& taken, const Unpacked& block, const PlainText& text) {
+    bool in_turn(std::size_t reader, const Taken& taken, const Unpacked& block) {
         std::unique_lock held(lock_);
         turn_.wait(held, [&] { return ended_ || taken.round != round_ || turn_of_ == taken.number; });
         if (ended_ || taken.round != round_) return false;
@@ -254,7 +254,7 @@ class Team {
         work_.in_order(reader);
         held.lock();
         done_to_ = behind;
-        plain_bytes_ += text.size();
+        plain_bytes_ += block.plain;
         ++turn_of_;
         held.unlock();
         turn_.notify_all();

@@ -180,7 +180,10 @@ bool Scanner::tracked(const char*& at) {
 
 // `"key":value`, with a value that holds no others.
 bool Scanner::member(const char*& at) {
+    const char* const key = at;
     if (*at != '"' || !to_quote(++at, beyond_ascii_) || !literal(at, "\":")) return false;
+    // Elsewhere than in the layout.
+    if (std::memcmp(key, "\"p_idx\"", 7) == 0) return false;
     switch (*at) {
         case '"': return to_quote(++at, beyond_ascii_) && (++at, true);
         case 't': return literal(at, "true");
@@ -286,7 +289,7 @@ void Scanner::general(std::string_view line, Rows& rows) {
     rows.parent[row] = event.parent;
     rows.start[row] = event.start;
     rows.duration[row] = event.ph == "X" ? event.duration : -1;
-    rows.args_at[row] = event.args.empty() ? 0 : static_cast<std::uint32_t>(event.args.data() - text_);
+    rows.args_at[row] = !event.args.data() ? 0 : static_cast<std::uint32_t>(event.args.data() - text_);
     rows.args_bytes[row] = static_cast<std::uint32_t>(event.args.size());
 }
 

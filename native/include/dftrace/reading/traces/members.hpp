@@ -19,8 +19,8 @@ enum class BlockCodec { gzip, zstd };
 inline constexpr std::size_t most_block_bytes = 16u << 20;
 
 struct BlockWork {
-    // For a block, on any thread, and twice for one that was begun at a wrong place.
-    std::function<void(std::size_t reader, const PlainText& text)> scan;
+    // For a block, on any thread, and for one that was begun at a wrong place, too. It may keep the text.
+    std::function<void(std::size_t reader, PlainText& text)> scan;
     // For one block at a time, in the order of the file.
     std::function<void(std::size_t reader)> in_order;
     // Behind that, on any thread.

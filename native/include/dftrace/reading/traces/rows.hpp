@@ -24,7 +24,7 @@ struct Rows {
     std::vector<std::uint64_t> parent;   // args.p_idx, or `no_parent`
     std::vector<std::int64_t> start;     // ns as the line has it, or `no_time`
     std::vector<std::int64_t> duration;  // ns, or -1
-    // The members of args without braces, in the block; no bytes where there are none.
+    // The members of args without braces, in the block; 0 where there are no args.
     std::vector<std::uint32_t> args_at;
     std::vector<std::uint32_t> args_bytes;
     std::vector<std::pair<std::size_t, std::string>> phases;

@@ -1,0 +1,355 @@
+// The types `EventScanner` and `EventBlock`, and the columns of a block.
+#include "reader/events.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "dftrace/reading/traces/members.hpp"
+#include "dftrace/reading/traces/scanner.hpp"
+#include "reader/work.hpp"
+
+namespace dftrace::py {
+
+namespace {
+
+struct Block {
+    PlainText text;
+    Rows rows;
+    std::vector<std::int64_t> pid, tid;
+};
+
+struct BlockObject {
+    PyObject_HEAD std::unique_ptr<Block> block;
+};
+
+struct Reading {
+    explicit Reading(std::size_t most_bytes) : budget(most_bytes), labels(budget), scanner(labels) {}
+    Budget budget;
+    Labels labels;
+    Scanner scanner;
+    std::vector<TrackId> tracks;  // as far as blocks have asked for them
+
+    void fill(Block& block, std::int64_t base_ns);
+};
+
+struct ScannerObject {
+    PyObject_HEAD std::unique_ptr<Reading> reading;
+    bool busy;
+};
+
+// One column of a block, which lives as long as it does.
+struct ColumnObject {
+    PyObject_HEAD PyObject* block;
+    const void* values;
+    Py_ssize_t count;
+    Py_ssize_t value_bytes;
+    const char* format;
+};
+
+PyTypeObject* block_type = nullptr;
+PyTypeObject* column_type = nullptr;
+
+const Block& block_of(PyObject* self) { return *as<BlockObject>(self)->block; }
+ScannerObject* scanner_of(PyObject* self) { return as<ScannerObject>(self); }
+
+void Reading::fill(Block& block, std::int64_t base_ns) {
+    Rows& rows = block.rows;
+    scanner.scan(block.text, rows);
+    for (std::size_t number = tracks.size(), all = labels.tracks(); number < all; ++number)
+        tracks.push_back(labels.track_id(static_cast<std::uint32_t>(number)));
+    block.pid.resize(rows.size);
+    block.tid.resize(rows.size);
+    for (std::size_t row = 0; row < rows.size; ++row) {
+        const TrackId& track = tracks[rows.track[row]];
+        block.pid[row] = track.pid;
+        block.tid[row] = track.tid;
+        std::int64_t& start = rows.start[row];
+        if (start == no_time || __builtin_add_overflow(start, base_ns, &start)) start = -1;
+    }
+}
+
+template <typename Object>
+void destroy(PyObject* object) {
+    PyTypeObject* const type = Py_TYPE(object);
+    if constexpr (std::is_same_v<Object, BlockObject>)
+        as<Object>(object)->block.~unique_ptr();
+    else if constexpr (std::is_same_v<Object, ScannerObject>)
+        as<Object>(object)->reading.~unique_ptr();
+    else
+        Py_XDECREF(as<Object>(object)->block);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+int give_buffer(PyObject* object, Py_buffer* view, int flags) {
+    ColumnObject* const self = as<ColumnObject>(object);
+    if (PyBuffer_FillInfo(view, object, const_cast<void*>(self->values), self->count * self->value_bytes, 1,
+                          flags) < 0)
+        return -1;
+    view->itemsize = self->value_bytes;
+    if (flags & PyBUF_FORMAT) view->format = const_cast<char*>(self->format);
+    if (flags & PyBUF_ND) view->shape = &self->count;
+    if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES) view->strides = &self->value_bytes;
+    return 0;
+}
+
+PyObject* column(PyObject* block, const void* values, std::size_t count, std::size_t value_bytes,
+                 const char* format) {
+    const Ref made(column_type->tp_alloc(column_type, 0));
+    if (!made) return nullptr;
+    ColumnObject* const self = as<ColumnObject>(made.get());
+    self->block = Py_NewRef(block);
+    // Where there are none, an address all the same.
+    self->values = count ? values : static_cast<const void*>(self);
+    self->count = static_cast<Py_ssize_t>(count);
+    self->value_bytes = static_cast<Py_ssize_t>(value_bytes);
+    self->format = format;
+    return PyMemoryView_FromObject(made.get());
+}
+
+template <typename Value>
+constexpr const char* format_of() {
+    if constexpr (sizeof(Value) == 1) return "B";
+    if constexpr (sizeof(Value) == 4) return "I";
+    return std::is_signed_v<Value> ? "q" : "Q";
+}
+
+template <auto member>
+PyObject* row_column(PyObject* self, void*) {
+    const auto& values = block_of(self).rows.*member;
+    using Value = typename std::remove_cvref_t<decltype(values)>::value_type;
+    return column(self, values.data(), block_of(self).rows.size, sizeof(Value), format_of<Value>());
+}
+
+template <auto member>
+PyObject* own_column(PyObject* self, void*) {
+    const std::vector<std::int64_t>& values = block_of(self).*member;
+    return column(self, values.data(), values.size(), sizeof(std::int64_t), "q");
+}
+
+PyObject* text_column(PyObject* self, void*) {
+    const std::string_view text = block_of(self).text.view();
+    return column(self, text.data(), text.size(), 1, "B");
+}
+
+template <auto member>
+PyObject* row_count(PyObject* self, void*) {
+    return PyLong_FromSize_t(block_of(self).rows.*member);
+}
+
+PyObject* phases(PyObject* self, void*) {
+    Ref dict(PyDict_New());
+    if (!dict) return nullptr;
+    for (const auto& [row, text] : block_of(self).rows.phases) {
+        const Ref key(PyLong_FromSize_t(row));
+        const Ref value(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr));
+        if (!key || !value || PyDict_SetItem(dict.get(), key.get(), value.get()) < 0) return nullptr;
+    }
+    return dict.release();
+}
+
+PyObject* args_of_row(PyObject* self, PyObject* given) {
+    const Block& block = block_of(self);
+    const std::size_t row = PyLong_AsSize_t(given);
+    if (PyErr_Occurred()) return nullptr;
+    if (row >= block.rows.size) {
+        PyErr_SetString(PyExc_IndexError, "the block has no such row");
+        return nullptr;
+    }
+    const std::size_t at = block.rows.args_at[row], bytes = block.rows.args_bytes[row];
+    if (at == 0) return PyUnicode_FromStringAndSize(nullptr, 0);
+    // The braces stand around the members. All of the line is known to be UTF-8.
+    return PyUnicode_DecodeUTF8(block.text.data() + at - 1, static_cast<Py_ssize_t>(bytes) + 2, nullptr);
+}
+
+Ref new_block() {
+    Ref made(block_type->tp_alloc(block_type, 0));
+    if (!made) return made;
+    BlockObject* const self = as<BlockObject>(made.get());
+    new (&self->block) std::unique_ptr<Block>();
+    try {
+        self->block = std::make_unique<Block>();
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+        return Ref();
+    }
+    return made;
+}
+
+PyObject* make_scanner(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
+    static const char* names[] = {"most_bytes", nullptr};
+    Py_ssize_t most_bytes = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, by_name, "n", const_cast<char**>(names), &most_bytes))
+        return nullptr;
+    if (most_bytes < 1) {
+        PyErr_SetString(PyExc_ValueError, "at least one byte");
+        return nullptr;
+    }
+    Ref made(type->tp_alloc(type, 0));
+    if (!made) return nullptr;
+    new (&scanner_of(made.get())->reading) std::unique_ptr<Reading>();
+    try {
+        scanner_of(made.get())->reading = std::make_unique<Reading>(static_cast<std::size_t>(most_bytes));
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    }
+    return made.release();
+}
+
+PyObject* scan_lines(PyObject* object, PyObject* arguments) {
+    Py_buffer lines;
+    long long base_ns = 0;
+    if (!PyArg_ParseTuple(arguments, "y*|L", &lines, &base_ns)) return nullptr;
+    ScannerObject* const self = scanner_of(object);
+    const auto bytes = static_cast<std::size_t>(lines.len);
+    Ref made;
+    if (bytes >> 30) {
+        PyErr_SetString(PyExc_ValueError, "a GiB and more at a time");
+    } else if (bytes && static_cast<const char*>(lines.buf)[bytes - 1] != '\n') {
+        PyErr_SetString(PyExc_ValueError, "the last line has no end");
+    } else if ((made = new_block())) {
+        Block& block = *as<BlockObject>(made.get())->block;
+        const bool well = work(self->busy, [&](Interrupts&) {
+            std::memcpy(block.text.room_for(bytes), lines.buf, bytes);
+            block.text.close(bytes);
+            self->reading->fill(block, base_ns);
+        });
+        if (!well) made = Ref();
+    }
+    PyBuffer_Release(&lines);
+    return made.release();
+}
+
+PyObject* read_file_block(PyObject* object, PyObject* arguments) {
+    int file = -1;
+    const char* codec = nullptr;
+    unsigned long long from = 0, end = 0;
+    long long base_ns = 0;
+    if (!PyArg_ParseTuple(arguments, "isKK|L", &file, &codec, &from, &end, &base_ns)) return nullptr;
+    const std::string_view name = codec;
+    if (name != "gzip" && name != "zstd") {
+        PyErr_SetString(PyExc_ValueError, "the codec is gzip or zstd");
+        return nullptr;
+    }
+    Ref made = new_block();
+    if (!made) return nullptr;
+    Block& block = *as<BlockObject>(made.get())->block;
+    ScannerObject* const self = scanner_of(object);
+    BlocksRead read;
+    const bool well = work(self->busy, [&](Interrupts&) {
+        bool first = true;
+        const BlockWork one{[&](std::size_t, PlainText& text) {
+                                block.text = std::move(text);
+                                self->reading->fill(block, base_ns);
+                            },
+                            [](std::size_t) {}, [](std::size_t) {},
+                            [&] { return std::exchange(first, false); }};
+        read = read_blocks(file, name == "gzip" ? BlockCodec::gzip : BlockCodec::zstd, from, end, 1, one);
+    });
+    if (!well) return nullptr;
+    if (read.file_bytes == 0) return Py_NewRef(Py_None);
+    return Py_BuildValue("NK", made.release(), static_cast<unsigned long long>(read.file_bytes));
+}
+
+PyObject* labels(PyObject* object, PyObject* given) {
+    const std::size_t first = PyLong_AsSize_t(given);
+    if (PyErr_Occurred()) return nullptr;
+    if (scanner_of(object)->busy)
+        return PyErr_Format(PyExc_RuntimeError, "another thread reads by this object");
+    const Labels& all = scanner_of(object)->reading->labels;
+    Ref list(PyList_New(0));
+    if (!list) return nullptr;
+    for (std::size_t number = first, count = all.size(); number < count; ++number) {
+        const Label& label = all[static_cast<std::uint32_t>(number)];
+        const Ref pair(Py_BuildValue("s#s#", label.category.data(),
+                                     static_cast<Py_ssize_t>(label.category.size()), label.name.data(),
+                                     static_cast<Py_ssize_t>(label.name.size())));
+        if (!pair || PyList_Append(list.get(), pair.get()) < 0) return nullptr;
+    }
+    return list.release();
+}
+
+PyGetSetDef block_columns[] = {
+    {"rows", row_count<&Rows::size>, nullptr, "How many events there are.", nullptr},
+    {"lines", row_count<&Rows::lines>, nullptr, "How many lines there are.", nullptr},
+    {"unreadable", row_count<&Rows::unreadable>, nullptr, "How many of them hold no event.", nullptr},
+    {"ph", row_column<&Rows::ph>, nullptr, "The letter of the phase; 0 where `phases` has it.", nullptr},
+    {"label", row_column<&Rows::label>, nullptr, "Number of category and name; `EventScanner.labels`.",
+     nullptr},
+    {"id", row_column<&Rows::id>, nullptr, "Number of the event; 0 where there is none.", nullptr},
+    {"parent", row_column<&Rows::parent>, nullptr, "args.p_idx; 2^64 - 1 where there is none.", nullptr},
+    {"pid", own_column<&Block::pid>, nullptr, "Process.", nullptr},
+    {"tid", own_column<&Block::tid>, nullptr, "Thread or lane.", nullptr},
+    {"start_ns", row_column<&Rows::start>, nullptr, "Start, with the base; -1 where there is none.", nullptr},
+    {"dur_ns", row_column<&Rows::duration>, nullptr, "Duration; -1 for all but finished spans.", nullptr},
+    {"args_at", row_column<&Rows::args_at>, nullptr, "Where the members of args are in `text`, or 0.",
+     nullptr},
+    {"args_bytes", row_column<&Rows::args_bytes>, nullptr, "How long they are.", nullptr},
+    {"text", text_column, nullptr, "The lines.", nullptr},
+    {"phases", phases, nullptr, "Phases that are no single letter, by row.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef block_methods[] = {
+    {"args", args_of_row, METH_O, "args(row, /): the arguments as JSON; empty where there are none."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMethodDef scanner_methods[] = {
+    {"scan", scan_lines, METH_VARARGS,
+     "scan(text, base_ns=0, /): the events of lines, each with its line break."},
+    {"read_block", read_file_block, METH_VARARGS,
+     "read_block(descriptor, codec, start, end, base_ns=0, /): the events of the block of a compressed file "
+     "that "
+     "begins at a byte, and how many bytes it has; None where it is torn, larger than 16 MiB, or cut within "
+     "a "
+     "line."},
+    {"labels", labels, METH_O, "labels(first, /): categories and names by number, from one on."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot block_slots[] = {
+    {Py_tp_doc,
+     const_cast<char*>("Events of a block as columns: read-only memoryviews of the block, which lives as "
+                       "long as any of them.")},
+    {Py_tp_dealloc, reinterpret_cast<void*>(destroy<BlockObject>)},
+    {Py_tp_methods, block_methods},
+    {Py_tp_getset, block_columns},
+    {0, nullptr}};
+
+PyType_Slot column_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(destroy<ColumnObject>)},
+                              {Py_bf_getbuffer, reinterpret_cast<void*>(give_buffer)},
+                              {0, nullptr}};
+
+PyType_Slot scanner_slots[] = {
+    {Py_tp_doc,
+     const_cast<char*>("EventScanner(most_bytes)\n--\n\nGives the events of blocks as columns, with one "
+                       "table of names in memory of so many bytes.")},
+    {Py_tp_new, reinterpret_cast<void*>(make_scanner)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(destroy<ScannerObject>)},
+    {Py_tp_methods, scanner_methods},
+    {0, nullptr}};
+
+constexpr unsigned made_here = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+
+PyType_Spec block_spec = {"dftrace_ai._reader.EventBlock", sizeof(BlockObject), 0, made_here, block_slots};
+PyType_Spec column_spec = {"dftrace_ai._reader._Column", sizeof(ColumnObject), 0, made_here, column_slots};
+PyType_Spec scanner_spec = {"dftrace_ai._reader.EventScanner", sizeof(ScannerObject), 0, Py_TPFLAGS_DEFAULT,
+                            scanner_slots};
+
+}  // namespace
+
+int add_event_types(PyObject* module) {
+    const Ref scanner(PyType_FromSpec(&scanner_spec));
+    Ref block(PyType_FromSpec(&block_spec)), column(PyType_FromSpec(&column_spec));
+    if (!scanner || !block || !column || PyModule_AddObjectRef(module, "EventBlock", block.get()) < 0)
+        return -1;
+    block_type = as<PyTypeObject>(block.release());
+    column_type = as<PyTypeObject>(column.release());
+    return PyModule_AddObjectRef(module, "EventScanner", scanner.get());
+}
+
+}  // namespace dftrace::py
