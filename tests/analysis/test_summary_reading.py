@@ -129,3 +129,20 @@ def test_names_that_need_too_much_memory_are_refused_and_nothing_is_lost_by_it(
             with pytest.raises(TraceError, match="in 1 MiB of memory; give fewer"):
                 summarise([path])
         assert len(summarise([path]).spans) == 3000
+
+
+def test_figures_of_many_names_are_those_of_few(tmp_path: Path, reader: str) -> None:
+    # Beyond 65,536 names the threads have figures in common.
+    trace = TraceLines()
+    for number in range(70_000):
+        trace.span(f"n{number}", "c", number * 10, 5)
+    for number in range(3000):
+        trace.span("n3", "c", (70_000 + number) * 10, number % 10)
+        trace.instant("i", number)
+    trace.footer()
+    found = summarise([trace.write(tmp_path / "t.pfw.gz", lines_a_block=2000)])
+    assert (found.events, len(found.spans)) == (76_000, 70_000)
+    rows = {row.name: row for row in found.spans}
+    assert (rows["n3"].count, round(rows["n3"].total_us * 1000)) == (3001, 5 + 300 * 45)
+    assert {row.count for name, row in rows.items() if name != "n3"} == {1}
+    assert [row.count for row in found.others] == [3000]

@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::string_view custom_metadata = "CM";
 
+// A reader has figures of its own for labels up to this one.
+constexpr std::size_t most_labels_each = 1u << 16;
+
 template <typename Element>
 Element& grown(std::vector<Element>& elements, std::size_t at, Budget& budget) {
     if (at >= elements.size()) {
@@ -23,7 +26,7 @@ Element& grown(std::vector<Element>& elements, std::size_t at, Budget& budget) {
 }  // namespace
 
 Totals::Totals(std::size_t readers, std::size_t most_bytes) : budget_(most_bytes), labels_(budget_) {
-    for (std::size_t i = 0; i < readers; ++i) readers_.push_back(std::make_unique<Reader>(labels_));
+    for (std::size_t i = 0; i <= readers; ++i) readers_.push_back(std::make_unique<Reader>(labels_));
 }
 
 void Totals::add_in_order(std::size_t number) {
@@ -49,11 +52,13 @@ void Totals::add_in_order(std::size_t number) {
     }
 }
 
-void Totals::add_span(Reader& reader, Figures& figures, std::int64_t duration) {
+void Totals::add_span(Reader& to, std::uint32_t label, std::int64_t duration) {
+    ++to.events;
     if (duration < 0) {
-        ++reader.unreadable;
+        ++to.unreadable;
         return;
     }
+    Figures& figures = grown(to.figures, label, budget_);
     figures.least = figures.count ? std::min(figures.least, duration) : duration;
     figures.greatest = std::max(figures.greatest, duration);
     ++figures.count;
@@ -61,43 +66,46 @@ void Totals::add_span(Reader& reader, Figures& figures, std::int64_t duration) {
     figures.durations.add(duration, budget_);
 }
 
-void Totals::add_other(Reader& reader, std::size_t row) {
-    const std::uint8_t ph = reader.rows.ph[row];
-    const std::uint32_t label = reader.rows.label[row];
+void Totals::add_other(Reader& to, const Rows& rows, std::size_t row) {
+    const std::uint8_t ph = rows.ph[row];
+    const std::uint32_t label = rows.label[row];
     const std::size_t phase = phases.find(static_cast<char>(ph));
     if (ph == 'M') {
-        for (std::size_t at = reader.format_own.size(); at <= label; ++at)
-            reader.format_own.push_back(labels_[static_cast<std::uint32_t>(at)].name != custom_metadata);
-        if (reader.format_own[label]) return;
+        for (std::size_t at = to.format_own.size(); at <= label; ++at)
+            to.format_own.push_back(labels_[static_cast<std::uint32_t>(at)].name != custom_metadata);
+        if (to.format_own[label]) return;
     }
-    ++reader.events;
+    ++to.events;
     if (ph != 0 && phase != phases.npos) {
-        ++grown(reader.figures, label, budget_).others[phase];
+        ++grown(to.figures, label, budget_).others[phase];
         return;
     }
     std::string text(1, static_cast<char>(ph));
     if (ph == 0) {
-        const auto& longer = reader.rows.phases;
+        const auto& longer = rows.phases;
         text = std::lower_bound(longer.begin(), longer.end(), std::pair(row, std::string()))->second;
     }
-    const auto [found, fresh] = reader.odd_phases.try_emplace({text, label}, 0);
+    const auto [found, fresh] = to.odd_phases.try_emplace({text, label}, 0);
     if (fresh) budget_.take(128 + text.size());
     ++found->second;
 }
 
+void Totals::add_rows(const Rows& rows, Reader& to) {
+    to.unreadable += rows.unreadable;
+    for (std::size_t row = 0; row < rows.size; ++row) {
+        if (rows.ph[row] == 'X')
+            add_span(to, rows.label[row], rows.duration[row]);
+        else
+            add_other(to, rows, row);
+    }
+}
+
 void Totals::add(std::size_t number) {
     if (again_) return;
-    Reader& reader = *readers_[number];
-    const Rows& rows = reader.rows;
-    reader.unreadable += rows.unreadable;
-    for (std::size_t row = 0; row < rows.size; ++row) {
-        if (rows.ph[row] != 'X') {
-            add_other(reader, row);
-            continue;
-        }
-        ++reader.events;
-        add_span(reader, grown(reader.figures, rows.label[row], budget_), rows.duration[row]);
-    }
+    const Rows& rows = readers_[number]->rows;
+    if (labels_.size() <= most_labels_each) return add_rows(rows, *readers_[number]);
+    const std::lock_guard guard(common_lock_);
+    add_rows(rows, *readers_.back());
 }
 
 bool Totals::end_process() {
@@ -138,6 +146,8 @@ void Totals::merge() {
     Reader& to = *readers_.front();
     for (std::size_t i = 1; i < readers_.size(); ++i) {
         Reader& from = *readers_[i];
+        // The smaller into the larger: of the common figures there may be many.
+        if (from.figures.size() > to.figures.size()) std::swap(from.figures, to.figures);
         for (std::size_t label = 0; label < from.figures.size(); ++label) {
             const Figures& more = from.figures[label];
             Figures& figures = grown(to.figures, label, budget_);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -86,13 +87,17 @@ class Totals {
         std::vector<bool> format_own;  // by label: a name of metadata that is no event
         std::uint64_t events = 0, unreadable = 0;
     };
-    void add_span(Reader& reader, Figures& figures, std::int64_t duration);
-    void add_other(Reader& reader, std::size_t row);
+    void add_rows(const Rows& rows, Reader& to);
+    void add_span(Reader& to, std::uint32_t label, std::int64_t duration);
+    void add_other(Reader& to, const Rows& rows, std::size_t row);
     void merge();
 
     Budget budget_;
     Labels labels_;
+    // One more than there are readers: theirs, where there are so many labels that each having its own
+    // figures would take too much.
     std::vector<std::unique_ptr<Reader>> readers_;
+    std::mutex common_lock_;
     CoveredTime covered_time_;
     std::vector<WideNs> covered_;       // by label, of the processes that have ended
     std::vector<WideNs> covered_now_;   // of the one that is read
