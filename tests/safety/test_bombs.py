@@ -20,7 +20,7 @@ from safety.commands import invoke
 MIB = 1 << 20
 
 # Where a reader of honest traces stands: modules, a window of the file, lines of 16 MiB.
-MOST_MIB = {"validate": 160, "merge": 130, "summary": 400}
+MOST_MIB = {"validate": 160, "merge": 130, "summary": 250}
 
 SPACES = gzip.compress(b" " * MIB)
 LONG_SPAN = (
