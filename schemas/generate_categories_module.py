@@ -10,6 +10,8 @@ _HERE = Path(__file__).resolve().parent
 SOURCE = _HERE / "categories.yaml"
 TARGET = _HERE.parent / "dftrace_ai" / "annotation" / "categories.py"
 
+ADDITION = "An addition to dftracer's names."
+
 _HEAD = '''"""The tree's categories and names. Generated: edit schemas/categories.yaml instead."""
 
 from __future__ import annotations
@@ -35,6 +37,13 @@ def _class(name: str, doc: str, nodes: dict[str, str], io: bool, prefix: str) ->
     return lines
 
 
+def _nodes(entry: dict[str, Any]) -> dict[str, str]:
+    """Return the names of a category with what they mean; of those that are ours it is said."""
+    additions: dict[str, str] = entry.get("additions", {})
+    ours = {name: f"{doc} {ADDITION}" for name, doc in additions.items()}
+    return {**entry["nodes"], **ours}
+
+
 def generated(source: Path = SOURCE) -> str:
     """Make the text of categories.py.
 
@@ -56,7 +65,7 @@ def generated(source: Path = SOURCE) -> str:
     for name, entry in categories.items():
         prefix = "{self.name}." if entry.get("qualified") else ""
         io = bool(entry.get("io"))
-        lines += _class(classes[name], entry["doc"], entry["nodes"], io, prefix)
+        lines += _class(classes[name], entry["doc"], _nodes(entry), io, prefix)
     root = tree["root"]
     lines += ["", "", "class Categories(ProfilerNode):", '    """The root of the tree."""', ""]
     for name, entry in categories.items():

@@ -158,12 +158,15 @@ class Pipeline(ProfilerNode):
     """The evaluation or validation phase."""
     test: ProfilerNode
     """The testing or inference phase."""
+    step: ProfilerNode
+    """A step of the training, all of it. An addition to dftracer's names."""
 
     def _grow(self) -> None:
         self.epoch = self._child("epoch")
         self.train = self._child("train")
         self.evaluate = self._child("evaluate")
         self.test = self._child("test")
+        self.step = self._child("step")
 
 
 class Other(ProfilerNode):

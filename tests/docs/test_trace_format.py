@@ -150,6 +150,9 @@ def test_every_node_is_in_the_guide() -> None:
     for category, entry in yaml.safe_load(source)["categories"].items():
         wanted[f"ai.{category}"] = entry["doc"]
         wanted |= {f"ai.{category}.{name}": doc for name, doc in entry["nodes"].items()}
+        ours = entry.get("additions", {}).items()
+        marked = "An addition to dftracer's names."
+        wanted |= {f"ai.{category}.{name}": f"{doc} {marked}" for name, doc in ours}
     assert written == wanted
 
 

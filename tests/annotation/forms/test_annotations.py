@@ -30,6 +30,7 @@ TABLE = {
     "checkpoint": ["capture", "restart"],
     "pipeline": ["epoch", "train", "evaluate", "test"],
 }
+ADDITIONS = {"pipeline": ["step"]}
 IO = ["open", "read", "write", "close"]
 
 
@@ -38,6 +39,7 @@ def every_node() -> list[tuple[Any, str, str]]:
     nodes = [(ai, "ai_root", "ai_root"), (ai.other, "other", "other")]
     for category, leaves in TABLE.items():
         nodes.append((getattr(ai, category), category, category))
+        leaves = [*leaves, *ADDITIONS.get(category, ())]
         nodes += [(getattr(getattr(ai, category), leaf), category, leaf) for leaf in leaves]
     for category in ("data", "checkpoint", "other"):
         io = getattr(ai, category).io

@@ -22,7 +22,7 @@ def test_every_name_of_the_vocabulary_is_reached_by_its_path():
     for category, entry in tree["categories"].items():
         branch = getattr(ai, category)
         assert (branch.cat, branch.name) == (category, category)
-        for name in entry["nodes"]:
+        for name in (*entry["nodes"], *entry.get("additions", ())):
             node = getattr(branch, name)
             assert isinstance(node, ProfilerNode)
             assert node.cat == category
