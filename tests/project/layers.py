@@ -29,6 +29,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "reading": set(),
         "merged_trace": {"reading"},
         "summary": {"reading"},
+        "steps": {"reading"},
+        "why": {"reading", "steps"},
         "validating": {"reading"},
     },
     "cli": {

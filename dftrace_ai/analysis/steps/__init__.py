@@ -1,0 +1,9 @@
+"""Finding the steps of a training in its spans, and where the time of each goes."""
+
+from __future__ import annotations
+
+from dftrace_ai.analysis.steps.measuring import Steps, measure
+from dftrace_ai.analysis.steps.processes import Job, Process, Rank, read_job
+from dftrace_ai.analysis.steps.timeline import PARTS, Part
+
+__all__ = ["PARTS", "Job", "Part", "Process", "Rank", "Steps", "measure", "read_job"]

@@ -1,0 +1,184 @@
+"""The steps of a rank, each with its time by parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.steps.finding import find_steps
+from dftrace_ai.analysis.steps.processes import step_thread
+from dftrace_ai.analysis.steps.spans import union
+from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_of
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.finding import FoundBy, FoundSteps
+    from dftrace_ai.analysis.steps.processes import Process
+    from dftrace_ai.analysis.steps.roles import Role
+    from dftrace_ai.analysis.steps.spans import Spans
+    from dftrace_ai.analysis.steps.timeline import Part, Timeline
+
+__all__ = ["STEP_PARTS", "Steps", "measure"]
+
+STEP_PARTS: Final = tuple(part for part in PARTS if part != "evaluation")
+"""The parts whose times add up to that of a step; evaluation inside of it is none of it."""
+
+# The roles of other tracks, by the part that they are hidden time of.
+_HIDDEN: Final[dict[Part, tuple[Role, ...]]] = {
+    "data": ("item", "collate", "io", "data"),
+    "transfer": ("transfer", "gpu_transfer"),
+    "comm": ("comm", "gpu_comm"),
+    "gpu": ("gpu_compute",),
+    "forward": ("forward",),
+    "backward": ("backward",),
+    "optimizer": ("optimizer",),
+    "checkpoint": ("checkpoint",),
+    "compute": ("compute",),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Steps:
+    """The steps of a rank in order.
+
+    Attributes:
+        found_by: how they were found.
+        start_ns: where each begins, nanoseconds since 1970.
+        end_ns: where it ends.
+        time_ns: what it took, without evaluation inside of it.
+        first: it is the first of its loop.
+        parts: nanoseconds of each part, by step; they add up to `time_ns`.
+        hidden_ns: nanoseconds that other threads and the GPU spent in spans of each part
+            while the thread that trains was in another, in all steps together.
+        evaluation: starts and ends of what is evaluation.
+        told_apart: evaluation would be known from training.
+        accumulation: micro-batches in a step.
+        timeline: the time of the thread that trains.
+        thread: its spans, to which the timeline's indices lead.
+        tid: its number.
+    """
+
+    found_by: FoundBy
+    start_ns: Integers
+    end_ns: Integers
+    time_ns: Integers
+    first: Integers
+    parts: dict[Part, Integers]
+    hidden_ns: dict[Part, int]
+    evaluation: tuple[Integers, Integers]
+    told_apart: bool
+    accumulation: int
+    timeline: Timeline
+    thread: Spans
+    tid: int
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def time_of(self, *parts: Part) -> Integers:
+        """Return what some parts took together, by step."""
+        total: Integers = np.sum([self.parts[part] for part in parts], axis=0)
+        return total
+
+
+def measure(process: Process) -> Steps | None:
+    """Find the steps of a rank and what they are made of; None where nothing says it.
+
+    Args:
+        process: the rank's.
+
+    Example::
+
+        steps = measure(read_job(open_traces(["out/"])).ranks[0].process)
+        if steps:
+            print(len(steps), steps.parts["wait"].sum() / steps.time_ns.sum())
+    """
+    spans = process.spans
+    tid = step_thread(spans)
+    found = None if tid is None else find_steps(spans, tid)
+    if tid is None or found is None:
+        return None
+    on_gpu = spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
+    own = (spans.tid == tid) & ~on_gpu
+    thread = spans.at(own)
+    host = timeline_of(thread, process.near_ns)
+    line = _with_other_tracks(host, process, spans.at(~own))
+    # What kernels do for an evaluation is its own, too.
+    line = line.overlaid(*host.of("evaluation"), "evaluation")
+    parts: dict[Part, Integers] = {
+        part: _within(found, *line.of(part)) for part in STEP_PARTS if part != "none"
+    }
+    time = _length(found) - _within(found, *line.of("evaluation"))
+    parts["none"] = time - np.sum(list(parts.values()), axis=0)
+    return Steps(
+        found_by=found.found_by,
+        start_ns=found.start_ns,
+        end_ns=found.end_ns,
+        time_ns=time,
+        first=found.first,
+        parts=parts,
+        hidden_ns=_hidden(found, spans.at(~own), line),
+        evaluation=found.evaluation,
+        told_apart=found.told_apart,
+        accumulation=found.accumulation,
+        timeline=line,
+        thread=thread,
+        tid=tid,
+    )
+
+
+def _within(found: FoundSteps, start_ns: Integers, end_ns: Integers) -> Integers:
+    inside = covered_within(start_ns, end_ns, found.start_ns, found.end_ns)
+    between = covered_within(start_ns, end_ns, found.gap_start_ns, found.gap_end_ns)
+    np.subtract.at(inside, found.gap_step, between)
+    return inside
+
+
+def _length(found: FoundSteps) -> Integers:
+    length = found.end_ns - found.start_ns
+    np.subtract.at(length, found.gap_step, found.gap_end_ns - found.gap_start_ns)
+    return length
+
+
+def _with_other_tracks(line: Timeline, process: Process, others: Spans) -> Timeline:
+    if process.source == "kineto":
+        # The thread waits meanwhile: autograd has threads of its own.
+        backward = others.of("backward")
+        line = line.filled(backward.start_ns, backward.end_ns, "backward")
+    # What comes later wins: kernels hide copies and communication.
+    layers: tuple[tuple[Role, Part], ...] = (
+        ("gpu_transfer", "transfer"),
+        ("gpu_comm", "comm"),
+        ("gpu_compute", "gpu"),
+    )
+    for role, part in layers:
+        spans = others.of(role)
+        line = line.overlaid(spans.start_ns, spans.end_ns, part)
+    return line
+
+
+def _hidden(found: FoundSteps, others: Spans, line: Timeline) -> dict[Part, int]:
+    hidden: dict[Part, int] = {}
+    for part, roles in _HIDDEN.items():
+        spans = others.of(*roles)
+        start, end = union(spans.start_ns, spans.end_ns)
+        if not len(start):
+            continue
+        whole = int(_within(found, start, end).sum())
+        seen = _common(start, end, *line.of(part))
+        hidden[part] = max(0, whole - int(_within(found, *seen).sum()))
+    return hidden
+
+
+def _common(
+    start: Integers, end: Integers, other_start: Integers, other_end: Integers
+) -> tuple[Integers, Integers]:
+    """Return what two rows of stretches, each in order, have in common."""
+    cuts = np.unique(np.concatenate([start, end, other_start, other_end]))
+    low, high = cuts[:-1], cuts[1:]
+    both = (covered_within(start, end, low, high) > 0) & (
+        covered_within(other_start, other_end, low, high) > 0
+    )
+    return low[both], high[both]

@@ -1,0 +1,247 @@
+"""The processes of a job: which are ranks, and which of the others work for which rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.reading.event_columns import event_columns
+from dftrace_ai.analysis.steps.roles import DATA_WORK, GPU_ROLES, KINETO_CATEGORIES
+from dftrace_ai.analysis.steps.spans import spans_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
+    from dftrace_ai.analysis.steps.roles import Source
+    from dftrace_ai.analysis.steps.spans import Spans
+    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = ["Job", "Process", "Rank", "Sample", "read_job", "step_thread"]
+
+# Neighbours that touch may overlap by so much once their times are rounded.
+NEAR_NS: Final = 2
+NEAR_WHOLE_US_NS: Final = 1500
+
+SAMPLED: Final = ("memory", "cpu %")
+
+
+class Sample(NamedTuple):
+    """The numbers of a counter at a moment."""
+
+    at_ns: int
+    name: str
+    values: JsonObject
+
+
+@dataclass(frozen=True, repr=False)
+class Process:
+    """What a process has recorded.
+
+    Attributes:
+        pid: its number; 0 for a file of Kineto's, which is of one rank.
+        header: what its file says of it; None where it says nothing.
+        source: who named its spans.
+        spans: its finished spans, without those that say nothing of a training.
+        samples: of the counters of memory and processors, by time.
+        unfinished: spans without an end.
+        dropped: events that were lost.
+        near_ns: neighbours may overlap by so much.
+    """
+
+    pid: int
+    header: HeaderFacts | None
+    source: Source
+    spans: Spans
+    samples: tuple[Sample, ...]
+    unfinished: int
+    dropped: int
+    near_ns: int
+
+    @property
+    def number(self) -> int:
+        """Its rank; 0 where none is known."""
+        return (self.header and self.header.rank) or 0
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job, 1 where nothing is known."""
+        return (self.header and self.header.world_size) or 1
+
+    @property
+    def host(self) -> str:
+        """Name of its host; empty where it is not known."""
+        return (self.header and (self.header.hhash or self.header.host)) or ""
+
+    @property
+    def cores(self) -> int | None:
+        """Cores of its host, logical processors where these alone are known."""
+        return self.header and (self.header.cores or self.header.cpus)
+
+
+@dataclass(frozen=True, repr=False)
+class Rank:
+    """A process that trains, and the processes that load data for it."""
+
+    process: Process
+    workers: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
+class Job:
+    """All that was recorded.
+
+    Attributes:
+        ranks: the processes that train, by rank.
+        others: those that are neither ranks nor any rank's workers.
+        notes: what of the files could not be read, one line each.
+    """
+
+    ranks: tuple[Rank, ...]
+    others: tuple[Process, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ranks_of_host(self) -> dict[str, int]:
+        """How many ranks there are on each host."""
+        count: dict[str, int] = defaultdict(int)
+        for rank in self.ranks:
+            count[rank.process.host] += 1
+        return dict(count)
+
+
+def read_job(traces: TraceSet) -> Job:
+    """Read the processes of a job and tell what each of them is.
+
+    Args:
+        traces: the files; parts of one trace are put together.
+
+    Raises:
+        TraceError: a file cannot be read any more.
+        DftraceError: DuckDB or NumPy is not installed.
+
+    Example::
+
+        job = read_job(open_traces(["out/"]))
+        print(len(job.ranks), [len(rank.workers) for rank in job.ranks])
+    """
+    files: dict[Hashable, list[tuple[EventColumns, Integers]]] = defaultdict(list)
+    for columns in event_columns(traces):
+        for key, mask in _processes_in(columns):
+            files[key].append((columns, mask))
+    processes = [_process(parts) for parts in files.values()]
+    return _job(processes, tuple(traces.notes))
+
+
+def _processes_in(columns: EventColumns) -> Iterable[tuple[Hashable, Integers]]:
+    header = columns.trace.header
+    if header is not None and header.run is not None:
+        yield (header.run, header.hhash or header.host, header.pid), np.ones(len(columns), bool)
+    elif _source(columns) == "kineto":
+        yield (str(columns.trace),), np.ones(len(columns), bool)
+    else:
+        for pid in np.unique(columns.pid).tolist():
+            yield (str(columns.trace), pid), columns.pid == pid
+
+
+def _source(columns: EventColumns) -> Source:
+    if columns.trace.header is not None:
+        return "annotated"
+    found = {label.cat.lower() for label in columns.labels}
+    return "kineto" if found & KINETO_CATEGORIES else "annotated"
+
+
+def _process(parts: list[tuple[EventColumns, Integers]]) -> Process:
+    first, mask = parts[0]
+    files = [columns for columns, _ in parts]
+    source = _source(first)
+    spans = spans_of(files, [mask for _, mask in parts], source)
+    footers = [columns.trace.end.footer for columns in files]
+    samples = [sample for columns, rows in parts for sample in _samples(columns, rows)]
+    unfinished = sum(int((mask & (columns.ph == ord("B"))).sum()) for columns, mask in parts)
+    return Process(
+        pid=0 if source == "kineto" else int(first.pid[mask][0]),
+        header=first.trace.header,
+        source=source,
+        spans=spans,
+        samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
+        unfinished=unfinished,
+        dropped=sum((footer and footer.dropped) or 0 for footer in footers),
+        near_ns=_near_ns(spans),
+    )
+
+
+def _near_ns(spans: Spans) -> int:
+    rounded = (spans.start_ns % 1000 == 0) & (spans.end_ns % 1000 == 0)
+    return NEAR_WHOLE_US_NS if len(spans) and rounded.all() else NEAR_NS
+
+
+def _samples(columns: EventColumns, mask: Integers) -> Iterable[Sample]:
+    wanted = [any(word in label.name.lower() for word in SAMPLED) for label in columns.labels] or [
+        False
+    ]
+    chosen = mask & (columns.ph == ord("C")) & (columns.start_ns >= 0)
+    chosen &= np.array(wanted)[columns.label]
+    for row in np.flatnonzero(chosen).tolist():
+        name = columns.labels[int(columns.label[row])].name
+        yield Sample(int(columns.start_ns[row]), name, columns.args(row))
+
+
+def _job(processes: list[Process], notes: tuple[str, ...]) -> Job:
+    trains = [process for process in processes if _trains(process, *STEP_ROLES)]
+    trains = trains or [process for process in processes if _trains(process, "forward", "backward")]
+    trains.sort(key=lambda process: (process.number, process.pid))
+    workers: dict[int, list[Process]] = defaultdict(list)
+    others: list[Process] = []
+    chosen = {id(process) for process in trains}
+    for process in processes:
+        if id(process) in chosen:
+            continue
+        employer = _employer(process, trains) if process.spans.has(*DATA_WORK).any() else None
+        if employer is None:
+            others.append(process)
+        else:
+            workers[employer].append(process)
+    ranks = (Rank(process, tuple(workers[at])) for at, process in enumerate(trains))
+    return Job(tuple(ranks), tuple(others), notes)
+
+
+STEP_ROLES: Final = ("step", "block", "wait", "optimizer")
+
+
+def _trains(process: Process, *roles: str) -> bool:
+    return bool(process.spans.has(*roles).any())  # type: ignore[arg-type]
+
+
+def _employer(worker: Process, trains: list[Process]) -> int | None:
+    """Return which rank a process loads for: its parent, or the only one of its run and host."""
+    header = worker.header
+    near = [at for at, process in enumerate(trains) if process.host == worker.host]
+    for at in near:
+        if header is not None and header.ppid == trains[at].pid:
+            return at
+    run = _run_of(worker)
+    same = [at for at in near if run == _run_of(trains[at])]
+    # Workers that a server process has forked are no children of their rank.
+    return same[0] if len(same) == 1 else None
+
+
+def _run_of(process: Process) -> str | None:
+    return process.header.run if process.header else None
+
+
+def step_thread(spans: Spans) -> int | None:
+    """Return the thread that trains: that with most spans of loops, steps and optimizers.
+
+    Args:
+        spans: of a rank.
+    """
+    own = spans.at(~spans.has(*GPU_ROLES))
+    strong = own.of(*STEP_ROLES)
+    tids, counts = np.unique((strong if len(strong) else own).tid, return_counts=True)
+    return int(tids[int(np.argmax(counts))]) if len(tids) else None

@@ -1,0 +1,146 @@
+"""What a span is in a training, by its category and name: one table for each source."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+
+__all__ = [
+    "CODE",
+    "DATA_WORK",
+    "GPU_ROLES",
+    "KINETO_CATEGORIES",
+    "NO_PART",
+    "ROLES",
+    "Role",
+    "Source",
+    "role_of",
+]
+
+Role = Literal[
+    "step",
+    "block",
+    "transparent",
+    "ignored",
+    "evaluation",
+    "wait",
+    "item",
+    "collate",
+    "io",
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "compute",
+    "comm",
+    "transfer",
+    "checkpoint",
+    "launch",
+    "other",
+    "gpu_compute",
+    "gpu_comm",
+    "gpu_transfer",
+]
+
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+
+CODE: Final[dict[Role, int]] = {role: number for number, role in enumerate(ROLES)}
+
+NO_PART: Final[frozenset[Role]] = frozenset({"step", "block", "transparent", "ignored"})
+"""Spans that only hold others: their own time belongs to whatever encloses them."""
+
+DATA_WORK: Final[frozenset[Role]] = frozenset({"item", "collate", "io", "data"})
+"""Work on the data, which is a worker's business or, outside of a wait, the loop's."""
+
+GPU_ROLES: Final[frozenset[Role]] = frozenset({"gpu_compute", "gpu_comm", "gpu_transfer"})
+
+Source: TypeAlias = Literal["annotated", "kineto"]
+"""Who named the spans: annotations, by the vocabulary that ours, dftracer's and DLIO's share; or
+torch.profiler's library Kineto."""
+
+
+class Rule(NamedTuple):
+    """Patterns that category and name have to match as a whole, and the role they give."""
+
+    cat: str
+    name: str
+    role: Role
+
+
+# The first that matches wins.
+ANNOTATED: Final = (
+    Rule(r"pipeline", r"step(\.(block|yield))?", "step"),
+    Rule(r"pipeline", r"(evaluate|test)(\.(block|yield))?", "evaluation"),
+    Rule(r"pipeline|ai_root", r".*", "transparent"),
+    Rule(r"dataloader|data_loader", r".*\.(block|yield)", "block"),
+    Rule(r"dataloader|data_loader", r".*\.iter|fetch|next|.*__next__", "wait"),
+    Rule(r"dataloader|data_loader", r".*\.init", "transparent"),
+    Rule(r"dataloader|data_loader", r".*", "data"),
+    Rule(r"data|reader", r".*\.init", "transparent"),
+    Rule(r"data|reader", r".*collate.*", "collate"),
+    Rule(r"data|reader", r".*io\.(open|read|write|close)", "io"),
+    Rule(r"data|reader", r"(.*\.)?(open|close|read|get_sample)", "io"),
+    Rule(r"data|reader", r"item(\..*)?|.*__getitem__|read_index", "item"),
+    Rule(r"data|reader", r".*", "data"),
+    Rule(r"compute", r"forward.*", "forward"),
+    Rule(r"compute", r"backward.*", "backward"),
+    Rule(r"compute", r"step.*", "optimizer"),
+    Rule(r"compute|ai_framework|framework", r".*", "compute"),
+    Rule(r"comm|communication", r".*", "comm"),
+    Rule(r"device", r".*", "transfer"),
+    Rule(r"checkpoint", r".*", "checkpoint"),
+    Rule(r".*", r".*", "other"),
+)
+
+# Without regard to case: older files write `Kernel`, `Operator`, `Memcpy`, `Runtime`.
+KINETO: Final = (
+    Rule(r"user_annotation", r"ProfilerStep#\d+", "step"),
+    Rule(r"python_function|gpu_user_annotation|fwdbwd|ac2g|overhead|trace", r".*", "ignored"),
+    Rule(r"kernel", r".*(nccl|rccl).*", "gpu_comm"),
+    Rule(r"kernel|gpu_memset|memset", r".*", "gpu_compute"),
+    Rule(r"gpu_memcpy|memcpy", r".*HtoD.*", "gpu_transfer"),
+    Rule(r"gpu_memcpy|memcpy|async_.*", r".*", "ignored"),
+    Rule(r".*", r"enumerate\(DataLoader\)#.*__next__", "wait"),
+    Rule(r".*", r"Optimizer\.(step|zero_grad)#.*", "optimizer"),
+    Rule(r".*", r"autograd::engine::evaluate_function.*", "backward"),
+    Rule(r".*", r"(c10d|nccl|gloo|rccl).*|record_param_comms", "comm"),
+    Rule(r"user_annotation", r".*forward.*", "forward"),
+    Rule(r"user_annotation", r".*backward.*", "backward"),
+    Rule(r"user_annotation", r".*optimizer.*", "optimizer"),
+    Rule(r"user_annotation", r".*(eval|valid|test).*", "evaluation"),
+    Rule(r"user_annotation", r".*(checkpoint|save).*", "checkpoint"),
+    Rule(r"cuda_runtime|cuda_driver|runtime", r".*", "launch"),
+    Rule(r"cpu_op|operator", r".*", "compute"),
+    Rule(r".*", r".*", "other"),
+)
+
+KINETO_CATEGORIES: Final = frozenset({"cpu_op", "user_annotation", "kernel", "operator"})
+"""Categories, in small letters, by which a file shows that Kineto has written it."""
+
+
+@cache
+def _compiled(source: Source) -> tuple[tuple[re.Pattern[str], re.Pattern[str], Role], ...]:
+    table, flags = (KINETO, re.IGNORECASE) if source == "kineto" else (ANNOTATED, re.RegexFlag(0))
+    flags |= re.DOTALL
+    return tuple((re.compile(c, flags), re.compile(n, flags), role) for c, n, role in table)
+
+
+def role_of(cat: str, name: str, source: Source = "annotated") -> Role:
+    """Return what a span is in a training.
+
+    Args:
+        cat: its category.
+        name: its name.
+        source: who named it.
+
+    Example::
+
+        assert role_of("compute", "step") == "optimizer"
+        assert role_of("dataloader", "fetch.iter") == "wait"
+        assert role_of("kernel", "ncclDevKernel_AllReduce", "kineto") == "gpu_comm"
+    """
+    for cat_pattern, name_pattern, role in _compiled(source):
+        if cat_pattern.fullmatch(cat) and name_pattern.fullmatch(name):
+            return role
+    return "other"

@@ -1,0 +1,130 @@
+"""The finished spans of a process with their roles, in the order of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dftrace_ai.analysis.steps.roles import CODE, role_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
+    from dftrace_ai.analysis.steps.roles import Role, Source
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = ["Spans", "integer", "spans_of", "union"]
+
+# Sums of times stay within 64 bits.
+LATEST_NS = 2**61
+
+
+@dataclass(frozen=True, repr=False)
+class Spans:
+    """Spans, sorted by start; of those that start together the longest first.
+
+    Attributes:
+        start_ns: when each starts, nanoseconds since 1970.
+        end_ns: when it ends.
+        role: codes of `roles.CODE`.
+        tid: thread or lane.
+        id: number in the process.
+        place: number of the file among `columns`.
+        row: row in that file.
+        columns: the files.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    role: Integers
+    tid: Integers
+    id: Integers
+    place: Integers
+    row: Integers
+    columns: Sequence[EventColumns]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def at(self, which: Integers) -> Spans:
+        """Return some of the spans, by a mask or by indices that rise."""
+        names = [field.name for field in fields(self) if field.name != "columns"]
+        return replace(self, **{name: getattr(self, name)[which] for name in names})
+
+    def of(self, *roles: Role) -> Spans:
+        """Return those with one of these roles."""
+        return self.at(self.has(*roles))
+
+    def has(self, *roles: Role) -> Integers:
+        """Return a mask of those with one of these roles."""
+        return np.isin(self.role, [CODE[role] for role in roles])
+
+    def args(self, index: int) -> JsonObject:
+        """Return the arguments of a span."""
+        return self.columns[int(self.place[index])].args(int(self.row[index]))
+
+    def label(self, index: int) -> Label:
+        """Return category and name of a span."""
+        columns = self.columns[int(self.place[index])]
+        return columns.labels[int(columns.label[int(self.row[index])])]
+
+
+def integer(value: Any) -> int | None:
+    """Return a whole number that stands in arguments as a number or, by dftracer, as text."""
+    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 19:
+        return int(value)
+    return value if type(value) is int else None
+
+
+def spans_of(columns: Sequence[EventColumns], masks: Sequence[Integers], source: Source) -> Spans:
+    """Return the finished spans among rows of files that say something of a training.
+
+    Args:
+        columns: the files.
+        masks: which rows of each.
+        source: who named the spans.
+    """
+    pieces: list[dict[str, Integers]] = []
+    for place, (file, mask) in enumerate(zip(columns, masks, strict=True)):
+        codes = np.array([CODE[role_of(*label, source)] for label in file.labels], np.uint8)
+        timed = (file.start_ns >= 0) & (file.dur_ns >= 0) & (file.start_ns < LATEST_NS)
+        timed &= file.dur_ns < LATEST_NS
+        keep = np.flatnonzero(mask & timed & (file.ph == ord("X")))
+        role = codes[file.label[keep]]
+        keep, role = keep[role != CODE["ignored"]], role[role != CODE["ignored"]]
+        pieces.append(
+            {
+                "start_ns": file.start_ns[keep],
+                "end_ns": file.start_ns[keep] + file.dur_ns[keep],
+                "role": role,
+                "tid": file.tid[keep],
+                "id": file.id[keep],
+                "place": np.full(len(keep), place, np.int32),
+                "row": keep,
+            }
+        )
+    whole = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    # In whole microseconds a span may begin and end with the one around it, numbered before it.
+    order = np.lexsort((whole["id"], -whole["end_ns"], whole["start_ns"]))
+    return Spans(**{name: values[order] for name, values in whole.items()}, columns=columns)
+
+
+def union(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:
+    """Return the stretches of time that intervals cover, in order, none touching the next.
+
+    Args:
+        start_ns: of the intervals, in any order.
+        end_ns: of the same.
+    """
+    some = end_ns > start_ns
+    order = np.argsort(start_ns[some], kind="stable")
+    start, end = start_ns[some][order], end_ns[some][order]
+    if not len(start):
+        return start, end
+    reach = np.maximum.accumulate(end)
+    begins = np.concatenate([[True], start[1:] > reach[:-1]])
+    last = np.flatnonzero(np.concatenate([begins[1:], [True]]))
+    return start[begins], reach[last]

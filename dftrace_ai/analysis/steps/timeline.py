@@ -1,0 +1,218 @@
+"""The time of a thread cut into pieces, each of which belongs to one part of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import numpy as np
+
+from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, ROLES
+from dftrace_ai.analysis.steps.spans import union
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.roles import Role
+    from dftrace_ai.analysis.steps.spans import Spans
+
+__all__ = [
+    "PARTS",
+    "PART_CODE",
+    "Part",
+    "Timeline",
+    "covered_before",
+    "covered_within",
+    "part_within",
+    "timeline_of",
+]
+
+Part = Literal[
+    "wait", "data", "transfer", "forward", "backward", "optimizer", "compute", "comm", "checkpoint",
+    "evaluation", "launch", "gpu", "other", "none",
+]  # fmt: skip
+"""Where the time of a step goes; `none` is time that is in no span."""
+
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+
+PART_CODE: Final[dict[Part, int]] = {part: number for number, part in enumerate(PARTS)}
+NO_CODE: Final = PART_CODE["none"]
+
+# What such a span encloses is its own, but for the parts that are named.
+_ABSORBING: Final[dict[Part, frozenset[Part]]] = {
+    "evaluation": frozenset(),
+    "checkpoint": frozenset(),
+    "comm": frozenset(),
+    "transfer": frozenset(),
+    "wait": frozenset({"transfer", "comm"}),
+}
+
+# They tell nothing that the span around them does not.
+_WEAK: Final[frozenset[Part]] = frozenset({"compute", "launch"})
+
+
+def _part_of(role: Role) -> Part | None:
+    if role in NO_PART or role.startswith("gpu_"):
+        return None
+    return "data" if role in DATA_WORK else role  # type: ignore[return-value]
+
+
+def part_within(outer: Part, role: Role) -> Part:
+    """Return to which part a span's time belongs, by the part of what encloses it.
+
+    Args:
+        outer: the part around it, `none` outside of all.
+        role: of the span.
+
+    Example::
+
+        assert part_within("none", "item") == "data"
+        assert part_within("wait", "item") == "wait"
+        assert part_within("forward", "compute") == "forward"
+    """
+    part = _part_of(role)
+    if part is None or (part in _WEAK and outer != "none"):
+        return outer
+    kept = _ABSORBING.get(outer)
+    return part if kept is None or part in kept else outer
+
+
+# By codes: _WITHIN[outer][role].
+_WITHIN: Final = [[PART_CODE[part_within(outer, role)] for role in ROLES] for outer in PARTS]
+
+
+@dataclass(frozen=True, repr=False)
+class Timeline:
+    """Pieces of time in order that do not overlap; between them no part has the time.
+
+    Attributes:
+        start_ns: where each piece begins.
+        end_ns: where it ends.
+        part: codes of `PART_CODE`.
+        span: index of the span to which it belongs; -1 where it is another track's.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    part: Integers
+    span: Integers
+
+    def of(self, part: Part) -> tuple[Integers, Integers]:
+        """Return the pieces of a part, as starts and ends."""
+        chosen = self.part == PART_CODE[part]
+        return self.start_ns[chosen], self.end_ns[chosen]
+
+    def overlaid(self, start_ns: Integers, end_ns: Integers, part: Part) -> Timeline:
+        """Return the timeline in which a part has the time of intervals, whoever had it.
+
+        Args:
+            start_ns: of the intervals, in any order.
+            end_ns: of the same.
+            part: theirs.
+        """
+        start, end = union(start_ns, end_ns)
+        if not len(start):
+            return self
+        cuts = np.unique(np.concatenate([self.start_ns, self.end_ns, start, end]))
+        low, high = cuts[:-1], cuts[1:]
+        before = _holder(low, self.start_ns, self.end_ns)
+        over = _holder(low, start, end) >= 0
+        held = before >= 0
+        code = np.where(held, self.part[np.maximum(before, 0)] if len(self.part) else 0, NO_CODE)
+        span = np.where(held, self.span[np.maximum(before, 0)] if len(self.span) else -1, -1)
+        code, span = np.where(over, PART_CODE[part], code), np.where(over, -1, span)
+        some = held | over
+        return Timeline(low[some], high[some], code[some], span[some])
+
+    def filled(self, start_ns: Integers, end_ns: Integers, part: Part) -> Timeline:
+        """Return the timeline in which a part has that time of intervals that nobody had."""
+        over = self.overlaid(start_ns, end_ns, part)
+        own = _holder(over.start_ns, self.start_ns, self.end_ns)
+        held = (own >= 0) & (over.span == -1)
+        if not held.any():
+            return over
+        part_codes, span = over.part.copy(), over.span.copy()
+        part_codes[held], span[held] = self.part[own[held]], self.span[own[held]]
+        return Timeline(over.start_ns, over.end_ns, part_codes, span)
+
+
+def _holder(at: Integers, start: Integers, end: Integers) -> Integers:
+    """Return which of intervals that do not overlap holds each moment; -1 for none."""
+    index = np.searchsorted(start, at, side="right") - 1
+    inside = index >= 0
+    if len(end):
+        inside &= end[np.maximum(index, 0)] > at
+    return np.where(inside, index, -1)
+
+
+def timeline_of(spans: Spans, near_ns: int) -> Timeline:
+    """Return to which part each moment of a thread belongs: that of the innermost span.
+
+    Args:
+        spans: of one thread.
+        near_ns: rounding lets neighbours overlap by so much; they follow each other.
+
+    Example::
+
+        line = timeline_of(process.spans.at(process.spans.tid == tid), process.near_ns)
+        start_ns, end_ns = line.of("wait")
+    """
+    starts: list[int] = []
+    ends: list[int] = []
+    parts: list[int] = []
+    owners: list[int] = []
+    # End, part and index of the spans that are open.
+    stack: list[tuple[int, int, int]] = []
+    now = 0
+
+    def give(until: int) -> None:
+        nonlocal now
+        if until <= now:
+            return
+        if stack and stack[-1][1] != NO_CODE:
+            starts.append(now)
+            ends.append(until)
+            parts.append(stack[-1][1])
+            owners.append(stack[-1][2])
+        now = until
+
+    rows = zip(spans.start_ns.tolist(), spans.end_ns.tolist(), spans.role.tolist(), strict=True)
+    for index, (start, end, role) in enumerate(rows):
+        if end <= start:
+            continue
+        while stack and (stack[-1][0] <= start + near_ns or end > stack[-1][0] + near_ns):
+            give(min(stack[-1][0], start))
+            stack.pop()
+        give(start)
+        part = _WITHIN[stack[-1][1] if stack else NO_CODE][role]
+        # A span that only holds others leaves the time to the one around it.
+        owner = stack[-1][2] if stack and stack[-1][1] == part else index
+        stack.append((min(end, stack[-1][0]) if stack else end, part, owner))
+    while stack:
+        give(stack[-1][0])
+        stack.pop()
+    columns = (np.array(values, np.int64) for values in (starts, ends, parts, owners))
+    return Timeline(*columns)
+
+
+def covered_before(start_ns: Integers, end_ns: Integers, at_ns: Integers) -> Integers:
+    """Return how much of intervals lies before each moment, nanoseconds.
+
+    Args:
+        start_ns: of intervals in order that do not overlap.
+        end_ns: of the same.
+        at_ns: the moments.
+    """
+    if not len(start_ns):
+        return np.zeros(len(at_ns), np.int64)
+    total = np.concatenate([[0], np.cumsum(end_ns - start_ns)])
+    index = np.searchsorted(start_ns, at_ns, side="right")
+    beyond = np.maximum(0, end_ns[np.maximum(index - 1, 0)] - at_ns)
+    return total[index] - np.where(index > 0, beyond, 0)
+
+
+def covered_within(
+    start_ns: Integers, end_ns: Integers, low_ns: Integers, high_ns: Integers
+) -> Integers:
+    """Return how much of intervals lies in each window, nanoseconds; as `covered_before`."""
+    before = covered_before(start_ns, end_ns, low_ns)
+    return covered_before(start_ns, end_ns, high_ns) - before

@@ -1,0 +1,58 @@
+"""The events of a file as columns say what its lines say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
+
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.event_columns import event_columns
+
+
+@pytest.mark.parametrize("suffix", [".pfw", ".pfw.gz", ".pfw.zst"])
+def test_every_line_is_a_row(tmp_path: Path, suffix: str) -> None:
+    for pid in (1, 2):
+        small_trace(pid).write(tmp_path / f"t-{pid}{suffix}")
+    traces = open_traces([tmp_path])
+    files = list(event_columns(traces))
+    assert [str(columns.trace) for columns in files] == [str(trace) for trace in traces]
+    for columns in files:
+        rows = sorted(
+            (
+                chr(columns.ph[row]),
+                *columns.labels[columns.label[row]],
+                int(columns.id[row]),
+                int(columns.tid[row]),
+                int(columns.dur_ns[row]),
+                str(columns.args(row)),
+            )
+            for row in range(len(columns))
+        )
+        lines = sorted(
+            (
+                event["ph"],
+                event.get("cat", ""),
+                event["name"],
+                event.get("id", 0),
+                event["tid"],
+                round(event["dur"] * 1000) if "dur" in event else -1,
+                str(event.get("args", {})),
+            )
+            for _, event in columns.trace.events()
+        )
+        assert rows == lines
+        assert set(columns.pid.tolist()) == {columns.trace.header.pid}
+
+
+def test_numbered_phases_and_strange_ones_are_told(tmp_path: Path) -> None:
+    trace = TraceLines()
+    head = f'"pid":{trace.pid},"tid":1,"ts":5.001,"dur":2.000'
+    for ph in ("1", '"1"', '"?!"', '"X"'):
+        trace.add(f'{{"id":1,"name":"forward","cat":"compute",{head},"ph":{ph},"args":[]}}')
+    (columns,) = event_columns(open_traces([trace.write(tmp_path / "t.pfw")]))
+    timed = columns.start_ns >= 0
+    assert bytes(sorted(columns.ph[timed].tolist())) == b"?XXX"
+    assert set(columns.start_ns[timed].tolist()) == {TIME_BASE_US * 1000 + 5001}
+    assert columns.args(int(timed.argmax())) == {}
