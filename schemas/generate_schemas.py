@@ -1,8 +1,8 @@
 """Writes the JSON Schemas of files: ``python schemas/generate_schemas.py``.
 
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
-`dftrace_ai.live`, `dftrace_ai.inspect.config` and `dftrace_ai.loggers.config`, with sorted keys, so
-that the same models always give the same bytes.
+`dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config` and
+`dftrace_ai.analysis.why`, with sorted keys, so that the same models always give the same bytes.
 """
 
 from __future__ import annotations
@@ -74,6 +74,14 @@ def _loggers_schema() -> dict[str, Any]:
     return schema
 
 
+def _why_schema() -> dict[str, Any]:
+    from dftrace_ai.analysis.why.model import verdict_adapter
+
+    schema = verdict_adapter().json_schema()
+    schema["title"] = "What `dftrace why --json` prints"
+    return schema
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
     schemas = {
@@ -82,6 +90,7 @@ def schema_texts() -> dict[str, str]:
         "snapshot.schema.json": _snapshot_schema(),
         "inspect.schema.json": _inspect_schema(),
         "loggers.schema.json": _loggers_schema(),
+        "why.schema.json": _why_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

@@ -13,7 +13,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dftrace_ai.cli import demo, info, inspect, recover, runs, stuck, summary, top, validate, view
+from dftrace_ai.cli import (
+    demo,
+    info,
+    inspect,
+    recover,
+    runs,
+    stuck,
+    summary,
+    top,
+    validate,
+    view,
+    why,
+)
 from dftrace_ai.errors import ConfigError, DftraceError
 
 __all__ = ["app", "main"]
@@ -74,7 +86,7 @@ def _dftrace(
     pass
 
 
-for _module in (demo, info, recover, runs, summary, top, validate, view):
+for _module in (demo, info, recover, runs, summary, top, validate, view, why):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(inspect.app, name="inspect")
 app.command(name="stuck", cls=stuck.Command)(stuck.command)

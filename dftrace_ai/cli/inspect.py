@@ -57,7 +57,7 @@ def check(
     config can be used, 1 it has errors, 2 the call is wrong.
     """
     from dftrace_ai.cli.inspect_view.report import report_lines, report_of
-    from dftrace_ai.cli.output import write_out
+    from dftrace_ai.cli.terminal import write_out
     from dftrace_ai.inspect.config.reading.loading import examine
     from dftrace_ai.inspect.errors import InspectValueError
 
@@ -90,7 +90,7 @@ def features(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """List the features that a config can name, or explain some of them with their keys."""
-    from dftrace_ai.cli.output import write_out
+    from dftrace_ai.cli.terminal import write_out
     from dftrace_ai.inspect.config.features import explanations, summaries
 
     _register(feature_dirs)

@@ -85,7 +85,7 @@ def _print(verdict: Verdict, *, as_json: bool) -> None:
     if as_json:
         import orjson
 
-        from dftrace_ai.cli.output import write_out
+        from dftrace_ai.cli.terminal import write_out
 
         option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         write_out(orjson.dumps(verdict, option=option).decode())
@@ -93,8 +93,7 @@ def _print(verdict: Verdict, *, as_json: bool) -> None:
     from rich.text import Text
 
     from dftrace_ai.cli.live_view.verdict import verdict_lines
-    from dftrace_ai.cli.output import print_all
-    from dftrace_ai.cli.terminal import console
+    from dftrace_ai.cli.terminal import console, print_all
 
     lines = verdict_lines(verdict)
     print_all(console(), (Text(line, style, overflow="fold") for line, style in lines))

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from io import TextIOWrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
@@ -15,14 +15,21 @@ from rich.table import Table
 
 from dftrace_ai.wording import escaped, shortened
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
 __all__ = [
     "complain",
     "console",
     "figures_table",
     "micros",
     "prepare_streams",
+    "print_all",
     "shown",
     "write_json",
+    "write_out",
 ]
 
 # A pipe or file has no width; wide enough that nothing is folded or cut.
@@ -110,3 +117,25 @@ def figures_table(title: str, texts: list[str], figures: list[str]) -> Table:
 def micros(value: float) -> str:
     """Return microseconds as text: ``micros(1234.5) == "1,234.500"``."""
     return f"{value:,.3f}"
+
+
+def write_out(text: str) -> None:
+    """Write text, all at once; to nobody where the reader has seen enough.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered has no reader any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
+    """Print parts as `write_out` does: rich and click would end the program with a failure."""
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    write_out(captured.get())

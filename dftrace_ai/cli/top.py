@@ -51,7 +51,7 @@ def command(
 
     observer = Observer(paths, window)
     if json:
-        from dftrace_ai.cli.output import write_out
+        from dftrace_ai.cli.terminal import write_out
         from dftrace_ai.live import snapshot_json
 
         write_out(snapshot_json(observer.look()).decode())
@@ -67,7 +67,7 @@ def command(
 
 def _print_once(out: Console, observer: Observer) -> None:
     from dftrace_ai.cli.live_view.page import page
-    from dftrace_ai.cli.output import print_all
+    from dftrace_ai.cli.terminal import print_all
 
     coloured = out.color_system is not None
     print_all(out, page(observer.look(), out.width, None, coloured=coloured))

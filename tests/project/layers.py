@@ -34,15 +34,15 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "validating": {"reading"},
     },
     "cli": {
-        **dict.fromkeys(("output", "terminal", "dead_traces", "trace_server"), {"terminal"}),
-        **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal", "output"}),
+        **dict.fromkeys(("terminal", "dead_traces", "trace_server"), {"terminal"}),
+        **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal"}),
         **dict.fromkeys(
             (
                 *("demo", "info", "inspect", "recover", "runs", "stuck", "summary", "top"),
-                *("validate", "view"),
+                *("validate", "view", "why"),
             ),
             {
-                *("terminal", "output", "dead_traces", "summary"),
+                *("terminal", "dead_traces", "summary"),
                 *("live_view", "inspect_view", "runs_view", "trace_server"),
             },
         ),

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.cli.output import print_all
-from dftrace_ai.cli.terminal import NAME_LETTERS, console, figures_table, shown, write_json
+from dftrace_ai.cli.terminal import (
+    NAME_LETTERS,
+    console,
+    figures_table,
+    print_all,
+    shown,
+    write_json,
+)
 from dftrace_ai.loggers.runs.comparing import compared, metric_names
 from dftrace_ai.loggers.runs.conditions import MISSING, value_of
 from dftrace_ai.loggers.runs.model import FIGURES

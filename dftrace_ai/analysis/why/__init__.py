@@ -1,0 +1,27 @@
+"""Why steps are slow: from the traces of a run to a verdict, or to silence with its reason.
+
+One call judges them::
+
+    from dftrace_ai.analysis.why import why
+
+    verdict = why(["out/"])
+    print(verdict.verdict, [finding.what for finding in verdict.findings])
+"""
+
+from __future__ import annotations
+
+from dftrace_ai.analysis.why.judging import why
+from dftrace_ai.analysis.why.limits import LIMITS, Limit, limits_of
+from dftrace_ai.analysis.why.model import Finding, Verdict, verdict_adapter
+from dftrace_ai.analysis.why.page import verdict_lines
+
+__all__ = [
+    "LIMITS",
+    "Finding",
+    "Limit",
+    "Verdict",
+    "limits_of",
+    "verdict_adapter",
+    "verdict_lines",
+    "why",
+]

@@ -1,0 +1,128 @@
+"""What the counters of a machine say: memory that grows, and processors that others keep busy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.why.limits import Limit
+from dftrace_ai.analysis.why.statistics import Share, trend_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.analysis.steps import Job, Process, Steps
+    from dftrace_ai.analysis.steps.processes import Sample
+    from dftrace_ai.analysis.why.evidence import Evidence
+    from dftrace_ai.analysis.why.model import Finding
+
+__all__ = ["is_crowded", "memory_creep"]
+
+FEWEST_SAMPLES: Final = 20
+MOST_POINTS: Final = 200
+MOST: Final = 2.0**60  # nothing that is counted has more
+SETTLING: Final = 0.2
+LEAST_TAU: Final = 0.8
+LEAST_BYTES, LEAST_GROWTH = 64e6, 0.05
+
+# Of all processors: in use altogether, and by others than this job.
+FULL_PERCENT: Final = 90.0
+OTHERS_PERCENT: Final = 40.0
+
+
+def memory_creep(evidence: Evidence) -> Finding | None:
+    """Return the memory that grows for as long as the run goes on.
+
+    Args:
+        evidence: of a rank.
+    """
+    series: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for sample in evidence.rank.process.samples:
+        if "memory" not in sample.name.lower():
+            continue
+        for name, value in sample.values.items():
+            # What the host uses is also others', and what torch reserves it keeps.
+            if _is_number(value) and name != "used" and "reserved" not in name:
+                series[f"{sample.name}, {name}"].append((sample.at_ns, float(value)))
+    found = [
+        finding
+        for name, points in sorted(series.items())
+        if (finding := _creep(evidence, name, points))
+    ]
+    return max(found, key=lambda finding: finding.evidence["grown_bytes"], default=None)
+
+
+def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Finding | None:
+    first = int(evidence.steps.start_ns[0])
+    begin = first + SETTLING * (evidence.last_ns - first)
+    at, level = np.array(points, float).T
+    at, level = at[at >= begin], level[at >= begin]
+    if len(at) < FEWEST_SAMPLES:
+        return None
+    pick = np.linspace(0, len(at) - 1, min(len(at), MOST_POINTS)).astype(int)
+    seconds = (at - at[0]) / 1e9
+    trend = trend_of(level[pick], seconds[pick])
+    lasted = float(seconds[-1])
+    grown = trend.low * lasted
+    # Caches fill up and then stay: what grows late as it did early does not.
+    third = len(at) * 2 // 3
+    late = trend_of(level[third:], seconds[third:]).slope
+    if trend.tau < LEAST_TAU or late < 0.5 * trend.slope:
+        return None
+    if grown < max(LEAST_BYTES, LEAST_GROWTH * float(level[0])):
+        return None
+    header = evidence.rank.process.header
+    total = header.memory_bytes if header and "gpu" not in name.lower() else None
+    left = None if total is None else max(0.0, total - float(level[-1]))
+    growth = grown / max(float(level[0]), 1.0)
+    return evidence.finding(
+        "memory-creep",
+        Limit(0.0, None),
+        Share(0.0, growth, growth),  # it costs no time yet
+        cause=name,
+        bytes_a_second=int(trend.slope),
+        grown_bytes=int(grown),
+        level_bytes=int(level[-1]),
+        full_in_s=None if left is None else int(left / max(trend.slope, 1e-9)),
+    )
+
+
+def is_crowded(job: Job, process: Process, steps: Steps) -> bool:
+    """Return whether other programs kept the processors of a rank's host busy.
+
+    Args:
+        job: all processes.
+        process: the rank's.
+        steps: the time that is looked at.
+    """
+    cpus = process.header and process.header.cpus
+    low, high = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    system = _mean(process.samples, "system", low, high)
+    if not cpus or system is None or system < FULL_PERCENT:
+        return False
+    own = 0.0
+    for rank in job.ranks:
+        for one in (rank.process, *rank.workers):
+            if one.host == process.host:
+                used = _mean(one.samples, "process", low, high)
+                if used is None:
+                    return False  # what it used is not known
+                own += used
+    return system - own / cpus >= OTHERS_PERCENT
+
+
+def _mean(samples: Sequence[Sample], series: str, low_ns: int, high_ns: int) -> float | None:
+    values = [
+        float(sample.values[series])
+        for sample in samples
+        if sample.name == "cpu %"
+        and low_ns <= sample.at_ns <= high_ns
+        and _is_number(sample.values.get(series))
+    ]
+    return float(np.mean(values)) if values else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < MOST

@@ -1,0 +1,230 @@
+"""What a rank's steps are judged by: which of them count, and which signals its spans give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.steps.roles import DATA_WORK
+from dftrace_ai.analysis.steps.spans import union
+from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.why.limits import severity
+from dftrace_ai.analysis.why.model import Finding
+from dftrace_ai.analysis.why.statistics import BatchSums
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps import Job, Part, Rank, Steps
+    from dftrace_ai.analysis.steps.steady import Steady
+    from dftrace_ai.analysis.why.limits import Limit, Limits
+    from dftrace_ai.analysis.why.model import Confidence, Kind
+    from dftrace_ai.analysis.why.statistics import Share
+
+__all__ = ["ENOUGH_STEPS", "FEWEST_STEPS", "Evidence", "Signals", "signals_of"]
+
+ENOUGH_STEPS: Final = 20
+FEWEST_STEPS: Final = 3
+MANY_STEPS: Final = 50
+
+# What a busy machine did to runs with which nothing was wrong.
+STALL_NS: Final = 250_000_000
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What the spans of a rank show.
+
+    Attributes:
+        loader: waits for most steps.
+        forward: forward passes, or computation, for most steps.
+        backward: backward passes, or computation, for most steps.
+        optimizer: optimizer steps for most steps.
+        comm: any communication.
+        gpu: tracks of a GPU.
+        data: any span of data work.
+        memory: counters of memory.
+    """
+
+    loader: bool
+    forward: bool
+    backward: bool
+    optimizer: bool
+    comm: bool
+    gpu: bool
+    data: bool
+    memory: bool
+
+
+def signals_of(rank: Rank, steps: Steps) -> Signals:
+    """Tell what the spans of a rank show.
+
+    Args:
+        rank: the rank.
+        steps: its steps.
+    """
+    spans = rank.process.spans
+
+    def mostly(*roles: Any) -> bool:
+        return int(spans.has(*roles).sum()) >= 0.9 * len(steps)
+
+    processes = (rank.process, *rank.workers)
+    return Signals(
+        loader=mostly("wait"),
+        forward=mostly("forward", "compute"),
+        backward=mostly("backward", "compute"),
+        optimizer=mostly("optimizer"),
+        comm=bool(spans.has("comm", "gpu_comm").any()),
+        gpu=bool(spans.has("gpu_compute", "gpu_comm", "gpu_transfer").any()),
+        data=any(bool(process.spans.has(*DATA_WORK).any()) for process in processes),
+        memory=any("memory" in sample.name.lower() for sample in rank.process.samples),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Evidence:
+    """A rank's steps as the rules look at them; there is at least one steady step.
+
+    Attributes:
+        rank: the rank.
+        job: all processes.
+        steps: its steps.
+        steady: which of them are steady.
+        signals: what its spans show.
+        limits: from which shares on something is a finding.
+        crowded: other programs kept the processors of the host busy.
+    """
+
+    rank: Rank
+    job: Job
+    steps: Steps
+    steady: Steady
+    signals: Signals
+    limits: Limits
+    crowded: bool = False
+
+    @cached_property
+    def time(self) -> Integers:
+        """What each step took, nanoseconds; at least one."""
+        return np.maximum(self.steps.time_ns, 1)
+
+    @property
+    def is_short(self) -> bool:
+        """There are too few steps for more than their shares."""
+        return len(self.steady) < ENOUGH_STEPS
+
+    @property
+    def slow_ns(self) -> float:
+        """Beyond this a step is odd."""
+        return self.steady.median_ns + max(8 * self.steady.scale_ns, 2 * self.steady.median_ns)
+
+    @cached_property
+    def calmed(self) -> Integers:
+        """The time of steps; the first of a loop waits as long as the others."""
+        wait = self.steps.parts["wait"]
+        usual = float(np.median(wait[self.steady.mask]))
+        return self.time - np.where(self.steps.first, np.maximum(wait - usual, 0), 0)
+
+    @cached_property
+    def isolated(self) -> Integers:
+        """Single slow steps, as a mask; none where they are more than a few."""
+        found = np.arange(len(self.steps)) >= self.steady.warm_up
+        found &= self.calmed > max(self.slow_ns, self.steady.median_ns + STALL_NS)
+        few = found.sum() <= max(2, 0.02 * len(self.steps))
+        return found if few else np.zeros(len(found), bool)
+
+    @cached_property
+    def used(self) -> Integers:
+        """The steady steps without the odd ones, which shares are of, as a mask."""
+        mask = self.steady.mask
+        if self.is_short:
+            return mask
+        slow = mask & (self.time > self.slow_ns)
+        odd = slow if slow.sum() <= max(1, 0.02 * mask.sum()) else self.isolated
+        return mask & ~odd
+
+    @cached_property
+    def sums(self) -> BatchSums:
+        """What the parts of the used steps add up to."""
+        parts: dict[Part, Integers] = {
+            part: self.steps.parts[part][self.used] for part in STEP_PARTS
+        }
+        return BatchSums.of(parts, self.time[self.used])
+
+    @property
+    def confidence(self) -> Confidence:
+        """How sure shares are."""
+        if self.is_short:
+            return "low"
+        return "high" if self.used.sum() >= MANY_STEPS else "medium"
+
+    @property
+    def hides_comm(self) -> bool:
+        """There are other ranks, and nothing shows the communication with them."""
+        return self.rank.process.world_size > 1 and not self.signals.comm
+
+    @cached_property
+    def wall_ns(self) -> int:
+        """From the first event of the process to its last, nanoseconds."""
+        return max(1, self.last_ns - self.first_ns)
+
+    @cached_property
+    def first_ns(self) -> int:
+        """When the first span of the process began."""
+        return int(self.rank.process.spans.start_ns.min())
+
+    @cached_property
+    def last_ns(self) -> int:
+        """When the last span of the process, or the last step, ended."""
+        return max(int(self.rank.process.spans.end_ns.max()), int(self.steps.end_ns[-1]))
+
+    @cached_property
+    def training_ns(self) -> int:
+        """From the beginning of the first step to the end of the last one."""
+        return max(1, int(self.steps.end_ns[-1] - self.steps.start_ns[0]))
+
+    @cached_property
+    def between(self) -> float:
+        """Share of the training that is in no span between steps, or the wait for first ones."""
+        steps, line = self.steps, self.steps.timeline
+        taken = union(
+            np.concatenate([steps.start_ns, line.start_ns, steps.evaluation[0]]),
+            np.concatenate([steps.end_ns, line.end_ns, steps.evaluation[1]]),
+        )
+        window = steps.start_ns[:1], steps.end_ns[-1:]
+        gaps = self.training_ns - int(covered_within(*taken, *window)[0])
+        return (gaps + float((self.time - self.calmed).sum())) / self.training_ns
+
+    def medians(self, chosen: Any) -> dict[Part, float]:
+        """Return the median of each part over some of the steps."""
+        parts = self.steps.parts
+        return {part: float(np.median(parts[part][chosen])) for part in STEP_PARTS}
+
+    def finding(
+        self,
+        kind: Kind,
+        limit: Limit,
+        share: Share | float,
+        *,
+        cause: str = "",
+        confidence: Confidence = "high",
+        **evidence: Any,
+    ) -> Finding | None:
+        """Return a finding; None where the lower end of its share does not reach the limit.
+
+        Args:
+            kind: what it is.
+            limit: its limit.
+            share: with its interval, or exact.
+            cause: why.
+            confidence: how sure it is.
+            evidence: its figures.
+        """
+        whole, low = (share, share) if isinstance(share, float) else (share.share, share.low)
+        found = severity(limit, low)
+        if found is None:
+            return None
+        return Finding(kind, cause, found, confidence, whole, low, evidence=evidence)

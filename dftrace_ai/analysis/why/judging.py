@@ -1,0 +1,267 @@
+"""From traces to a verdict: each rank by itself, then what holds for at least half of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.steps import measure, read_job
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.steps.steady import steady_of
+from dftrace_ai.analysis.why.counters import is_crowded, memory_creep
+from dftrace_ai.analysis.why.evidence import ENOUGH_STEPS, FEWEST_STEPS, Evidence, signals_of
+from dftrace_ai.analysis.why.limits import LIMITS
+from dftrace_ai.analysis.why.model import (
+    Abstention,
+    Finding,
+    PartTime,
+    SlowStep,
+    StepFacts,
+    Verdict,
+)
+from dftrace_ai.analysis.why.phases import phase_findings
+from dftrace_ai.analysis.why.ranking import explained, one_of_input, ranked
+from dftrace_ai.analysis.why.shapes import drift_of, pattern_findings
+from dftrace_ai.analysis.why.shares import compute_bound, share_findings
+from dftrace_ai.analysis.why.statistics import BatchSums
+from dftrace_ai.analysis.why.unseen import unseen_of
+from dftrace_ai.analysis.why.words import in_words
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from dftrace_ai.analysis.steps import Job, Rank
+    from dftrace_ai.analysis.why.limits import Limits
+
+__all__ = ["judge", "why"]
+
+SHOWN_STEPS: Final = 3
+MOST_BETWEEN: Final = 0.15
+NO_STEPS: Final = (
+    "no steps were found: no loop over a loader (ai.dataloader.fetch.iter), no ai.pipeline.step, "
+    "no step numbers (ai.update) and no optimizer (ai.compute.step)"
+)
+
+
+def why(paths: Iterable[str | os.PathLike[str]], limits: Limits | None = None) -> Verdict:
+    """Judge a run by its traces.
+
+    Args:
+        paths: files and directories, as for `open_traces`.
+        limits: from which shares on something is a finding, see `limits_of`; by default
+            `LIMITS`.
+
+    Returns:
+        The verdict; with too little to say, why it is silent.
+
+    Raises:
+        TraceError: a path is missing or is no trace, or nothing can be read.
+        DftraceError: DuckDB or NumPy is not installed.
+
+    Example::
+
+        verdict = why(["out/"])
+        if verdict.findings:
+            print(verdict.findings[0].what, verdict.findings[0].next)
+    """
+    traces = open_traces(paths)
+    skipped = tuple(f"skipped: {file}" for file in traces.skipped)
+    verdict = judge(read_job(traces), LIMITS if limits is None else limits)
+    return replace(verdict, notes=(*verdict.notes, *skipped))
+
+
+@dataclass(frozen=True, repr=False)
+class _Judged:
+    """What was found out of a rank; no evidence where it has no steps."""
+
+    number: int
+    evidence: Evidence | None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    sums: BatchSums | None = None
+
+
+def judge(job: Job, limits: Limits) -> Verdict:
+    """Judge a run by its processes; as `why`.
+
+    Args:
+        job: the processes.
+        limits: from which shares on something is a finding.
+    """
+    judged = [_judge_rank(job, rank, limits) for rank in job.ranks]
+    found = [one for one in judged if one.sums is not None and one.evidence is not None]
+    shown = found[0] if found else next((one for one in judged if one.evidence), None)
+    if shown is None or shown.evidence is None:
+        return Verdict(
+            "abstained",
+            ranks=len(judged),
+            abstained=(Abstention("run", NO_STEPS),),
+            notes=job.notes,
+            limits=_plain(limits),
+        )
+    notes = dict.fromkeys([*(note for one in found for note in one.notes), *job.notes])
+    runs = {rank.process.header and rank.process.header.run for rank in job.ranks}
+    if len(runs) > 1:
+        notes[f"these are traces of {len(runs)} runs, judged as one; give those of one"] = None
+    common, rare, speakers = _of_ranks(found)
+    if common:
+        # The steps that are shown are of a rank for which the verdict holds.
+        shown = next(one for one in found if one.number == speakers[common[0].kind])
+    evidence = shown.evidence
+    assert evidence is not None  # noqa: S101 - `found` has evidence
+    enough = bool(found)
+    abstained = _abstentions(evidence, enough=enough)
+    verdict = common[0].kind if common else ("none" if _is_enough(found) else "abstained")
+    return Verdict(
+        verdict,
+        rank=shown.number,
+        ranks=len(judged),
+        steps=_step_facts(evidence),
+        parts=_parts(found or [shown]),
+        findings=tuple(in_words(finding, evidence) for finding in common),
+        of_some_ranks=tuple(in_words(finding, evidence) for finding in rare),
+        slowest=_slowest(evidence) if enough else (),
+        abstained=abstained,
+        unseen=unseen_of(evidence),
+        notes=tuple(notes),
+        limits=_plain(limits),
+    )
+
+
+def _is_enough(found: Sequence[_Judged]) -> bool:
+    return any(one.evidence is not None and not one.evidence.is_short for one in found)
+
+
+def _plain(limits: Limits) -> dict[str, tuple[float, float | None]]:
+    return {name: (limit.warning, limit.critical) for name, limit in limits.items()}
+
+
+def _judge_rank(job: Job, rank: Rank, limits: Limits) -> _Judged:
+    number = rank.process.number
+    steps = measure(rank.process)
+    if steps is None:
+        return _Judged(number, None)
+    evidence = Evidence(
+        rank,
+        job,
+        steps,
+        steady_of(steps),
+        signals_of(rank, steps),
+        limits,
+        crowded=is_crowded(job, rank.process, steps),
+    )
+    if len(evidence.steady) < FEWEST_STEPS:
+        return _Judged(number, evidence)
+    notes: list[str] = []
+    findings = list(share_findings(evidence))
+    if not evidence.is_short:
+        findings = one_of_input([*findings, *phase_findings(evidence)])
+        findings += pattern_findings(evidence)
+        drift = drift_of(evidence)
+        notes += [drift.note] if drift.note else []
+        findings += [drift.finding] if drift.finding else []
+        creep = memory_creep(evidence)
+        findings += [creep] if creep else []
+        findings = explained(findings)
+        if not findings:
+            compute = compute_bound(evidence)
+            findings += [compute] if compute else []
+    if evidence.between > MOST_BETWEEN and not findings:
+        share = f"{evidence.between:.0%}"
+        notes.append(f"{share} of the training lies between steps, or before the first of a loop")
+    if evidence.crowded:
+        notes.append("other programs kept the processors of the host busy meanwhile")
+    return _Judged(number, evidence, tuple(findings), tuple(notes), evidence.sums)
+
+
+def _of_ranks(
+    judged: Sequence[_Judged],
+) -> tuple[list[Finding], list[Finding], dict[str, int]]:
+    """Return the findings of at least half of the ranks, those of fewer, and whose each is."""
+    by_kind: dict[str, list[tuple[Finding, int]]] = defaultdict(list)
+    for one in judged:
+        for finding in one.findings:
+            by_kind[finding.kind].append((finding, one.number))
+    common: list[Finding] = []
+    rare: list[Finding] = []
+    speakers: dict[str, int] = {}
+    for kind, found in by_kind.items():
+        # The one in the middle stands for all.
+        found.sort(key=lambda pair: -pair[0].share)
+        finding, number = found[(len(found) - 1) // 2]
+        speakers[kind] = number
+        middle = replace(finding, ranks=tuple(sorted(rank for _, rank in found)))
+        (common if 2 * len(found) >= len(judged) else rare).append(middle)
+    if any(finding.kind != "compute-bound" for finding in common):
+        common = [finding for finding in common if finding.kind != "compute-bound"]
+    rare = [finding for finding in rare if finding.kind != "compute-bound"]
+    return ranked(common), ranked(rare), speakers
+
+
+def _step_facts(evidence: Evidence) -> StepFacts:
+    steps, steady = evidence.steps, evidence.steady
+    used = evidence.used
+    return StepFacts(
+        found_by=steps.found_by,
+        count=len(steps),
+        steady=len(steady),
+        warm_up=steady.warm_up,
+        accumulation=steps.accumulation,
+        median_ns=int(steady.median_ns),
+        mean_ns=int(np.mean(evidence.time[used] if used.any() else evidence.time)),
+        scale_ns=int(steady.scale_ns),
+    )
+
+
+def _parts(judged: Sequence[_Judged]) -> dict[str, PartTime]:
+    all_sums = [one.sums for one in judged if one.sums is not None]
+    ranks = [one.evidence.steps for one in judged if one.evidence is not None]
+    if not all_sums:
+        all_sums = [BatchSums.of(steps.parts, np.maximum(steps.time_ns, 1)) for steps in ranks]
+    sums = BatchSums.merged(all_sums)
+    parts: dict[str, PartTime] = {}
+    for part in STEP_PARTS:
+        share = sums.share(part)
+        parts[part] = PartTime(
+            round(share.share, 6),
+            round(share.low, 6),
+            round(share.high, 6),
+            sum(int(steps.parts[part].sum()) for steps in ranks),
+            sum(steps.hidden_ns.get(part, 0) for steps in ranks),
+        )
+    return parts
+
+
+def _slowest(evidence: Evidence) -> tuple[SlowStep, ...]:
+    chosen = np.flatnonzero(evidence.steady.mask)
+    order = chosen[np.argsort(-evidence.time[chosen], kind="stable")][:SHOWN_STEPS]
+    starts = evidence.steps.start_ns
+    return tuple(SlowStep(int(at), int(starts[at]) / 1000, int(evidence.time[at])) for at in order)
+
+
+def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:
+    steady = counted(len(evidence.steady), "steady step")
+    if not enough:
+        return (Abstention("run", f"{steady}, at least {FEWEST_STEPS} are needed"),)
+    found: list[Abstention] = []
+    if evidence.is_short:
+        found.append(
+            Abstention(
+                "all but clear shares of a step",
+                f"{steady}, {ENOUGH_STEPS} are needed for the rest",
+            )
+        )
+    if evidence.hides_comm:
+        found.append(
+            Abstention(
+                "compute-bound, optimizer-heavy",
+                f"{evidence.rank.process.world_size} ranks, and no communication is annotated",
+            )
+        )
+    return tuple(found)

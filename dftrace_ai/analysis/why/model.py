@@ -1,0 +1,182 @@
+"""What `dftrace why` says of a run, as values; their JSON is `schemas/why.schema.json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = [
+    "KINDS",
+    "Abstention",
+    "Confidence",
+    "Finding",
+    "Kind",
+    "PartTime",
+    "Severity",
+    "SlowStep",
+    "StepFacts",
+    "Verdict",
+    "verdict_adapter",
+]
+
+Kind = Literal[
+    "input-bound", "communication-bound", "transfer-bound", "checkpoint-bound", "optimizer-heavy",
+    "periodic", "slower-and-slower", "slower-since", "evaluation-heavy", "start-up-heavy",
+    "slow-warm-up", "slow-step", "memory-creep", "host-bound", "not-annotated", "compute-bound",
+]  # fmt: skip
+"""What can be found, the more special before the more general."""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+Severity = Literal["critical", "warning", "info"]
+Confidence = Literal["high", "medium", "low"]
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that costs the training time or memory.
+
+    Attributes:
+        kind: what it is.
+        cause: why, of `input-bound`; else the part of a step where it is, or empty.
+        severity: how much it costs, by the limits.
+        confidence: how sure it is.
+        share: what it costs, of the time that the kind is a share of; for `memory-creep`
+            and the slower ones the growth.
+        low: the lower end of the 95 % interval of that, which is held against the limits.
+        what: it in a sentence.
+        because: what shows the cause; empty where nothing does.
+        next: what to try.
+        evidence: the figures behind the sentences, times in nanoseconds.
+        ranks: whose it is.
+    """
+
+    kind: Kind
+    cause: str
+    severity: Severity
+    confidence: Confidence
+    share: float
+    low: float
+    what: str = ""
+    because: str = ""
+    next: str = ""
+    evidence: JsonObject = field(default_factory=dict)
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """The steps that were judged.
+
+    Attributes:
+        found_by: how they were found.
+        count: steps in all.
+        steady: of these, the ones that are judged.
+        warm_up: steps before the steady ones.
+        accumulation: micro-batches in a step.
+        median_ns: of the steady ones.
+        mean_ns: of those that shares are of.
+        scale_ns: how much they usually differ from the median.
+    """
+
+    found_by: str
+    count: int
+    steady: int
+    warm_up: int
+    accumulation: int
+    median_ns: int
+    mean_ns: int
+    scale_ns: int
+
+
+@dataclass(frozen=True)
+class PartTime:
+    """A part of the steps.
+
+    Attributes:
+        share: of the time of the steady steps.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        ns: in all steps, nanoseconds.
+        hidden_ns: spent in such spans by other threads and the GPU meanwhile.
+    """
+
+    share: float
+    low: float
+    high: float
+    ns: int
+    hidden_ns: int = 0
+
+
+@dataclass(frozen=True)
+class SlowStep:
+    """A step.
+
+    Attributes:
+        step: its number in the order of time, from 0.
+        at_us: where it begins, microseconds since 1970.
+        ns: how long it took.
+    """
+
+    step: int
+    at_us: float
+    ns: int
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """What is not said, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run says of itself.
+
+    Attributes:
+        verdict: the kind of the first finding; ``none`` when nothing stands out,
+            ``abstained`` when there is too little to say that.
+        rank: whose steps are shown; of those for which the verdict holds the one in the
+            middle.
+        ranks: how many ranks were judged.
+        steps: the steps; None where none were found.
+        parts: their parts, over all ranks.
+        findings: what stands out, the most important first.
+        of_some_ranks: what stands out on fewer than half of the ranks.
+        slowest: the slowest steady steps.
+        abstained: what is not said.
+        unseen: what the trace does not show.
+        notes: what a reader has to know beside.
+        limits: warning and critical limit of each kind of finding.
+    """
+
+    verdict: Kind | Literal["none", "abstained"]
+    rank: int = 0
+    ranks: int = 0
+    steps: StepFacts | None = None
+    parts: dict[str, PartTime] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    of_some_ranks: tuple[Finding, ...] = ()
+    slowest: tuple[SlowStep, ...] = ()
+    abstained: tuple[Abstention, ...] = ()
+    unseen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    limits: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    kind: Literal["dftrace why"] = "dftrace why"
+    format: Literal[1] = FORMAT
+
+
+def verdict_adapter() -> TypeAdapter[Verdict]:
+    """Return what checks verdicts and makes their schema."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Verdict)

@@ -1,0 +1,123 @@
+"""A verdict as the lines that people read, at most fifteen."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.analysis.why.words import part_name, percent, time_text
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.why.model import Finding, Kind, SlowStep, StepFacts, Verdict
+
+__all__ = ["verdict_lines"]
+
+MOST_LINES: Final = 15
+LEAST_PART: Final = 0.02
+MOST_PARTS, MOST_BESIDE = 6, 3
+BURSTS: Final = 1.1
+SHARES_OF_STEPS: Final[frozenset[Kind]] = frozenset(
+    {"input-bound", "communication-bound", "transfer-bound", "optimizer-heavy", "host-bound"}
+)
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    r"""Return what `dftrace why` prints.
+
+    Args:
+        verdict: of a run.
+
+    Example::
+
+        print(*verdict_lines(why(["out/"])), sep="\n")
+    """
+    head = list(_head(verdict))
+    body = [f"  {name:<10}{text}" for name, text in _rows(verdict)]
+    # What the verdict stands on comes last, and is not cut off.
+    tail = [line for line in body if line.split()[0] in {"judged", "unseen", "note"}]
+    rest = [line for line in body if line not in tail]
+    room = MOST_LINES - len(head) - len(tail)
+    return [*head, *rest[: max(room, 0)], *tail]
+
+
+def _head(verdict: Verdict) -> Iterator[str]:
+    if not verdict.findings:
+        yield "NOTHING STANDS OUT" if verdict.verdict == "none" else "NO VERDICT"
+        return
+    first = verdict.findings[0]
+    mark = f"  ({first.severity}, {first.confidence} confidence)"
+    yield first.kind.upper() + ("" if first.severity == "info" else mark)
+    yield f"{first.what}{_whose(first, verdict)}"
+    yield ""
+
+
+def _whose(finding: Finding, verdict: Verdict) -> str:
+    if verdict.ranks < 2:
+        return ""
+    if len(finding.ranks) == verdict.ranks:
+        return f" On all {verdict.ranks} ranks."
+    named = ", ".join(str(rank) for rank in sorted(finding.ranks)[:8])
+    more = ", ..." if len(finding.ranks) > 8 else ""
+    return f" On {len(finding.ranks)} of {verdict.ranks} ranks: {named}{more}."
+
+
+def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    steps = verdict.steps
+    if steps is not None:
+        yield "step", f"{_length(steps)}: {_parts(verdict)}"
+    if verdict.findings:
+        yield from _first(verdict.findings[0], verdict)
+        for other in verdict.findings[1 : 1 + MOST_BESIDE]:
+            yield "also", f"{other.what}{_whose(other, verdict)}"
+    for other in verdict.of_some_ranks[:MOST_BESIDE]:
+        yield "also", f"{other.what}{_whose(other, verdict)}"
+    if verdict.slowest:
+        yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
+    for one in verdict.abstained:
+        yield one.what if len(one.what) < 10 else "silent", _silence(one.what, one.why)
+    for note in verdict.notes[:2]:
+        yield "note", note
+    if steps is not None:
+        yield "judged", _judged(steps, verdict)
+    if verdict.unseen:
+        yield "unseen", "; ".join(verdict.unseen)
+
+
+def _silence(what: str, why: str) -> str:
+    return why if len(what) < 10 else f"{what}: {why}"
+
+
+def _length(steps: StepFacts) -> str:
+    if steps.mean_ns > BURSTS * steps.median_ns:
+        return f"{time_text(steps.mean_ns)}, median {time_text(steps.median_ns)}"
+    return time_text(steps.median_ns)
+
+
+def _parts(verdict: Verdict) -> str:
+    shares = sorted(((time.share, part) for part, time in verdict.parts.items()), reverse=True)
+    shown = [(share, part) for share, part in shares if share >= LEAST_PART][:MOST_PARTS]
+    return ", ".join(f"{part_name(part)} {percent(share)}" for share, part in shown)
+
+
+def _first(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if finding.because:
+        yield "because", finding.because
+    yield "do next", finding.next
+    if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
+        times = 1 / (1 - finding.share)
+        yield "at best", f"{times:.2g} times as fast, with all of it gone"
+
+
+def _slow_step(step: SlowStep) -> str:
+    at = datetime.fromtimestamp(step.at_us / 1e6, tz=timezone.utc).strftime("%H:%M:%S.%f")[:-3]
+    return f"step {step.step} {time_text(step.ns)} at {at}"
+
+
+def _judged(steps: StepFacts, verdict: Verdict) -> str:
+    each = f", {steps.accumulation} micro-batches each" if steps.accumulation > 1 else ""
+    of_rank = f", shown of rank {verdict.rank}" if verdict.ranks > 1 else ""
+    steady = counted(steps.steady, "steady step")
+    return f"{steady} of {steps.count:,}, by {steps.found_by}{each}{of_rank}"

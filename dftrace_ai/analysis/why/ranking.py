@@ -1,0 +1,74 @@
+"""Which finding comes first, and which ones another explains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.analysis.why.model import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dftrace_ai.analysis.why.model import Finding, Kind
+
+__all__ = ["explained", "one_of_input", "ranked"]
+
+# Workers make bursts of waits, a checkpoint every so often makes slow steps.
+EXPLAINS: Final[dict[str, Kind]] = {
+    "checkpoint": "checkpoint-bound",
+    "wait": "input-bound",
+    "data": "input-bound",
+}
+SEVERITIES: Final = ("critical", "warning", "info")
+
+
+def explained(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings without patterns that another one explains.
+
+    Args:
+        findings: of a rank.
+    """
+    found = list(findings)
+    kinds = {finding.kind for finding in found}
+
+    def is_explained(finding: Finding) -> bool:
+        if finding.kind == "slow-step" and finding.cause == "checkpoint":
+            return True  # saving takes its time, once as often
+        patterns = {"periodic", "slow-step"}
+        return finding.kind in patterns and EXPLAINS.get(finding.cause) in kinds
+
+    return [finding for finding in found if not is_explained(finding)]
+
+
+def one_of_input(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings with one of the input at most: the larger, the other is beside it.
+
+    Args:
+        findings: of a rank.
+    """
+    found = list(findings)
+    of_input = sorted((f for f in found if f.kind == "input-bound"), key=lambda f: -f.share)
+    if len(of_input) < 2:
+        return found
+    first, second = of_input[:2]
+    also = {"cause": second.cause, "share": second.share}
+    both = replace(first, evidence={**first.evidence, "also": also})
+    return [both, *(finding for finding in found if finding.kind != "input-bound")]
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by severity, what is sure first, then by cost, then the more special.
+
+    Args:
+        findings: in any order.
+    """
+    return sorted(
+        findings,
+        key=lambda finding: (
+            SEVERITIES.index(finding.severity),
+            finding.confidence == "low",
+            -finding.share,
+            KINDS.index(finding.kind),
+        ),
+    )

@@ -1,0 +1,123 @@
+"""Findings that are a share of every step: input, communication, copies, optimizer, idle time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.why.input_causes import cause_of_input
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.steps import Part
+    from dftrace_ai.analysis.why.evidence import Evidence
+    from dftrace_ai.analysis.why.model import Finding, Kind
+
+__all__ = ["compute_bound", "share_findings"]
+
+# Where the GPU is idle while the host is in one of these, the host is the reason.
+HOST_PARTS: Final[tuple[Part, ...]] = (
+    *("forward", "backward", "optimizer", "compute", "launch", "other", "none"),
+)
+# Of the limit: what at least the median step has in no span.
+TYPICAL: Final = 0.75
+MOST_NOT_ANNOTATED: Final = 0.15
+
+
+def share_findings(evidence: Evidence) -> Iterator[Finding]:
+    """Yield what costs every step too much.
+
+    From few steps only what is critical, with low confidence.
+
+    Args:
+        evidence: of a rank.
+    """
+    for finding in _all(evidence):
+        if not evidence.is_short:
+            yield finding
+        elif finding.severity == "critical":
+            yield replace(finding, confidence="low")
+
+
+def _all(evidence: Evidence) -> Iterator[Finding]:
+    limits, sums, sure = evidence.limits, evidence.sums, evidence.confidence
+    waiting = evidence.finding(
+        "input-bound", limits["input"], sums.share("wait", "data"), confidence=sure
+    )
+    if waiting:
+        cause = cause_of_input(evidence)
+        yield replace(
+            waiting,
+            cause=cause.name,
+            confidence=sure if cause.name or sure == "low" else "medium",
+            evidence=cause.figures,
+        )
+    single: tuple[tuple[Kind, str, Part], ...] = (
+        ("communication-bound", "comm", "comm"),
+        ("transfer-bound", "transfer", "transfer"),
+        ("optimizer-heavy", "optimizer", "optimizer"),
+    )
+    for kind, limit, part in single:
+        # The optimizer's share is not known where an unknown time goes to communication.
+        if part == "optimizer" and evidence.hides_comm:
+            continue
+        finding = evidence.finding(kind, limits[limit], sums.share(part), confidence=sure)
+        if finding:
+            yield finding
+    idle = _host_bound(evidence) if evidence.signals.gpu else _not_annotated(evidence)
+    if idle:
+        yield idle
+
+
+def _host_bound(evidence: Evidence) -> Finding | None:
+    share = evidence.sums.share(*HOST_PARTS)
+    limit = evidence.limits["host"]
+    return evidence.finding("host-bound", limit, share, confidence=evidence.confidence)
+
+
+def _not_annotated(evidence: Evidence) -> Finding | None:
+    limit = evidence.limits["not-annotated"]
+    used = evidence.used
+    typical = np.median(evidence.steps.parts["none"][used] / evidence.time[used])
+    if typical < TYPICAL * limit.warning:
+        return None
+    signals = evidence.signals
+    lacking = [name for name in ("forward", "backward", "optimizer") if not getattr(signals, name)]
+    # The stages of a pipeline that get no batches have no loader.
+    if not signals.loader and not _another_loads(evidence):
+        lacking.insert(0, "the loader")
+    if evidence.hides_comm:
+        lacking.append("communication")
+    return evidence.finding(
+        "not-annotated",
+        limit,
+        evidence.sums.share("none"),
+        confidence="low" if lacking else evidence.confidence,
+        lacking=lacking,
+    )
+
+
+def _another_loads(evidence: Evidence) -> bool:
+    others = (rank.process for rank in evidence.job.ranks if rank is not evidence.rank)
+    return any(bool(process.spans.has("wait").any()) for process in others)
+
+
+def compute_bound(evidence: Evidence) -> Finding | None:
+    """Return that nothing that is annotated is in the way of computation, where it is so.
+
+    Args:
+        evidence: of a rank for which nothing else was found.
+    """
+    parts: tuple[Part, ...] = ("forward", "backward", "optimizer", "compute")
+    share = evidence.sums.share(*(("gpu",) if evidence.signals.gpu else parts))
+    idle = evidence.sums.share("none").share
+    if evidence.hides_comm or evidence.is_short:
+        return None
+    if max(idle, evidence.between) > MOST_NOT_ANNOTATED:
+        return None
+    limit = evidence.limits["compute"]
+    found = evidence.finding("compute-bound", limit, share, confidence=evidence.confidence)
+    return found and replace(found, severity="info")

@@ -1,0 +1,73 @@
+"""`dftrace why`: what makes the steps of a run slow, and what to try."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import Annotated
+
+import typer
+
+from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+
+__all__ = ["command"]
+
+FOUND = 1
+
+
+class Severity(str, Enum):
+    """From which severity on a finding is a failure."""
+
+    warning = "warning"
+    critical = "critical"
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WARNING[,CRITICAL]",
+            help="From which share on something is a finding, such as input=0.1,0.25. Names: "
+            "input, comm, transfer, checkpoint, optimizer, host, not-annotated, evaluation, "
+            "start-up, warm-up, slower, periodic, compute. May be given again.",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        Severity | None,
+        typer.Option(help="End with status 1 where a finding is at least that severe."),
+    ] = None,
+    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+) -> None:
+    """Tell in plain words why the steps of a run are slow, or that nothing stands out.
+
+    The traces are those of one run, of all its processes. What cannot be known from them
+    is said, too.
+
+    Example: dftrace why out --limit input=0.05 --fail-on warning
+
+    Exit status: 0 with findings or without, 1 where --fail-on says so, 2 when the call is
+    wrong or nothing can be read.
+    """
+    from dftrace_ai.analysis.why import limits_of, verdict_lines, why
+    from dftrace_ai.cli.terminal import console, print_all, shown, write_json
+
+    limits = limits_of(limit or ())
+    if recover:
+        complete_dead_traces(paths)
+    verdict = why(paths, limits)
+    if json:
+        write_json(verdict)
+    else:
+        from rich.text import Text
+
+        lines = [Text(shown(line), overflow="fold") for line in verdict_lines(verdict)]
+        print_all(console(), lines)
+    severe = {finding.severity for finding in verdict.findings}
+    failing = {"warning", "critical"} if fail_on is Severity.warning else {"critical"}
+    if fail_on is not None and severe & failing:
+        raise typer.Exit(FOUND)

@@ -1,0 +1,354 @@
+"""Traces of trainings that never ran, of which it is known what makes them slow, or that nothing does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.trace_lines import TraceLines
+
+START_NS = 1_000_000_000_000_123
+MS = 1_000_000
+
+
+class Lines(TraceLines):
+    """The lines of a process, without those of categories that nobody has annotated."""
+
+    def __init__(self, pid: int, without: str = "", **header: Any) -> None:
+        super().__init__(pid)
+        self.without = without
+        # The header of the base class says nothing of ranks.
+        self.lines = [line for line in self.lines if '"name":"dftrace"' not in line]
+        facts = {"version": "0.1.0", "format": 1, "hhash": self.host_hash, "host": "host"}
+        facts |= {"pid": pid, "ppid": 1, "run": "00ff", "time_base_us": 1_762_560_000_000_000}
+        facts |= {"timestamps": "relative", "clock": "monotonic"}
+        self.meta("dftrace", {**facts, "cpus": 16, "cores": 8, "memory_bytes": 1 << 36, **header})
+
+    def say(self, cat: str, name: str, start: float, length: float, parent: int = 0, **args: Any):
+        if cat != self.without:
+            self.span(name, cat, START_NS + int(start), max(1, int(length)), p_idx=parent, **args)
+
+    def sample(self, name: str, at: float, **values: float) -> None:
+        if self.without != "counter":
+            self.counter(name, START_NS + int(at), **values)
+
+
+@dataclass
+class Training:
+    """What a training does; times in milliseconds."""
+
+    steps: int = 100
+    epochs: int = 2
+    step_ms: float = 20.0
+    workers: int = 4
+    batch: int = 8
+    item_ms: float = 1.0
+    collate_ms: float = 0.3
+    io: float = 0.0
+    data_told: bool = True
+    jitter: float = 0.05
+    hiccups: float = 0.01
+    drift: float = 0.0
+    evaluate: int = 0
+    told: bool = True
+    checkpoint: tuple[int, float] | None = None
+    comm_ms: float = 0.0
+    hidden_comm_ms: float = 0.0
+    transfer_ms: float = 0.3
+    optimizer: float = 0.1
+    gap_ms: float = 0.2
+    take_over_ms: float = 0.15
+    slow: dict[int, float] = field(default_factory=dict)
+    warm: int = 0
+    warm_ms: float = 0.0
+    every: int = 0
+    every_ms: float = 0.0
+    slower: float = 0.0
+    since: tuple[int, float] | None = None
+    where: str = "forward"
+    start_ms: float = 200.0
+    leak: float = 0.0
+    saturating: float = 0.0
+    sawtooth: float = 0.0
+    rare: int = 0
+    rare_ms: float = 0.0
+    accumulate: int = 1
+    world: int = 1
+    marks: bool = False
+    blocks: bool = True
+    loop: bool = True
+    numbered: bool = True
+    spawn_ms: float = 30.0
+    persistent: bool = True
+    contention: tuple[int, int, float] | None = None
+    bimodal: float = 0.0
+    tail: float = 0.0
+    crowded: bool = False
+
+    def write(self, folder: Path, seed: int, without: str = "") -> Path:
+        """Writes the traces of all its processes into a folder."""
+        return _Writer(self, folder, seed, without).write()
+
+
+class _Writer:
+    def __init__(self, training: Training, folder: Path, seed: int, without: str) -> None:
+        self.t, self.folder, self.random = training, folder, random.Random(seed)
+        self.main = Lines(100, without, rank=0, world_size=training.world)
+        self.staff = [Lines(200 + w, without, ppid=100) for w in range(training.workers)]
+        self.noise = 0.0
+        self.now = 0.0
+        self.number = 0
+        self.next_sample = 0.0
+        self.grown = 0.0
+
+    def some(self, ms: float) -> float:
+        """A time, in nanoseconds, that is about so long."""
+        return max(1.0, MS * ms * (1 + self.noise) * self.random.lognormvariate(0, self.t.jitter))
+
+    def write(self) -> Path:
+        t = self.t
+        self.main.say("data", "preprocess", self.now, t.start_ms * MS)
+        self.now += t.start_ms * MS
+        for epoch in range(t.epochs):
+            self.epoch(epoch)
+            if t.evaluate:
+                self.evaluation(epoch)
+        for lines in (self.main, *self.staff):
+            lines.footer()
+            lines.write(self.folder / f"t-host-{lines.pid}.pfw", 10**9)
+        return self.folder
+
+    def batches(self, epoch: int) -> Iterator[tuple[int, float]]:
+        """When the workers have each batch, as far as they may be ahead."""
+        t = self.t
+        late = t.spawn_ms * MS if not t.persistent or not epoch else 0.0
+        free, ready, order = [self.now + late] * t.workers, {}, 0
+        for step in range(t.steps):
+            while order < min(step + 2 * t.workers, t.steps):
+                worker = order % t.workers
+                at = max(free[worker], self.now if step else 0.0)
+                at = self.loaded(self.staff[worker], at, epoch * t.steps + order)
+                ready[order] = free[worker] = at
+                order += 1
+            yield step, ready[step]
+
+    def loaded(self, lines: Lines, at: float, number: int, **tags: Any) -> float:
+        """Writes the work of a batch; returns when it is done."""
+        t = self.t
+        tags = tags or {"epoch": 7, "step": 3}  # of the parent when it forked
+        for item in range(t.batch):
+            length = self.some(t.item_ms)
+            if t.rare and number % t.rare == t.rare - 1 and item == 0:
+                length += t.rare_ms * MS
+            if t.data_told:
+                lines.say("data", "item", at, length, index=number * t.batch + item, **tags)
+                parent = lines.last_id
+                if t.io:
+                    lines.say("data", "data.io.read", at + length * 0.02, length * t.io, parent)
+            at += length + 5000
+        length = self.some(t.collate_ms)
+        if t.data_told:
+            lines.say("data", "preprocess.collate", at, length, **tags)
+        return at + length
+
+    def epoch(self, epoch: int) -> None:
+        t, parent = self.t, 9_000_000 + epoch
+        ready = self.batches(epoch) if t.workers else ((step, None) for step in range(t.steps))
+        for step, at in ready:
+            self.number += 1
+            self.noise = 0.9 * self.noise + self.random.gauss(0, t.drift)
+            tags = {"epoch": epoch, "step": step} if t.numbered else {}
+            if at is None:
+                done = self.loaded(self.main, self.now + 20_000, self.number - 1, step=-1)
+                wait = done + 20_000 - self.now
+            else:
+                wait = max(at - self.now, 0.0)
+            wait += self.some(t.take_over_ms)
+            if t.loop:
+                self.main.say(
+                    "dataloader", "fetch.iter", self.now, wait, parent, count=step + 1, **tags
+                )
+            self.now += wait
+            body = self.now
+            self.body(tags)
+            self.now += self.some(t.gap_ms)
+            length = self.now - body
+            if t.loop and t.blocks:
+                self.main.say(
+                    "dataloader", "fetch.block", body, length, parent, count=step + 1, **tags
+                )
+            if t.marks:
+                self.main.say("pipeline", "step", body, length, **tags)
+            self.sample()
+
+    def body(self, tags: dict[str, int]) -> None:
+        t, n = self.t, self.number
+        extra = t.warm_ms if n <= t.warm else 0.0
+        extra += t.every_ms if t.every and n % t.every == 0 else 0.0
+        extra += t.slow.get(n, 0.0)
+        crowd = t.contention[2] if t.contention and t.contention[0] < n <= t.contention[1] else 1.0
+        crowd *= 1 + t.bimodal * (self.random.random() < 0.4)
+        crowd *= 1 + t.tail * (self.random.paretovariate(2.5) - 1)
+        grow = 1 + t.slower * n + (t.since[1] if t.since and n > t.since[0] else 0.0)
+        hiccup = self.random.expovariate(1 / 8.0) if self.random.random() < t.hiccups else 0.0
+        if t.transfer_ms:
+            self.spend("device", "transfer", self.some(t.transfer_ms), tags)
+        for cat, name, share in (
+            ("compute", "forward", 0.3),
+            ("compute", "backward", 0.7 - t.optimizer),
+            ("compute", "step", t.optimizer),
+        ):
+            if name == "step" and n % t.accumulate:
+                continue
+            whole = t.step_ms * share * crowd * (t.accumulate if name == "step" else 1)
+            length = self.some(whole * (grow if name == t.where else 1))
+            length += extra * MS * (name == t.where) + hiccup * MS * (name == "backward")
+            if name == "backward" and t.comm_ms:
+                comm = self.some(t.comm_ms)
+                self.main.say("comm", "all_reduce", self.now + length, comm, **tags)
+                length += comm + 5000
+            if name == "backward" and t.hidden_comm_ms:
+                length += self.some(t.hidden_comm_ms)
+            self.spend(cat, name, length, tags)
+        if t.where == "nowhere":
+            self.now += extra * MS
+        if t.checkpoint and n % t.checkpoint[0] == 0:
+            self.spend("checkpoint", "capture", self.some(t.checkpoint[1]), tags)
+
+    def spend(self, cat: str, name: str, length: float, tags: dict[str, int]) -> None:
+        self.main.say(cat, name, self.now, length, **tags)
+        self.now += length
+
+    def sample(self) -> None:
+        t = self.t
+        self.grown += t.leak
+        while self.next_sample < self.now:
+            level = 2e9 + self.grown + t.sawtooth * (self.number % 40) / 40
+            level += t.saturating * (1 - 2.718 ** (-self.next_sample / (500 * MS)))
+            level += self.random.gauss(0, 3e6)
+            self.main.sample("memory bytes", self.next_sample, used=10e9, process=int(level))
+            system = 97.0 if t.crowded else 30.0
+            self.main.sample("cpu %", self.next_sample, system=system, process=100.0)
+            self.next_sample += 50 * MS
+        if t.crowded and not self.number % 7:
+            for lines in self.staff:
+                lines.sample("cpu %", self.now, system=97.0, process=50.0)
+
+    def evaluation(self, epoch: int) -> None:
+        t, begin = self.t, self.now
+        tags = {"epoch": epoch, "step": t.steps - 1} if t.numbered else {}
+        for count in range(1, t.evaluate + 1):
+            wait, length = self.some(0.2), self.some(t.step_ms * 0.3)
+            for name, at, took in (
+                ("fetch.iter", self.now, wait),
+                ("fetch.block", self.now + wait, length + 10_000),
+            ):
+                self.main.say("dataloader", name, at, took, 9_000_500 + epoch, count=count, **tags)
+            self.main.say("compute", "forward", self.now + wait, length, **tags)
+            self.now += wait + length + 12_000
+        if t.told:
+            self.main.say("pipeline", "evaluate", begin, self.now - begin)
+
+
+T = Training
+# What is planted: kind and cause; the cause of all but input-bound is the part where it is.
+PLANTED: dict[str, tuple[str, Training]] = {
+    "saturated workers": ("input-bound/workers", T(item_ms=20)),
+    "saturated workers, mild": ("input-bound/workers", T(item_ms=13)),
+    "saturated workers, at the edge": ("input-bound/workers", T(item_ms=12.2)),
+    "too few workers": ("input-bound/workers", T(item_ms=6, workers=1)),
+    "saturated workers, steps marked": ("input-bound/workers", T(item_ms=20, marks=True)),
+    "saturated workers, no bodies": ("input-bound/workers", T(item_ms=20, blocks=False)),
+    "saturated workers, accumulating": ("input-bound/workers", T(item_ms=20, accumulate=4)),
+    "inline": ("input-bound/inline", T(workers=0)),
+    "inline, no bodies": ("input-bound/inline", T(workers=0, item_ms=2, blocks=False)),
+    "collate": ("input-bound/collate", T(collate_ms=120)),
+    "collate inline": ("input-bound/collate", T(workers=0, item_ms=0.1, collate_ms=9)),
+    "disk": ("input-bound/disk", T(item_ms=20, io=0.9)),
+    "disk inline": ("input-bound/disk", T(workers=0, item_ms=2, io=0.9)),
+    "slow items": ("input-bound/slow-item", T(rare=23, rare_ms=900)),
+    "workers start": (
+        "input-bound/start-up",
+        T(persistent=False, spawn_ms=400, epochs=10, steps=20),
+    ),
+    "idle workers": ("input-bound/idle-workers", T(take_over_ms=7)),
+    "nothing told of the loader": ("input-bound/", T(item_ms=20, data_told=False)),
+    "communication": ("communication-bound/", T(comm_ms=8, world=4)),
+    "communication, mild": ("communication-bound/", T(comm_ms=3.5, world=4)),
+    "communication, at the edge": ("communication-bound/", T(comm_ms=3, world=4)),
+    "copies": ("transfer-bound/", T(transfer_ms=5)),
+    "copies, mild": ("transfer-bound/", T(transfer_ms=3.2)),
+    "optimizer": ("optimizer-heavy/", T(step_ms=30, optimizer=0.69)),
+    "optimizer, accumulating": ("optimizer-heavy/", T(accumulate=4, optimizer=0.69, step_ms=10)),
+    "checkpoints": ("checkpoint-bound/", T(checkpoint=(20, 100))),
+    "checkpoints, rare": ("checkpoint-bound/", T(checkpoint=(60, 300))),
+    "checkpoints, at the edge": ("checkpoint-bound/", T(checkpoint=(25, 45))),
+    "heavy evaluation": ("evaluation-heavy/", T(evaluate=200, steps=60, epochs=4)),
+    "heavy evaluation, not annotated": (
+        "evaluation-heavy/",
+        T(evaluate=200, steps=60, epochs=4, told=False),
+    ),
+    "start": ("start-up-heavy/", T(start_ms=4000)),
+    "warm-up": ("slow-warm-up/forward", T(warm=5, warm_ms=400)),
+    "warm-up, backward": ("slow-warm-up/backward", T(warm=12, warm_ms=150, where="backward")),
+    "gaps": ("not-annotated/", T(gap_ms=9)),
+    "gaps without a loop": ("not-annotated/", T(gap_ms=9, loop=False, marks=True)),
+    "slow step": ("slow-step/forward", T(slow={77: 600.0})),
+    "slow step, backward": ("slow-step/backward", T(slow={131: 500.0}, where="backward")),
+    "slow steps": ("slow-step/forward", T(slow={77: 600.0, 130: 400.0}, steps=120)),
+    "slow step among hiccups": ("slow-step/forward", T(slow={90: 500.0}, hiccups=0.15)),
+    "beat": ("periodic/forward", T(every=9, every_ms=30)),
+    "beat, rare": ("periodic/forward", T(every=25, every_ms=60, steps=200)),
+    "beat in time that is in no span": ("periodic/none", T(every=9, every_ms=30, where="nowhere")),
+    "beat in noise": ("periodic/forward", T(every=11, every_ms=30, jitter=0.3, hiccups=0.1)),
+    "slower and slower": ("slower-and-slower/forward", T(slower=0.006, drift=0.01)),
+    "slower and slower, backward": (
+        "slower-and-slower/backward",
+        T(slower=0.006, where="backward"),
+    ),
+    "slower since": ("slower-since/forward", T(since=(110, 1.8))),
+    "slower since, backward": ("slower-since/backward", T(since=(90, 1.2), where="backward")),
+    "leak": ("memory-creep/memory bytes, process", T(leak=3e6)),
+    "leak, slow": ("memory-creep/memory bytes, process", T(leak=6e5, steps=150)),
+}
+
+# Nothing is wrong here, though some of it looks odd.
+CLEAN: dict[str, Training] = {
+    "plain": T(),
+    "jitter": T(jitter=0.25),
+    "drift": T(drift=0.05),
+    "drift and jitter": T(drift=0.08, jitter=0.15),
+    "hiccups": T(hiccups=0.08),
+    "many hiccups": T(hiccups=0.3, jitter=0.3),
+    "no workers": T(workers=0, item_ms=0.1, collate_ms=0.2),
+    "accumulation": T(accumulate=4),
+    "evaluation": T(evaluate=20),
+    "evaluation, not annotated": T(evaluate=60, told=False),
+    "a checkpoint an epoch": T(checkpoint=(100, 60)),
+    "a checkpoint an epoch, longer": T(checkpoint=(150, 60), steps=150),
+    "ranks": T(world=4, comm_ms=1.0),
+    "hidden communication": T(world=4, hidden_comm_ms=8),
+    "memory that saturates": T(saturating=600e6),
+    "memory like a saw": T(sawtooth=400e6),
+    "steps marked": T(marks=True),
+    "no bodies": T(blocks=False),
+    "step numbers alone": T(loop=False),
+    "optimizer alone": T(loop=False, numbered=False),
+    "long": T(steps=500),
+    "short": T(steps=12, epochs=1),
+    "workers that start": T(persistent=False, spawn_ms=60, epochs=3),
+    "small steps": T(step_ms=3, item_ms=0.05, gap_ms=0.1, transfer_ms=0.05, take_over_ms=0.1),
+    "busy for a while": T(contention=(100, 150, 1.8)),
+    "busy at the end": T(contention=(120, 999, 1.4)),
+    "busy at the start": T(contention=(0, 25, 1.8)),
+    "two lengths": T(bimodal=0.8),
+    "a long tail": T(tail=0.2),
+    "a crowded machine": T(contention=(100, 180, 1.5), crowded=True),
+}
+
+CATEGORIES = (
+    *("compute", "data", "dataloader", "comm", "device", "checkpoint", "pipeline", "counter"),
+)

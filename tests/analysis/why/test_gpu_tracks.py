@@ -1,0 +1,89 @@
+"""Events of torch.profiler as lines: its steps, and what the tracks of a GPU add to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dftrace_ai.analysis.why import Verdict, why
+
+STEP_US = 10_000
+START_US = 1_700_000_000_000_000
+GPU = 7
+
+
+def profile(folder: Path, steps: int, spans: list[tuple[str, str, int, int, int]]) -> Verdict:
+    """Writes steps that all hold the same spans: category, name, thread, start and length."""
+    lines = ["["]
+    for step in range(steps):
+        at = START_US + step * STEP_US
+        for cat, name, tid, start, length in [
+            ("user_annotation", f"ProfilerStep#{step}", 1, 0, STEP_US),
+            *spans,
+        ]:
+            event = {"name": name, "cat": cat, "pid": 1, "tid": tid, "ph": "X"}
+            lines.append(json.dumps({**event, "ts": at + start, "dur": length}))
+    path = folder / "profile.pfw"
+    path.write_text("\n".join(lines) + "\n")
+    return why([path])
+
+
+HOST = [
+    ("cpu_op", "aten::linear", 1, 100, 4000),
+    ("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 2, 4200, 4000),
+    ("user_annotation", "Optimizer.step#SGD.step", 1, 8300, 1600),
+]
+
+
+def shares(verdict: Verdict) -> dict[str, float]:
+    return {part: round(time.share, 3) for part, time in verdict.parts.items() if time.share}
+
+
+def test_another_thread_s_backward_is_the_step_s(tmp_path: Path) -> None:
+    verdict = profile(tmp_path, 30, HOST)
+    assert verdict.steps is not None
+    assert (verdict.steps.found_by, verdict.steps.count) == ("step spans", 30)
+    assert shares(verdict) == {"compute": 0.4, "backward": 0.4, "optimizer": 0.16, "none": 0.04}
+
+
+def test_a_gpu_without_work_is_the_host_s_fault(tmp_path: Path) -> None:
+    kernels = [("kernel", "sgemm", GPU, start, 500) for start in range(200, 9000, 1000)]
+    verdict = profile(tmp_path, 30, [*HOST, *kernels])
+    (finding,) = verdict.findings
+    assert (finding.kind, finding.severity) == ("host-bound", "critical")
+    assert verdict.parts["gpu"].share == pytest.approx(0.45)
+    assert "the GPU (times are the host's)" not in verdict.unseen
+
+
+def test_what_kernels_hide_is_no_time_of_a_step(tmp_path: Path) -> None:
+    busy = [("kernel", "sgemm", GPU, 0, 7000)]
+    tail = [("kernel", "ncclDevKernel_AllReduce", GPU + 1, 4000, 6000)]
+    hidden = [("kernel", "ncclDevKernel_AllReduce", GPU + 1, 0, 6900)]
+    verdict = profile(tmp_path, 30, [*HOST, *busy, *tail])
+    (finding,) = verdict.findings
+    assert finding.kind == "communication-bound"
+    assert shares(verdict) == {"gpu": 0.7, "comm": 0.3}
+    assert verdict.parts["comm"].hidden_ns == 30 * 3000 * 1000
+    assert profile(tmp_path, 30, [*HOST, ("kernel", "sgemm", GPU, 0, 9900), *hidden]).verdict == (
+        "compute-bound"
+    )
+
+
+def test_copies_that_the_gpu_waits_for_are_found(tmp_path: Path) -> None:
+    spans = [
+        ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", GPU, 0, 3000),
+        ("kernel", "sgemm", GPU, 3000, 7000),
+    ]
+    (finding,) = profile(tmp_path, 30, [*HOST, *spans]).findings
+    assert finding.kind == "transfer-bound"
+
+
+def test_the_few_steps_of_a_profile_are_judged_where_it_is_clear(tmp_path: Path) -> None:
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    waiting = [("user_annotation", name, 1, 0, 4000), ("cpu_op", "aten::linear", 1, 4000, 5900)]
+    verdict = profile(tmp_path, 6, waiting)
+    (finding,) = verdict.findings
+    assert (finding.kind, finding.confidence) == ("input-bound", "low")
+    assert "only 5 steps were seen" in finding.what

@@ -1,0 +1,96 @@
+"""Runs in which a cause was planted are told by it, and clean ones by nothing; `make matrices` runs all."""
+
+from __future__ import annotations
+
+import pytest
+from analysis.why.made_runs import CATEGORIES, CLEAN, PLANTED, Training
+from analysis.why.verdicts import found, training_of, verdict_of, wrong_without
+
+from dftrace_ai.analysis.why.model import KINDS
+
+SEEDS = (1, 2, 3, 4, 5)
+# Of the settings at the edge of what can be told: silence is right there, another verdict is not.
+AT_THE_EDGE = {"beat in noise", "slower and slower"}
+
+
+def test_every_kind_and_cause_is_planted() -> None:
+    planted = {label for label, _ in PLANTED.values()}
+    kinds = {label.partition("/")[0] for label in planted}
+    # Host-bound needs the tracks of a GPU: test_gpu_tracks.py.
+    assert kinds == set(KINDS) - {"compute-bound", "host-bound"}
+    causes = {label.partition("/")[2] for label in planted if label.startswith("input-bound")}
+    known = {"workers", "inline", "collate", "disk", "slow-item", "start-up", "idle-workers", ""}
+    assert causes == known
+    assert len(PLANTED) >= 40
+    assert len(CLEAN) >= 20
+    assert not PLANTED.keys() & CLEAN.keys()
+
+
+@pytest.mark.sampled(0.2)
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_was_planted_is_found_and_nothing_else(name: str, seed: int) -> None:
+    wanted, training = PLANTED[name]
+    told = found(verdict_of(training, seed))
+    assert told == [wanted] or (name in AT_THE_EDGE and not told)
+
+
+@pytest.mark.sampled(0.2)
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", CLEAN)
+def test_nothing_stands_out_in_a_clean_run(name: str, seed: int) -> None:
+    verdict = verdict_of(CLEAN[name], seed)
+    assert found(verdict) == []
+    if name != "short":
+        assert verdict.verdict in {"compute-bound", "none"}
+
+
+@pytest.mark.sampled(0.1)
+@pytest.mark.parametrize("category", CATEGORIES)
+@pytest.mark.parametrize("name", [*PLANTED, *CLEAN])
+def test_what_is_not_annotated_leads_to_silence_and_not_astray(name: str, category: str) -> None:
+    verdict = verdict_of(training_of(name), 1, category)
+    assert wrong_without(name, verdict) == []
+
+
+def test_a_machine_that_slows_down_is_a_note() -> None:
+    busy = Training(contention=(100, 999, 1.8))
+    verdict = verdict_of(busy, 1)
+    assert found(verdict) == []
+    assert any("slower alike" in note for note in verdict.notes)
+
+
+def test_what_others_do_on_the_machine_lowers_the_confidence() -> None:
+    slow = {"slow": {77: 600.0}}
+    (sure,) = verdict_of(Training(**slow), 1).findings
+    verdict = verdict_of(Training(**slow, crowded=True), 1)
+    (unsure,) = verdict.findings
+    assert (sure.confidence, unsure.confidence) == ("high", "low")
+    assert any("other programs" in note for note in verdict.notes)
+    # Shares of all steps are as sure as before.
+    (waiting,) = verdict_of(Training(item_ms=20, crowded=True), 1).findings
+    assert waiting.confidence == "high"
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5, 12, 19])
+def test_few_steps_are_judged_by_what_is_clear_alone(steps: int) -> None:
+    clear = Training(workers=0, item_ms=2, steps=steps + 1, epochs=1)
+    verdict = verdict_of(clear, 1)
+    if steps < 3:
+        assert (verdict.verdict, verdict.findings) == ("abstained", ())
+        assert "at least 3" in verdict.abstained[0].why
+    else:
+        (finding,) = verdict.findings
+        assert (finding.kind, finding.severity, finding.confidence) == (
+            "input-bound",
+            "critical",
+            "low",
+        )
+        assert f"looks input-bound: only {steps} steps were seen" in finding.what
+    assert verdict.parts["wait"].share > 0.3
+    # What is only a warning, or a shape, is not told from few steps.
+    for unclear in (
+        Training(transfer_ms=3.2, steps=steps + 1, epochs=1),
+        Training(slow={2: 900.0}, transfer_ms=0.1, steps=steps + 1, epochs=1),
+    ):
+        assert found(verdict_of(unclear, 1)) == []

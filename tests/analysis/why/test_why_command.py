@@ -1,0 +1,260 @@
+"""`dftrace why`: what it prints, its JSON, its exit status, and what it does with bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from analysis.trace_lines import TraceLines, small_trace
+from analysis.why.made_runs import Lines, Training
+from typer.testing import CliRunner, Result
+
+from dftrace_ai.analysis.why import LIMITS, limits_of, verdict_lines, why
+from dftrace_ai.cli import app
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "why.schema.json").read_text("utf-8"))
+STARVED = Training(item_ms=20, steps=60)
+CLEAN = Training(steps=60)
+
+
+def dftrace_why(*words: object) -> Result:
+    result = CliRunner().invoke(app, ["why", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def as_json(*words: object) -> dict[str, Any]:
+    result = dftrace_why("--json", *words)
+    assert result.exit_code == 0, result.output
+    value = json.loads(result.stdout)
+    jsonschema.validate(value, SCHEMA)
+    return value
+
+
+@pytest.fixture(scope="module")
+def starved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return STARVED.write(tmp_path_factory.mktemp("starved"), 1)
+
+
+def test_the_verdict_is_a_few_plain_lines(starved: Path) -> None:
+    lines = dftrace_why(starved).stdout.splitlines()
+    assert lines[0] == "INPUT-BOUND  (critical, high confidence)"
+    assert lines[1].startswith("Steps wait for data for ")
+    assert len(lines) <= 15
+    rows = {line[2:12].strip(): line[12:] for line in lines[3:]}
+    assert list(rows) == ["step", "because", "do next", "at best", "slowest", "judged", "unseen"]
+    assert "4 workers are 9" in rows["because"]
+    assert "the host has 8 cores: set num_workers=" in rows["do next"]
+    # Waits come in bursts, so the mean stands beside the median.
+    assert "median" in rows["step"].partition(":")[0]
+    assert rows["judged"] == "118 steady steps of 120, by loader blocks"
+    assert lines == verdict_lines(why([starved]))
+
+
+def test_the_json_says_the_same(starved: Path) -> None:
+    value = as_json(starved)
+    assert (value["kind"], value["format"], value["verdict"]) == ("dftrace why", 1, "input-bound")
+    (finding,) = value["findings"]
+    assert (finding["cause"], finding["severity"]) == ("workers", "critical")
+    assert finding["evidence"]["workers"] == 4
+    assert math.isclose(sum(part["share"] for part in value["parts"].values()), 1.0, abs_tol=1e-4)
+    wait = value["parts"]["wait"]
+    assert wait["low"] <= wait["share"] <= wait["high"]
+    # Without the steps that are odd, so near the wait's and not equal to it.
+    assert math.isclose(finding["share"], wait["share"], abs_tol=1e-4)
+    assert value["limits"]["input"] == [0.1, 0.25]
+    assert value["steps"]["count"] == 120
+    slowest = [step["ns"] for step in value["slowest"]]
+    assert slowest == sorted(slowest, reverse=True)
+
+
+def test_limits_are_settings(starved: Path) -> None:
+    assert as_json(starved, "--limit", "input=0.1,0.9")["findings"][0]["severity"] == "warning"
+    none = as_json(starved, "--limit", "input=0.99", "--limit", "periodic=0.99")
+    assert none["verdict"] == "none"
+    assert none["limits"]["input"] == [0.99, 0.99]
+    assert limits_of([]) == LIMITS
+
+
+@pytest.mark.parametrize(
+    "limit", ["inptu=0.1", "input", "input=", "input=x", "input=0.3,0.2", "input=-1", "input=nan"]
+)
+def test_a_wrong_limit_is_told_in_a_line(starved: Path, limit: str) -> None:
+    result = dftrace_why(starved, "--limit", limit)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"dftrace: --limit {limit}: ")
+
+
+def test_the_exit_status_says_whether_there_are_findings_when_asked(
+    starved: Path, tmp_path: Path
+) -> None:
+    clean = CLEAN.write(tmp_path / "clean", 1)
+    assert dftrace_why(starved).exit_code == 0
+    assert dftrace_why(starved, "--fail-on", "critical").exit_code == 1
+    mild = ("--limit", "input=0.1,0.9")
+    assert dftrace_why(starved, *mild, "--fail-on", "critical").exit_code == 0
+    assert dftrace_why(starved, *mild, "--fail-on", "warning").exit_code == 1
+    assert dftrace_why(clean, "--fail-on", "warning").exit_code == 0
+    assert dftrace_why(tmp_path / "nothing").exit_code == 2
+    (tmp_path / "empty").mkdir()
+    assert dftrace_why(tmp_path / "empty").exit_code == 2
+
+
+def test_of_several_ranks_half_make_a_verdict_and_fewer_are_named(tmp_path: Path) -> None:
+    """Of four ranks three wait for their data, and one of these for its copies, too."""
+    for rank, training in enumerate(
+        [CLEAN, STARVED, STARVED, Training(item_ms=20, steps=60, transfer_ms=12)]
+    ):
+        lines = training.write(tmp_path / f"rank{rank}", rank + 1).glob("*.pfw")
+        for file in lines:
+            text = file.read_text("utf-8").replace('"rank":0,"world_size":1', f'"rank":{rank}')
+            file.write_text(text.replace('"host":"host"', f'"host":"h{rank}"'), "utf-8")
+            # Processes of other hosts may have the same numbers.
+            file.write_text(file.read_text("utf-8").replace("2a702c695247d487", f"{rank:016x}"))
+    value = as_json(tmp_path)
+    assert (value["verdict"], value["ranks"], value["rank"] in {1, 2, 3}) == (
+        *("input-bound", 4),
+        True,
+    )
+    assert sorted(value["findings"][0]["ranks"]) == [1, 2, 3]
+    assert [finding["kind"] for finding in value["findings"]] == ["input-bound"]
+    (rare,) = value["of_some_ranks"]
+    assert (rare["kind"], rare["ranks"]) == ("transfer-bound", [3])
+    text = dftrace_why(tmp_path).stdout
+    assert "On 3 of 4 ranks: 1, 2, 3." in text
+    assert "On 1 of 4 ranks: 3." in text
+
+
+def loop(lines: Lines, steps: int, *, wait_ms: int = 1, ms: int = 10) -> None:
+    """A loop without anything else."""
+    for step in range(steps):
+        at = step * (wait_ms + ms) * 1e6
+        lines.say("dataloader", "fetch.iter", at, wait_ms * 1e6, 5, count=step + 1)
+        lines.say("dataloader", "fetch.block", at + wait_ms * 1e6, ms * 1e6, 5, count=step + 1)
+
+
+def test_a_stage_of_a_pipeline_does_not_lack_a_loader(tmp_path: Path) -> None:
+    for pid in (1, 2):
+        lines = Lines(pid, rank=pid - 1, world_size=2)
+        for step in range(60):
+            at = step * 20e6
+            if pid == 1:
+                lines.say("dataloader", "fetch.iter", at, 1e6, 5, count=step + 1)
+            lines.say("pipeline", "step", at + 1e6, 18e6)
+            for number, name in enumerate(("forward", "backward", "step")):
+                lines.say("compute", name, at + 2e6 + number * 3e6, 3e6)
+            lines.say("comm", "send", at + 1.2e6, 0.3e6)
+        lines.footer()
+        lines.write(tmp_path / f"t-{pid}.pfw", 10**9)
+    (finding,) = as_json(tmp_path)["findings"]
+    assert (finding["kind"], finding["ranks"]) == ("not-annotated", [0, 1])
+    assert finding["evidence"]["lacking"] == []
+
+
+def bad_inputs(folder: Path) -> list[Path]:
+    """Files of which not much can be said, and none may be the end of the program."""
+    whole = small_trace().text
+    made: dict[str, bytes] = {
+        "cut": whole[: len(whole) * 2 // 3],
+        "opening": b"[\n",
+        "metadata": b"\n".join(whole.splitlines()[:4]) + b"\n",
+        "small": whole,
+    }
+    names = Lines(1)
+    for step in range(50):
+        names.say("compute", "forward", step * 1e6, 1e5)
+    made["no steps"] = names.text
+    for name, steps in (("one step", 1), ("two steps", 2), ("three steps", 3)):
+        lines = Lines(1)
+        loop(lines, steps)
+        made[name] = lines.text
+    jumping = Lines(1)
+    loop(jumping, 30)
+    jumping.span("fetch.iter", "dataloader", 5, 10**15, count=1)
+    jumping.add(
+        '{"id":1,"name":"forward","cat":"compute","pid":1,"tid":1,"ts":99999999999999999.0,'
+        '"dur":99999999999999999.0,"ph":"X"}'
+    )
+    jumping.add(
+        '{"id":1,"name":"step","cat":"compute","pid":1,"tid":1,"ts":-5.0,"dur":-7.0,"ph":"X"}'
+    )
+    made["jumping clocks"] = jumping.text
+    together = Lines(1)
+    for number in range(60):  # all at the same moment, some without any length
+        together.span("step", "pipeline", 1000, number % 2, count="x", step=[1], epoch={})
+        together.span("step", "compute", 1000 + number, 0, p_idx="a")
+        together.span("item", "data", 1000, 0)
+    made["without length"] = together.text
+    strange = Lines(1)
+    loop(strange, 40)
+    strange.add('{"id":1,"name":"memory","cat":"counter","pid":1,"tid":1,"ts":1,"ph":"C","args":7}')
+    for at in range(40):
+        strange.sample("memory \x1b[2J", at * 1e7, a=1e308, b=-1e308, c=at * 1e300)
+        strange.sample("cpu %", at * 1e7, system=1e300, process=-1e300)
+    made["strange counters"] = strange.text
+    for name, text in made.items():
+        (folder / f"{name}.pfw").write_bytes(text)
+    return sorted(folder.glob("*.pfw"))
+
+
+def test_bad_input_never_ends_the_program_with_a_traceback(tmp_path: Path) -> None:
+    for path in bad_inputs(tmp_path):
+        for words in ((path,), ("--json", path)):
+            result = dftrace_why(*words)
+            assert result.exit_code == 0, (path.name, result.output)
+            assert "\x1b" not in result.stdout
+    for name, verdict in (("no steps", "abstained"), ("two steps", "abstained")):
+        value = as_json(tmp_path / f"{name}.pfw")
+        assert (value["verdict"], value["findings"]) == (verdict, [])
+        assert value["abstained"]
+    assert "no steps were found" in dftrace_why(tmp_path / "no steps.pfw").stdout
+    # All of them at once are a run, too.
+    as_json(tmp_path)
+
+
+def test_traces_of_dftracer_are_judged(tmp_path: Path) -> None:
+    """Numbered phases, arguments as text, whole microseconds, no header."""
+    lines = ["["]
+
+    def span(cat: str, name: str, at: int, length: int, **args: str) -> None:
+        event = {"id": len(lines), "name": name, "cat": cat, "pid": 7, "tid": 7, "ph": 1}
+        lines.append(json.dumps({**event, "ts": at, "dur": length, "args": args}))
+
+    at = 1_700_000_000_000_000
+    for step in range(80):
+        tags = {"step": str(step), "epoch": "1"}
+        span("data_loader", "fetch.iter", at, 4000, count=str(step + 1), **tags)
+        span("data_loader", "fetch.block", at + 4000, 6000, count=str(step + 1), **tags)
+        for number, name in enumerate(("forward", "backward", "step")):
+            span("compute", name, at + 4000 + number * 2000, 2000, **tags)
+        at += 10_000
+    path = tmp_path / "t.pfw"
+    path.write_text("\n".join(lines) + "\n")
+    value = as_json(path)
+    assert (value["verdict"], value["steps"]["count"]) == ("input-bound", 80)
+    assert value["parts"]["wait"]["share"] == pytest.approx(0.4)
+    assert value["parts"]["none"]["share"] == 0
+
+
+def test_the_help_has_an_example_and_names_every_limit() -> None:
+    text = " ".join(dftrace_why("--help").stdout.split())
+    assert "Example: dftrace why" in text
+    from dftrace_ai.cli.why import command
+
+    assert set(LIMITS) <= set(
+        str(command.__annotations__["limit"]).partition("Names: ")[2].replace(".", ",").split(", ")
+    ) | {"compute"}
+
+
+def test_a_trace_of_one_step_thread_is_enough(tmp_path: Path) -> None:
+    trace = TraceLines()
+    for step in range(30):
+        trace.span("step", "compute", 10**15 + step * 10**7, 10**6)
+    value = as_json(trace.write(tmp_path / "t.pfw.gz"))
+    assert value["steps"]["found_by"] == "optimizer ends"
+    assert value["verdict"] == "not-annotated"
