@@ -30,6 +30,7 @@ def command(
     """
     import dftrace_ai
     from dftrace_ai.analysis.summary.figures import summarise
+    from dftrace_ai.analysis.why import verdict_lines, why
     from dftrace_ai.cli.summary import summary_tables
     from dftrace_ai.cli.terminal import console, shown
     from dftrace_ai.wording import counted
@@ -52,8 +53,12 @@ def command(
     screen.print()
     for table in summary_tables(summarise(traces)):
         screen.print(table)
+    typed = shown(_as_typed())
+    screen.print(f"\nwhat its steps lose time to, by {typed} why {shown(out)}:\n")
+    for line in verdict_lines(why(traces)):
+        screen.print(shown(line))
     screen.print(
-        f"\nto see it in Perfetto:  {shown(_as_typed())} view {shown(out)}\n"
+        f"\nto see it in Perfetto:  {typed} view {shown(out)}\n"
         f"or open {shown(traces[0].name)} at https://ui.perfetto.dev (it stays on this machine)"
     )
 

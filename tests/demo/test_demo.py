@@ -57,6 +57,8 @@ def test_it_tells_accuracy_files_figures_and_the_next_step(demo: tuple[Path, str
     for path in out.glob("*.pfw.gz"):
         assert str(path) in said
     assert "backward" in said
+    assert f"why {out}:" in said
+    assert "steady steps of 90, by loader blocks" in said
     # Where no shell finds the command, it is named as it was called.
     assert f"{COMMAND} view {out}" in said.replace("\n", " ")
     assert (out / "digits.pt").is_file()

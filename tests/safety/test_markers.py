@@ -175,7 +175,7 @@ def test_what_a_marker_says_is_shown_escaped(out: Path) -> None:
     assert r"/x\x1b[2J/dftrace-\udcff.spool': is gone" in done.err
 
 
-@pytest.mark.parametrize("command", ["summary", "validate", "view"])
+@pytest.mark.parametrize("command", ["summary", "validate", "view", "why"])
 def test_no_recover_leaves_everything_as_it_is(out: Path, tmp_path: Path, command: str) -> None:
     spool = killed(out, tmp_path / "spools")
     bad = marker(out, b"nonsense", name="bad")

@@ -78,6 +78,11 @@ class Process:
         """Name of its host; empty where it is not known."""
         return (self.header and (self.header.hhash or self.header.host)) or ""
 
+    def ts_us(self, at_ns: int) -> float:
+        """Return a moment as ``ts`` of the trace's lines has it, microseconds."""
+        base_us = (self.header and self.header.time_base_us) or 0
+        return (at_ns - base_us * 1000) / 1000
+
     @property
     def cores(self) -> int | None:
         """Cores of its host, logical processors where these alone are known."""

@@ -114,7 +114,7 @@ def _slow_items(evidence: Evidence, works: Sequence[Spans]) -> Cause | None:
         return None
     named: list[JsonObject] = [
         {
-            "at_us": int(one.start_ns[at]) / 1000,
+            "at_us": evidence.rank.process.ts_us(int(one.start_ns[at])),
             "ns": int(one.end_ns[at] - one.start_ns[at]),
             "args": {key: v for key, v in one.args(at).items() if key not in OWN_ARGS},
         }

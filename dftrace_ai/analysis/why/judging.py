@@ -241,8 +241,8 @@ def _parts(judged: Sequence[_Judged]) -> dict[str, PartTime]:
 def _slowest(evidence: Evidence) -> tuple[SlowStep, ...]:
     chosen = np.flatnonzero(evidence.steady.mask)
     order = chosen[np.argsort(-evidence.time[chosen], kind="stable")][:SHOWN_STEPS]
-    starts = evidence.steps.start_ns
-    return tuple(SlowStep(int(at), int(starts[at]) / 1000, int(evidence.time[at])) for at in order)
+    starts, ts_us = evidence.steps.start_ns, evidence.rank.process.ts_us
+    return tuple(SlowStep(int(at), ts_us(int(starts[at])), int(evidence.time[at])) for at in order)
 
 
 def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:

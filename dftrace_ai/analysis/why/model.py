@@ -121,7 +121,7 @@ class SlowStep:
 
     Attributes:
         step: its number in the order of time, from 0.
-        at_us: where it begins, microseconds since 1970.
+        at_us: where it begins, microseconds, as ``ts`` of the trace's lines.
         ns: how long it took.
     """
 

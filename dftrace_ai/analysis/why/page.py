@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.why.words import part_name, percent, time_text
@@ -112,8 +111,8 @@ def _first(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _slow_step(step: SlowStep) -> str:
-    at = datetime.fromtimestamp(step.at_us / 1e6, tz=timezone.utc).strftime("%H:%M:%S.%f")[:-3]
-    return f"step {step.step} {time_text(step.ns)} at {at}"
+    # As `dftrace view --at` takes it.
+    return f"step {step.step} (--at {step.at_us / 1e6:.3f}s+{step.ns / 1e6:.1f}ms)"
 
 
 def _judged(steps: StepFacts, verdict: Verdict) -> str:

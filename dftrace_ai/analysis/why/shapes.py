@@ -139,7 +139,7 @@ def _slow_steps(evidence: Evidence) -> Finding | None:
     worst = float(evidence.time[slow].max()) - median
     if lost < SLOW_STEP_SHARE * whole and worst <= SLOW_STEP_TIMES * median:
         return None
-    usual = evidence.medians(evidence.steady.mask)
+    usual, ts_us = evidence.medians(evidence.steady.mask), evidence.rank.process.ts_us
     more: dict[Part, float] = {
         part: float(np.maximum(values[slow] - usual[part], 0).sum())
         for part, values in evidence.steps.parts.items()
@@ -152,7 +152,7 @@ def _slow_steps(evidence: Evidence) -> Finding | None:
         cause=part,
         confidence=_confidence(evidence, part),
         steps=np.flatnonzero(slow).tolist(),
-        at_us=[int(at) / 1000 for at in evidence.steps.start_ns[slow]],
+        at_us=[ts_us(int(at)) for at in evidence.steps.start_ns[slow]],
         span=_longest_span(evidence, part, int(np.argmax(np.where(slow, evidence.time, 0)))),
         untold_evaluation=part == "forward" and _may_be_evaluation(evidence),
     )
@@ -173,7 +173,7 @@ def _longest_span(evidence: Evidence, part: Part, step: int) -> dict[str, Any] |
     return {
         "cat": label.cat,
         "name": label.name,
-        "at_us": int(steps.thread.start_ns[longest]) / 1000,
+        "at_us": evidence.rank.process.ts_us(int(steps.thread.start_ns[longest])),
         "ns": int(lengths.max()),
     }
 
@@ -237,7 +237,7 @@ def drift_of(evidence: Evidence) -> _Drift:
             cause=part,
             confidence=sure,
             step=int(cut),
-            at_us=int(evidence.steps.start_ns[cut]) / 1000,
+            at_us=evidence.rank.process.ts_us(int(evidence.steps.start_ns[cut])),
         )
     )
 

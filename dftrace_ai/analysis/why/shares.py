@@ -24,7 +24,8 @@ HOST_PARTS: Final[tuple[Part, ...]] = (
 )
 # Of the limit: what at least the median step has in no span.
 TYPICAL: Final = 0.75
-MOST_NOT_ANNOTATED: Final = 0.15
+# As much would be a finding, were it annotated.
+MOST_NOT_ANNOTATED: Final = 0.10
 
 
 def share_findings(evidence: Evidence) -> Iterator[Finding]:

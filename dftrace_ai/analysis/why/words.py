@@ -183,7 +183,7 @@ def _next(finding: Finding) -> str:
         "batches.",
         "start-up-heavy": "Cache what is prepared; a longer run pays it once.",
         "slow-warm-up": "Compilation, autotuning, first allocations: cache them, fix the shapes.",
-        "slow-step": "Open it there in `dftrace view`.",
+        "slow-step": "Open it: dftrace view --at, with the time below.",
         "periodic": "Look for what your program does at that rhythm: logging, saving, clearing "
         "caches.",
         "slower-and-slower": "Look for lists that grow, graphs that are kept (loss without "
