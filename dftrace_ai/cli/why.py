@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.errors import DftraceError
 
 __all__ = ["command"]
 
@@ -53,7 +54,12 @@ def command(
     Exit status: 0 with findings or without, 1 where --fail-on says so, 2 when the call is
     wrong or nothing can be read.
     """
-    from dftrace_ai.analysis.why import limits_of, verdict_lines, why
+    try:
+        from dftrace_ai.analysis.why import limits_of, verdict_lines, why
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
     from dftrace_ai.cli.terminal import console, print_all, shown, write_json
 
     limits = limits_of(limit or ())

@@ -1,4 +1,4 @@
-"""The events of one trace file as NumPy columns, with categories and names as numbers."""
+"""The events of one trace file as columns, with categories and names as numbers; needs NumPy."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
 
     Raises:
         TraceError: a file cannot be read any more.
-        DftraceError: DuckDB or NumPy is not installed.
+        DftraceError: DuckDB is not installed.
 
     Example::
 

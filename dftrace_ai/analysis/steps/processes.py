@@ -128,7 +128,7 @@ def read_job(traces: TraceSet) -> Job:
 
     Raises:
         TraceError: a file cannot be read any more.
-        DftraceError: DuckDB or NumPy is not installed.
+        DftraceError: DuckDB is not installed.
 
     Example::
 

@@ -1,6 +1,6 @@
 """Why steps are slow: from the traces of a run to a verdict, or to silence with its reason.
 
-One call judges them::
+It needs NumPy. One call judges them::
 
     from dftrace_ai.analysis.why import why
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import jsonschema
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from analysis.why.made_runs import Lines, Training
+from conftest import clean_environment
 from typer.testing import CliRunner, Result
 
 from dftrace_ai.analysis.why import LIMITS, limits_of, verdict_lines, why
@@ -258,3 +261,31 @@ def test_a_trace_of_one_step_thread_is_enough(tmp_path: Path) -> None:
     value = as_json(trace.write(tmp_path / "t.pfw.gz"))
     assert value["steps"]["found_by"] == "optimizer ends"
     assert value["verdict"] == "not-annotated"
+
+
+def test_the_parts_of_a_trace_are_one_process(starved: Path, tmp_path: Path) -> None:
+    """Cut where a file grew too long, in the middle of steps."""
+    for file in starved.glob("*.pfw"):
+        lines = file.read_text("utf-8").splitlines()
+        head = next(at for at, line in enumerate(lines) if '"name":"dftrace"' in line) + 1
+        cut = len(lines) // 2
+        for part, kept in ((0, lines[:cut]), (1, [*lines[:head], *lines[cut:]])):
+            name = file.name.replace(".pfw", ".part1.pfw" if part else ".pfw")
+            (tmp_path / name).write_text("\n".join(kept) + "\n", "utf-8")
+    whole, parts = as_json(starved), as_json(tmp_path)
+    assert parts["ranks"] == 1
+    parts["notes"] = whole["notes"]
+    assert parts == whole
+
+
+def test_without_numpy_it_says_what_to_install(starved: Path) -> None:
+    code = "import sys; sys.modules['numpy'] = None; from dftrace_ai.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "why", str(starved)],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "dftrace: this needs NumPy; install it with: pip install numpy\n"
