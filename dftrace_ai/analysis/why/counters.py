@@ -13,6 +13,7 @@ from dftrace_ai.analysis.why.statistics import Share, trend_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Job, Process, Steps
     from dftrace_ai.analysis.steps.processes import Sample
     from dftrace_ai.analysis.why.evidence import Evidence
@@ -61,14 +62,14 @@ def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Fi
     at, level = at[at >= begin], level[at >= begin]
     if len(at) < FEWEST_SAMPLES:
         return None
-    pick = np.linspace(0, len(at) - 1, min(len(at), MOST_POINTS)).astype(int)
     seconds = (at - at[0]) / 1e9
-    trend = trend_of(level[pick], seconds[pick])
+    # The trend looks at all pairs.
+    every, late_ones = _spread(0, len(at)), _spread(len(at) * 2 // 3, len(at))
+    trend = trend_of(level[every], seconds[every])
     lasted = float(seconds[-1])
     grown = trend.low * lasted
     # Caches fill up and then stay: what grows late as it did early does not.
-    third = len(at) * 2 // 3
-    late = trend_of(level[third:], seconds[third:]).slope
+    late = trend_of(level[late_ones], seconds[late_ones]).slope
     if trend.tau < LEAST_TAU or late < 0.5 * trend.slope:
         return None
     if grown < max(LEAST_BYTES, LEAST_GROWTH * float(level[0])):
@@ -87,6 +88,11 @@ def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Fi
         level_bytes=int(level[-1]),
         full_in_s=None if left is None else int(left / max(trend.slope, 1e-9)),
     )
+
+
+def _spread(low: int, high: int) -> Integers:
+    """Return indices from `low` up to `high`, at even distances where there are too many."""
+    return np.linspace(low, high - 1, min(high - low, MOST_POINTS)).astype(int)
 
 
 def is_crowded(job: Job, process: Process, steps: Steps) -> bool:
