@@ -55,7 +55,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
 
 .PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test generated fault-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
+        native-test generated fault-table why-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
         test-packages wheel
 
 help: ## show this list
@@ -170,6 +170,9 @@ generated: $(VENV)/test-tools ## write again what is made from other files (cate
 fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (some minutes)
 	$(call need_packages,$(APT_TEST))
 	MATRIX_SHARE=1 FAULT_TABLE=docs/guide/what-happens-when.md $(BIN)/python -m pytest $$(grep -rl --include='test_*.py' fault_row tests/stress | sort)
+
+why-table: $(VENV)/test-tools ## judge runs that are slow in a known way; write the table of what dftrace why says (some minutes)
+	$(BIN)/python tests/analysis/why/precision_table.py
 
 # A module of its own: nobody who traces needs it.
 drain-benchmark: $(VENV)/test-tools

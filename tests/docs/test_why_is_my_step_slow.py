@@ -1,0 +1,97 @@
+"""The page on slow steps: its example, its tables and its JSON against what the command does."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+from analysis.why.made_runs import PLANTED
+from typer.testing import CliRunner
+
+from dftrace_ai.analysis.why import LIMITS
+from dftrace_ai.analysis.why.model import KINDS, verdict_adapter
+from dftrace_ai.cli import app
+from docs.conftest import RunExample
+from docs.pages import DOCS, EXAMPLES, ROOT, between, blocks, plain, quoted_examples, table
+
+PAGE = DOCS / "guide" / "why-is-my-step-slow.md"
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """The rows of a verdict by their names; the first two lines are `verdict` and `what`."""
+    lines = text.splitlines()
+    rows = {line[2:12].strip(): line[12:] for line in lines[2:] if line.startswith("  ")}
+    return {"verdict": lines[0], "what": lines[1], **rows}
+
+
+def without_figures(text: str) -> str:
+    text = re.sub(r"\d+(?:[.,]\d+)*(?:e\+\d+)?", "N", text)
+    return re.sub(r"N (s|ms|us)\b", "TIME", text)
+
+
+def test_the_example_is_the_file() -> None:
+    (name, text), *others = quoted_examples(PAGE).items()
+    assert not others
+    assert text == (EXAMPLES / name).read_text(encoding="utf-8")
+
+
+def test_the_answer_is_as_shown(run_example: RunExample) -> None:
+    pytest.importorskip("sklearn")
+    folder: Path = run_example("slow_loader.py").folder
+    result = CliRunner().invoke(app, ["why", str(folder / "out")])
+    assert result.exit_code == 0, result.output
+    (text,) = [block.text for block in blocks(PAGE, "text") if "$ dftrace why out" in block.text]
+    shown = rows_of(text.removeprefix("$ dftrace why out\n"))
+    told = rows_of(result.stdout)
+    for name in ("what", "because", "at best"):
+        assert without_figures(told[name]) == without_figures(shown[name]), name
+    assert told["verdict"] == shown["verdict"]
+    # Whether the host has the cores depends on the host.
+    assert without_figures(told["do next"]).startswith("N workers would keep up,")
+    assert told["step"].partition(":")[2].startswith(" loader wait ")
+    assert told["judged"].endswith(" of 80, by loader blocks")
+    assert told["unseen"] == shown["unseen"]
+
+
+def test_every_kind_and_cause_is_on_the_page() -> None:
+    assert [plain(row[0]) for row in table(between(PAGE, "kinds"))] == list(KINDS)
+    causes = {planted.partition("/")[2] for planted, _ in PLANTED.values() if "input" in planted}
+    assert {plain(row[0]) for row in table(between(PAGE, "causes"))} == causes - {""}
+
+
+def test_the_limits_are_those_of_the_command() -> None:
+    rows = {
+        plain(name): (float(warning), float(critical) if critical else None)
+        for name, warning, critical, _ in table(between(PAGE, "limits"))
+    }
+    assert rows == {name: tuple(limit) for name, limit in LIMITS.items()}
+    (block,) = blocks(PAGE, "sh")
+    words = block.text.split()
+    limits = [word for before, word in zip(words, words[1:]) if before == "--limit"]
+    from dftrace_ai.analysis.why import limits_of
+
+    assert limits_of(limits) != LIMITS
+
+
+def test_the_json_is_what_the_schema_says() -> None:
+    (block,) = blocks(PAGE, "json")
+    value = json.loads(block.text)
+    schema = json.loads((ROOT / "schemas" / "why.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(value, schema)
+    assert set(value) == set(schema["properties"])
+    verdict_adapter().validate_python(value)
+
+
+def test_the_table_of_verdicts_has_a_row_for_all_that_is_planted() -> None:
+    rows = table(between(PAGE, "verdicts"))
+    kinds = {planted.partition("/")[0] for planted, _ in PLANTED.values()}
+    assert {row[0].partition(":")[0] for row in rows} == {
+        *kinds,
+        "nothing",
+        "any of these, a category left out",
+    }
+    runs = sum(int(row[1].replace(",", "")) for row in rows if row[2] and row[0] != "nothing")
+    assert f" of {runs}, " in between(PAGE, "verdicts")
