@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -70,9 +71,9 @@ def test_view_shows_the_others(directory: Path) -> None:
         if "#!/?" in address:
             (address,) = parse_qs(address.partition("#!/?")[2])["url"]
         else:
-            address = address.removesuffix("open") + "2-traces.pfw"
+            address = address.removesuffix("open") + "2-traces.pfw.gz"
         with urllib.request.urlopen(address) as response:
-            text = response.read()
+            text = gzip.decompress(response.read())
         _, err = process.communicate(timeout=100)
     assert process.returncode == 1
     assert text.count(b'"name":"process_name"') == 2
