@@ -1,10 +1,18 @@
-"""What the names that the recorder makes mean: whose time the spans of a loop are."""
+"""What names and phases mean: whose time the spans of a loop are, what numbers of phases say."""
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
-__all__ = ["COLLECTIVES", "LoopPart", "loop_part", "own_category", "without_loop_part"]
+__all__ = [
+    "COLLECTIVES",
+    "NUMBERED_PHASES",
+    "LoopPart",
+    "lettered_phase",
+    "loop_part",
+    "own_category",
+    "without_loop_part",
+]
 
 LoopPart = Literal["wait", "body"]
 
@@ -14,6 +22,25 @@ _PARTS: Final[dict[str, LoopPart]] = {".iter": "wait", ".block": "body", ".yield
 
 # The category of spans in which ranks wait for each other.
 COLLECTIVES: Final = "comm"
+
+
+# dftracer's C++ writers number the phases.
+NUMBERED_PHASES: Final = {1: "X", 2: "C", 3: "i", 4: "M"}
+
+
+def lettered_phase(ph: object) -> str | None:
+    """Return the phase of an event as a text; None for what is no phase.
+
+    Args:
+        ph: as the line has it: a text, or dftracer's number for one.
+
+    Example::
+
+        assert lettered_phase(1) == "X"
+    """
+    if isinstance(ph, str):
+        return ph
+    return NUMBERED_PHASES.get(ph) if type(ph) is int else None
 
 
 def loop_part(name: str) -> LoopPart | None:

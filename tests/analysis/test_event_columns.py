@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
+import dftrace_ai
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
+
+
+@pytest.fixture(params=["native", "without the native reader"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways give the same."""
+    if request.param != "native":
+        monkeypatch.setitem(sys.modules, "dftrace_ai._reader", None)
+        monkeypatch.delattr(dftrace_ai, "_reader", raising=False)
+    return str(request.param)
 
 
 @pytest.mark.parametrize("suffix", [".pfw", ".pfw.gz", ".pfw.zst"])
@@ -56,3 +67,28 @@ def test_numbered_phases_and_strange_ones_are_told(tmp_path: Path) -> None:
     assert bytes(sorted(columns.ph[timed].tolist())) == b"?XXX"
     assert set(columns.start_ns[timed].tolist()) == {TIME_BASE_US * 1000 + 5001}
     assert columns.args(int(timed.argmax())) == {}
+
+
+@pytest.mark.parametrize("suffix", [".pfw", ".pfw.gz", ".pfw.zst"])
+def test_a_file_is_read_as_far_as_it_goes(tmp_path: Path, suffix: str) -> None:
+    trace = small_trace()
+    for number in range(300):
+        trace.instant(f"n{number % 7}", 10 + number, step=number)
+    whole = trace.write(tmp_path / f"t{suffix}", 50).read_bytes()
+    for share in (0.3, 0.7, 0.99):
+        path = tmp_path / f"cut{suffix}"
+        path.write_bytes(whole[: int(len(whole) * share)])
+        traces = open_traces([path])
+        steps = [
+            event["args"]["step"]
+            for _, event in traces.files[0].events()
+            if event["ph"] == "i" and "step" in event["args"]
+        ]
+        rows = [
+            columns.args(row).get("step")
+            for columns in event_columns(traces)  # nothing of the first block of zstd, if it is cut
+            for row in (columns.ph == ord("i")).nonzero()[0]
+        ]
+        assert sorted(step for step in rows if step is not None) == steps
+        assert len(traces.notes) == 1
+        assert f"{path}: torn: " in traces.notes[0]

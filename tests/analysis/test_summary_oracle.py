@@ -67,7 +67,8 @@ odd_lines = st.sampled_from(
     [
         "", "[", "]", "  ", "nonsense", '{"half":', "[1,2]", "{}", "null", '"text"', "{} {}",
         '{"ph":"X","name":"no time"}', '{"ph":"X","name":"t","dur":"5"}', '{"ph":"X","name":"t","dur":-1}',
-        '{"ph":"X","name":"t","dur":true}', '{"ph":5,"name":"t"}', '{"ph":"X","name":null,"dur":1}',
+        '{"ph":"X","name":"t","dur":true}', '{"ph":5,"name":"t"}', '{"ph":1,"name":"n","dur":3}', '{"ph":2,"name":"n"}', '{"ph":true,"name":"n"}',
+        '{"ph":4,"name":"thread_name"}', '{"ph":1.0,"name":"n"}', '{"ph":"X","name":null,"dur":1}',
         '{"ph":"X","name":"r","cat":7,"dur":0.0005}', '{"ph":"X","name":"r","dur":2.00049999999999999999999999999999}',
         '{"ph":"X","name":"r","dur":1e3}', '{"ph":"X","name":"r","dur":12E-4,"ts":5}', '{"ph":"X","name":"r","dur":9e99}',
         '{"ph":"X","name":"r","dur":4600000000000000}', '{"ph":"X","name":"r","dur":4600000000000001}',
@@ -192,6 +193,12 @@ def covered(intervals: list[list[int]]) -> int:
     return total
 
 
+def letter(ph: Any) -> Any:
+    """dftracer's numbers of phases."""
+    numbered = type(ph) is int and 1 <= ph <= 4
+    return "XCiM"[ph - 1] if numbered else ph
+
+
 def refuse(text: str) -> None:
     raise ValueError(text)
 
@@ -212,7 +219,7 @@ def oracle(lines: list[bytes]) -> dict[str, Any]:
             json.dumps(event, ensure_ascii=False, default=str).encode()
             well = (
                 isinstance(event["name"], str)
-                and isinstance(event["ph"], str)
+                and isinstance(letter(event["ph"]), str)
                 and b"[" * 201 not in line
             )
         except (ValueError, KeyError, TypeError):
@@ -220,7 +227,7 @@ def oracle(lines: list[bytes]) -> dict[str, Any]:
         if not well:
             unreadable += 1
             continue
-        ph, name, cat = event["ph"], event["name"], event.get("cat", "")
+        ph, name, cat = letter(event["ph"]), event["name"], event.get("cat", "")
         cat = cat if isinstance(cat, str) else ""
         if ph == "M" and name != "CM":
             continue

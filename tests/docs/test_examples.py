@@ -16,7 +16,8 @@ STUCK = DOCS / "guide" / "find-the-stuck-rank.md"
 INSPECT = DOCS / "guide" / "inspect.md"
 LOGGING = DOCS / "guide" / "log-experiments.md"
 RUNS = DOCS / "guide" / "runs.md"
-QUOTING = (GUIDE, STUCK, INSPECT, LOGGING, RUNS, ROOT / "README.md", DOCS / "quick-start.md")
+WHY = DOCS / "guide" / "why-is-my-step-slow.md"
+QUOTING = (GUIDE, STUCK, INSPECT, LOGGING, RUNS, WHY, ROOT / "README.md", DOCS / "quick-start.md")
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KINDS = {
     "X": "span",

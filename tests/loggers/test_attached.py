@@ -19,7 +19,7 @@ from dftrace_ai.loggers.interfaces.base import BaseLogint
 class Keeping(BaseLogint):
     """Has the bytes of every file it was given, by name."""
 
-    name = "keeping"
+    name = "kept"
     own_process = False
     files: dict[str, list[bytes]] = {}
 
@@ -34,7 +34,7 @@ class Keeping(BaseLogint):
 class Asked(Keeping):
     """The same, to tell who has asked."""
 
-    name = "asked"
+    name = "kept_asked"
     files: dict[str, list[bytes]] = {}
 
 
@@ -69,8 +69,8 @@ def test_each_interface_keeps_what_it_was_asked_to_keep(traced: Traced, tmp_path
         loggers = make_loggers(
             {
                 "local": asking(tmp_path, "trace"),
-                "keeping": entry(tmp_path),
-                "asked": asking(tmp_path, "report", "trace"),
+                "kept": entry(tmp_path),
+                "kept_asked": asking(tmp_path, "report", "trace"),
             }
         )
         for step in range(100):
@@ -94,7 +94,7 @@ def test_each_interface_keeps_what_it_was_asked_to_keep(traced: Traced, tmp_path
 
 def test_all_parts_of_a_trace_are_kept(traced: Traced, tmp_path: Path) -> None:
     with traced(compression="none", max_file_bytes=100_000) as rec:
-        with make_loggers({"asked": asking(tmp_path, "trace")}):
+        with make_loggers({"kept_asked": asking(tmp_path, "trace")}):
             for step in range(2000):
                 with ai.compute.forward(step=step):
                     pass
@@ -114,4 +114,4 @@ def test_where_there_is_no_trace_nothing_is_lost(tmp_path: Path, capfd) -> None:
 def test_a_report_of_what_is_not_logged_is_refused(tmp_path: Path) -> None:
     for make in (make_loggers, Logger):
         with pytest.raises(ConfigError, match="add an entry local"):
-            make({"asked": asking(tmp_path, "report")})
+            make({"kept_asked": asking(tmp_path, "report")})

@@ -12,6 +12,7 @@ import orjson
 
 from dftrace_ai.analysis.reading.reader import FRAMING
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
+from dftrace_ai.trace_format.vocabulary import lettered_phase
 
 if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -170,11 +171,13 @@ def _event(line: bytes) -> JsonObject | None:
         return None
     if not isinstance(event, dict) or _depth(event) > MOST_DEPTH:
         return None
-    named = isinstance(event.get("name"), str) and isinstance(event.get("ph"), str)
-    if named and isinstance(event.get("dur"), float | int):
+    ph = lettered_phase(event.get("ph"))
+    if ph is None or not isinstance(event.get("name"), str):
+        return None
+    if isinstance(event.get("dur"), float | int):
         # With all digits that the numbers of the line have.
         event = json.loads(line, parse_float=Decimal, parse_int=_integer)
-    return event if named else None
+    return {**event, "ph": ph}
 
 
 def _integer(digits: str) -> int | Decimal:

@@ -89,6 +89,17 @@ Number whole_number(std::string_view text, Number otherwise) noexcept {
     return error == std::errc() && end == text.data() + text.size() ? number : otherwise;
 }
 
+// dftracer numbers the phases: 1 for spans, then counters, instants, metadata.
+constexpr std::string_view numbered_phases = "XCiM";
+
+bool is_numbered_phase(std::string_view value) noexcept {
+    return value.size() == 1 && value[0] >= '1' && value[0] <= '4';
+}
+
+std::string letter_of_phase(std::string_view value) {
+    return {numbered_phases[static_cast<std::size_t>(value[0] - '1')]};
+}
+
 bool is_text(std::string_view value) noexcept { return !value.empty() && value.front() == '"'; }
 
 std::uint64_t parent_of(std::string_view args) {
@@ -154,7 +165,8 @@ GeneralLine read_general_line(std::string_view line) {
         if (key == "name") {
             if ((named = is_text(value))) event.name = text_of_json_string(value);
         } else if (key == "ph") {
-            if ((phased = is_text(value))) event.ph = text_of_json_string(value);
+            phased = is_text(value) || is_numbered_phase(value);
+            if (phased) event.ph = is_text(value) ? text_of_json_string(value) : letter_of_phase(value);
         } else if (key == "cat") {
             event.category = is_text(value) ? text_of_json_string(value) : std::string();
         } else if (key == "id") {
