@@ -1,8 +1,9 @@
 """Writes the JSON Schemas of files: ``python schemas/generate_schemas.py``.
 
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
-`dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config` and
-`dftrace_ai.analysis.why`, with sorted keys, so that the same models always give the same bytes.
+`dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
+`dftrace_ai.analysis.why` and `dftrace_ai.analysis.summary`, with sorted keys, so that the same
+models always give the same bytes.
 """
 
 from __future__ import annotations
@@ -82,6 +83,14 @@ def _why_schema() -> dict[str, Any]:
     return schema
 
 
+def _summary_schema() -> dict[str, Any]:
+    from dftrace_ai.analysis.summary.report import report_adapter
+
+    schema = report_adapter().json_schema()
+    schema["title"] = "What `dftrace summary --json` prints"
+    return schema
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
     schemas = {
@@ -91,6 +100,7 @@ def schema_texts() -> dict[str, str]:
         "inspect.schema.json": _inspect_schema(),
         "loggers.schema.json": _loggers_schema(),
         "why.schema.json": _why_schema(),
+        "summary.schema.json": _summary_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

@@ -24,10 +24,10 @@ __all__ = [
     "complain",
     "console",
     "figures_table",
-    "micros",
     "prepare_streams",
     "print_all",
     "shown",
+    "time_text",
     "write_json",
     "write_out",
 ]
@@ -114,9 +114,14 @@ def figures_table(title: str, texts: list[str], figures: list[str]) -> Table:
     return table
 
 
-def micros(value: float) -> str:
-    """Return microseconds as text: ``micros(1234.5) == "1,234.500"``."""
-    return f"{value:,.3f}"
+def time_text(micros: float) -> str:
+    """Return microseconds as people read them: ``time_text(1_838_200) == "1.84 s"``."""
+    for unit, size in (("ns", 1e-3), ("us", 1.0), ("ms", 1e3)):
+        value = float(f"{micros / size:.3g}")
+        if value < 1000:
+            return f"{value:g} {unit}"
+    seconds = micros / 1e6
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
 
 
 def write_out(text: str) -> None:

@@ -105,8 +105,9 @@ def test_summary_prints_the_bodies_of_loops_apart(tmp_path: Path) -> None:
     assert "fetch.iter" in spans
     assert "fetch.block" not in spans
     assert [*map(str.split, bodies.splitlines())][4] == [
-        "dataloader", "fetch.block", "1", *["9.000"] * 5,
-    ]  # fmt: skip
+        *("dataloader", "fetch.block", "1", "9", "us", "9", "us", "81.8%"),
+        *["9", "us"] * 5,
+    ]
     assert "metadata" in bodies
 
 
@@ -114,7 +115,10 @@ def test_summary_prints_a_table(tmp_path: Path) -> None:
     status, out, err = run("summary", small_trace().write(tmp_path / "t.pfw.gz"))
     assert status == 0
     row = next(line for line in out.splitlines() if "fetch.iter" in line)
-    assert row.split() == ["dataloader", "fetch.iter", "1", *["0.050"] * 5]
+    assert row.split() == [
+        *("dataloader", "fetch.iter", "1", "50", "ns", "50", "ns", "2.5%"),
+        *["50", "ns"] * 5,
+    ]
     assert "10 events in 1 file" in out
     assert err == ""
 

@@ -90,7 +90,7 @@ def test_the_summary_shows_the_counts_of_the_example(page: Path, run_example: Ru
     shown = {
         (words[0], words[1]): int(words[2])
         for words in map(str.split, text.splitlines())
-        if len(words) == 8 and words[2].isdecimal()
+        if len(words) == 18 and words[2].isdecimal()
     }
     trace = run_example("training.py").trace
     found: dict[tuple[str, str], int] = {}
