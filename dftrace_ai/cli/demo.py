@@ -29,8 +29,7 @@ def command(
     forward, backward, optimizer, evaluation, checkpoints, the loss as a curve.
     """
     import dftrace_ai
-    from dftrace_ai.analysis.summary.figures import summarise
-    from dftrace_ai.analysis.summary.report import report_of
+    from dftrace_ai.analysis.summary.report import reported
     from dftrace_ai.analysis.why import verdict_lines, why
     from dftrace_ai.cli.summary import summary_tables
     from dftrace_ai.cli.terminal import console, shown
@@ -52,7 +51,7 @@ def command(
     for path in traces:
         screen.print(f"  {shown(path)}  {path.stat().st_size:,} bytes")
     screen.print()
-    for table in summary_tables(report_of(summarise(traces)), screen.width):
+    for table in summary_tables(reported(traces), screen.width):
         screen.print(table)
     typed = shown(_as_typed())
     screen.print(f"\nwhat its steps lose time to, by {typed} why {shown(out)}:\n")

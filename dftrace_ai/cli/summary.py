@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.summary.report import Report, Row
 
-__all__ = ["command", "summary_tables"]
+__all__ = ["command", "csv_text", "summary_tables"]
 
 FILES_SKIPPED = 1
 
 # Of each table; nobody reads more, and laying out a million takes minutes.
 MOST_ROWS = 1000
 
+PERCENTILES = {"p50", "p95", "p99"}
 FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
 # What a narrow terminal has no room for goes in this order.
 SPARED = ("p95", "mean", "p50", "p99", "max", "share", "self")
@@ -32,34 +34,83 @@ NAME_ROOM = 24
 BETWEEN_COLUMNS = 3
 
 
+class By(str, Enum):
+    """What has a row of its own."""
+
+    name = "name"
+    category = "category"
+    rank = "rank"
+    host = "host"
+    process = "process"
+
+
+class Sort(str, Enum):
+    """By what rows are put in falling order."""
+
+    total = "total"
+    self_time = "self"
+    number = "count"  # `str` has a method of that name
+    mean = "mean"
+    p99 = "p99"
+    max = "max"
+
+
 def command(
     paths: Annotated[
         list[Path],
         typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv", help="Print rows of spans as CSV, with all figures, in microseconds."
+        ),
+    ] = False,
+    by: Annotated[
+        By,
+        typer.Option(
+            help="What has a row: a name in its category, a whole category, or each name of a "
+            "rank, host or process, which are added up apart. Rows of categories have no "
+            "percentiles: those of names do not add up."
+        ),
+    ] = By.name,
+    sort: Annotated[
+        Sort | None,
+        typer.Option(help="Put rows in falling order of a figure; without it by category."),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Only the first N rows; by total without --sort."),
+    ] = None,
     recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
 ) -> None:
     """Count events and add up their durations, by category and name.
 
     Total is the sum of durations, with all that lies inside of the spans. Self
     is the part of it in which no other span of the same thread lies. Share is
-    self, of the sum of self over all rows, bodies of loops among them.
+    self, of the sum of self over all rows, bodies of loops among them; by
+    rank, host or process over all rows of that one.
     Percentiles of more than 128 spans are at most 0.78 % off.
 
     What was lost stands below the table, on the error stream. Files of a
     directory that cannot be read are skipped with a warning. Exit status 1
     when there are any.
     """
-    from dftrace_ai.analysis.summary.figures import summarise
-    from dftrace_ai.analysis.summary.report import report_of
-    from dftrace_ai.cli.terminal import complain, console, write_json
+    from dftrace_ai.analysis.summary.report import reported
+    from dftrace_ai.cli.terminal import complain, console, write_json, write_out
 
+    if json and csv:
+        raise typer.BadParameter("--json and --csv cannot be given together")
+    if by is By.category and sort is Sort.p99:
+        raise typer.BadParameter("rows of categories have no p99; sort by another figure")
     if recover:
         complete_dead_traces(paths)
-    report = report_of(summarise(paths))
+    report = reported(paths, by.value, sort.value if sort else None, top)
     if json:
         write_json(report.to_dict())
+    elif csv:
+        write_out(csv_text(report))
     else:
         out = console()
         for table in summary_tables(report, out.width):
@@ -74,7 +125,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     """Return what to print for a summary: spans, other events, and closing lines.
 
     Args:
-        report: what `report_of` returned.
+        report: what `reported` returned.
         width: letters of a line; figures that do not fit are left out, which is said.
     """
     from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, shown
@@ -85,28 +136,32 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     spans = [row for row in report.spans if row.loop != "body"]
     tables: list[RenderableType] = []
     spared: set[str] = set()
+    texts = [] if report.by in ("name", "category") else [report.by]
+    figures = [name for name in FIGURES if report.by != "category" or name not in PERCENTILES]
     for title, column, rows in (
         ("Spans", "category", spans),
         ("Bodies of loops, with all that is done in them", "loop of", bodies),
     ):
-        cells = [_cells(row) for row in rows[:MOST_ROWS]]
-        places = _places([column, "name", *FIGURES], cells, width)
-        kept = [FIGURES[place] for place in places]
-        spared |= set(FIGURES) - set(kept)
-        table = figures_table(title, [column, "name"], kept)
+        heads = [*texts, column, *([] if report.by == "category" else ["name"])]
+        cells = [_cells(row, heads, figures) for row in rows[:MOST_ROWS]]
+        kept = _fitting(heads, figures, cells, width)
+        spared |= set(figures) - set(kept)
+        table = figures_table(title, heads, kept)
         for row in cells:
-            table.add_row(*row[:2], *(row[2 + place] for place in places))
+            table.add_row(*(row[head] for head in (*heads, *kept)))
         if rows or rows is spans:
             tables.append(table)
     if report.others:
         others = figures_table("Other events", ["kind", "category", "name"], ["count"])
         for other in report.others[:MOST_ROWS]:
-            texts = (shown(text, NAME_LETTERS) for text in (other.kind, other.cat, other.name))
-            others.add_row(*texts, f"{other.count:,}")
+            named = (shown(text, NAME_LETTERS) for text in (other.kind, other.cat, other.name))
+            others.add_row(*named, f"{other.count:,}")
         tables.append(others)
     hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (spans, bodies, report.others))
     if hidden:
         tables.append(f"{counted(hidden, 'row')} more; --json prints all")
+    if report.rows_left_out:
+        tables.append(f"{counted(report.rows_left_out, 'row')} more, which --top leaves out")
     if spared:
         names = ", ".join(name for name in FIGURES if name in spared)
         tables.append(f"no room for {names}; a wider terminal or --json has them")
@@ -117,33 +172,56 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     return tables
 
 
-def _cells(row: Row) -> list[str]:
+def csv_text(report: Report) -> str:
+    """Return the rows of spans as CSV: a column for each member of a row, empty for null."""
+    import csv
+    from dataclasses import fields
+    from io import StringIO
+
+    from dftrace_ai.analysis.summary.report import Row
+    from dftrace_ai.wording import escaped
+
+    columns = [field.name for field in fields(Row)]
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in report.spans:
+        values = (getattr(row, column) for column in columns)
+        writer.writerow([escaped(each) if isinstance(each, str) else each for each in values])
+    return text.getvalue()
+
+
+def _cells(row: Row, heads: Sequence[str], figures: Sequence[str]) -> dict[str, str]:
     from dftrace_ai.cli.terminal import NAME_LETTERS, shown, time_text
 
-    def time(micros: float | None) -> str:
-        return "-" if micros is None else time_text(micros)
+    names = [name for name in (row.group, row.cat, row.name) if name is not None]
+    cells = {head: shown(name, NAME_LETTERS) for head, name in zip(heads, names, strict=True)}
+    for figure in figures:
+        if figure == "count":
+            cells[figure] = f"{row.count:,}"
+            continue
+        value = row.share if figure == "share" else getattr(row, f"{figure}_us")
+        if value is None:
+            cells[figure] = "-"
+        else:
+            cells[figure] = f"{value:.1%}" if figure == "share" else time_text(value)
+    return cells
 
-    return [
-        shown(row.cat, NAME_LETTERS),
-        shown(row.name, NAME_LETTERS),
-        f"{row.count:,}",
-        time(row.total_us),
-        time(row.self_us),
-        "-" if row.share is None else f"{row.share:.1%}",
-        *map(time, (row.mean_us, row.p50_us, row.p95_us, row.p99_us, row.max_us)),
-    ]
 
-
-def _places(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return which figures have room beside the names."""
+def _fitting(
+    heads: Sequence[str], figures: Sequence[str], rows: Sequence[dict[str, str]], width: int
+) -> list[str]:
+    """Return the figures that have room beside the names."""
     from rich.cells import cell_len
 
-    texts = len(heads) - len(FIGURES)
-    widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
-    room = width - 2 - sum(min(wide, NAME_ROOM) + BETWEEN_COLUMNS for wide in widths[:texts])
-    kept = dict(zip(FIGURES, widths[texts:], strict=True))
+    def wide(column: str) -> int:
+        return BETWEEN_COLUMNS + max(map(cell_len, (column, *(row[column] for row in rows))))
+
+    most = NAME_ROOM + BETWEEN_COLUMNS
+    room = width - 2 - sum(min(wide(head), most) for head in heads)
+    kept = {figure: wide(figure) for figure in figures}
     for name in SPARED:
-        if sum(wide + BETWEEN_COLUMNS for wide in kept.values()) <= room:
+        if sum(kept.values()) <= room:
             break
-        del kept[name]
-    return [FIGURES.index(name) for name in kept]
+        kept.pop(name, None)
+    return list(kept)

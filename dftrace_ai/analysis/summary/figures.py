@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import add_traces
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
     from dftrace_ai.trace_format.vocabulary import LoopPart
 
-__all__ = ["FileFacts", "OtherRow", "SpanRow", "Summary", "summarise"]
+__all__ = [
+    "FileFacts",
+    "GroupedSummary",
+    "OtherRow",
+    "SpanRow",
+    "Summary",
+    "summarise",
+    "summarise_groups",
+]
 
 # Finished spans have rows of their own.
 OTHER_KINDS = {kind.ph: kind.noun for kind in KINDS if kind.ph != "X"}
@@ -173,6 +181,13 @@ class Summary:
         return warnings
 
 
+class GroupedSummary(NamedTuple):
+    """What `summarise_groups` found: a summary of all, and the group of each row of spans."""
+
+    summary: Summary
+    groups: tuple[str, ...]
+
+
 def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
     """Count events and add up durations over trace files.
 
@@ -195,25 +210,78 @@ def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
             print(row.cat, row.name, row.count, row.total_us)
     """
     found = open_traces(paths)
-    added = add_traces(found.files)
-    skipped = sorted([*found.skipped, *added.skipped], key=str)
-    if not added.read:
-        raise TraceError(str(skipped[0]))
-    return _summary(added, skipped)
+    return summarise_groups({"": found.files}, found.skipped).summary
 
 
-def _summary(added: AddedTraces, skipped: Sequence[SkippedFile]) -> Summary:
-    spans, others, left_out = _rows(added.totals)
-    copies = _copies(added.read)
-    return Summary(
-        spans=tuple(sorted(spans, key=lambda row: (row.cat, -row.total_us, row.name))),
-        others=tuple(OtherRow(*key, count) for key, count in sorted(others.items())),
-        files=tuple(_facts(trace, added.tears.get(trace.path), copies) for trace in added.read),
-        events=added.totals.events,
-        unreadable_lines=added.totals.unreadable + added.long_lines,
-        skipped=tuple(skipped),
-        names_left_out=left_out,
-    )
+def summarise_groups(
+    groups: Mapping[str, Sequence[Trace]], skipped: Sequence[SkippedFile]
+) -> GroupedSummary:
+    """Add up groups of traces, each apart, one after the other.
+
+    Args:
+        groups: the traces of each group by what the group is called; all of a process in one.
+        skipped: files that were found and are no traces.
+
+    Returns:
+        The figures of all groups: rows of one after those of another.
+
+    Raises:
+        TraceError: as of `summarise`.
+    """
+    sums = _Sums(skipped=list(skipped))
+    for group, traces in groups.items():
+        sums.add(group, add_traces(traces))
+    if not sums.read:
+        raise TraceError(str(min(sums.skipped, key=str)))
+    return sums.grouped(list(groups))
+
+
+@dataclass
+class _Sums:
+    """What the groups that were read so far add up to."""
+
+    skipped: list[SkippedFile]
+    spans: list[tuple[str, SpanRow]] = field(default_factory=list)
+    others: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    read: list[Trace] = field(default_factory=list)
+    tears: dict[Path, str] = field(default_factory=dict)
+    events: int = 0
+    unreadable: int = 0
+    left_out: int = 0
+
+    def add(self, group: str, added: AddedTraces) -> None:
+        spans, others, left_out = _rows(added.totals)
+        self.spans += [(group, row) for row in spans]
+        if len(self.spans) > MOST_ROWS:
+            self.spans.sort(key=lambda each: -each[1].total_us)
+            left_out += len(self.spans) - MOST_ROWS
+            del self.spans[MOST_ROWS:]
+        self.others.update(others)
+        self.read += added.read
+        self.tears |= added.tears
+        self.skipped += added.skipped
+        self.events += added.totals.events
+        self.unreadable += added.totals.unreadable + added.long_lines
+        self.left_out += left_out
+
+    def grouped(self, groups: Sequence[str]) -> GroupedSummary:
+        places = {group: place for place, group in enumerate(groups)}
+        spans = sorted(
+            self.spans,
+            key=lambda each: (places[each[0]], each[1].cat, -each[1].total_us, each[1].name),
+        )
+        read = sorted(self.read, key=lambda trace: trace.path)
+        copies = _copies(read)
+        summary = Summary(
+            spans=tuple(row for _, row in spans),
+            others=tuple(OtherRow(*key, count) for key, count in sorted(self.others.items())),
+            files=tuple(_facts(trace, self.tears.get(trace.path), copies) for trace in read),
+            events=self.events,
+            unreadable_lines=self.unreadable,
+            skipped=tuple(sorted(self.skipped, key=str)),
+            names_left_out=self.left_out,
+        )
+        return GroupedSummary(summary, tuple(group for group, _ in spans))
 
 
 def _rows(totals: Totals) -> tuple[list[SpanRow], Counter[tuple[str, str, str]], int]:

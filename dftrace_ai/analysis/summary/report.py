@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from math import fsum
+from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
-from dftrace_ai.analysis.summary.figures import (  # noqa: TC001 - pydantic needs them
+from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.analysis.summary.figures import (
     FileFacts,
     OtherRow,
     Summary,
+    summarise,
+    summarise_groups,
 )
+from dftrace_ai.analysis.summary.grouping import groups_of
 from dftrace_ai.trace_format.vocabulary import LoopPart  # noqa: TC001 - pydantic evaluates it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import os
+    from collections.abc import Iterable, Sequence
 
     from pydantic import TypeAdapter
 
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["Report", "Row", "report_adapter", "report_of"]
+__all__ = ["By", "Report", "Row", "SortKey", "report_adapter", "report_of", "reported"]
 
 FORMAT: Final = 1
+
+By = Literal["name", "category", "rank", "host", "process"]
+"""What has a row of its own; for the last three each name of each rank, host or process."""
+
+SortKey = Literal["total", "self", "count", "mean", "p99", "max"]
+"""By what rows are put in falling order."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +43,19 @@ class Row:
     """Finished spans that are added up in one row; durations in microseconds.
 
     Attributes:
+        group: the rank, the host, or host and number of the process; null where rows are by
+            name or category.
         cat: the category.
-        name: the name.
+        name: the name; null for a row of a whole category.
         count: how many there are.
         total_us: sum of their durations.
         self_us: the part of it that no spans take which lie inside of them on the same
             track; null where too many spans stand in disorder to be sorted.
-        share: self_us, of the sum of self_us over all rows; null where one of these is not
-            known.
+        share: self_us, of the sum of self_us over all rows of the group; null where one of
+            these is not known.
         mean_us: mean of the durations.
         min_us: the shortest.
-        p50_us: median.
+        p50_us: median; as the other percentiles null for a row of a whole category.
         p95_us: 95th percentile.
         p99_us: 99th percentile.
         max_us: the longest.
@@ -48,17 +63,18 @@ class Row:
             them, which is no work of the category; null for other spans.
     """
 
+    group: str | None
     cat: str
-    name: str
+    name: str | None
     count: int
     total_us: float
     self_us: float | None
     share: float | None
     mean_us: float
     min_us: float
-    p50_us: float
-    p95_us: float
-    p99_us: float
+    p50_us: float | None
+    p95_us: float | None
+    p99_us: float | None
     max_us: float
     loop: LoopPart | None
 
@@ -69,6 +85,7 @@ class Report:
 
     Attributes:
         format: version of this form; it grows when a member goes or means something else.
+        by: what has a row of its own.
         spans: rows of finished spans, in the order of the table.
         others: unfinished spans, instants, counters, flows and custom metadata.
         files: the facts of each file.
@@ -77,10 +94,12 @@ class Report:
         skipped: files of the directories that were given which cannot be read.
         names_left_out: names beyond the 100,000 with the greatest totals; their events
             are counted, and have no row.
+        rows_left_out: rows of spans that were not asked for.
         warnings: a line for each loss and fault.
     """
 
     format: int
+    by: By
     spans: tuple[Row, ...]
     others: tuple[OtherRow, ...]
     files: tuple[FileFacts, ...]
@@ -88,6 +107,7 @@ class Report:
     unreadable_lines: int
     skipped: tuple[SkippedFile, ...]
     names_left_out: int
+    rows_left_out: int
     warnings: tuple[str, ...]
 
     def to_dict(self) -> JsonObject:
@@ -95,39 +115,124 @@ class Report:
         return asdict(self)
 
 
-def report_of(found: Summary) -> Report:
-    """Return what is said of a summary: its rows with the share of each.
+def reported(
+    paths: Iterable[str | os.PathLike[str]],
+    by: By = "name",
+    sort: SortKey | None = None,
+    top: int | None = None,
+) -> Report:
+    """Add up trace files and return what is said of them.
 
     Args:
-        found: what `summarise` returned.
+        paths: files and directories, as for `summarise`.
+        by: what has a row of its own.
+        sort: what puts rows in falling order; None for category, within it by falling total.
+        top: so many rows of spans, and of bodies of loops; by total where `sort` is None.
+
+    Raises:
+        TraceError: as of `summarise`.
 
     Example::
 
-        for row in report_of(summarise(["out/"])).spans:
-            print(row.name, row.share)
+        for row in reported(["out/"], by="rank", sort="self", top=10).spans:
+            print(row.group, row.name, row.share)
     """
-    base_us = sum_of_self(row.self_us for row in found.spans)
+    if by in ("rank", "host", "process"):
+        found = open_traces(paths)
+        grouped = summarise_groups(groups_of(found.files, by), found.skipped)
+        report = report_of(grouped.summary, grouped.groups, by)
+    else:
+        report = report_of(summarise(paths), by=by)
+    if sort is None and top is None:
+        return report
+    rows = sorted(report.spans, key=lambda row: _rank(row, sort or "total"), reverse=True)
+    bodies = [row for row in rows if row.loop == "body"][:top]
+    spans = [row for row in rows if row.loop != "body"][:top]
+    left_out = len(rows) - len(spans) - len(bodies)
+    return replace(report, spans=(*spans, *bodies), rows_left_out=left_out)
+
+
+def report_of(found: Summary, groups: Sequence[str] = (), by: By = "name") -> Report:
+    """Return what is said of a summary: its rows with the share of each.
+
+    Args:
+        found: what was added up.
+        groups: the group of each row of spans, where rows are by rank, host or process.
+        by: what has a row of its own.
+    """
+    labels: Sequence[str | None] = groups or [None] * len(found.spans)
+    selves: defaultdict[str | None, list[float | None]] = defaultdict(list)
+    for label, row in zip(labels, found.spans, strict=True):
+        selves[label].append(row.self_us)
+    bases = {label: sum_of_self(times) for label, times in selves.items()}
+    rows = [
+        Row(group=label, share=share_of(row.self_us, bases[label]), **vars(row))
+        for label, row in zip(labels, found.spans, strict=True)
+    ]
+    warnings = found.warnings()
+    if by == "category":
+        rows = _categories(rows, bases.get(None))
+        if found.names_left_out:
+            warnings.append("names without a row are in no figure of their category either")
     return Report(
         format=FORMAT,
-        spans=tuple(Row(share=share_of(row.self_us, base_us), **vars(row)) for row in found.spans),
+        by=by,
+        spans=tuple(rows),
         others=found.others,
         files=found.files,
         events=found.events,
         unreadable_lines=found.unreadable_lines,
         skipped=found.skipped,
         names_left_out=found.names_left_out,
-        warnings=tuple(found.warnings()),
+        rows_left_out=0,
+        warnings=tuple(warnings),
     )
+
+
+def _categories(rows: Iterable[Row], base_us: float | None) -> list[Row]:
+    """Return a row for each category, and one for the bodies of its loops."""
+    categories: defaultdict[tuple[str, bool], list[Row]] = defaultdict(list)
+    for row in rows:
+        categories[row.cat, row.loop == "body"].append(row)
+    merged = []
+    for (cat, of_bodies), names in categories.items():
+        count = sum(row.count for row in names)
+        total_us = fsum(row.total_us for row in names)
+        self_us = sum_of_self(row.self_us for row in names)
+        merged.append(
+            Row(
+                group=None,
+                cat=cat,
+                name=None,
+                count=count,
+                total_us=total_us,
+                self_us=self_us,
+                share=share_of(self_us, base_us),
+                mean_us=total_us / count,
+                min_us=min(row.min_us for row in names),
+                p50_us=None,
+                p95_us=None,
+                p99_us=None,
+                max_us=max(row.max_us for row in names),
+                loop="body" if of_bodies else None,
+            )
+        )
+    return sorted(merged, key=lambda row: (-row.total_us, row.cat))
+
+
+def _rank(row: Row, sort: SortKey) -> float:
+    value = row.count if sort == "count" else getattr(row, f"{sort}_us")
+    return -1.0 if value is None else value
 
 
 def sum_of_self(times_us: Iterable[float | None]) -> float | None:
     """Return the sum of self times; None where one of them is not known."""
-    total = 0.0
+    known: list[float] = []
     for time_us in times_us:
         if time_us is None:
             return None
-        total += time_us
-    return total
+        known.append(time_us)
+    return fsum(known)
 
 
 def share_of(self_us: float | None, base_us: float | None) -> float | None:
