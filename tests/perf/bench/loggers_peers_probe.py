@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import version
 from statistics import median
 from typing import Any
@@ -75,6 +76,7 @@ def accelerated(folder: str, kind: str) -> Call:
     """Log by a tracker of accelerate."""
     from accelerate import Accelerator
 
+    import_module(kind)  # without it accelerate logs nothing, and is quick about it
     accelerator = Accelerator(cpu=True, log_with=kind, project_dir=folder)
     accelerator.init_trackers("bench")
     return lambda data, step: accelerator.log(data, step=step)
