@@ -83,8 +83,9 @@ def _trace(at: Point) -> list[Artifact]:
 
 
 def _report(entries: Sequence[Entry], at: Point, status: Status, until_s: float) -> list[Artifact]:
-    local = next(entry for entry in entries if entry.name == "local")
-    facts, delivery = local.facts, local.delivery
+    # On other ranks it may not log, and one report is enough.
+    local = next((entry for entry in entries if entry.name == "local"), None)
+    facts, delivery = (None, None) if local is None else (local.facts, local.delivery)
     if facts is None or delivery is None or facts.rank != 0:
         return []
     from dftrace_ai.loggers.runs.exporting import write_page

@@ -57,7 +57,7 @@ def nothing_kept():
     Asked.files.clear()
 
 
-def asking(folder: Path, *what: str) -> dict[str, object]:
+def asking(folder: Path, *what: str) -> dict[str, dict[str, object]]:
     return {"config": {**entry(folder)["config"], "attach": list(what)}}
 
 
@@ -104,11 +104,26 @@ def test_all_parts_of_a_trace_are_kept(traced: Traced, tmp_path: Path) -> None:
     assert {len(found) for found in Asked.files.values()} == {1}
 
 
-def test_where_there_is_no_trace_nothing_is_lost(tmp_path: Path, capfd) -> None:
+def test_where_there_is_no_trace_nothing_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Logger({"local": asking(tmp_path, "trace", "report")}) as logger:
         logger.log_iter({"loss": 1.0})
-    assert "lost" not in capfd.readouterr().err
+    assert caplog.text == ""
     assert [line["name"] for line in Kept(tmp_path).of("a")] == ["report.html"]
+
+
+def test_where_another_rank_makes_the_report_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    asked = asking(tmp_path, "report")
+    asked["config"]["ranks"] = "all"
+    with make_loggers({"local": entry(tmp_path), "kept_asked": asked}) as loggers:
+        loggers.log_iter({"loss": 1.0})
+    assert Asked.files == {}
+    assert caplog.text == ""
 
 
 def test_a_report_of_what_is_not_logged_is_refused(tmp_path: Path) -> None:
