@@ -208,12 +208,17 @@ def _next_of_input(cause: str, told: JsonObject) -> str:
         if needed * ranks <= cores:
             return f"{needed} workers would keep up, {host}: set num_workers={needed}."
         return f"{needed} workers would keep up, and {host}: make an item cheaper first."
+    if cause == "idle-workers":
+        processes, cores = told["ranks_of_host"] * (1 + told["workers"]), told["cores"]
+        hand_over = "Look at pin_memory and the collate function; send fewer and larger tensors."
+        if cores is None or processes <= cores:
+            return hand_over
+        shared = f"{processes} ranks and workers share {counted(cores, 'core')}"
+        return f"{shared}: try fewer workers, or more cores. {hand_over}"
     return {
         "inline": "Set num_workers in the DataLoader, or hold the data in memory.",
         "collate": "Make the collate function cheaper: stack once, pad less, do it on the device.",
         "disk": "Read larger files in order, cache them on a local disk, or add workers.",
         "slow-item": "Look at these items; cut or cache them, or raise prefetch_factor.",
         "start-up": "Set persistent_workers=True, or make epochs longer.",
-        "idle-workers": "Look at pin_memory and the collate function; send fewer and larger "
-        "tensors.",
     }.get(cause, "Annotate __getitem__ with ai.data.item to learn what the loader does.")

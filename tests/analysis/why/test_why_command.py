@@ -58,6 +58,18 @@ def test_the_verdict_is_a_few_plain_lines(starved: Path) -> None:
     assert lines == verdict_lines(why([starved]))
 
 
+@pytest.mark.parametrize(
+    ("workers", "first"), [(4, "Look at pin_memory"), (8, "9 ranks and workers share 8 cores: ")]
+)
+def test_more_processes_than_cores_come_before_the_loader(
+    tmp_path: Path, workers: int, first: str
+) -> None:
+    """Workers that have time and batches that come late may as well be waiting for a core."""
+    idle = Training(take_over_ms=7, workers=workers)
+    rows = {line[2:12].strip(): line[12:] for line in verdict_lines(why([idle.write(tmp_path, 1)]))}
+    assert rows["do next"].startswith(first)
+
+
 def test_the_json_says_the_same(starved: Path) -> None:
     value = as_json(starved)
     assert (value["kind"], value["format"], value["verdict"]) == ("dftrace why", 1, "input-bound")
