@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from threading import get_ident
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "LOGGER",
+    "LastWord",
     "ToldOnce",
     "briefly",
     "counted",
@@ -28,6 +35,11 @@ VALUE_LETTERS = 120
 """So much of a value stands in a message."""
 
 ERROR_LETTERS = 400
+
+SAID_S = 5.0
+"""So long an end waits for another thread that tells of it; the program's handlers may be slow."""
+
+LOOK_S = 0.001
 
 # Control characters, marks that cannot be seen (those that turn the direction of writing are among
 # them), halves of surrogates (bytes of a path that are not UTF-8), ends of lines and paragraphs.
@@ -181,6 +193,50 @@ class ToldOnce:
     def forget(self) -> None:
         """Begin anew: everything may be told again."""
         self._told.clear()
+
+
+class LastWord:
+    """What is told at an end: once, and whoever comes to that end goes on when it is told.
+
+    A program ends its threads with itself. One that was just about to tell of a loss would tell it
+    to nobody, if those who find that somebody tells did not wait for him.
+
+    Example::
+
+        last_word = LastWord()
+        last_word.say(lambda: warn("%d events were lost", lost))  # in any thread that ends the run
+    """
+
+    __slots__ = ("_is_said", "_sayers")
+
+    def __init__(self) -> None:
+        # Appended to, for that cannot be interrupted: the first of them says it.
+        self._sayers: list[tuple[int]] = []
+        self._is_said = False
+
+    def say(self, say: Callable[[], None]) -> None:
+        """Say it, or wait while another thread does.
+
+        Args:
+            say: tells it.
+        """
+        mine = (get_ident(),)
+        self._sayers.append(mine)
+        first = self._sayers[0]
+        if first is mine:
+            try:
+                say()
+            finally:
+                self._is_said = True
+        elif first != mine:  # else a signal handler has come from within, and would wait for itself
+            until_s = time.monotonic() + SAID_S
+            while not self._is_said and time.monotonic() < until_s:
+                time.sleep(LOOK_S)
+
+    def keep(self) -> None:
+        """Have nobody say it any more."""
+        self._sayers.insert(0, (0,))
+        self._is_said = True
 
 
 def tell(level: int, message: str, *values: object, exc_info: bool = False) -> None:

@@ -14,7 +14,7 @@ from dftrace_ai.loggers.records import EPOCH, ITERATION, Point
 from dftrace_ai.loggers.routines.metric import MetricLogger
 from dftrace_ai.loggers.routing import wanted
 from dftrace_ai.loggers.value_taking import Taken, ValueTaking
-from dftrace_ai.wording import ToldOnce, counted, described, quoted, warn
+from dftrace_ai.wording import LastWord, ToldOnce, counted, described, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,6 +90,7 @@ class Pipeline:
         # Appended to, for that cannot be interrupted.
         self._lost: list[str] = []
         self._told = ToldOnce()
+        self._last_word = LastWord()
         self._seen: set[tuple[int, str]] = set()
         self._offered: tuple[str, ...] = ()
         self.values = ValueTaking()
@@ -196,12 +197,10 @@ class Pipeline:
         lost = Counter(tuple(self._lost))
         lost["they could not be converted in time"] += waiting
         left = lost.total()
-        if left and self._told.first("end"):
-            warn(
-                "%s reached no tracker: %s",
-                counted(left, "logging call"),
-                "; ".join(f"{count:,} as {why}" for why, count in lost.items() if count),
-            )
+        if left:
+            why = "; ".join(f"{count:,} as {why}" for why, count in lost.items() if count)
+            calls = counted(left, "logging call")
+            self._last_word.say(lambda: warn("%s reached no tracker: %s", calls, why))
 
     def wait(self, until_s: float) -> None:
         """Wait until what was taken so far has been seen by everyone, and until then at most.
@@ -221,7 +220,7 @@ class Pipeline:
         """Forget everything in a forked child: it is the parent's."""
         self._queue = deque()
         self._closed = self.is_over = True
-        self._told.first("end")
+        self._last_word.keep()
         self._told.first("closed")
 
     def _put(self, taken: Taken) -> None:

@@ -13,7 +13,7 @@ from dftrace_ai.run.ending import RUN_VARIABLE, end, end_at_exit
 from dftrace_ai.run.hooks import begin_hooks, fork_hooks
 from dftrace_ai.run.process_hooks import hook_into_process
 from dftrace_ai.run.run import PARENT, Run, current_run
-from dftrace_ai.wording import LOGGER, tell
+from dftrace_ai.wording import LOGGER, LastWord, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -221,6 +221,7 @@ def _after_fork() -> None:
     if run is None:
         return
     run._lock = threading.RLock()
+    run._last_word = LastWord()
     run._outcome = None
     if not run._begun and run._beginner != threading.get_ident():
         _go_on_without_beginner(run)

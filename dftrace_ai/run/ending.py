@@ -66,10 +66,7 @@ def _complete_trace(
     how = (ended,) if error is None else ("exception", *told_of(error))
     outcome = _native.finish(run._number, *how)
     run._outcome = outcome
-    with run._lock:
-        untold, run._told = not run._told, True
-    if untold:
-        _tell_of(outcome, settings)
+    run._last_word.say(lambda: _tell_of(outcome, settings))
     return outcome
 
 

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
+from dftrace_ai.wording import LastWord
 
 if TYPE_CHECKING:
     from dftrace_ai.config.model import Config
@@ -45,7 +46,7 @@ class Run:
         self._begun = False
         self._beginner = threading.get_ident()
         self._ending = False
-        self._told = False
+        self._last_word = LastWord()
         self._over = False
         self._told_without_effect: set[SettingWithoutEffect] = set()
 

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from dftrace_ai.loggers.delivery.bell import Bell
-from dftrace_ai.wording import ToldOnce, counted, described, quoted, warn
+from dftrace_ai.wording import LastWord, counted, described, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +131,7 @@ class Delivery:
         self._bell = Bell()
         self._status: Status | None = None
         self._until_s = 0.0
-        self._told = ToldOnce()
+        self._last_word = LastWord()
         try:
             tracker.start()
             threading.Thread(target=self._run, name=f"dftrace-{name}", daemon=True).start()
@@ -185,22 +185,24 @@ class Delivery:
             self._note("it did not end in time")
         self.is_over = True
         self.tracker.abandon()
-        lost = self.lost()
-        if (lost or self._fault) and self._told.first("end"):
-            warn(
-                "the tracker %s lost %s of %s: %s",
-                quoted(self.name),
-                f"{lost:,}",
-                counted(self._given, "record"),
-                self.tracker.fault() or self._fault or "unknown",
-            )
+        if self.lost() or self._fault:
+            self._last_word.say(self._tell)
 
     def forget(self) -> None:
         """Forget the tracker in a forked child: it is the parent's."""
         self._queue = deque()
         self.is_over = True
-        self._told.first("end")
+        self._last_word.keep()
         self.tracker.forget()
+
+    def _tell(self) -> None:
+        warn(
+            "the tracker %s lost %s of %s: %s",
+            quoted(self.name),
+            f"{self.lost():,}",
+            counted(self._given, "record"),
+            self.tracker.fault() or self._fault or "unknown",
+        )
 
     def _note(self, fault: str) -> None:
         if not self._fault:

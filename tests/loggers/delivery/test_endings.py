@@ -48,6 +48,7 @@ WITH_OPTIONS = {
     "ends_in_a_finalizer-delivering": (0, "failed", "failed"),
 }
 ALL = ENDINGS | WITH_OPTIONS
+TOLD_BY = ("dropped", "daemon")
 
 
 def case(name: str, *, with_loggers: bool) -> Case:
@@ -62,6 +63,7 @@ def case(name: str, *, with_loggers: bool) -> Case:
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
     cases = [case(name, with_loggers=there) for name in ALL for there in (True, False)]
+    cases += [Case(f"told-{how}", "ends_while_a_loss_is_told", {"how": how}) for how in TOLD_BY]
     return run_all(cases, tmp_path_factory.mktemp("endings"))
 
 
@@ -83,3 +85,11 @@ def test_ending(left: dict[str, Left], name: str) -> None:
     assert found.ends() == ([] if local is None else [local])
     assert found.steps() == STEPS
     assert found.told_at_last() == told
+
+
+@pytest.mark.parametrize("how", TOLD_BY)
+def test_program_ends_while_another_thread_tells_of_a_loss(left: dict[str, Left], how: str) -> None:
+    found = left[f"told-{how}"]
+    assert found.status == 0, found.stderr
+    assert found.lost() == [(len(STEPS), len(STEPS))], found.stderr
+    assert found.ends() == ["finished"]

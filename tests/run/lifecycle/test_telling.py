@@ -67,6 +67,32 @@ def test_a_program_whose_logging_raises(run_script: RunScript, spoilt: str) -> N
     assert done.trace(perfetto=False).footer["unmatched_stops"] == 1
 
 
+def test_program_ends_while_another_thread_tells_of_a_loss(run_script: RunScript) -> None:
+    done = run_script("""
+        import logging, threading, time
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        asked = threading.Event()
+
+        def slow(record):
+            asked.set()
+            time.sleep(0.3)
+            return True
+
+        logging.getLogger("dftrace_ai").addFilter(slow)
+        dftrace_ai.initialize(spool_bytes=1 << 20, overflow="drop", system_counters_s=None)
+        with ai.compute.step:
+            for number in range(100_000):
+                ai.compute.forward.update(x=number)
+                with ai.compute.forward:
+                    pass
+        threading.Thread(target=dftrace_ai.finalize, daemon=True).start()
+        asked.wait()
+    """)
+    assert done.stderr.count(" events were dropped: the spool of 1048576 bytes was full") == 1
+
+
 def test_nothing_is_said_in_another_way() -> None:
     package = Path(dftrace_ai.__file__).parent
     says = {p.name for p in package.rglob("*.py") if "getLogger(" in p.read_text(encoding="utf-8")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import io
+import logging
 import os
 import signal
 import sys
@@ -262,6 +263,34 @@ def makes_many() -> None:
     found = [(Path("runs/default") / f"run{number}").glob("*.jsonl") for number in range(40)]
     assert all('"finished"' in next(files).read_text() for files in found)
     print("trained")
+
+
+class Slow:
+    """A filter of the program's: what is about to be told when the program ends is not told yet."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+
+    def __call__(self, record: logging.LogRecord) -> bool:
+        if " lost " in record.msg:
+            self.is_asked.set()
+            time.sleep(0.3)
+        return True
+
+
+def ends_while_a_loss_is_told(how: str) -> None:
+    """The program is at its end when another thread begins to tell of a loss."""
+    slow = Slow()
+    logging.getLogger("dftrace_ai").addFilter(slow)
+    logs = loggers("nasty", options={"phase": "begin", "how": "raise_"})
+    some(logs)
+    logs.flush()
+    if how == "dropped":
+        del logs
+        gc.collect()
+    else:
+        threading.Thread(target=logs.end_log, daemon=True).start()
+    slow.is_asked.wait()
 
 
 def drops_them(with_loggers: bool) -> None:
