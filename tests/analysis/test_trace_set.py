@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
+import dftrace_ai
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.reading.columns import COLUMNS
 
 NAMES = ("a.pfw", "b.pfw.gz", "c.pfw.zst")
+
+
+@pytest.fixture(params=["native", "without the native reader"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways give the same."""
+    if request.param != "native":
+        monkeypatch.setitem(sys.modules, "dftrace_ai._reader", None)
+        monkeypatch.delattr(dftrace_ai, "_reader", raising=False)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -81,6 +92,31 @@ def test_batches_hold_every_event_with_all_of_its_digits(directory: Path) -> Non
         "file": "uint32",
         "id": "uint64",
     }
+
+
+def test_lines_without_an_event_and_odd_phases_are_told(tmp_path: Path) -> None:
+    trace = small_trace()
+    for line in (
+        '{"name":"no phase","ts":1}',
+        '{"name":"torn","ph":"X","ts":1',
+        "[1,2]",
+        '{"name":"two letters","ph":"ab","pid":1,"tid":2,"args":{"a":"\\u00e9\\ud83d\\ude00"}}',
+        '{"name":"a number","ph":2,"ts":-5,"args":{"loss":1e400}},',
+        '{"name":"huge","ph":"X","ts":1e300,"dur":1e300,"id":-1,"args":[1]}',
+    ):
+        trace.add(line)
+    path = trace.write(tmp_path / "t.pfw.gz")
+    traces = open_traces([path])
+    rows = {row["name"]: row for row in rows_of(traces)}
+    assert rows["two letters"]["ph"] == "ab"
+    assert json.loads(rows["two letters"]["args"]) == {"a": "é😀"}
+    assert (rows["a number"]["ph"], rows["a number"]["start_ns"]) == (
+        "C",
+        TIME_BASE_US * 1000 - 5000,
+    )
+    huge = rows["huge"]
+    assert [huge[name] for name in ("id", "start_ns", "dur_ns", "args")] == [0, -1, -1, ""]
+    assert traces.notes == (f"{path}: 3 lines without an event",)
 
 
 def test_columns_are_chosen(directory: Path) -> None:
@@ -197,10 +233,7 @@ def test_nothing_is_left_behind(directory: Path, monkeypatch: pytest.MonkeyPatch
     place.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(place))
     traces = open_traces([directory])
-    batches = traces.batches()
-    next(batches)
-    assert list(place.iterdir())
-    batches.close()
     with traces.relation() as events:
+        assert list(place.iterdir())
         assert len(events.fetchall()) > 40
     assert list(place.iterdir()) == []

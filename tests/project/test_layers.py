@@ -34,7 +34,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, *_):
-        if name == "dftrace_ai._native" or name in sys.argv[2:]:
+        if name in ("dftrace_ai._native", "duckdb", *sys.argv[2:]):
             raise ImportError("blocked")
 
 sys.meta_path.insert(0, Blocked())

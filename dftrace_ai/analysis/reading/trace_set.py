@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.columns import COLUMNS, LINE_COLUMNS, checked_columns, columns_sql
-from dftrace_ai.analysis.reading.duckdb_scan import duckdb_module, paths_of, scan_of, too_much
+from dftrace_ai.analysis.reading.duckdb_scan import paths_of, scan_of
 from dftrace_ai.analysis.reading.search import search_traces
 from dftrace_ai.analysis.reading.trace import Trace
 from dftrace_ai.errors import DftraceError, TraceError
@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from dftrace_ai.analysis.reading.duckdb_scan import Scan, Source
+    from dftrace_ai.analysis.reading.duckdb_scan import Scan
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
 
 __all__ = ["ROWS_AT_ONCE", "TraceSet", "open_traces"]
 
 ROWS_AT_ONCE = 65_536
-
-BATCH = "SELECT * FROM part WHERE rowid >= ? AND rowid < ?"
 
 
 def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
@@ -93,7 +91,7 @@ class TraceSet:
         """Yield the events as NumPy arrays by column, so many rows at a time, file by file.
 
         Every line with a phase and a name is a row, names of tracks, header and closing
-        line included; the rows of a file come in no order. The columns:
+        line included, as they stand in the files. The columns:
 
         =========  ======  ==============================================================
         name       type    what
@@ -112,13 +110,13 @@ class TraceSet:
 
         Args:
             columns: their names; what is not asked for is not read.
-            rows: at most so many in a batch. A file is held in memory, or in temporary
-                files beyond a GiB, until all its batches are taken.
+            rows: at most so many in a batch, which are held in memory with the block of the
+                file that they end in.
 
         Raises:
             ValueError: there is no such column.
-            TraceError: a file cannot be read any more.
-            DftraceError: DuckDB or NumPy is not installed.
+            TraceError: a file cannot be read any more, or its names need too much memory.
+            DftraceError: NumPy is not installed.
 
         Example::
 
@@ -134,38 +132,12 @@ class TraceSet:
     def _batches(
         self, columns: tuple[str, ...], rows: int
     ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-        with self._scan(columns) as scan, ExitStack() as stack:
-            connection = stack.enter_context(scan.connect())
-            for source in scan.sources:
-                if self._refusal(scan, connection, source, columns):
-                    # Broken data, or a line too long: as far as it goes. What DuckDB may open is
-                    # settled when it begins, so another one opens the copy.
-                    scan.salvage(source)
-                    stack.close()
-                    connection = stack.enter_context(scan.connect())
-                    refusal = self._refusal(scan, connection, source, columns)
-                    if refusal:
-                        raise TraceError(f"{source.trace}: cannot be read: {refusal}")
-                (count,) = connection.execute("SELECT count(*) FROM part").fetchone()
-                for begin in range(0, count, rows):
-                    window = [begin, begin + rows]
-                    connection.execute(BATCH, window)
-                    yield connection.fetchnumpy()
-            self.notes = _notes(scan)
+        from dftrace_ai.analysis.reading.scanning.batches import event_batches
 
-    def _refusal(
-        self, scan: Scan, connection: Any, source: Source, columns: tuple[str, ...]
-    ) -> str:
-        """Put the events of a file into the table `part`; or return why DuckDB cannot read it."""
-        sql = columns_sql(scan, [source], self.files, columns)
-        duckdb = duckdb_module()
-        try:
-            connection.execute(f"CREATE OR REPLACE TEMP TABLE part AS {sql}", paths_of([source]))
-        except duckdb.OutOfMemoryException as error:
-            raise TraceError(f"{source.trace}: {too_much()}; ask for fewer columns") from error
-        except duckdb.Error as error:
-            return str(error).partition("\n")[0]
-        return ""
+        self.notes = ()
+        notes: list[str] = []
+        yield from event_batches(self.files, columns, rows, notes)
+        self.notes = tuple(notes)
 
     @contextmanager
     def relation(self, columns: Iterable[str] = COLUMNS) -> Iterator[Any]:

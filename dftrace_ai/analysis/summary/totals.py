@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-import orjson
+from typing import Final, Protocol
 
 from dftrace_ai.analysis.reading.reader import FRAMING
+from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, nanoseconds, whole
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
-from dftrace_ai.trace_format.vocabulary import lettered_phase
-
-if TYPE_CHECKING:
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["MOST_EXACT", "PlainTotals", "Totals"]
 
@@ -29,13 +22,6 @@ OtherFigures = tuple[str, str, str, int]
 # seven bits.
 MOST_EXACT: Final = 128
 MANTISSA_BITS: Final = 6
-
-# The year 2115, in microseconds since 1970.
-MOST_MICROS: Final = 4_600_000_000_000_000
-MOST_DEPTH: Final = 200
-
-# Python refuses to make integers of thousands; longer ones than these are no ids.
-MOST_DIGITS: Final = 21
 
 
 class Totals(Protocol):
@@ -122,7 +108,7 @@ class PlainTotals:
     def _add(self, line: bytes) -> None:
         if line in FRAMING:
             return
-        event = _event(line.removesuffix(b",").strip(b" \t\r"))
+        event = event_of(line.removesuffix(b",").strip(b" \t\r"))
         if event is None:
             self.unreadable += 1
             return
@@ -134,15 +120,15 @@ class PlainTotals:
         if ph != "X":
             self._others[ph, cat, name] += 1
             return
-        duration = _nanoseconds(event.get("dur"))
+        duration = nanoseconds(event.get("dur"))
         if duration is None or duration < 0:
             self.unreadable += 1
             return
         spans = self._spans[cat, name]
         spans.durations_ns.append(duration)
-        start = _nanoseconds(event.get("ts"))
+        start = nanoseconds(event.get("ts"))
         if start is not None and duration > 0:
-            track = _whole(event.get("pid")), _whole(event.get("tid"))
+            track = whole(event.get("pid")), whole(event.get("tid"))
             self._tracks[track].append((start, duration, spans))
 
     def end_process(self) -> bool:
@@ -162,55 +148,6 @@ class PlainTotals:
         """Return other events, and how many rows there are in all."""
         rows = [(*key, count) for key, count in self._others.items()]
         return rows[:most], len(rows)
-
-
-def _event(line: bytes) -> JsonObject | None:
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(event, dict) or _depth(event) > MOST_DEPTH:
-        return None
-    ph = lettered_phase(event.get("ph"))
-    if ph is None or not isinstance(event.get("name"), str):
-        return None
-    if isinstance(event.get("dur"), float | int):
-        # With all digits that the numbers of the line have.
-        event = json.loads(line, parse_float=Decimal, parse_int=_integer)
-    return {**event, "ph": ph}
-
-
-def _integer(digits: str) -> int | Decimal:
-    return int(digits) if len(digits) <= MOST_DIGITS else Decimal(digits)
-
-
-def _depth(value: Any) -> int:
-    depth = 0
-    level = [value]
-    while level:
-        depth += 1
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-    return depth - 1
-
-
-def _nanoseconds(micros: Any) -> int | None:
-    if isinstance(micros, bool) or not isinstance(micros, int | float | Decimal):
-        return None
-    try:
-        rounded = Decimal(micros).quantize(Decimal("0.001"), ROUND_HALF_UP)
-    except InvalidOperation:  # beyond all that is taken
-        return None
-    return int(rounded * 1000) if abs(rounded) <= MOST_MICROS else None
-
-
-def _whole(value: Any) -> int:
-    whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return value if whole else 0
 
 
 def _add_covered_time(spans: list[tuple[int, int, _Spans]]) -> None:

@@ -1,0 +1,145 @@
+"""The blocks of a trace file as columns, one after the other, and what of it was not read."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.reading.reader import LongLine, Start
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainScanner
+from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.vocabulary import NUMBERED_PHASES
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from dftrace_ai._reader import EventBlock, EventScanner
+    from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
+    from dftrace_ai.analysis.reading.trace import Trace
+
+__all__ = ["LETTERS", "TraceBlocks", "arguments_of", "new_scanner"]
+
+# Of all names and categories; who makes a name for every step may make millions.
+MOST_LABEL_BYTES: Final = 1024 * 1024 * 1024
+
+# By the letter of a line: dftracer's numbers may stand there as texts, too. 0 is no single letter.
+LETTERS: Final = np.arange(256, dtype=np.uint8)
+LETTERS[0] = ord("?")
+for _number, _letter in NUMBERED_PHASES.items():
+    LETTERS[ord(str(_number))] = ord(_letter)
+
+# The year 2100. Times since 1970 in nanoseconds have to fit into 63 bits.
+LATEST_BASE_US: Final = 4_102_444_800_000_000
+
+
+def new_scanner() -> EventScanner | PlainScanner:
+    """Return a scanner: the native one, or that in Python where the native one was not built."""
+    try:
+        from dftrace_ai import _reader
+    except ImportError:
+        return PlainScanner(MOST_LABEL_BYTES)
+    return _reader.EventScanner(MOST_LABEL_BYTES)
+
+
+def arguments_of(block: EventBlock | PlainBlock) -> tuple[list[Any], NDArray[Any]]:
+    """Return the arguments of a block's rows as JSON: those that are there, and how long each is.
+
+    Args:
+        block: whose rows.
+
+    Returns:
+        Slices of the text, one for each row that has arguments; and the bytes of each row's
+        arguments, 0 where it has none.
+    """
+    at, sizes = np.array(block.args_at, np.int64), np.array(block.args_bytes, np.int64)
+    some = at > 0
+    # With the braces, which stand around what the block has of them.
+    begins, stops = at[some] - 1, at[some] + sizes[some] + 1
+    text = block.text
+    slices = [text[begin:stop] for begin, stop in zip(begins.tolist(), stops.tolist(), strict=True)]
+    return slices, np.where(some, sizes + 2, 0)
+
+
+class TraceBlocks:
+    """Iterates over the blocks of a file; then tells what was not read.
+
+    Args:
+        scanner: what reads them; the numbers of its names go on from file to file.
+        trace: the file.
+
+    Attributes:
+        notes: after the last block, what could not be read, one line each.
+
+    Example::
+
+        blocks = TraceBlocks(new_scanner(), trace)
+        print(sum(block.rows for block in blocks), *blocks.notes)
+    """
+
+    def __init__(self, scanner: EventScanner | PlainScanner, trace: Trace) -> None:
+        self.notes: list[str] = []
+        self._scanner = scanner
+        self._trace = trace
+        self._lines = self._plain_bytes = self._unreadable = 0
+        base_us = (trace.header and trace.header.time_base_us) or 0
+        self._base_ns = min(base_us, LATEST_BASE_US) * 1000
+
+    def __iter__(self) -> Iterator[EventBlock | PlainBlock]:
+        """Yield the blocks.
+
+        Raises:
+            TraceError: the file cannot be read any more, or its names need too much memory.
+        """
+        try:
+            for block in self._blocks():
+                self._unreadable += block.unreadable
+                yield block
+        except (OverflowError, MemoryError) as error:
+            raise TraceError(f"{self._trace}: its names need too much memory") from error
+        if self._unreadable:
+            self.notes.append(
+                f"{self._trace}: {counted(self._unreadable, 'line')} without an event"
+            )
+
+    def _blocks(self) -> Iterator[EventBlock | PlainBlock]:
+        trace = self._trace
+        place = 0
+        try:
+            with open_regular(trace.path) as raw:
+                end = os.fstat(raw.fileno()).st_size
+                codec = trace.file.codec
+                while codec != "plain" and place < end:
+                    found = self._scanner.read_block(raw.fileno(), codec, place, end, self._base_ns)
+                    if found is None:
+                        break
+                    block, packed_bytes = found
+                    place += packed_bytes
+                    self._lines += block.lines
+                    self._plain_bytes += len(block.text)
+                    yield block
+        except OSError as error:
+            raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+        yield from self._rest(place, end)
+
+    def _rest(self, place: int, end: int) -> Iterator[EventBlock | PlainBlock]:
+        """What is torn, huge or not compressed."""
+        if place == end and place:
+            return
+        reader = self._trace.reader()
+        long_lines = 0
+        for text in reader.texts(Start(place, self._plain_bytes, self._lines), end):
+            if isinstance(text, LongLine):
+                long_lines += 1
+            else:
+                whole = text if text.endswith(b"\n") else text + b"\n"
+                yield self._scanner.scan(whole, self._base_ns)
+        if reader.tear:
+            self.notes.append(f"{self._trace}: torn: {reader.tear}; what comes before it is read")
+        if long_lines:
+            self.notes.append(f"{counted(long_lines, 'line')} too long to be read")
