@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 __all__ = [
     "MARKER_SUFFIX",
     "PLAIN_SUFFIX",
+    "PROFILE_SUFFIXES",
     "SPOOL_PREFIX",
     "SPOOL_SUFFIX",
     "SUFFIX_OF",
@@ -31,6 +32,9 @@ SUFFIX_OF: Final = {"none": ".pfw", "gzip": ".pfw.gz", "zstd": ".pfw.zst"}
 """How the name of a trace ends, by the setting ``compression``."""
 
 TRACE_SUFFIXES: Final = tuple(SUFFIX_OF.values())
+
+PROFILE_SUFFIXES: Final = (".pt.trace.json", ".pt.trace.json.gz")
+"""How the names of traces end that torch.profiler's handler for TensorBoard writes."""
 
 MARKER_SUFFIX: Final = ".spool-at"
 """How the name of the file ends that names the spool, beside the trace."""

@@ -9,6 +9,7 @@ from analysis.trace_lines import TraceLines
 from docs.pages import DOCS, section, table
 
 from dftrace_ai.analysis.reading import decompression, duckdb_scan, reader
+from dftrace_ai.analysis.reading.gathering import profile_text
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
@@ -25,6 +26,7 @@ def test_the_page_tells_the_limits() -> None:
     assert list(rows.values()) == [
         f"{reader.LINE_BYTES // MIB} MiB",
         f"{reader.ENDLESS_BYTES // MIB // 1024} GiB",
+        f"{profile_text.LINE_BYTES // MIB} MiB",
         # A block of zstd is at least four bytes and gives 128 KiB at most.
         f"{decompression.ZSTD_CRUMB_BYTES // 4 // 8} MiB",
         str(line_model.MOST_DEPTH),

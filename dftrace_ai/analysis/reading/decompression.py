@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.trace_file import Tear
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile
 
-__all__ = ["BlockDecoder", "BrokenBlockError", "PlainStream", "Tear", "block_decoder"]
+__all__ = ["BlockDecoder", "BrokenBlockError", "PlainStream", "block_decoder"]
 
 # Compressed bytes per step.
 STEP_BYTES = 64 * 1024
@@ -30,24 +30,6 @@ ZSTD_CRUMB_BYTES = 512
 
 # What a zstd frame may ask for; `zstd --ultra` stays within it.
 ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Tear:
-    """Where a file stops being readable.
-
-    Attributes:
-        offset: byte of the file.
-        reason: what is wrong there, for people.
-        damaged: something is there, and it is broken; else the file ends too early.
-    """
-
-    offset: int
-    reason: str
-    damaged: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.reason} at byte {self.offset}"
 
 
 class BrokenBlockError(Exception):
@@ -166,9 +148,11 @@ class PlainStream:
     def __iter__(self) -> Iterator[bytes]:
         self.tear = None
         try:
-            with open_regular(self.file.path) as raw:
+            with open_regular(self.file.content) as raw:
                 raw.seek(self.start)
                 yield from self._plain(raw) if self.file.codec == "plain" else self._blocks(raw)
+                if self.tear is None and self.file.copy:
+                    self.tear = self.file.copy.tear
         except OSError as error:
             raise TraceError(f"{self.file}: cannot be read: {error.strerror}") from error
 

@@ -100,14 +100,14 @@ class Scan:
     def _prepare(self, source: Source) -> None:
         file, end = source.trace.file, source.trace.end
         costly = self._bracket_costs_a_line and file.framed and not file.named
-        if not end.whole and file.path.stat().st_size == 0:
+        if not end.whole and file.content.stat().st_size == 0:
             self.tears[file.path] = "the file is empty"
         elif costly or (not end.whole and file.codec != "plain"):
             self.salvage(source)
         elif not end.whole:
             self.tears[file.path] = "the last line is cut"
         if not source.salvaged:
-            source.given.symlink_to(file.path.absolute())
+            source.given.symlink_to(file.content.absolute())
 
     def _skip(self, trace: Trace, error: TraceError) -> None:
         if trace.file.asked_for:

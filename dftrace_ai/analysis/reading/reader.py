@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from dftrace_ai.analysis.reading.decompression import PlainStream, Tear
+from dftrace_ai.analysis.reading.decompression import PlainStream
+from dftrace_ai.analysis.reading.trace_file import Tear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dftrace_ai.analysis.reading.opening import open_trace_file
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES, is_trace
+from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +39,8 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
 
     Args:
         paths: files of any name, and directories, which are searched to any depth
-            for names that end in ``.pfw``, ``.pfw.gz`` or ``.pfw.zst``.
+            for names that end in ``.pfw``, ``.pfw.gz`` or ``.pfw.zst``; those that hold
+            none of these for ``.pt.trace.json`` and ``.pt.trace.json.gz``.
 
     Returns:
         The traces, and what was skipped.
@@ -62,17 +63,18 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
         if not _is_directory(path):
             asked.setdefault(os.path.realpath(path), path)
             continue
-        names = 0
-        for file, reason in _traces_under(path):
-            names += 1
+        # A run that was profiled, too, would be there twice.
+        suffixes = (TRACE_SUFFIXES, PROFILE_SUFFIXES)
+        found = next(filter(None, (list(_traces_under(path, ends)) for ends in suffixes)), None)
+        if found is None:
+            raise TraceError(
+                f"{path}: no trace files ({', '.join(TRACE_SUFFIXES)}) in this directory"
+            )
+        for file, reason in found:
             if reason:
                 skipped.append(SkippedFile(str(file), reason))
             else:
                 inside.setdefault(os.path.realpath(file), file)
-        if not names:
-            raise TraceError(
-                f"{path}: no trace files ({', '.join(TRACE_SUFFIXES)}) in this directory"
-            )
     files = [open_trace_file(path, asked_for=True) for path in asked.values()]
     for real, path in inside.items():
         if real in asked:
@@ -99,13 +101,13 @@ def _is_directory(path: Path) -> bool:
         raise TraceError(f"{path}: not a path: {error}") from error
 
 
-def _traces_under(directory: Path) -> Iterator[tuple[Path, str]]:
+def _traces_under(directory: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
     """Yield what a directory holds that is called a trace, and why it cannot be one, or ""."""
     problems: list[OSError] = []
     root = os.path.realpath(directory)
     for folder, _, names in os.walk(directory, onerror=problems.append):
         for name in names:
-            if is_trace(name):
+            if name.endswith(suffixes):
                 path = Path(folder, name)
                 target = os.path.realpath(path)
                 outside = path.is_symlink() and not Path(target).is_relative_to(root)

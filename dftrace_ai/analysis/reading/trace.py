@@ -55,6 +55,8 @@ class Trace:
         Raises:
             TraceError: the operating system refuses to read the file.
         """
+        if self.file.copy and self.file.copy.header:
+            return self.file.copy.header
         return read_header(self.file)
 
     @cached_property

@@ -85,8 +85,11 @@ def read_end(file: TraceFile) -> TraceEnd:
     Raises:
         TraceError: the operating system refuses to read the file.
     """
+    torn = file.copy and file.copy.tear
+    if torn:
+        return replace(CUT_OFF, damaged=torn.damaged)
     try:
-        with open_regular(file.path) as raw:
+        with open_regular(file.content) as raw:
             size = raw.seek(0, 2)
             if size == 0:
                 return CUT_OFF

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dftrace_ai.errors import TraceError
+    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
-__all__ = ["GZIP_MAGIC", "ZSTD_MAGIC", "Codec", "SkippedFile", "TraceFile"]
+__all__ = ["GZIP_MAGIC", "ZSTD_MAGIC", "Codec", "Copy", "SkippedFile", "Tear", "TraceFile"]
 
 Codec = Literal["gzip", "zstd", "plain"]
 
@@ -20,15 +21,53 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True)
+class Tear:
+    """Where a file stops being readable.
+
+    Attributes:
+        offset: byte of the file.
+        reason: what is wrong there, for people.
+        damaged: something is there, and it is broken; else the file ends too early.
+    """
+
+    offset: int
+    reason: str
+    damaged: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.reason} at byte {self.offset}"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What is read in place of a trace that lies in an archive, or is written in another way.
+
+    Attributes:
+        path: where it is.
+        folder: what removes it when nothing refers to it any more.
+        profile: the trace is one of torch.profiler, or of others that write such JSON.
+        header: what the trace says of its process, where it has no header line.
+        tear: where reading the trace had to stop, None when all was read.
+    """
+
+    path: Path
+    folder: object
+    profile: bool = False
+    header: HeaderFacts | None = None
+    tear: Tear | None = None
+
+
+@dataclass(frozen=True)
 class TraceFile:
     """A file on disk that holds a trace, or the beginning of one.
 
     Attributes:
-        path: where it lies.
+        path: where it lies; in an archive, as if the archive were a directory.
         codec: how it is compressed, told from its first bytes and not its name.
         framed: its first line is ``[``.
         named: its first event is ``process_name``, as the recorder of this package has it.
         asked_for: its path was given, and not that of a directory which holds it.
+        copy: what is read in its place; None where it is read itself.
     """
 
     path: Path
@@ -36,9 +75,15 @@ class TraceFile:
     framed: bool
     named: bool
     asked_for: bool = False
+    copy: Copy | None = None
 
     def __str__(self) -> str:
         return str(self.path)
+
+    @property
+    def content(self) -> Path:
+        """Where the bytes are that are read."""
+        return self.copy.path if self.copy else self.path
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,8 @@ def _processes_in(columns: EventColumns) -> Iterable[tuple[Hashable, Integers]]:
 
 
 def _source(columns: EventColumns) -> Source:
-    if columns.trace.header is not None:
+    header = columns.trace.header
+    if header is not None and header.run is not None:
         return "annotated"
     found = {label.cat.lower() for label in columns.labels}
     return "kineto" if found & KINETO_CATEGORIES else "annotated"

@@ -123,7 +123,7 @@ def _add_file(trace: Trace, added: AddedTraces, end: int | None = None) -> int:
     before = totals.lines
     file_bytes = plain_bytes = 0
     try:
-        with open_regular(trace.path) as raw:
+        with open_regular(trace.file.content) as raw:
             if end is None:
                 end = os.fstat(raw.fileno()).st_size
             if trace.file.codec != "plain":
@@ -132,7 +132,7 @@ def _add_file(trace: Trace, added: AddedTraces, end: int | None = None) -> int:
         raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     if end == 0:
         added.tears[trace.path] = "the file is empty"
-    if file_bytes == end:
+    if file_bytes == end and not (trace.file.copy and trace.file.copy.tear):
         return end
     reader = trace.reader()
     for text in reader.texts(Start(file_bytes, plain_bytes, totals.lines - before), end):

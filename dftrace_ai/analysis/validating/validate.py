@@ -142,6 +142,10 @@ def _unreadable(file: SkippedFile) -> FileCheck:
 
 def validate_file(file: Trace, *, limit: int = 10, unfinished_ok: bool = False) -> FileCheck:
     """Check one trace file; arguments as for `validate_traces`."""
+    if file.file.copy and file.file.copy.profile:
+        raise TraceError(
+            f"{file}: a trace of torch.profiler; its format is not what is checked here"
+        )
     check = _Check(file, limit, unfinished_ok)
     check.run()
     return check.result()

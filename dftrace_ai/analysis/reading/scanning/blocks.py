@@ -111,7 +111,7 @@ class TraceBlocks:
         trace = self._trace
         place = 0
         try:
-            with open_regular(trace.path) as raw:
+            with open_regular(trace.file.content) as raw:
                 end = os.fstat(raw.fileno()).st_size
                 codec = trace.file.codec
                 while codec != "plain" and place < end:
@@ -129,7 +129,8 @@ class TraceBlocks:
 
     def _rest(self, place: int, end: int) -> Iterator[EventBlock | PlainBlock]:
         """What is torn, huge or not compressed."""
-        if place == end and place:
+        copy = self._trace.file.copy
+        if place == end and place and not (copy and copy.tear):
             return
         reader = self._trace.reader()
         long_lines = 0

@@ -1,0 +1,274 @@
+"""Traces of torch.profiler: read as any other, with the counts that a plain reading gives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis.trace_lines import small_trace
+from conftest import clean_environment
+from perfetto import engine
+from safety.commands import invoke
+
+from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.event_columns import event_columns
+from dftrace_ai.analysis.reading.gathering import profile_text
+from dftrace_ai.analysis.reading.gathering.profile_text import ProfileText
+from dftrace_ai.analysis.summary.figures import summarise
+from dftrace_ai.analysis.why import why
+
+BASE_NS = 1_700_000_000_000_000_000
+
+PROGRAM = """
+import sys
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = TensorDataset(torch.randn(104, 16), torch.randint(0, 4, (104,)))
+with profile(
+    activities=[ProfilerActivity.CPU],
+    schedule=schedule(wait=0, warmup=1, active=11, repeat=1),
+    record_shapes=True,
+) as profiler:
+    for images, labels in DataLoader(data, batch_size=8):
+        with record_function("forward"):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        profiler.step()
+profiler.export_chrome_trace(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    path = tmp_path_factory.mktemp("profile") / "rank0.pt.trace.json"
+    environment = {**clean_environment(), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", PROGRAM, str(path)]
+    subprocess.run(command, check=True, env=environment, timeout=100, capture_output=True)
+    return path
+
+
+def span(name: str, start_us: float, dur_us: float, **more: Any) -> dict[str, Any]:
+    event = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 7, "tid": 7}
+    return {**event, "ts": start_us, "dur": dur_us, **more}
+
+
+def profile(events: list[Any], **members: Any) -> str:
+    return json.dumps({"schemaVersion": 1, "traceEvents": events, **members})
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    (trace,) = open_traces([path])
+    return [event for _, event in trace.events()]
+
+
+def test_a_real_profile_has_the_counts_of_a_plain_reading(recorded: Path) -> None:
+    events = json.loads(recorded.read_text("utf-8"))["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    durations: Counter[tuple[str, str]] = Counter()
+    for event in spans:
+        durations[event["cat"], event["name"]] += round(event["dur"] * 1000)
+    packed = recorded.with_suffix(".json.gz")
+    packed.write_bytes(gzip.compress(recorded.read_bytes()))
+    for path in (recorded, packed):
+        found = summarise([path])
+        counts = {(row.cat, row.name): row.count for row in found.spans}
+        assert counts == Counter((event["cat"], event["name"]) for event in spans)
+        assert {(row.cat, row.name): round(row.total_us * 1000) for row in found.spans} == durations
+        assert found.warnings() == []
+        verdict = why([path])
+        assert verdict.steps is not None
+        assert verdict.steps.found_by == "step spans"
+        steps = [event for event in spans if event["name"].startswith("ProfilerStep#")]
+        assert verdict.steps.count == len(steps) == 11
+        told = {part for part, time in verdict.parts.items() if time.share > 0}
+        assert told >= {"wait", "forward", "backward", "optimizer"}
+    assert invoke("summary", recorded).status == invoke("why", recorded).status == 0
+
+
+def test_a_real_profile_shows_in_perfetto_as_it_was(recorded: Path, tmp_path: Path) -> None:
+    events = json.loads(recorded.read_text("utf-8"))["traceEvents"]
+    merged = tmp_path / "merged.json"
+    merged.write_bytes(b"".join(MergedTrace(open_traces([recorded]))))
+    plain, ours = engine.view(recorded), engine.view(merged)
+    assert ours.answer.clean
+
+    def shown(view: engine.View) -> Counter[Any]:
+        return Counter((one.name, one.cat, one.ts_ns, one.dur_ns, one.depth) for one in view.slices)
+
+    assert len(ours.slices) == len(plain.slices) >= len([e for e in events if e["ph"] == "X"])
+    assert shown(ours) == shown(plain)
+    assert len(ours.flows) == len(plain.flows)
+
+
+def test_times_count_from_the_base_and_the_rank_is_known(tmp_path: Path) -> None:
+    events = [span(f"ProfilerStep#{n}", 4e12 + n + 0.125, 0.5) for n in range(5)]
+    for event in events:
+        event["cat"] = "user_annotation"
+    members = {"baseTimeNanoseconds": BASE_NS, "distributedInfo": {"rank": 3, "world_size": 8}}
+    before = json.dumps({**members, "traceEvents": events}, indent=1)
+    behind = json.dumps({"traceEvents": events, **members}, separators=(",", ":"))
+    for text in (before, behind):
+        path = written(tmp_path / "t.json", text)
+        (trace,) = open_traces([path])
+        assert trace.header is not None
+        assert (trace.header.rank, trace.header.world_size) == (3, 8)
+        assert trace.end.state == "complete"
+        (columns,) = event_columns(open_traces([path]))
+        assert columns.start_ns.tolist() == [
+            BASE_NS + 4_000_000_000_000_125 + n * 1000 for n in range(5)
+        ]
+        batches = list(open_traces([path]).batches(["name", "start_ns", "dur_ns"]))
+        assert batches[0]["start_ns"].tolist() == columns.start_ns.tolist()
+        assert why([path]).rank == 3
+
+
+def test_numbers_keep_their_digits_and_texts_get_numbers(tmp_path: Path) -> None:
+    text = """{"traceEvents": [
+      {"ph": "X", "name": "a", "pid": 1, "tid": 2, "ts": 1700000000123456.789, "dur": 0.001},
+      {"ph": "X", "name": "b", "pid": "Spans", "tid": "PyTorch Profiler", "ts": 1.250, "dur": 2},
+      {"ph": "i", "name": "c", "pid": "Spans", "tid": "", "ts": 2, "s": "g",
+       "args": {"nan": NaN, "big": 123456789012345678901234567890, "x": [1e400, -Infinity]}}
+    ]}"""
+    path = written(tmp_path / "t.json", text)
+    (trace,) = open_traces([path])
+    lines = [line for _, line in trace.lines()]
+    assert lines[0] == b"["
+    assert b'"ts":1700000000123456.789,"dur":0.001,' in lines[1]
+    first, name, second, third = (event for _, event in trace.events())
+    assert (first["pid"], first["tid"]) == (1, 2)
+    assert (name["ph"], name["args"]) == ("M", {"name": "Spans"})
+    assert name["pid"] == second["pid"] == third["pid"] > 1 << 22
+    assert b'"ts":1.250,' in lines[3]
+    assert third["args"]["nan"] == "NaN"
+    (columns,) = event_columns(open_traces([path]))
+    assert columns.start_ns[0] == 1_700_000_000_123_456_789
+    assert len(columns) == 4
+
+
+@pytest.mark.parametrize("newline", ["", "\n "])
+def test_a_file_that_is_cut_gives_what_comes_before(
+    tmp_path: Path, newline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [span(f'n{n} "é" \\', n, 1, args={"x": [1, {"y": "]}"}]}) for n in range(3)]
+    text = f',{newline}"traceEvents":{newline}[' + f",{newline}".join(map(json.dumps, events))
+    whole = f'{{"schemaVersion":1{text}{newline}]{newline},"traceName":"t"}}'.encode()
+    full = [event["name"] for event in events]
+    for cut in range(len(whole)):
+        pieces = [whole[at : min(at + 7, cut)] for at in range(0, cut, 7)]
+        read_text = ProfileText(pieces)
+        names = [event["name"] for event in read_text.events()]
+        ends = [whole.find(json.dumps(event).encode()) + len(json.dumps(event)) for event in events]
+        assert names == full[: sum(end <= cut for end in ends)], cut
+        assert read_text.tear is not None
+        assert not read_text.tear.damaged, (cut, read_text.tear)
+    done = ProfileText([whole])
+    assert [event["name"] for event in done.events()] == full
+    assert done.tear is None
+    path = written(tmp_path / "t.json", whole[: whole.rfind(b"n2")])
+    (trace,) = open_traces([path])
+    assert trace.end.state == "cut off"
+    (warning,) = summarise([path]).warnings()
+    assert f"{path}: torn: the file ends within what begins at byte " in warning
+    packed = gzip.compress(os.urandom(10_000).hex().encode())
+    bad = written(tmp_path / "t.json.gz", gzip.compress(whole[:60]) + packed[:-3000])
+    (warning,) = summarise([bad]).warnings()
+    assert "gzip block" in warning
+
+
+def test_what_is_broken_or_hostile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = json.dumps(span("good", 1, 1))
+    start = '{"schemaVersion":1,"traceEvents":[' + good + ","
+    deep = "[" * 200_000
+    cases = {
+        start + "oops, and more]}": "broken JSON at byte",
+        start + "{'quoted': 1, 'so': 2}]}": "broken JSON at byte",
+        start + good + good + "]}": "broken JSON at byte",
+        start + '{"args":' + deep: "nested too deeply",
+        start + '{"ts":' + "9" * 10_000 + "}]}": "too many digits",
+    }
+    for number, (text, expected) in enumerate(cases.items()):
+        path = written(tmp_path / f"{number}.json", text)
+        found = summarise([path])
+        assert [row.name for row in found.spans][:1] == ["good"], text[:99]
+        (warning,) = found.warnings()
+        assert expected in warning, (expected, warning)
+        if "digits" not in expected:
+            (trace,) = open_traces([path])
+            assert trace.end.state == "damaged"
+    monkeypatch.setattr(profile_text, "LINE_BYTES", 40_000)
+    endless = ProfileText(iter([start.encode(), *[b'{"name":"'], *[b"x" * 99] * 10_000]))
+    assert [event["name"] for event in endless.events()] == ["good"]
+    assert str(endless.tear) == f"broken JSON at byte {len(start)}"
+    path = written(tmp_path / "odd.json", start + '1,null,"x",{"name":"\ud800\x01\\ud800"},[],{}]}')
+    assert "6 lines without an event" in summarise([path]).warnings()[0]
+    for text in ('{"traceEvents":[]}', '{"schemaVersion":1,'):
+        path = written(tmp_path / "none.json", text)
+        assert read(path) == []
+
+
+def test_what_is_no_profile_is_refused_as_before(tmp_path: Path) -> None:
+    line = json.dumps({**span("a", 1, 1), "args": {"schemaVersion": 1, "traceEvents": []}})
+    path = written(tmp_path / "lines.json", line + "\n" + line + "\n")
+    assert len(read(path)) == 2
+    (trace,) = open_traces([path])
+    assert trace.file.copy is None
+
+
+def test_a_directory_is_searched_for_profiles_where_nothing_else_is(tmp_path: Path) -> None:
+    for rank in range(2):
+        members = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        written(
+            tmp_path / "log" / f"host_{rank}.pt.trace.json", profile([span("a", 1, 1)], **members)
+        )
+    written(tmp_path / "log" / "other.json", "{}")
+    assert [trace.header and trace.header.rank for trace in open_traces([tmp_path])] == [0, 1]
+    small_trace().write(tmp_path / "log" / "t.pfw")
+    assert [trace.path.name for trace in open_traces([tmp_path])] == ["t.pfw"]
+
+
+def test_the_format_of_a_profile_is_not_ours_to_check(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.json", profile([span("a", 1, 1)]))
+    done = invoke("validate", path)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        f"dftrace: {path}: a trace of torch.profiler; its format is not what is checked here\n"
+    )
+
+
+def test_copies_are_gone_with_their_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    path = written(tmp_path / "t.json", profile([span("a", 1, 1)]))
+    traces = open_traces([path])
+    assert len(list(place.iterdir())) == 1
+    assert len(list(traces.files[0].events())) == 1
+    del traces
+    assert list(place.iterdir()) == []
+    assert invoke("summary", path).status == invoke("why", path).status == 0
+    assert list(place.iterdir()) == []
+    place.rmdir()
+    done = invoke("summary", path)
+    assert (done.status, done.out) == (2, "")
+    assert "choose another place with TMPDIR" in done.err
