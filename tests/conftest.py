@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -250,8 +251,11 @@ def run_script(tmp_path: Path) -> RunScript:
             stdout, stderr = process.communicate(timeout=SCRIPT_LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            stdout, stderr = process.communicate()
-            raise AssertionError(f"the script hangs: {stdout[-2000:]}{stderr[-4000:]}") from None
+            # A child of its own may have its pipes, and hang as well.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                stdout, stderr = process.communicate(timeout=SCRIPT_LIMIT_S)
+                raise AssertionError(f"it hangs: {stdout[-2000:]}{stderr[-4000:]}") from None
+            raise AssertionError(f"process {process.pid} hangs, and so do its children") from None
         if status is not None:
             assert process.returncode == status, f"{process.returncode}: {stderr[-4000:]}"
         return Outcome(process.returncode, stdout, stderr, folder / "out", process.pid)

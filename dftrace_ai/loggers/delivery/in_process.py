@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dftrace_ai.loggers.delivery.fork_barrier import ForkBarrier
+
 if TYPE_CHECKING:
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
@@ -28,6 +30,7 @@ class InProcess:
         self.logint: BaseLogint | None = None
         # The same, from before it begins.
         self._made: BaseLogint | None = None
+        self._calls = ForkBarrier()
         self._taken = self._seen = 0
         self._ended = False
 
@@ -38,6 +41,7 @@ class InProcess:
         """Make and open it."""
         self._made = logint = self._kind(self._run)
         logint.open()
+        self._calls.close_to_forks()
         self.logint = logint
 
     def take(self, record: Record) -> None:
@@ -45,8 +49,9 @@ class InProcess:
         if self.logint is None:
             raise RuntimeError("it has not begun")
         try:
-            self.logint.take(record)
-            self.logint.lull()
+            with self._calls:
+                self.logint.take(record)
+                self.logint.lull()
             self._taken += 1
         finally:
             self._seen += 1
@@ -55,8 +60,9 @@ class InProcess:
         """End the run at the tracker."""
         if self.logint is not None:
             self.logint.limit_s = limit_s
-            self.logint.flush()
-            self.logint.finish(status)
+            with self._calls:
+                self.logint.flush()
+                self.logint.finish(status)
         self._ended = True
 
     def ended(self) -> bool:

@@ -34,3 +34,20 @@ def test_children_of_all_kinds(left_with_torch: dict[str, Left]) -> None:
         assert found.steps(run) == list(range(20)), run
         assert found.ends(run) == ["finished"], run
         assert found.told_at_last(run) == "finished"
+
+
+def test_a_fork_waits_for_the_call_of_a_tracker_in_this_process(
+    left_with_torch: dict[str, Left],
+) -> None:
+    """Else the child has the tracker's lock for ever, and a worker of a loader never begins."""
+    found = left_with_torch["forks_within_a_call"]
+    assert found.status == 0, found.stderr
+    assert found.lost("locking") == []
+
+
+def test_a_fork_waits_but_once_for_a_call_that_does_not_end(
+    left_with_torch: dict[str, Left],
+) -> None:
+    found = left_with_torch["forks_beside_a_hung_call"]
+    assert found.status == 0, found.stderr
+    assert found.lost("hanging") == [(1, 1)]

@@ -13,6 +13,7 @@ THREADS, CALLS = 4, 500
 NAMES = (
     *("logs_bad_data", "logs_everything_bad", "logs_bad_by_name"),
     *("flushes", "asks_for_the_tracker"),
+    *("forks_within_a_call", "forks_beside_a_hung_call"),
 )
 CASES = [
     Case("loads_data", "loads_data", {"epochs": EPOCHS}, torch=True),

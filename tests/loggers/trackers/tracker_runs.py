@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -187,6 +188,7 @@ class TrackerRuns:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                start_new_session=True,
             )
             started.append(process)
             return process
@@ -215,7 +217,9 @@ class TrackerRuns:
             found = ended(start(PRELUDE + module.READER), (0,))
         finally:
             for process in started:
-                process.kill()
+                if process.returncode is None:
+                    # With its children, whose pipes are the same.
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
             proxy.close()
         runs.kinds, runs.steps = found["kinds"], found["steps"]

@@ -6,10 +6,82 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from programs.common import STEPS, loggers, some, wait_for
+
+from dftrace_ai.loggers import BaseLogint
+
+CHILD_LIMIT_S = 30.0
+
+
+class Locking(BaseLogint):
+    """Has a lock while it is called, and wants it in every child, as who closes buffered files."""
+
+    name = "locking"
+    own_process = False
+    forking = threading.Event()
+    called = threading.Event()
+
+    def open(self) -> None:
+        self.lock = threading.Lock()
+        os.register_at_fork(after_in_child=self.close)
+
+    def close(self) -> None:
+        os._exit(0 if self.lock.acquire(timeout=CHILD_LIMIT_S) else 1)
+
+    def log_metrics(self, metrics: Any, step: int) -> None:
+        with self.lock:
+            self.called.set()
+            self.forking.wait()
+            # A fork that does not wait comes now.
+            time.sleep(0.05)
+
+    def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
+        raise NotImplementedError
+
+
+class Hanging(BaseLogint):
+    """Hangs in its first call."""
+
+    name = "hanging"
+    own_process = False
+    called = threading.Event()
+
+    def log_metrics(self, metrics: Any, step: int) -> None:
+        self.called.set()
+        threading.Event().wait()
+
+    def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
+        raise NotImplementedError
+
+
+def forks_within_a_call() -> None:
+    """Children of a training whose tracker is in the middle of a call, on another thread."""
+    logs = loggers("locking")
+    logs.flush()
+    os.register_at_fork(before=Locking.forking.set)
+    for _ in range(5):
+        Locking.forking.clear()
+        Locking.called.clear()
+        logs.log_iter({"loss": 1.0})
+        Locking.called.wait()
+        assert os.waitpid(os.fork(), 0)[1] == 0
+    Locking.forking.set()
+
+
+def forks_beside_a_hung_call() -> None:
+    """A fork does not wait for a call that does not end, but once."""
+    logs = loggers("hanging", limit_s=1.0)
+    logs.log_iter({"loss": 1.0})
+    Hanging.called.wait()
+    for _ in range(200):
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def loads_data(epochs: int) -> None:
