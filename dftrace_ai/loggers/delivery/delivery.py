@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Delivery", "Mark", "Tracker", "TrackerProcessError", "wait_until"]
 
 SHORTEST_S, LONGEST_S = 0.0002, 0.005
+UNSURE = "and may not have kept or sent all of them"
 
 
 class Tracker(Protocol):
@@ -196,12 +197,16 @@ class Delivery:
         self.tracker.forget()
 
     def _tell(self) -> None:
+        taken = self.tracker.taken()
+        # Many have a queue of their own inside, and send it while they end.
+        unsure = "" if self.tracker.ended() or not taken else f"; it took {taken:,} {UNSURE}"
         warn(
-            "the tracker %s lost %s of %s: %s",
+            "the tracker %s lost %s of %s: %s%s",
             quoted(self.name),
             f"{self.lost():,}",
             counted(self._given, "record"),
             self.tracker.fault() or self._fault or "unknown",
+            unsure,
         )
 
     def _note(self, fault: str) -> None:

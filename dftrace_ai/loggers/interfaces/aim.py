@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Alert,
         HistogramRecord,
         ImageRecord,
+        Record,
         Status,
         TextRecord,
         VideoRecord,
@@ -38,7 +39,8 @@ class AimLogint(BaseLogint):
     files are kept; without, in the run's directory. Aim's statistics of the machine and capture of
     the terminal are off.
 
-    A value that is logged again for a step replaces the one before: Aim keeps one of each.
+    A value that is logged again for a step replaces the one before: Aim keeps one of each. What
+    goes to a server counts as taken when the server has it.
     """
 
     name: ClassVar[str] = "aim"
@@ -81,6 +83,13 @@ class AimLogint(BaseLogint):
         tracker["status"] = "running"
         for tag in set(run.tags).difference(tracker.tags):
             tracker.add_tag(tag)
+
+    def take(self, record: Record) -> None:
+        """Take a record, and wait until a server has it: Aim itself queues it in memory."""
+        super().take(record)
+        client: Any = getattr(self.experiment.repo, "_client", None)
+        if hasattr(client, "get_queue"):
+            client.get_queue().wait_for_finish()
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Track numbers."""

@@ -143,11 +143,12 @@ class TrackioLogint(BaseLogint):
 
         run = self.experiment
         run.config |= facts
-        # Trackio writes the config with what is logged first, and the first one of each batch: what
-        # waits goes before. Versions that have other parts inside keep the text alone.
-        if hasattr(run, "_client_lock") and hasattr(run, "_flush_queues_inline"):
-            with run._client_lock:
-                run._flush_queues_inline()
+        # Trackio sends the config with what is logged next, and of those of one batch it takes the
+        # first: what waits goes without one. Versions that have other parts inside keep the text.
+        if hasattr(run, "_queue_lock") and hasattr(run, "_queued_logs"):
+            with run._queue_lock:
+                for entry in run._queued_logs:
+                    entry["config"] = None
         run._config_logged = False
         text = json.dumps(facts, indent=2, default=str)
         self._log(f"about/{name}", trackio.Markdown(f"```json\n{text}\n```"), self.at.step)
