@@ -38,6 +38,7 @@ class Ended(Protocol):
 _open: dict[int, Ended] = {}
 _seen_before: object = None
 _said: Status | None = None
+_is_obeying = False
 _hooked = False
 
 
@@ -108,10 +109,12 @@ def _hook_into_termination() -> None:
         return
 
     def on_termination(number: int, frame: FrameType | None) -> None:
-        global _said
+        global _said, _is_obeying
         if signal.getsignal(number) is not on_termination:
             return  # a handler of the program has come later, and calls the one before it
-        _said = "killed"
+        if _is_obeying:
+            return  # it has come into itself, and goes on there
+        _said, _is_obeying = "killed", True
         try:
             _end_all()
         finally:
@@ -169,11 +172,11 @@ def _end_all() -> None:
 
 
 def _forget_all() -> None:
-    global _said
+    global _said, _is_obeying
     for one in list(_open.values()):
         one.forget()
     _open.clear()
-    _said = None
+    _said, _is_obeying = None, False
     handler = signal.getsignal(signal.SIGTERM)
     if getattr(handler, "__module__", None) == __name__:
         # Whoever ends a worker of a loader means the worker.

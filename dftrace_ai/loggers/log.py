@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.attached import attach
 from dftrace_ai.loggers.delivery.delivery import wait_until
+from dftrace_ai.loggers.delivery.nesting import Nesting
 from dftrace_ai.loggers.endings import unwatch
 from dftrace_ai.loggers.entry import routes, settings_of
 from dftrace_ai.loggers.pipeline import Pipeline
@@ -65,6 +66,7 @@ class Log:
         # The first counts: with which status it ends, and until when that may take.
         self._ends: list[tuple[Status, float]] = []
         self._is_forgotten = self._is_let_go = False
+        self._nesting = Nesting()
         # For values that are logged by name, and not as tracked variables.
         self._direct: dict[str, BaseLogger] = {}
         self._pipeline = self._made(samples=samples)
@@ -191,9 +193,11 @@ class Log:
 
     def settle(self) -> None:
         """Wait for the end of what `begin_end` has begun, within the limit; tell what was lost."""
-        if self._is_forgotten or not self._ends:
-            return
-        until_s = self._ends[0][1]
+        with self._nesting.within() as may_wait:
+            if may_wait and self._ends and not self._is_forgotten:
+                self._settle(self._ends[0][1])
+
+    def _settle(self, until_s: float) -> None:
         for one in (*self._parts, self):
             one._pipeline.settle(until_s)
         deliveries = self._deliveries()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.loggers.delivery.bell import Bell
 from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
+from dftrace_ai.loggers.delivery.nesting import Nesting
 from dftrace_ai.loggers.records import EPOCH, ITERATION, Point
 from dftrace_ai.loggers.routines.metric import MetricLogger
 from dftrace_ai.loggers.routing import wanted
@@ -91,6 +92,7 @@ class Pipeline:
         self._lost: list[str] = []
         self._told = ToldOnce()
         self._last_word = LastWord()
+        self._nesting = Nesting()
         self._seen: set[tuple[int, str]] = set()
         self._offered: tuple[str, ...] = ()
         self.values = ValueTaking()
@@ -210,11 +212,14 @@ class Pipeline:
         delivering = (subscriber.delivery.thread for subscriber in self._subscribers)
         if threading.get_ident() in (self.thread, *delivering):
             return
-        mark = Mark(len(self._subscribers))
-        self._queue.append(mark)
-        self._begin()
-        self._bell.ring_now()
-        wait_until(lambda: mark.is_through() or self.is_over or not self._begun, until_s)
+        with self._nesting.within() as may_wait:
+            if not may_wait:
+                return
+            mark = Mark(len(self._subscribers))
+            self._queue.append(mark)
+            self._begin()
+            self._bell.ring_now()
+            wait_until(lambda: mark.is_through() or self.is_over or not self._begun, until_s)
 
     def forget(self) -> None:
         """Forget everything in a forked child: it is the parent's."""

@@ -67,13 +67,21 @@ class LocalLogint(BaseLogint):
         folder = self.run.log_dir
         name = f"rank{self.run.rank}-{os.getpid()}-{time.time_ns()}.jsonl"
         self._path = folder / name
-        others = _others_at_work(folder, self.run.rank)
+        writers = _others_at_work(folder, self.run.rank)
+        others = len(writers) - writers.count(here())
         if others:
             warn(
                 "the directory %s is written by another run at the same time (%s); give one of "
                 "them a run_name of its own",
                 quoted(str(folder)),
-                counted(len(others), "log"),
+                counted(others, "log"),
+            )
+        elif writers:
+            # As where the cell of a notebook is run again.
+            warn(
+                "loggers that this program made before still write to the run in %s; they end with "
+                "end_log(), or when nobody holds them any more",
+                quoted(str(folder)),
             )
         self._write(self._head())
 
@@ -198,8 +206,8 @@ class LocalLogint(BaseLogint):
         return number
 
 
-def _others_at_work(folder: Path, rank: int) -> list[Path]:
-    """Return the logs of a rank that processes of this machine are writing."""
+def _others_at_work(folder: Path, rank: int) -> list[ProcessIdentity]:
+    """Return for each log of a rank that is being written which process of this machine does."""
     found = []
     for path in folder.glob(f"rank{rank}-*.jsonl"):
         try:
@@ -217,7 +225,7 @@ def _others_at_work(folder: Path, rank: int) -> list[Path]:
         if not isinstance(head, RunLine) or ended or _is_parent(head.process):
             continue
         if is_alive(head.process, log.written_s):
-            found.append(path)
+            found.append(head.process)
     return found
 
 

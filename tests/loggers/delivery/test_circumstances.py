@@ -23,6 +23,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
         "has_no_streams",
         "ignores_its_children",
         "two_at_once",
+        "two_programs_at_once",
         "cannot_write",
         "knows_no_other_process",
         "makes_many",
@@ -124,7 +125,16 @@ def test_two_runs_in_one_directory(left: dict[str, Left]) -> None:
     assert_trained(found)
     assert found.steps() == STEPS * 3
     assert found.ends() == ["finished"] * 3
-    assert found.stderr.count("is written by another run") == 1, found.stderr
+    told = "loggers that this program made before still write to the run in "
+    assert found.stderr.count(told) == 1, found.stderr
+    assert "another run" not in found.stderr
+
+
+def test_another_program_writes_to_the_directory_of_a_run(left: dict[str, Left]) -> None:
+    found = left["two_programs_at_once"]
+    assert_trained(found)
+    assert found.stderr.count("is written by another run at the same time (1 log)") == 1
+    assert "this program" not in found.stderr
 
 
 def test_directory_that_cannot_be_made(left: dict[str, Left]) -> None:

@@ -48,6 +48,7 @@ WITH_OPTIONS = {
     "ends_in_a_finalizer-delivering": (0, "failed", "failed"),
 }
 ALL = ENDINGS | WITH_OPTIONS
+WAITS = ("end_log", "flush")
 TOLD_BY = ("dropped", "daemon")
 
 
@@ -64,6 +65,8 @@ def case(name: str, *, with_loggers: bool) -> Case:
 def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Left]]:
     cases = [case(name, with_loggers=there) for name in ALL for there in (True, False)]
     cases += [Case(f"told-{how}", "ends_while_a_loss_is_told", {"how": how}) for how in TOLD_BY]
+    cases += [Case(f"again-{what}", "is_called_again_and_again", {"what": what}) for what in WAITS]
+    cases.append(Case("is_terminated_again_and_again", "is_terminated_again_and_again"))
     return run_all(cases, tmp_path_factory.mktemp("endings"))
 
 
@@ -93,3 +96,21 @@ def test_program_ends_while_another_thread_tells_of_a_loss(left: dict[str, Left]
     assert found.status == 0, found.stderr
     assert found.lost() == [(len(STEPS), len(STEPS))], found.stderr
     assert found.ends() == ["finished"]
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_handler_that_is_called_again_while_it_waits(left: dict[str, Left], what: str) -> None:
+    found = left[f"again-{what}"]
+    assert found.status == 0, found.stderr
+    assert found.stdout == "trained\n"
+    assert found.lost() == [(0 if what == "end_log" else len(STEPS) - 2, len(STEPS))]
+    assert found.ends() == ["finished"]
+
+
+def test_program_is_terminated_again_while_it_obeys(left: dict[str, Left]) -> None:
+    found = left["is_terminated_again_and_again"]
+    assert found.status == -15, found.stderr
+    assert found.stderr == ""
+    assert found.steps() == STEPS
+    assert found.ends() == ["killed"]
+    assert found.told_at_last() == "killed"

@@ -159,6 +159,28 @@ def two_at_once() -> None:
     print("trained")
 
 
+def two_programs_at_once() -> None:
+    """Two in one directory, of two programs that are no relatives."""
+    reading, writing = os.pipe()
+    brother = os.fork()
+    if not brother:
+        first = loggers()
+        first.flush()
+        os.write(writing, b"!")
+        signal.pause()
+    other = os.fork()
+    if not other:
+        os.read(reading, 1)
+        second = loggers()
+        some(second)
+        os.kill(brother, signal.SIGKILL)
+        print("trained")
+        return
+    os.waitpid(brother, 0)
+    sys.stdout.flush()
+    os.waitpid(other, 0)
+
+
 def cannot_write() -> None:
     """Where there is no directory, and none can be made."""
     from dftrace_ai.errors import LogDirectoryError

@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -177,6 +178,38 @@ def ends_within_its_end(with_loggers: bool) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.001)
     logs.end_log("finished")
     signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def is_called_again_and_again(what: str) -> None:
+    """A signal comes again and again while its handler waits for a tracker that hangs."""
+    phase = "end" if what == "end_log" else "log"
+    logs = loggers("nasty", options={"phase": phase, "how": "hang"}, limit_s=2.0)
+    some(logs)
+    signal.signal(signal.SIGALRM, lambda *_: getattr(logs, what)())
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    getattr(logs, what)()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print("trained")
+
+
+def is_terminated_again_and_again() -> None:
+    """Somebody is impatient: SIGTERM comes while the first is obeyed."""
+    logs = loggers("nasty")
+    some(logs)
+    impatient = [sys.executable, "-c", IMPATIENT, str(os.getpid())]
+    subprocess.Popen(impatient)
+    time.sleep(SOON_S)
+
+
+IMPATIENT = """
+import os, signal, sys, time
+try:
+    while True:
+        os.kill(int(sys.argv[1]), signal.SIGTERM)
+        time.sleep(0.002)
+except ProcessLookupError:
+    pass
+"""
 
 
 class Trainer:
