@@ -10,9 +10,9 @@ __all__ = ["Kept", "entry"]
 
 
 def entry(folder: Path, *loggers: str, **settings: Any) -> dict[str, Any]:
-    """An entry whose run is quiet, and is looked at as soon as it has ended."""
+    """An entry whose run is quiet, has the time it needs, and is looked at as soon as it has ended."""
     config = {"loggers": list(loggers) or ["metric"], "log_dir": str(folder), "run_name": "run"}
-    config |= {"status_line": False, "system_metrics_s": None}
+    config |= {"status_line": False, "system_metrics_s": None, "limit_s": 100.0}
     return {"config": config | settings}
 
 

@@ -185,6 +185,10 @@ def is_called_again_and_again(what: str) -> None:
     phase = "end" if what == "end_log" else "log"
     logs = loggers("nasty", options={"phase": phase, "how": "hang"}, limit_s=2.0)
     some(logs)
+    if what == "end_log":
+        wait_for(lambda: logs[1]._entry.delivery.tracker.taken() == STEPS)
+    else:
+        wait_for(Path("runs/default/run/processes.txt").exists)
     signal.signal(signal.SIGALRM, lambda *_: getattr(logs, what)())
     signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
     getattr(logs, what)()
