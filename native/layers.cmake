@@ -1,6 +1,6 @@
 # The sources of the core, layer by layer: what stands in one may include what stands above it.
 
-set(system_sources clock directory held_file host_name)
+set(system_sources clock directory held_file host_name mapped_directory)
 set(text_sources hash json_check json_string names)
 set(spool_sources new_spool settings spool spool_marker tables)
 set(writing_sources blocks_ahead codec header_and_footer lanes line_formatter next_part open_lines trace_file trace_parts

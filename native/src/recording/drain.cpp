@@ -225,7 +225,7 @@ int Drain::end() noexcept {
 // A marker without a spool means that something was lost, unless it says otherwise; a spool without a marker
 // may never be found. So neither goes where the other has to stay: that the trace is complete stands in both.
 void Drain::clear_away() {
-    const bool told = marker_.tell_complete(flow_.writer().path_now());
+    const bool told = marker_.tell_complete();
     int error = told ? 0 : marker_.remove();
     if (!error) error = spool_.unlink();
     if (!error) error = marker_.remove();

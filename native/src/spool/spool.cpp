@@ -185,7 +185,7 @@ Spool::Spool(std::string path, std::size_t limit_bytes, const Beginning& beginni
     if (error && error != EEXIST) error = make(false, self, beginning);
     if (error) throw std::system_error(error, std::generic_category(), path_);
     try {
-        static_cast<void>(directory_.open_directory(directory_of(path_)));
+        directory_.open(directory_of(path_), base_);
     } catch (const std::bad_alloc&) {
         // Then it is found by its name alone.
     }
@@ -244,16 +244,30 @@ int Spool::reserve(std::size_t from, std::size_t bytes) noexcept {
     int error = file_.reserve(from, bytes);
     // The program has closed what is not its own, and may do so again this very moment, but not for ever.
     for (int attempt = 0; error == EBADF && attempt < 8; ++attempt) {
-        error = file_.open_again(path_, O_RDWR);
+        error = open_again();
         if (!error) error = file_.reserve(from, bytes);
     }
     if (error) refused_.store(error, std::memory_order_relaxed);
     return error;
 }
 
+// 0 or an errno.
+int Spool::open_again() noexcept {
+    const int error = file_.open_again(path_, O_RDWR);
+    if (error == 0 || error == EBADF) return error;
+    try {
+        // Renamed with its directory, perhaps. The one that is held is the drain thread's.
+        const std::string moved_to = directory_of_mapping(base_);
+        const std::string name = name_in_directory(path_);
+        return moved_to.empty() ? error : file_.open_again(moved_to + "/" + name, O_RDWR);
+    } catch (const std::bad_alloc&) {
+        return error;
+    }
+}
+
 int Spool::descriptor() noexcept {
     std::lock_guard lock(mutex_);
-    if (file_.descriptor() < 0) static_cast<void>(file_.open_again(path_, O_RDWR));
+    if (file_.descriptor() < 0) static_cast<void>(open_again());
     return file_.descriptor();
 }
 

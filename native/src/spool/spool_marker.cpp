@@ -2,6 +2,7 @@
 #include "dftrace/spool/spool_marker.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,31 +37,32 @@ bool put(const HeldFile& file, const std::string& begun) {
 
 // For a file system where none is without a name: readers know that one that does not end is not finished.
 // 0 or an errno.
-int make_in_place(const std::string& path, const std::string& text) {
-    HeldFile file;
-    if (const int error = file.create_new(path, O_WRONLY)) return error;
+int make_in_place(HeldFile& file, const std::string& path, const std::string& text) {
+    file.close();
+    if (const int error = file.create_new(path, O_RDWR)) return error;
     if (put(file, text)) return 0;
     unlink(path.c_str());
     return ENOSPC;
 }
 
 constexpr char complete[] = "complete\n";
+constexpr std::size_t mapped_bytes = 1;  // the kernel makes a page of it
 
 bool append_complete(const HeldFile& marker) {
     constexpr ssize_t bytes = sizeof complete - 1;
     return ::write(marker.descriptor(), complete, bytes) == bytes;
 }
 
-// A marker appears with all that it says, and never empty: its process may end at any moment.
-std::string make(const TraceSettings& settings, const std::string& spool) {
+// The path of `file`, made now. A marker appears with all that it says, and never empty: its process may end
+// at any moment.
+std::string make(HeldFile& file, const TraceSettings& settings, const std::string& spool) {
     const std::string stem = file_stem(settings, static_cast<std::uint32_t>(getpid()));
     const std::string text = spool + "\n" + marker_place();
-    HeldFile nameless;
-    const bool whole = nameless.create_nameless(directory_of(stem), O_WRONLY) == 0 && put(nameless, text);
+    const bool whole = file.create_nameless(directory_of(stem), O_RDWR) == 0 && put(file, text);
     for (int attempt = 0; attempt < 1000; ++attempt) {
         std::string path = stem + (attempt ? "-" + std::to_string(attempt) : "") + marker_suffix;
-        int error = whole ? nameless.take_name(path) : ENOTSUP;
-        if (error && error != EEXIST) error = make_in_place(path, text);
+        int error = whole ? file.take_name(path) : ENOTSUP;
+        if (error && error != EEXIST) error = make_in_place(file, path, text);
         if (!error) return path;  // moved: without memory it would be there, and nobody know of it
         if (error != EEXIST) break;
     }
@@ -73,10 +75,14 @@ void SpoolMarker::write(const TraceSettings& settings, const std::string& spool)
     if (written()) return;
     try {
         const std::string directory = directory_of(settings.prefix);
-        path_ = make(settings, spool);
+        HeldFile file;
+        path_ = make(file, settings, spool);
         if (!written()) return;
         lstat(path_.c_str(), &made_);
-        static_cast<void>(directory_.open_directory(directory));
+        // Not every file system maps its files.
+        void* const mapped = mmap(nullptr, mapped_bytes, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+        if (mapped != MAP_FAILED) mapped_ = mapped;
+        directory_.open(directory, mapped_);
     } catch (const std::bad_alloc&) {
         path_.clear();  // there may be memory the next time
     }
@@ -90,17 +96,14 @@ int SpoolMarker::look_at(int directory, const char* path) const noexcept {
     return errno == ENOTDIR || errno == EBADF ? ENOENT : errno;
 }
 
-bool SpoolMarker::tell_complete(const std::string& trace) noexcept {
+bool SpoolMarker::tell_complete() noexcept {
     if (!written()) return false;
     try {
         const std::string name = name_in_directory(path_);
-        const std::string beside = trace.empty() ? "" : directory_of(trace) + "/" + name;
-        const std::pair<int, std::string> places[] = {
-            {directory_.descriptor(), name}, {AT_FDCWD, path_}, {AT_FDCWD, beside}};
+        const std::pair<int, std::string> places[] = {{directory_.descriptor(), name}, {AT_FDCWD, path_}};
         for (const auto& [directory, path] : places) {
             HeldFile marker;
             if (marker.open(path, O_WRONLY | O_APPEND, directory) != 0 || !marker.is(made_)) continue;
-            if (directory == AT_FDCWD) path_ = path;
             return append_complete(marker);
         }
         return false;
@@ -122,8 +125,13 @@ int SpoolMarker::remove() noexcept {
     }
     if (error) return error;
     path_.clear();
-    directory_.close();
+    abandon();
     return 0;
+}
+
+void SpoolMarker::abandon() noexcept {
+    directory_.close();
+    if (mapped_) munmap(std::exchange(mapped_, nullptr), mapped_bytes);
 }
 
 bool tell_complete(const Directory& directory, const std::string& marker, std::uint32_t owner) noexcept {

@@ -62,34 +62,54 @@ def moved_twice(out):
 def numbers_closed(out):
     os.closerange(3, 65536)
 
+def numbers_closed_first(out):
+    numbers_closed(out)
+    another_in_its_place(out)
+
+def numbers_closed_last(out):
+    another_in_its_place(out)
+    numbers_closed(out)
+
+def numbers_given_away(out):
+    moved(out)
+    for number in os.listdir("/proc/self/fd"):
+        if int(number) > 2 and os.path.exists(f"/proc/self/fd/{number}"):
+            os.dup2(0, int(number))
+
+def moved_among_odd_names(out):
+    numbers_closed(out)
+    out.rename(out.with_name(f"moved-{out.name} (deleted)\\n"))
+
 said = []
+
+def ended(run):
+    trained(5000)  # for which the spool has to grow
+    dftrace_ai.finalize()
+    said.append([run.stats()[key] for key in ("error", "lost_lines", "dropped")])
+
 for place in ("spools", ""):
     for change in (
-        never_dumped, another_in_its_place, a_link_in_its_place, moved_twice, numbers_closed
+        never_dumped, another_in_its_place, a_link_in_its_place, moved_twice, numbers_closed,
+        numbers_closed_first, numbers_closed_last, numbers_given_away, moved_among_odd_names,
     ):
         name = f"{change.__name__}-{place}"
         out, run = begun(name, place, flight_recorder=True)
         change(out)
-        trained(100)
-        dftrace_ai.finalize()
-        said.append([run.stats()["error"], run.stats()["lost_lines"]])
+        ended(run)
     # Its trace is made where `log_file` names a directory again.
-    out, run = begun(f"streamed-{place}", place)
-    another_in_its_place(out)
-    trained(100)
-    dftrace_ai.finalize()
-    said.append([run.stats()["error"], run.stats()["lost_lines"]])
+    for change in another_in_its_place, numbers_closed_first, numbers_closed_last:
+        out, run = begun(f"streamed-{change.__name__}-{place}", place)
+        change(out)
+        ended(run)
 print(json.dumps(said))
 """
     )
     folder = done.folder.parent
     assert done.stderr == ""
-    assert done.said == [[["", 0]] * 12]
+    assert done.said == [[["", 0, 0]] * 24]
     assert left_in(folder) == []
-    for place in ("spools", ""):
-        assert [read(path).names for path in trace_files(folder / f"streamed-{place}")] == [
-            {"forward": 200}
-        ]
+    streamed = [trace_files(path) for path in folder.glob("streamed-*")]
+    assert [[read(path).names for path in paths] for paths in streamed] == [[{"forward": 5100}]] * 6
     for path in folder.iterdir():
         if path.name.startswith("moved-"):
             assert adopt_dead(path) == Recovery.nothing()

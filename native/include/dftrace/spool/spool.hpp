@@ -22,6 +22,7 @@
 #include "dftrace/system/clock.hpp"
 #include "dftrace/system/directory.hpp"
 #include "dftrace/system/held_file.hpp"
+#include "dftrace/system/mapped_directory.hpp"
 
 namespace dftrace {
 
@@ -279,11 +280,12 @@ class Spool {
     }
     int make(bool nameless, const ProcessIdentity& self, const Beginning& beginning);
     int map() noexcept;
+    int open_again() noexcept;
     std::uint32_t take_free_run(std::uint32_t units);
     int reserve(std::size_t from, std::size_t bytes) noexcept;
 
     std::string path_;
-    HeldFile directory_;  // in which it was made; none where there was no number to be had
+    mutable MappedDirectory directory_;  // the drain thread's, and of whoever comes when that is gone
     HeldFile file_;
     char* base_ = nullptr;
     std::size_t limit_bytes_;

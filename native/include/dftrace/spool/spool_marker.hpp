@@ -8,7 +8,7 @@
 
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/system/directory.hpp"
-#include "dftrace/system/held_file.hpp"
+#include "dftrace/system/mapped_directory.hpp"
 
 namespace dftrace {
 
@@ -17,25 +17,30 @@ constexpr char marker_suffix[] = ".spool-at";
 
 class SpoolMarker {
   public:
+    SpoolMarker() = default;
+    ~SpoolMarker() { abandon(); }
+    SpoolMarker(const SpoolMarker&) = delete;
+    SpoolMarker& operator=(const SpoolMarker&) = delete;
+
     // Makes `<stem>.spool-at`, exclusively like the trace itself, if it is not made yet. Its first line is
     // the spool's path, the second tells on which boot and in which container that path holds, and which file
-    // it was made as. From then on its directory is held open.
+    // it was made as. From then on its directory is held open, and it is mapped, by which that is found.
     void write(const TraceSettings& settings, const std::string& spool) noexcept;
     bool written() const noexcept { return !path_.empty(); }
     // Says that the trace is complete, so that a spool that is not there was not lost; false where it cannot
-    // be said. The directory may have been renamed; where the program has closed it, `trace`, the path of the
-    // trace by now, may tell where it is.
-    bool tell_complete(const std::string& trace) noexcept;
+    // be said. The directory may have been renamed.
+    bool tell_complete() noexcept;
     // 0, also where there is none any more, or the errno for which it stays.
     int remove() noexcept;
-    // In a forked child: lets go of the directory, and leaves the parent's marker alone.
-    void abandon() noexcept { directory_.close(); }
+    // Lets go of it, and leaves it where it is: in a forked child it is the parent's.
+    void abandon() noexcept;
 
   private:
     int look_at(int directory, const char* path) const noexcept;
 
-    std::string path_;    // empty: there is none
-    HeldFile directory_;  // in which it was made; none where there was no number to be had
+    std::string path_;  // empty: there is none
+    MappedDirectory directory_;
+    void* mapped_ = nullptr;  // never read, which would end the process if somebody had cut the file
     struct stat made_ {};
 };
 

@@ -51,7 +51,6 @@ class TraceFile {
     // Somebody has removed the file, or cut it: what was written is gone, and what is written now would be.
     bool spoilt() const noexcept;
     const std::string& path() const noexcept { return path_; }
-    std::string path_now() const noexcept { return file_.path_now(); }
     std::uint64_t bytes() const noexcept { return bytes_; }
 
   private:

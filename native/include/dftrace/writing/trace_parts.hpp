@@ -69,7 +69,6 @@ class TraceParts {
     bool begun() const noexcept { return file_.is_open() && file_.bytes() != 0; }
     const std::string& path() const noexcept { return path_; }
     // Where the part lies by now: its directory may have been renamed. Empty where that is not known.
-    std::string path_now() const noexcept { return file_.path_now(); }
     void abandon() noexcept { file_.close(); }
     std::uint32_t part() const noexcept { return part_; }
     std::uint64_t file_bytes() const noexcept { return file_.bytes(); }

@@ -92,7 +92,6 @@ class TraceWriter {
     bool anything_to_write() const noexcept { return text_.size() != 0; }
     int last_error() const noexcept { return last_error_; }
     const std::string& path() const noexcept { return parts_.path(); }
-    std::string path_now() const noexcept { return parts_.path_now(); }
     // In a forked child: closes the parent's file.
     void abandon() noexcept { parts_.abandon(); }
     // From here on no record is believed that is later than `now_ns`, or older than the clock's
