@@ -10,6 +10,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "dftrace/system/directory.hpp"
@@ -26,19 +27,21 @@ std::uint64_t room(const std::string& directory) {
                : 0;
 }
 
-// Memory first (a disk's write-back makes each page fault again), a local disk next.
-std::vector<std::string> spool_directories(const TraceSettings& settings) {
-    if (!settings.spool_dir.empty()) return {settings.spool_dir};
-    // /dev/shm is where data loaders hand over their tensors, and small in many containers: it is
-    // taken only where a full spool would leave them as much again.
-    std::vector<std::string> found;
-    if (room("/dev/shm") >= 2 * std::uint64_t{settings.spool_bytes}) found.emplace_back("/dev/shm");
-    if (!found.empty()) return found;
+constexpr char memory[] = "/dev/shm";
+
+std::vector<std::string> directories_on_disk(const TraceSettings& settings) {
     const std::string own = directory_of(settings.prefix);
-    if (!is_network_file_system(own)) found.push_back(own);
-    found.emplace_back("/tmp");
-    if (found.front() != own) found.push_back(own);
-    return found;
+    if (is_network_file_system(own)) return {"/tmp", own};
+    return {own, "/tmp"};
+}
+
+// Memory first (a disk's write-back makes each page fault again), a local disk next.
+std::vector<std::string> first_directories(const TraceSettings& settings) {
+    if (!settings.spool_dir.empty()) return {settings.spool_dir};
+    // Where data loaders hand over their tensors, and small in many containers: it is taken only where a full
+    // spool would leave them as much again.
+    if (room(memory) >= 2 * std::uint64_t{settings.spool_bytes}) return {memory};
+    return directories_on_disk(settings);
 }
 
 // The settings for the spool. A very long command line is left out: it may be in the trace already,
@@ -88,7 +91,9 @@ Spool new_spool(const TraceSettings& settings, const ClockMap& clock, std::uint3
                              std::to_string(self.pid) + "-" + std::to_string(self.start) + "-";
     static std::atomic<unsigned> serial{0};
     std::string tried;
-    for (const std::string& directory : spool_directories(settings)) {
+    std::vector<std::string> directories = first_directories(settings);
+    for (std::size_t i = 0; i < directories.size(); ++i) {
+        const std::string directory = directories[i];
         int error = EEXIST;
         constexpr int attempts = 16;  // a name that is taken is not taken over
         for (int attempt = 0; error == EEXIST && attempt < attempts; ++attempt) {
@@ -102,6 +107,9 @@ Spool new_spool(const TraceSettings& settings, const ClockMap& clock, std::uint3
             }
         }
         tried += (tried.empty() ? "" : "; ") + directory + ": " + reason_of(error).text;
+        // Looked for only where need be: a server that is away would hold up the training.
+        if (i == 0 && settings.spool_dir.empty() && directory == memory)
+            for (std::string& other : directories_on_disk(settings)) directories.push_back(std::move(other));
     }
     throw std::runtime_error("no directory takes the spool (" + tried + ")");
 }
