@@ -234,32 +234,36 @@ with ai.compute.step(step=1):
 
 
 def test_a_thread_takes_a_table_of_numbers_for_itself(run_script: RunScript) -> None:
-    """It closes all in it, and the other threads have theirs as before."""
+    """It closes all in it, and the other threads have theirs as before; or all are closed by an exec."""
     done = run_script(
         PREAMBLE
         + """
 import ctypes
 
-def close_all_of_this_thread():
-    CLOSE_RANGE, CLOSE_RANGE_UNSHARE = 436, 2
-    numbers = (ctypes.c_uint(3), ctypes.c_uint(~0 & 0xFFFFFFFF), CLOSE_RANGE_UNSHARE)
+UNSHARE, CLOEXEC = 2, 4
+
+def close_range(flags):
+    CLOSE_RANGE = 436
+    numbers = (ctypes.c_uint(3), ctypes.c_uint(~0 & 0xFFFFFFFF), flags)
     if ctypes.CDLL(None, use_errno=True).syscall(CLOSE_RANGE, *numbers):
         raise OSError(ctypes.get_errno())
 
 run = dftrace_ai.initialize(log_file="out/trace", spool_dir="spools", flush_interval_ms=1)
+close_range(CLOEXEC)
 trained(9000)
-close_all_of_this_thread()
+close_range(UNSHARE)
 mine = files_of_mine(20)
 trained(9000)
 run.flush()
 thread = threading.Thread(target=trained, args=[9000])
 thread.start()
 thread.join()
-child = os.fork()
-if child == 0:
-    trained(10)
-    os.kill(os.getpid(), signal.SIGKILL)
-os.waitpid(child, 0)
+for ends in (lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: os.execlp("true", "true")):
+    if not (child := os.fork()):
+        close_range(UNSHARE | CLOEXEC)
+        trained(10)
+        ends()
+    os.waitpid(child, 0)
 dftrace_ai.finalize()
 numbers = len(os.listdir("/proc/thread-self/fd"))
 print(json.dumps([run.stats()["error"], run.stats()["dropped"], untouched(mine), numbers < 40]))
@@ -267,5 +271,40 @@ print(json.dumps([os.listdir("spools"), sorted(Path("out").glob("*.spool-at"))])
 """
     )
     assert done.said == [["", 0, True, True], [[], []]]
-    own, (child,) = done.split(perfetto=False)
-    assert (own.names, child.names) == ({"forward": 27_000}, {"forward": 10})
+    own, children = done.split(perfetto=False)
+    assert own.names == {"forward": 27_000}
+    assert [child.names for child in children] == [{"forward": 10}] * 2
+
+
+def test_workers_of_a_forkserver_close_all_and_go_on(run_script: RunScript) -> None:
+    """It was started by a process that had closed all of its own."""
+    done = run_script(
+        PREAMBLE
+        + """
+import multiprocessing
+
+def work(close):
+    trained(2000)
+    if close:
+        os.closerange(3, ALL)
+    trained(5000)
+
+if __name__ == "__main__":
+    dftrace_ai.initialize(log_file="out/trace", spool_dir="spools", flush_interval_ms=1)
+    trained(3000)
+    os.closerange(3, ALL)
+    context = multiprocessing.get_context("forkserver")
+    for close in (True, False):
+        worker = context.Process(target=work, args=[close])
+        worker.start()
+        worker.join()
+        print(json.dumps(worker.exitcode), flush=True)
+    trained(3000)
+    dftrace_ai.finalize()
+    print(json.dumps([os.listdir("spools"), sorted(Path("out").glob("*.spool-at"))]))
+"""
+    )
+    assert done.said == [0, 0, [[], []]]
+    own, workers = done.split(perfetto=False)
+    assert own.names == {"forward": 6000}
+    assert [worker.names for worker in workers] == [{"forward": 7000}] * 2
