@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import dftrace_ai._native as _native
 from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.spools.marker_text import (
+    BEGUN_MARKER,
+    MARKER,
+    MARKER_BYTES,
+    content_of,
+    is_copy,
+    is_elsewhere,
+)
 from dftrace_ai.trace_format.file_names import (
     MARKER_SUFFIX,
     SPOOL_PREFIX,
@@ -38,17 +45,6 @@ __all__ = [
 
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
-
-# The longest path that Linux takes, a newline, a line that says on which boot, and in which
-# container of the machine, the path holds, and which number the marker has as a file, and one that
-# stands there when the trace is complete.
-MARKER_BYTES = 4096 + 1 + 100 + 10
-MARKER = re.compile(
-    rb"(?P<path>[^\n]*)\n"
-    rb"(?:(?P<boot>[^ \n]*) (?P<container>\d+)(?: (?P<file>\d+))?\n(?P<complete>complete\n)*)?"
-)
-# What a process leaves that ends between making its marker and writing it.
-BEGUN_MARKER = re.compile(rb"(?:/[^\n\0]*)?")
 
 
 class FoundSpool(NamedTuple):
@@ -196,7 +192,7 @@ def _marker_among(names: list[str], directory: HeldDirectory, spool: str) -> Pat
     """Return the marker that names a spool; where they lead to otherwise is not looked at."""
     for name in names:
         try:
-            content = _content(directory, name)
+            content = content_of(directory, name)
         except OSError:
             continue  # another user's, who may keep it to himself
         if content is not None and content[0].startswith(os.fsencode(spool) + b"\n"):
@@ -231,7 +227,7 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
     owner = -1
     try:
         owner = directory.look(name).st_uid
-        content = _content(directory, name)
+        content = content_of(directory, name)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -239,14 +235,15 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
         return FoundSpool("", marker, reason, owner=owner)
     if content is None:
         return FoundSpool("", marker, "is no regular file", owner=owner)
-    text, owner, number = content
+    text, info = content
+    owner = info.st_uid
     if len(text) < MARKER_BYTES and BEGUN_MARKER.fullmatch(text):
         return FoundSpool("", marker, owner=owner, begun=True)
     said = MARKER.fullmatch(text)
     path = os.fsdecode(said["path"]) if said else ""
     if not said or len(text) > MARKER_BYTES or not _may_be_spool(path):
         return FoundSpool("", marker, "names no spool", owner=owner)
-    elsewhere = said["boot"] is not None and _is_elsewhere(said["boot"], said["container"])
+    elsewhere = is_elsewhere(said)
     place = "" if said["boot"] is None else f"{os.fsdecode(said['boot'])} {int(said['container'])}"
     if _moved_along(path, directory, owner):
         path = directory.shown(Path(path).name)
@@ -258,7 +255,7 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
         place,
         owner,
         complete=said["complete"] is not None,
-        copied=said["file"] is not None and int(said["file"]) != number,
+        copied=is_copy(said, info),
     )
 
 
@@ -307,28 +304,6 @@ def spool_places(*others: str) -> list[str]:
     """Return the directories in which spools may lie, each once: `others` and the usual ones."""
     places = (*others, *SPOOL_PLACES, os.environ.get("DFTRACE_SPOOL_DIR"))
     return list(dict.fromkeys(os.path.realpath(place) for place in places if place))
-
-
-def _is_elsewhere(boot: bytes, container: bytes) -> bool:
-    own_boot, _, own_container = _native.marker_place().encode().partition(b" ")
-    # After a restart of the machine there is no such container any more.
-    return boot == own_boot and container != own_container
-
-
-def _content(directory: HeldDirectory, name: str) -> tuple[bytes, int, int] | None:
-    """Return what a marker holds, its owner, and its number; None for what is no regular file.
-
-    Never waits, and follows no link.
-    """
-    # Looked at first, since opening alone does something to some devices.
-    mode = directory.look(name).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-        return None
-    with open(directory.open(name, os.O_RDONLY), "rb", buffering=0) as file:  # noqa: PTH123
-        info = os.fstat(file.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            return None
-        return file.read(MARKER_BYTES + 1), info.st_uid, info.st_ino
 
 
 def _moved_along(spool: str, directory: HeldDirectory, owner: int) -> bool:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from conftest import Outcome, RunScript, trace_files
@@ -101,6 +102,23 @@ def copied_anew(directory: Path, copy: Path) -> Path:
     shutil.rmtree(copy)
     shutil.copytree(directory, copy)
     return copy
+
+
+def test_a_copy_on_another_file_system_is_known_by_that(runs: Outcome) -> None:
+    """Where its marker got the number there that the original's has here."""
+    folder = runs.folder.parent
+    with TemporaryDirectory(dir="/dev/shm") as other:
+        copy = Path(shutil.copytree(folder / "out", Path(other, "out")))
+        if copy.stat().st_dev == folder.stat().st_dev:
+            pytest.skip("what is in memory lies where the tests do")
+        (marker,) = copy.glob("*.spool-at")
+        (original,) = (folder / "out").glob("*.spool-at")
+        here, there = (str(path.stat().st_ino) for path in (original, marker))
+        marker.write_text(marker.read_text().replace(f" {here}", f" {there}"))
+        assert "is a copy; the rest of its trace goes to" in invoke("recover", copy).err
+        assert (len(adopt_dead(folder / "out").finished), spans(folder / "out")) == (1, [3000])
+        (failed,) = adopt_dead(copy).failed
+        assert "is gone; this is a copy" in failed
 
 
 def test_a_copy_whose_original_is_gone_is_completed(runs: Outcome) -> None:

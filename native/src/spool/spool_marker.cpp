@@ -23,10 +23,11 @@ std::string marker_place() {
 
 namespace {
 
-// What is written there and has another number is a copy.
+// What is written there and has another number, or lies on another device, is a copy.
 std::string with_number_of(const HeldFile& file, std::string text) {
     struct stat info;
-    if (fstat(file.descriptor(), &info) == 0) text += " " + std::to_string(info.st_ino);
+    if (fstat(file.descriptor(), &info) == 0)
+        text += " " + std::to_string(info.st_ino) + " " + std::to_string(info.st_dev);
     return text;
 }
 
