@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["RECOVER_HELP", "complete_dead_traces"]
+__all__ = ["PATHS_HELP", "RECOVER_HELP", "complete_dead_traces"]
+
+PATHS_HELP = "Trace files, patterns for them in quotes, and directories to search for them."
 
 RECOVER_HELP = (
     "Complete the traces of processes that died first. Without it nothing is written to the "
@@ -20,17 +22,21 @@ def complete_dead_traces(paths: Iterable[Path]) -> None:
     """Complete what dead processes left, and say so on the standard error stream.
 
     Args:
-        paths: trace files and directories, as given to a command; what does not
+        paths: trace files, directories and patterns, as given to a command; what does not
             exist is left for the command to complain of.
+
+    Raises:
+        TraceError: nothing matches a pattern.
 
     Example::
 
         complete_dead_traces([Path("out")])
     """
+    from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
     from dftrace_ai.cli.terminal import complain
     from dftrace_ai.spools.completing import complete_directories
 
-    found = complete_directories(paths)
+    found = complete_directories(matching_paths(paths))
     whole = set(found.ended_in_order)
     for finished in found.finished:
         # How a process ended is not known, only that it did not complete its trace.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Sort(str, Enum):
 def command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     csv: Annotated[

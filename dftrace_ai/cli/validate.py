@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
 
 __all__ = ["command"]
 
@@ -17,7 +17,7 @@ FAULTS_FOUND = 1
 def command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
     ],
     limit: Annotated[int, typer.Option(min=1, help="Faults to print; all are counted.")] = 10,
     unfinished_ok: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
 
 __all__ = ["command"]
 
@@ -17,7 +17,7 @@ FILES_SKIPPED = 1
 def command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
     ],
     browser: Annotated[
         bool, typer.Option(help="Open a browser, or only print the address.")

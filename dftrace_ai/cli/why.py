@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
 from dftrace_ai.errors import DftraceError
 
 __all__ = ["command"]
@@ -26,7 +26,7 @@ class Severity(str, Enum):
 def command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     limit: Annotated[

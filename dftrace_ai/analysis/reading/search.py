@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
 from dftrace_ai.analysis.reading.opening import open_trace_file
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
@@ -38,16 +39,17 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
     Links in a directory are followed to files of the same directory only.
 
     Args:
-        paths: files of any name, and directories, which are searched to any depth
-            for names that end in ``.pfw``, ``.pfw.gz`` or ``.pfw.zst``; those that hold
-            none of these for ``.pt.trace.json`` and ``.pt.trace.json.gz``.
+        paths: files of any name, patterns such as ``out/*.pfw.gz``, and directories, which
+            are searched to any depth for names that end in ``.pfw``, ``.pfw.gz`` or
+            ``.pfw.zst``; those that hold none of these for ``.pt.trace.json`` and
+            ``.pt.trace.json.gz``.
 
     Returns:
         The traces, and what was skipped.
 
     Raises:
-        TraceError: a path that was given does not exist or is no trace, a directory
-            holds no traces, or nothing that was found can be read.
+        TraceError: a path that was given does not exist or is no trace, nothing matches a
+            pattern, a directory holds no traces, or nothing that was found can be read.
 
     Example::
 
@@ -58,8 +60,7 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
     asked: dict[str, Path] = {}
     inside: dict[str, Path] = {}
     skipped: list[SkippedFile] = []
-    for given in paths:
-        path = Path(given)
+    for path in matching_paths(paths):
         if not _is_directory(path):
             asked.setdefault(os.path.realpath(path), path)
             continue

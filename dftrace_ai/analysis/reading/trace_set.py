@@ -35,17 +35,18 @@ def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
     completes the traces of the dead).
 
     Args:
-        paths: files of any name, and directories, which are searched to any depth for
-            names that end in ``.pfw``, ``.pfw.gz`` or ``.pfw.zst``; those that hold none of
-            these for ``.pt.trace.json`` and ``.pt.trace.json.gz``. Links in a directory are
-            followed to files of the same directory only.
+        paths: files of any name, patterns such as ``out/*.pfw.gz`` for those that match,
+            and directories, which are searched to any depth for names that end in ``.pfw``,
+            ``.pfw.gz`` or ``.pfw.zst``; those that hold none of these for
+            ``.pt.trace.json`` and ``.pt.trace.json.gz``. Links in a directory are followed
+            to files of the same directory only.
 
     Returns:
         The traces, and the files of directories that are no traces.
 
     Raises:
-        TraceError: a path that was given does not exist or is no trace, a directory
-            holds no traces, or nothing that was found can be read.
+        TraceError: a path that was given does not exist or is no trace, nothing matches a
+            pattern, a directory holds no traces, or nothing that was found can be read.
 
     Example::
 
