@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PATHS_HELP", "RECOVER_HELP", "complete_dead_traces"]
 
-PATHS_HELP = "Trace files, patterns for them in quotes, and directories to search for them."
+PATHS_HELP = "Trace files, patterns for them in quotes, and directories and archives to search."
 
 RECOVER_HELP = (
     "Complete the traces of processes that died first. Without it nothing is written to the "

@@ -9,7 +9,7 @@ from analysis.trace_lines import TraceLines
 from docs.pages import DOCS, section, table
 
 from dftrace_ai.analysis.reading import decompression, duckdb_scan, reader
-from dftrace_ai.analysis.reading.gathering import profile_text
+from dftrace_ai.analysis.reading.gathering import archives, profile_text
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
@@ -27,6 +27,9 @@ def test_the_page_tells_the_limits() -> None:
         f"{reader.LINE_BYTES // MIB} MiB",
         f"{reader.ENDLESS_BYTES // MIB // 1024} GiB",
         f"{profile_text.LINE_BYTES // MIB} MiB",
+        f"{archives.MOST_TIMES} times its size and {archives.SPARE_BYTES // MIB} MiB",
+        f"{archives.MOST_TIMES_KEPT} times its size and {archives.SPARE_BYTES // MIB} MiB",
+        f"{archives.MOST_MEMBERS:,}",
         # A block of zstd is at least four bytes and gives 128 KiB at most.
         f"{decompression.ZSTD_CRUMB_BYTES // 4 // 8} MiB",
         str(line_model.MOST_DEPTH),

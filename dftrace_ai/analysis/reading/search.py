@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dftrace_ai.analysis.reading.gathering.archives import is_archive, open_archive
 from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
-from dftrace_ai.analysis.reading.opening import open_trace_file
+from dftrace_ai.analysis.reading.opening import open_trace_file, read_head, trace_file_of
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
@@ -42,7 +43,7 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
         paths: files of any name, patterns such as ``out/*.pfw.gz``, and directories, which
             are searched to any depth for names that end in ``.pfw``, ``.pfw.gz`` or
             ``.pfw.zst``; those that hold none of these for ``.pt.trace.json`` and
-            ``.pt.trace.json.gz``.
+            ``.pt.trace.json.gz``. Archives are as directories.
 
     Returns:
         The traces, and what was skipped.
@@ -76,7 +77,15 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
                 skipped.append(SkippedFile(str(file), reason))
             else:
                 inside.setdefault(os.path.realpath(file), file)
-    files = [open_trace_file(path, asked_for=True) for path in asked.values()]
+    files: list[TraceFile] = []
+    for path in asked.values():
+        head = read_head(path)
+        if is_archive(head):
+            opened = open_archive(path, head)
+            files += opened.files
+            skipped += opened.skipped
+        else:
+            files.append(trace_file_of(path, head, asked_for=True))
     for real, path in inside.items():
         if real in asked:
             continue

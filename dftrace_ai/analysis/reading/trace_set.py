@@ -29,8 +29,8 @@ ROWS_AT_ONCE = 65_536
 def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
     """Open the traces that files and directories hold.
 
-    Files are looked at, and not yet read. Only those of torch.profiler are, to be copied as
-    lines to ``TMPDIR`` while the traces are in use. Nothing else is written, and no recorder
+    Files are looked at, and not yet read. Only those of torch.profiler and archives are,
+    to be copied to ``TMPDIR`` while the traces are in use. Nothing else is written, and no recorder
     is needed: what a process has only in its spool is not seen (``dftrace recover``
     completes the traces of the dead).
 
@@ -38,8 +38,9 @@ def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
         paths: files of any name, patterns such as ``out/*.pfw.gz`` for those that match,
             and directories, which are searched to any depth for names that end in ``.pfw``,
             ``.pfw.gz`` or ``.pfw.zst``; those that hold none of these for
-            ``.pt.trace.json`` and ``.pt.trace.json.gz``. Links in a directory are followed
-            to files of the same directory only.
+            ``.pt.trace.json`` and ``.pt.trace.json.gz``. Archives, tar and ZIP, are as
+            directories. Links in a directory are followed to files of the same directory
+            only.
 
     Returns:
         The traces, and the files of directories that are no traces.
