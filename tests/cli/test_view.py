@@ -83,6 +83,39 @@ def test_the_name_of_a_single_file_is_what_the_viewer_shows(directory: Path, ui:
         assert trace_path(server).endswith("/2-traces.pfw.gz")
 
 
+def test_a_whole_file_is_sent_as_it_lies(tmp_path: Path, ui: Path) -> None:
+    """Many blocks and all; whatever a viewer would not take so is made anew."""
+    whole = small_trace().write(tmp_path / "a.pfw.gz")
+    lines = small_trace().text.splitlines(keepends=True)
+    whole.write_bytes(
+        b"".join(gzip.compress(b"".join(lines[at:][:3])) for at in range(0, len(lines), 3))
+    )
+    with serving(whole, ui) as server:
+        status, headers, body = ask(server, trace_path(server))
+    assert (status, body) == (200, whole.read_bytes())
+    assert headers["Content-Length"] == str(len(body))
+    assert not {"Content-Encoding", "Transfer-Encoding"} & headers.keys()
+    sent = {
+        "plain.pfw": b"".join(lines),
+        "bad.pfw.gz": gzip.compress(b"".join([*lines[:5], b"oops\n", *lines[5:]])),
+        "torn.pfw.gz": whole.read_bytes()[:-9],
+        "open.pfw.gz": gzip.compress(b"".join(lines[:-1])),
+        "bare.pfw.gz": gzip.compress(b"".join(lines[1:])),
+        "fewer.pfw.gz": gzip.compress(b"".join([*lines[:5], *lines[6:]])),
+        "twice.pfw.gz": whole.read_bytes() * 2,
+    }
+    for name, content in sent.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with serving(path, ui) as server:
+            _, headers, body = ask(server, trace_path(server))
+        assert headers["Transfer-Encoding"] == "chunked", name
+        text = gzip.decompress(body)
+        assert (text.count(b"[\n"), b"oops" in text) == (1, False)
+    with serving(whole, ui, window=parsed_window("0s+1s")) as server:
+        assert ask(server, trace_path(server))[1]["Transfer-Encoding"] == "chunked"
+
+
 def test_a_part_is_opened_where_it_was_asked_for(tmp_path: Path, ui: Path) -> None:
     """The address tells the page what to show, and only what lies around it is sent."""
     for rank in range(3):

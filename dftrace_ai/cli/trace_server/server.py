@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.cli.trace_server.local import LocalServer
+from dftrace_ai.cli.trace_server.straight import straight
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, without_suffix
 
@@ -216,6 +217,12 @@ def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield gzip.flush()
 
 
+def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        yield b"%x\r\n%s\r\n" % (len(piece), piece)
+    yield b"0\r\n\r\n"
+
+
 class _HttpServer(LocalServer):
     def __init__(self, address: tuple[str, int], owner: TraceServer) -> None:
         self.owner = owner
@@ -342,32 +349,45 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Vary", "Origin")
 
     def _send_trace(self) -> None:
-        """Send the trace as it is merged, in chunks, since its size is known only at the end."""
+        """Send the file as it lies if a viewer takes it so, else the trace as it is merged."""
         owner = self.server.owner
-        trace = MergedTrace(owner.files, owner.window.widened() if owner.window else None)
+        merged = MergedTrace(owner.files, owner.window.widened() if owner.window else None)
+        try:
+            whole = straight(owner.files, owner.window)
+        except DftraceError as error:
+            owner.tell(str(error))
+            self._refuse()
+            return
         self.send_response(HTTPStatus.OK)
+        # Without Content-Encoding, for browsers unpack only the first block of a file of many. The
+        # page knows what it gets.
         self.send_header("Content-Type", "application/octet-stream")
-        self.send_header("Transfer-Encoding", "chunked")
+        if whole:
+            self.send_header("Content-Length", str(whole.size))
+        else:
+            self.send_header("Transfer-Encoding", "chunked")  # its size is known only at the end
         self._send_safety_headers()
         if not owner.ui:
             self._allow_online_ui()
         self.end_headers()
         try:
-            for chunk in _compressed(trace):
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            last = b""
+            for piece in whole or _in_chunks(_compressed(merged)):
+                self.wfile.write(last)
+                last = piece
         except DftraceError as error:
-            # Without the closing chunk the browser knows that it has not got all.
+            # Without its last piece the browser knows that it has not got all.
             owner.tell(str(error))
             self.close_connection = True
             return
         # Before its last byte: whoever has got all may come back at once.
         self.server.fetched = True
         try:
-            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.write(last)
         except OSError:
             self.server.fetched = False
             raise
-        for note in trace.notes:
+        for note in merged.notes:
             owner.tell(note)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base names it
