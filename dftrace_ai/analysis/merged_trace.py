@@ -12,7 +12,7 @@ import orjson
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
@@ -25,6 +25,10 @@ CHUNK_BYTES = 512 * 1024
 # Process ids beyond the greatest that Linux gives (2^22), for those that hosts have in common.
 FIRST_SPARE_PID = 1 << 22
 
+# Arrows of a profile have small numbers, those of another one the same.
+ARROWS = frozenset("stf")
+ARROWS_OF_FILE = 1 << 32
+
 TS = re.compile(rb'"ts":(\d{1,20})(?!\d)')
 
 
@@ -35,14 +39,17 @@ class _Change:
     shift_us: int
     pid: int
     new_pid: int
+    profile: bool = False
+    """It is one of torch.profiler, which holds several processes."""
 
 
 class MergedTrace:
     """Iterates over the bytes of one trace made of many files: ``[``, then their lines.
 
     Files whose time bases differ are brought to one; a process id that two hosts have in
-    common is renumbered, since a viewer would lay both processes on one track. Lines
-    that hold no event are left out, for one of them makes Perfetto refuse all.
+    common is renumbered, since a viewer would lay both processes on one track, and so are
+    GPUs that several files of torch.profiler have in common. Lines that hold no event are
+    left out, for one of them makes Perfetto refuse all. Ranks are shown in their order.
 
     Args:
         files: the files.
@@ -63,15 +70,18 @@ class MergedTrace:
         self.window = window
         self.notes: list[str] = []
         self._within = _Within(window) if window else None
+        self._numbers = _ProcessNumbers()
 
     def __iter__(self) -> Iterator[bytes]:
         self.notes = []
         self._within = _Within(self.window) if self.window else None
+        self._numbers = _ProcessNumbers()
         changes = self._changes()
         chunk: list[bytes] = [b"["]
         size = 1
-        for file, change in zip(self.files, changes, strict=True):
-            for line in self._lines(file, change):
+        parts = [self._lines(*each) for each in enumerate(changes)]
+        for lines in (*parts, _order(self.files, changes)):
+            for line in lines:
                 chunk.append(line)
                 size += len(line) + 1
                 if size >= CHUNK_BYTES:
@@ -82,7 +92,8 @@ class MergedTrace:
         if self._within and not self._within.count:
             self.notes.append(self._within.told())
 
-    def _lines(self, file: Trace, change: _Change) -> Iterator[bytes]:
+    def _lines(self, number: int, change: _Change) -> Iterator[bytes]:
+        file = self.files[number]
         reader = file.reader()
         broken = 0
         loads = orjson.loads
@@ -100,11 +111,26 @@ class MergedTrace:
             if not isinstance(event, dict):
                 broken += 1
             elif within is None or within.has(event, change.shift_us):
+                if change.profile:
+                    text = self._moved(text, event, number)
                 yield _altered(text, change) if altered else text
         if broken:
             self.notes.append(f"{file}: lines without an event left out: {broken}")
         if reader.tear:
             self.notes.append(f"{file}: torn: {reader.tear}; what comes before it is shown")
+
+    def _moved(self, text: bytes, event: JsonObject, number: int) -> bytes:
+        """Return a line of a profile; its process and arrows are told from those of others."""
+        pid, arrow = event.get("pid"), event.get("id")
+        moved = {}
+        if isinstance(pid, int):
+            new_pid = self._numbers.of(pid, number)
+            if new_pid != pid:
+                moved = {"pid": new_pid, "tid": new_pid if event.get("tid") == pid else None}
+        if number and isinstance(arrow, int) and event.get("ph") in ARROWS:
+            moved["id"] = arrow + number * ARROWS_OF_FILE
+        known = {name: value for name, value in moved.items() if value is not None}
+        return orjson.dumps({**event, **known}) if known else text
 
     def _changes(self) -> list[_Change]:
         headers = [file.header for file in self.files]
@@ -112,23 +138,74 @@ class MergedTrace:
         # would lose their nanoseconds on the way up.
         bases = (header.time_base_us for header in headers if header)
         target = min((base for base in bases if base), default=0)
-        owners: dict[int, str | None] = {}
-        spare = FIRST_SPARE_PID
         changes: list[_Change] = []
         for file, header in zip(self.files, headers, strict=True):
+            if file.file.copy and file.file.copy.profile:
+                base_us = (header and header.time_base_us) or target
+                changes.append(_Change(base_us - target, 0, 0, profile=True))
+                continue
             if header is None or header.pid is None:
                 changes.append(_Change(0, 0, 0))
                 continue
-            new_pid = header.pid
-            if owners.setdefault(header.pid, header.hhash) != header.hhash:
-                spare += 1
-                new_pid = spare
+            new_pid = self._numbers.of(header.pid, header.hhash)
+            if new_pid != header.pid:
                 self.notes.append(
                     f"{file}: pid {header.pid} of host {str(header.host)[:256]} is shown as "
                     f"{new_pid}: another host has the same"
                 )
             changes.append(_Change((header.time_base_us or 0) - target, header.pid, new_pid))
         return changes
+
+
+class _ProcessNumbers:
+    """Gives every process a number that no other has."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, object] = {}
+        self._given: dict[tuple[int, object], int] = {}
+        self._spare = FIRST_SPARE_PID
+
+    def of(self, pid: int, owner: object) -> int:
+        """Return the number of a process.
+
+        Args:
+            pid: that it has.
+            owner: where this number is its own: a host, a file.
+        """
+        given = self._given.get((pid, owner))
+        if given is None:
+            given = pid
+            while self._owners.setdefault(given, (pid, owner)) != (pid, owner):
+                self._spare += 1
+                given = self._spare
+            self._given[pid, owner] = given
+        return given
+
+
+def _order(files: Sequence[Trace], changes: Sequence[_Change]) -> Iterator[bytes]:
+    """Yield lines that bring the ranks into their order, in viewers of every version.
+
+    Perfetto up to v52 sorts processes by name, others as they are told.
+    """
+    ranked = [
+        (file.header.rank, file.header, change.new_pid)
+        for file, change in zip(files, changes, strict=True)
+        if file.header and file.header.rank is not None and change.new_pid
+    ]
+    if len({rank for rank, _, _ in ranked}) < 2:
+        return
+    digits = len(str(max(rank for rank, _, _ in ranked)))
+    seen: set[int] = set()
+    for rank, header, pid in sorted(ranked, key=lambda each: (each[0], each[2])):
+        if pid in seen:
+            continue
+        seen.add(pid)
+        line = {"cat": "dftrace", "pid": pid, "tid": pid, "ph": "M"}
+        name = {"name": f"rank {rank:0{digits}} · {header.host or ''}"}
+        if header.run is not None and len(str(rank)) < digits:
+            yield orjson.dumps({"name": "process_name", **line, "args": name})
+        place = {"sort_index": len(seen)}
+        yield orjson.dumps({"name": "process_sort_index", **line, "args": place})
 
 
 class _Within:

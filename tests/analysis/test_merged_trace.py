@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
+from perfetto import engine
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
@@ -19,6 +20,12 @@ def merged(directory: Path) -> tuple[list[bytes], list[dict[str, Any]], MergedTr
     assert text.endswith(b"}\n")
     lines = text.splitlines()
     return lines, [json.loads(line) for line in lines[1:]], trace
+
+
+def written(folder: Path, lines: list[bytes]) -> Path:
+    path = folder / "merged.json"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
 
 
 def test_one_bracket_then_the_lines_of_all(tmp_path: Path) -> None:
@@ -106,3 +113,61 @@ def test_a_pid_that_two_hosts_share_is_renumbered(tmp_path: Path) -> None:
     assert where["main"] == (pid, pid)
     assert where["worker"] == (pid, 101)
     assert [note for note in found.notes if f"shown as {pid}" in note]
+
+
+def test_ranks_are_shown_in_their_order(tmp_path: Path) -> None:
+    """The engine sorts processes by name up to v52, and as they are told from then on."""
+    for rank in (2, 10, 0):
+        pid = 500 - rank
+        trace = TraceLines(pid)
+        trace.span("forward", "compute", 0, 1000)
+        trace.footer()
+        text = trace.text.replace(b'"ppid":1', b'"ppid":1,"rank":%d' % rank)
+        (tmp_path / f"t-host-{pid}.pfw").write_bytes(text)
+    lines, events, _ = merged(tmp_path)
+    names = {
+        event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"
+    }
+    assert [names[pid] for pid in (500, 498)] == ["rank 00 · host", "rank 02 · host"]
+    order = [event for event in events if event["name"] == "process_sort_index"]
+    assert {event["pid"]: event["args"]["sort_index"] for event in order} == {
+        500: 1,
+        498: 2,
+        490: 3,
+    }
+    shown = engine.view(written(tmp_path, lines))
+    assert shown.answer.clean
+    assert shown.process_names[498] == "rank 02 · host"
+
+
+def test_profiles_of_several_ranks_are_told_apart(tmp_path: Path) -> None:
+    for rank in range(3):
+        kernel = {"ph": "X", "cat": "kernel", "name": f"k{rank}", "pid": 1, "tid": 7}
+        launch = {"ph": "X", "cat": "cuda_runtime", "name": "launch", "pid": 70 + rank, "tid": 9}
+        arrow = {"cat": "ac2g", "name": "ac2g", "id": 5}
+        events = [
+            {**launch, "ts": 10.0 + rank, "dur": 5},
+            {**kernel, "ts": 20.0 + rank, "dur": 5},
+            {**arrow, "ph": "s", "pid": 70 + rank, "tid": 9, "ts": 10.0 + rank},
+            {**arrow, "ph": "f", "bp": "e", "pid": 1, "tid": 7, "ts": 20.0 + rank},
+            {
+                "ph": "X",
+                "cat": "Trace",
+                "name": "all",
+                "pid": "Spans",
+                "tid": "t",
+                "ts": 1,
+                "dur": 99,
+            },
+        ]
+        value = {"baseTimeNanoseconds": 10**18 + rank * 10**6, "traceEvents": events}
+        (tmp_path / f"{rank}.pt.trace.json").write_text(json.dumps(value))
+    lines, _, _ = merged(tmp_path)
+    shown = engine.view(written(tmp_path, lines))
+    assert shown.answer.clean
+    assert len(shown.slices) == 9
+    assert len({one.pid for one in shown.slices}) == 9
+    starts = [shown.named(f"k{rank}")[0].ts_ns for rank in range(3)]
+    assert starts == [20_000, 1_021_000, 2_022_000]
+    ends = {(shown.by_id[f.slice_out].pid, shown.by_id[f.slice_in].name) for f in shown.flows}
+    assert ends == {(70 + rank, f"k{rank}") for rank in range(3)}
