@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import orjson
@@ -12,13 +13,14 @@ import orjson
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["MergedTrace"]
+__all__ = ["MergedTrace", "shown_base_us"]
 
 CHUNK_BYTES = 512 * 1024
 
@@ -54,6 +56,7 @@ class MergedTrace:
     Args:
         files: the files.
         window: only what touches it, and the lines without a time; None for everything.
+        tracks: further lines, by the trace whose process and time they are of.
 
     Attributes:
         files: the files, in the order of the lines.
@@ -65,9 +68,15 @@ class MergedTrace:
         Path("all.pfw").write_bytes(b"".join(merged))
     """
 
-    def __init__(self, files: Iterable[Trace], window: TimeWindow | None = None) -> None:
+    def __init__(
+        self,
+        files: Iterable[Trace],
+        window: TimeWindow | None = None,
+        tracks: Mapping[Path, Sequence[bytes]] | None = None,
+    ) -> None:
         self.files = list(files)
         self.window = window
+        self.tracks = tracks or {}
         self.notes: list[str] = []
         self._within = _Within(window) if window else None
         self._numbers = _ProcessNumbers()
@@ -99,7 +108,8 @@ class MergedTrace:
         loads = orjson.loads
         within = self._within
         altered = change.shift_us != 0 or change.new_pid != change.pid
-        for _, line in reader.lines():
+        further = ((0, line) for line in self.tracks.get(file.path, ()))
+        for _, line in chain(reader.lines(), further):
             text = line.strip()
             if text in FRAMING:
                 continue
@@ -134,10 +144,7 @@ class MergedTrace:
 
     def _changes(self) -> list[_Change]:
         headers = [file.header for file in self.files]
-        # Whole microseconds since 1970 (base 0) come down to the base of the others, which
-        # would lose their nanoseconds on the way up.
-        bases = (header.time_base_us for header in headers if header)
-        target = min((base for base in bases if base), default=0)
+        target = shown_base_us(self.files)
         changes: list[_Change] = []
         for file, header in zip(self.files, headers, strict=True):
             if file.file.copy and file.file.copy.profile:
@@ -155,6 +162,16 @@ class MergedTrace:
                 )
             changes.append(_Change((header.time_base_us or 0) - target, header.pid, new_pid))
         return changes
+
+
+def shown_base_us(files: Iterable[Trace]) -> int:
+    """Return the time since which the merged trace of files counts, microseconds since 1970.
+
+    Whole microseconds since 1970 (base 0) come down to the base of the others, which would
+    lose their nanoseconds on the way up.
+    """
+    bases = (file.header.time_base_us for file in files if file.header)
+    return min((base for base in bases if base), default=0)
 
 
 class _ProcessNumbers:

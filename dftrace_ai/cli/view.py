@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
+from dftrace_ai.errors import DftraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.cli.trace_server.steps import ShownSteps
 
 __all__ = ["command"]
 
@@ -40,6 +47,13 @@ def command(
             help="Open at a time (ts) of the trace, such as 12.3s+49ms, with what lies around it.",
         ),
     ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A[:B]",
+            help="Open at steps A to B, numbered as by dftrace why, with what lies around them.",
+        ),
+    ] = None,
     ranks: Annotated[
         str | None,
         typer.Option(metavar="N,N-N,...", help="Only the files of these ranks, such as 0,4-7."),
@@ -53,7 +67,8 @@ def command(
     127.0.0.1 only, under an address that holds a secret made for this call; nothing is
     uploaded.
 
-    A million events are slow in any viewer: --at and --ranks open a part.
+    A million events are slow in any viewer: --at, --steps and --ranks open a part.
+    With --steps, a track of each rank has its steps by their numbers.
 
         dftrace view out --at 12.3s+49ms --ranks 0,1
     """
@@ -63,6 +78,8 @@ def command(
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
     from dftrace_ai.wording import counted
 
+    if at is not None and steps is not None:
+        raise typer.BadParameter("--at and --steps cannot be given together")
     window = None if at is None else parsed_window(at)
     wanted = None if ranks is None else parsed_ranks(ranks)
     if recover:
@@ -71,8 +88,13 @@ def command(
     for skipped in found.skipped:
         _tell(f"skipped: {skipped}")
     files = found.files if wanted is None else of_ranks(found.files, wanted)
+    tracks = None
+    if steps is not None:
+        window, tracks = _steps(files, steps)
     ui = None if online else offline_ui()
-    with TraceServer(files, window=window, ui=ui, once=once, port=port, tell=_tell) as server:
+    with TraceServer(
+        files, window=window, tracks=tracks, ui=ui, once=once, port=port, tell=_tell
+    ) as server:
         typer.echo(server.address)
         _tell(f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it")
         if ui is None and not online:
@@ -88,6 +110,16 @@ def command(
             _tell("ended")
     if found.skipped:
         raise typer.Exit(FILES_SKIPPED)
+
+
+def _steps(files: Sequence[Trace], text: str) -> ShownSteps:
+    try:
+        from dftrace_ai.cli.trace_server.steps import parsed_steps, shown_steps
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        raise DftraceError("--steps needs NumPy; install it with: pip install numpy") from error
+    return shown_steps(files, parsed_steps(text))
 
 
 def _open(address: str) -> None:

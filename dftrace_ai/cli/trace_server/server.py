@@ -21,7 +21,7 @@ from dftrace_ai.errors import DftraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, without_suffix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -116,6 +116,7 @@ class TraceServer:
         files: what to serve, merged into one trace.
         window: what of it the page shows first; only what lies around it is served. None for
             everything.
+        tracks: further lines to show, as `MergedTrace` takes them.
         ui: directory of the offline UI; None lets ui.perfetto.dev fetch the trace.
         once: end `serve` when the trace was fetched, and give it to nobody after that.
         port: the port; None takes a free one, or the one ui.perfetto.dev may use.
@@ -136,6 +137,7 @@ class TraceServer:
         files: Iterable[Trace],
         *,
         window: TimeWindow | None = None,
+        tracks: Mapping[Path, Sequence[bytes]] | None = None,
         ui: Path | None = None,
         once: bool = False,
         port: int | None = None,
@@ -143,6 +145,7 @@ class TraceServer:
     ) -> None:
         self.files = list(files)
         self.window = window
+        self.tracks = tracks
         self.ui = ui
         self.once = once
         self.tell = tell
@@ -351,7 +354,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_trace(self) -> None:
         """Send the file as it lies if a viewer takes it so, else the trace as it is merged."""
         owner = self.server.owner
-        merged = MergedTrace(owner.files, owner.window.widened() if owner.window else None)
+        around = owner.window.widened() if owner.window else None
+        merged = MergedTrace(owner.files, around, owner.tracks)
         try:
             whole = straight(owner.files, owner.window)
         except DftraceError as error:

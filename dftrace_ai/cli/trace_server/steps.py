@@ -1,0 +1,124 @@
+"""Which steps of a training are shown, and a track in which each has its number; needs NumPy."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import orjson
+
+from dftrace_ai.analysis.merged_trace import shown_base_us
+from dftrace_ai.analysis.reading import TraceSet
+from dftrace_ai.analysis.reading.time_window import TimeWindow
+from dftrace_ai.analysis.steps.finding import find_steps
+from dftrace_ai.analysis.steps.processes import read_job, step_thread
+from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.steps.finding import FoundSteps
+    from dftrace_ai.analysis.steps.processes import Process
+
+__all__ = ["ShownSteps", "parsed_steps", "shown_steps"]
+
+STEPS: Final = re.compile(r"(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
+
+# Beyond what Linux gives to threads, and what 32 bits hold.
+FIRST_TRACK: Final = 2_000_000_000
+
+
+class ShownSteps(NamedTuple):
+    """What is shown of a training.
+
+    Attributes:
+        window: from the beginning of the first step to the end of the last one, over all ranks.
+        tracks: by trace, lines of a track with all steps of its rank.
+    """
+
+    window: TimeWindow
+    tracks: dict[Path, list[bytes]]
+
+
+def parsed_steps(text: str) -> range:
+    """Return the steps that a text such as ``28`` or ``20:29`` names, both of them included.
+
+    Raises:
+        DftraceError: it names none.
+
+    Example::
+
+        assert parsed_steps("20:29") == range(20, 30)
+    """
+    match = STEPS.fullmatch(text.replace(" ", ""))
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if first > last:
+        raise DftraceError(f"{text!r} names no steps; what is meant looks like 28 or 20:29")
+    return range(first, last + 1)
+
+
+def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
+    """Find steps as `dftrace why` does, which counts them from 0.
+
+    Args:
+        traces: the traces of a run.
+        wanted: which of its steps.
+
+    Raises:
+        TraceError: there are no such steps, or a file cannot be read any more.
+        DftraceError: neither the native reader nor DuckDB is there.
+    """
+    begins: list[int] = []
+    ends: list[int] = []
+    tracks: dict[Path, list[bytes]] = {}
+    most = 0
+    for rank in read_job(TraceSet(tuple(traces))).ranks:
+        tid = step_thread(rank.process.spans)
+        found = None if tid is None else find_steps(rank.process.spans, tid)
+        if tid is None or found is None:
+            continue
+        count = len(found.start_ns)
+        most = max(most, count)
+        if wanted.start < count:
+            begins.append(int(found.start_ns[wanted.start]))
+            ends.append(int(found.end_ns[min(wanted.stop, count) - 1]))
+        path, lines = _track(rank.process, tid, found, FIRST_TRACK + len(tracks))
+        tracks[path] = lines
+    if not begins:
+        there = f"there are {counted(most, 'step')}, counted from 0" if most else "none were found"
+        raise TraceError(f"no step {wanted.start}: {there}")
+    base_ns = shown_base_us(traces) * 1000
+    window = TimeWindow((min(begins) - base_ns) / 1000, (max(ends) - base_ns) / 1000)
+    return ShownSteps(window, tracks)
+
+
+def _track(process: Process, tid: int, found: FoundSteps, track: int) -> tuple[Path, list[bytes]]:
+    spans = process.spans
+    own = spans.at(spans.tid == tid)
+    columns = own.columns[int(own.place[0])]
+    pid = int(columns.pid[int(own.row[0])])
+    base_us = (process.header and process.header.time_base_us) or 0
+    name = {"name": "thread_name", "pid": pid, "tid": track, "ph": "M", "args": {"name": "steps"}}
+    spots = _spans(found, base_us * 1000)
+    lines = [
+        b'{"name":"step %d","cat":"dftrace","pid":%d,"tid":%d,"ts":%s,"dur":%s,"ph":"X"}'
+        % (number, pid, track, begin, length)
+        for number, (begin, length) in enumerate(spots)
+    ]
+    return columns.trace.path, [orjson.dumps(name), *lines]
+
+
+def _spans(found: FoundSteps, base_ns: int) -> Iterator[tuple[bytes, bytes]]:
+    starts = found.start_ns.tolist()
+    # What overlaps by a nanosecond would be dropped.
+    for start, end, following in zip(
+        starts, found.end_ns.tolist(), [*starts[1:], 1 << 62], strict=True
+    ):
+        yield _micros(max(0, start - base_ns)), _micros(max(0, min(end, following) - start))
+
+
+def _micros(ns: int) -> bytes:
+    return b"%d.%03d" % divmod(ns, 1000)

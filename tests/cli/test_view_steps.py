@@ -1,0 +1,92 @@
+"""Steps by their numbers: which part is served, and a track that names them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from analysis.trace_lines import TIME_BASE_US, TraceLines
+from analysis.why.made_runs import Training
+from perfetto import engine
+from safety.commands import invoke
+
+from dftrace_ai.analysis.merged_trace import MergedTrace
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.why import why
+from dftrace_ai.cli.trace_server.steps import parsed_steps, shown_steps
+from dftrace_ai.errors import DftraceError, TraceError
+
+DAY_US = 86_400_000_000
+
+
+def ranks(folder: Path) -> Path:
+    """Two ranks of forty steps of 10 ms, the second a day and a millisecond later."""
+    for rank in range(2):
+        base_us = TIME_BASE_US - rank * DAY_US
+        trace = TraceLines(100 + rank, time_base_us=base_us)
+        late = rank * (DAY_US * 1000 + 10**6)
+        for step in range(40):
+            at = late + step * 10**7
+            trace.span("forward", "compute", at + 100, 5 * 10**6)
+            trace.span("step", "pipeline", at, 10**7)
+        trace.footer()
+        text = trace.text.replace(b'"ppid":1', b'"ppid":1,"rank":%d' % rank)
+        folder.mkdir(exist_ok=True)
+        (folder / f"r{rank}.pfw").write_bytes(text)
+    return folder
+
+
+def test_a_window_goes_from_the_first_step_to_the_last(tmp_path: Path) -> None:
+    traces = open_traces([ranks(tmp_path / "out")])
+    shown = shown_steps(traces.files, parsed_steps("10:12"))
+    assert shown.window == (DAY_US + 100_000, DAY_US + 131_000)
+    assert shown_steps(traces.files, parsed_steps("39:99")).window == (
+        DAY_US + 390_000,
+        DAY_US + 401_000,
+    )
+    merged = tmp_path / "merged.json"
+    merged.write_bytes(b"".join(MergedTrace(traces, shown.window, shown.tracks)))
+    view = engine.view(merged)
+    assert view.answer.clean
+    named = [one for one in view.slices if one.name.startswith("step ")]
+    assert sorted((one.pid, one.name, one.ts_ns) for one in named) == sorted(
+        (100 + rank, f"step {step}", DAY_US * 1000 + rank * 10**6 + step * 10**7)
+        for rank in range(2)
+        for step in range(9, 14)
+        if DAY_US + 100_000 <= DAY_US + rank * 1000 + (step + 1) * 10_000
+        and DAY_US + rank * 1000 + step * 10_000 <= DAY_US + 131_000
+    )
+    assert {view.thread_names[one.pid or 0, one.tid or 0] for one in named} == {"steps"}
+
+
+def test_numbers_are_those_of_why(tmp_path: Path) -> None:
+    Training(steps=40, slow={17: 400.0}).write(tmp_path, 1)
+    verdict = why([tmp_path])
+    slowest = verdict.slowest[0]
+    shown = shown_steps(open_traces([tmp_path]).files, range(slowest.step, slowest.step + 1))
+    assert shown.window.begin_us == pytest.approx(slowest.at_us, abs=0.001)
+    assert shown.window.end_us - shown.window.begin_us >= slowest.ns / 1000 - 0.001
+    (lines,) = shown.tracks.values()
+    assert len(lines) == 1 + (verdict.steps.count if verdict.steps else 0)
+    assert json.loads(lines[slowest.step + 1])["name"] == f"step {slowest.step}"
+
+
+@pytest.mark.parametrize("text", ["", "-1", "3:1", "1,2", "a", "1:", "1:2:3", "²"])
+def test_what_names_no_steps_is_refused(text: str) -> None:
+    with pytest.raises(DftraceError, match="28 or 20:29"):
+        parsed_steps(text)
+
+
+def test_steps_that_are_not_there_are_told(tmp_path: Path) -> None:
+    folder = ranks(tmp_path / "out")
+    done = invoke("view", folder, "--steps", "40:50")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "dftrace: no step 40: there are 40 steps, counted from 0\n"
+    done = invoke("view", folder, "--steps", "1", "--at", "1s")
+    assert done.status == 2
+    assert "--at and --steps cannot be given together" in done.err
+    none = TraceLines()
+    none.span("a", "b", 0, 1)
+    with pytest.raises(TraceError, match="no step 0: none were found"):
+        shown_steps(open_traces([none.write(tmp_path / "none.pfw")]).files, range(1))
