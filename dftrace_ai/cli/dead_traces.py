@@ -33,10 +33,11 @@ def complete_dead_traces(paths: Iterable[Path]) -> None:
         complete_dead_traces([Path("out")])
     """
     from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
-    from dftrace_ai.cli.terminal import complain
+    from dftrace_ai.cli.terminal import complain, shown_progress
     from dftrace_ai.spools.completing import complete_directories
 
-    found = complete_directories(matching_paths(paths))
+    with shown_progress("completing traces of processes that died"):
+        found = complete_directories(matching_paths(paths))
     whole = set(found.ended_in_order)
     for finished in found.finished:
         # How a process ended is not known, only that it did not complete its trace.

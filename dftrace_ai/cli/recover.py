@@ -38,7 +38,7 @@ def command(
     ones. Processes that still run are left alone, and the command may be given again and
     at any time. Exit status 1 when something could not be recovered, or only in part.
     """
-    from dftrace_ai.cli.terminal import shown, write_json
+    from dftrace_ai.cli.terminal import shown, shown_progress, write_json
     from dftrace_ai.errors import TraceError
     from dftrace_ai.spools.completing import complete_directories
     from dftrace_ai.spools.recovery import adopt_orphans
@@ -51,9 +51,10 @@ def command(
             raise TraceError(f"{quoted(str(directory))}: not a directory")
         if not os.access(directory, os.R_OK | os.X_OK):
             raise TraceError(f"{quoted(str(directory))}: cannot be listed: permission denied")
-    found = complete_directories(directories, spool_dir, anew=orphans)
-    if orphans:
-        found.add(adopt_orphans(directories[0]))
+    with shown_progress("recovering"):
+        found = complete_directories(directories, spool_dir, anew=orphans)
+        if orphans:
+            found.add(adopt_orphans(directories[0]))
     if json:
         write_json(found._asdict())
     else:

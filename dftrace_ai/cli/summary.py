@@ -98,7 +98,7 @@ def command(
     when there are any.
     """
     from dftrace_ai.analysis.summary.report import reported
-    from dftrace_ai.cli.terminal import complain, console, write_json, write_out
+    from dftrace_ai.cli.terminal import complain, console, shown_progress, write_json, write_out
 
     if json and csv:
         raise typer.BadParameter("--json and --csv cannot be given together")
@@ -106,7 +106,8 @@ def command(
         raise typer.BadParameter("rows of categories have no p99; sort by another figure")
     if recover:
         complete_dead_traces(paths)
-    report = reported(paths, by.value, sort.value if sort else None, top)
+    with shown_progress("reading", paths):
+        report = reported(paths, by.value, sort.value if sort else None, top)
     if json:
         write_json(report.to_dict())
     elif csv:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,17 +20,20 @@ from rich.table import Table
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import RenderableType
+    from rich.progress import Progress
 
 __all__ = [
+    "Bar",
     "complain",
     "console",
     "figures_table",
     "prepare_streams",
     "print_all",
     "shown",
+    "shown_progress",
     "time_text",
     "write_json",
     "write_out",
@@ -38,6 +45,10 @@ PIPE_WIDTH = 200
 # Characters of one message, and of one name in a table.
 MESSAGE_LETTERS = 2000
 NAME_LETTERS = 200
+
+# Who waits for longer wants to know for what.
+SHOWN_AFTER_S = 2.0
+LOOK_EVERY_S = 0.1
 
 
 def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
@@ -144,3 +155,127 @@ def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
         for part in parts:
             console.print(part)
     write_out(captured.get())
+
+
+@contextmanager
+def shown_progress(what: str, paths: Iterable[Path] = ()) -> Iterator[None]:
+    """Show a bar on the error stream's terminal from two seconds on; nothing elsewhere.
+
+    Args:
+        what: what is being done, such as ``reading``.
+        paths: trace files, patterns and directories that are read meanwhile; none where it is
+            not known how much there is to do.
+
+    Example::
+
+        with shown_progress("reading", paths):
+            verdict = why(paths)
+    """
+    if not sys.stderr.isatty() or (out := console(stderr=True)).is_dumb_terminal:
+        yield
+        return
+    bar = Bar(what, paths, out)
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(LOOK_EVERY_S):
+            bar.look()
+
+    bar.look()
+    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        bar.end()
+
+
+class Bar:
+    """A bar that appears where something takes long.
+
+    Args:
+        what: what is being done.
+        paths: what is read meanwhile, if anything.
+        out: the terminal.
+        clock: seconds, from any moment on.
+        read: bytes that this process has read so far.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        paths: Iterable[Path],
+        out: Console,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        read: Callable[[], int] | None = None,
+    ) -> None:
+        self._what = what
+        self._paths = list(paths)
+        self._out = out
+        self._clock = clock
+        self._read = read or _read_bytes
+        self._begun = clock()
+        self._read_before = self._read()
+        self._total = 0
+        self._progress: Progress | None = None
+
+    def look(self) -> None:
+        """Draw the bar as it is now, if it is time."""
+        if self._clock() - self._begun < SHOWN_AFTER_S:
+            return
+        if self._progress is None:
+            self._progress = self._drawn()
+        done = min(self._read() - self._read_before, self._total)
+        self._progress.update(self._progress.task_ids[0], completed=done, refresh=True)
+
+    def _drawn(self) -> Progress:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._total = _bytes_of(self._paths)
+        sizes = [DownloadColumn()] if self._total else []
+        columns = (TextColumn(self._what), BarColumn(), *sizes, TimeElapsedColumn())
+        progress = Progress(
+            *columns,
+            console=self._out,
+            auto_refresh=False,
+            transient=True,
+            get_time=self._clock,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        progress.add_task(self._what, total=self._total or None)
+        progress.start()
+        return progress
+
+    def end(self) -> None:
+        """Take the bar away again."""
+        if self._progress:
+            self._progress.stop()
+
+
+def _read_bytes() -> int:
+    """Return how much this process has read of files; whoever read it, and by whatever call."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/io").read_bytes().split()[1])
+    return 0
+
+
+def _bytes_of(paths: Iterable[Path]) -> int:
+    from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
+    from dftrace_ai.errors import TraceError
+    from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
+
+    total = 0
+    with suppress(TraceError):
+        for path in matching_paths(paths):
+            places = [path] if path.is_file() else []
+            for folder, _, names in os.walk(path):
+                suffixes = (*TRACE_SUFFIXES, *PROFILE_SUFFIXES)
+                places += [Path(folder, name) for name in names if name.endswith(suffixes)]
+            for place in places:
+                with suppress(OSError):
+                    total += place.stat().st_size
+    return total

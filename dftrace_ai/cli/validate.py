@@ -34,12 +34,13 @@ def command(
     file of a directory that cannot be read as a trace is a fault.
     """
     from dftrace_ai.analysis.validating.validate import validate_traces
-    from dftrace_ai.cli.terminal import complain, shown
+    from dftrace_ai.cli.terminal import complain, shown, shown_progress
     from dftrace_ai.wording import counted
 
     if recover:
         complete_dead_traces(paths)
-    found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
+    with shown_progress("reading", paths):
+        found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
     first = found.first_faults(limit)
     for fault in first:
         typer.echo(shown(fault))

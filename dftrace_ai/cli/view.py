@@ -74,6 +74,7 @@ def command(
     """
     from dftrace_ai.analysis.reading import open_traces
     from dftrace_ai.analysis.reading.time_window import parsed_window
+    from dftrace_ai.cli.terminal import shown_progress
     from dftrace_ai.cli.trace_server.ranks import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
     from dftrace_ai.wording import counted
@@ -84,13 +85,15 @@ def command(
     wanted = None if ranks is None else parsed_ranks(ranks)
     if recover:
         complete_dead_traces(paths)
-    found = open_traces(paths)
+    with shown_progress("reading", paths):
+        found = open_traces(paths)
     for skipped in found.skipped:
         _tell(f"skipped: {skipped}")
     files = found.files if wanted is None else of_ranks(found.files, wanted)
     tracks = None
     if steps is not None:
-        window, tracks = _steps(files, steps)
+        with shown_progress("finding steps", paths):
+            window, tracks = _steps(files, steps)
     ui = None if online else offline_ui()
     with TraceServer(
         files, window=window, tracks=tracks, ui=ui, once=once, port=port, tell=_tell

@@ -60,12 +60,13 @@ def command(
         if error.name != "numpy":
             raise
         raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
-    from dftrace_ai.cli.terminal import console, print_all, shown, write_json
+    from dftrace_ai.cli.terminal import console, print_all, shown, shown_progress, write_json
 
     limits = limits_of(limit or ())
     if recover:
         complete_dead_traces(paths)
-    verdict = why(paths, limits)
+    with shown_progress("reading", paths):
+        verdict = why(paths, limits)
     if json:
         write_json(verdict)
     else:
