@@ -26,6 +26,7 @@ __all__ = [
 
 STATISTICS_TRACK = "tensor stats"
 NONFINITE_TRACK = "non-finite values"
+FIRST_NONFINITE_TRACK = "first non-finite value"
 PLAN_TRACK = "inspection plan"
 
 FLUSH = Node("inspect", "step")
@@ -101,10 +102,16 @@ def numbers(
 
 
 def nonfinite(layer: str, tensor: str, moment: Moment, args: Mapping[str, object]) -> None:
-    """Mark the moment at which the values of a tensor stopped being finite."""
-    emitting.instant(
-        f"{layer}:{tensor}", args, category="nonfinite", track=NONFINITE_TRACK, at=moment
-    )
+    """Mark the moment at which the values of a tensor stopped being finite.
+
+    Args:
+        layer: name of the layer.
+        tensor: which of its tensors.
+        moment: when and where it was seen.
+        args: what was found; the one with a true ``first`` stands on a track by itself.
+    """
+    track = FIRST_NONFINITE_TRACK if args.get("first") else NONFINITE_TRACK
+    emitting.instant(f"{layer}:{tensor}", args, category="nonfinite", track=track, at=moment)
 
 
 def plan(layer: str, args: Mapping[str, object]) -> None:

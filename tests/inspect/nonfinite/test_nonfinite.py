@@ -55,6 +55,9 @@ def test_the_first_one_is_told_with_its_place_and_counts(traced, capsys):
     first, second = (args for _, args in found)
     assert first["first"] is True
     assert second["first"] is False
+    names = recording.trace.thread_names
+    tracks = [names[one.tid] for one in recording.trace.events if one.cat == "nonfinite"]
+    assert tracks == ["first non-finite value", "non-finite values"]
     assert (first["iteration"], first["micro_batch"]) == (2, 1)
     assert (first["n_nan"], first["n_inf"], first["n"]) == (0, 3, 24)
     assert (first["weight_n_inf"], first["activation_n_inf"]) == (1, 0)
