@@ -302,3 +302,16 @@ def test_a_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     many = {f"{number}.pfw.gz": gzip.compress(random_bytes) for number in range(20)}
     (found,) = told(tmp_path / "archive", gzip.compress(tar_of(many)))
     assert "take more than 4 times its size; unpack it" in found
+
+
+def test_a_zip_for_sizes_beyond_32_bits_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those with more than 65,535 members or 4 GiB are written; here for a few lines."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
+    content = zip_of({"a.pfw": PLAIN, "b.pfw": PLAIN})
+    assert b"PK\6\6" in content
+    assert content.count(b"\xff\xff\xff\xff") > 2
+    assert told(tmp_path / "archive", content) == ["archive/a.pfw", "archive/b.pfw"]
+    assert summarise([tmp_path / "archive"]).events == 20
