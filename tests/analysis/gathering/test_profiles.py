@@ -58,7 +58,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("profile") / "rank0.pt.trace.json"
     environment = {**clean_environment(), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, str(path)]
-    subprocess.run(command, check=True, env=environment, timeout=100, capture_output=True)
+    subprocess.run(command, check=True, env=environment, timeout=240, capture_output=True)
     return path
 
 
