@@ -30,6 +30,7 @@ __all__ = [
     "complain",
     "console",
     "figures_table",
+    "json_line",
     "prepare_streams",
     "print_all",
     "shown",
@@ -96,6 +97,17 @@ def write_json(value: Any) -> None:
         # A path that is not UTF-8 has halves of surrogates, which only escapes can carry.
         text = json.dumps(value, indent=2, default=str).encode("ascii")
     typer.echo(text)
+
+
+def json_line(value: Any) -> str:
+    """Return a value as JSON on one line, exactly, whatever the encoding."""
+    import orjson
+
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:
+        # Integers beyond 64 bits, and halves of surrogates, which only escapes can carry.
+        return json.dumps(value, default=str)
 
 
 def console(*, stderr: bool = False) -> Console:

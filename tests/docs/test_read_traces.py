@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import get_args
 
+import pytest
 from analysis.trace_lines import small_trace
+from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import EndState, TraceSet, open_traces
 from dftrace_ai.analysis.reading.columns import COLUMNS
+from dftrace_ai.analysis.sql import VIEWS
+from docs.conftest import RunExample
 from docs.pages import DOCS, between, blocks, plain, section, table
 
 PAGE = DOCS / "guide" / "read-traces.md"
@@ -37,5 +43,43 @@ def test_the_page_shows_one_program_for_each_way() -> None:
     programs = [block.text for block in blocks(PAGE, "python")]
     assert [
         way in text
-        for way, text in zip(("events()", "batches(", "relation("), programs, strict=True)
+        for way, text in zip(
+            ("events()", "batches(", "relation(", "TraceTables("), programs, strict=True
+        )
     ]
+
+
+def test_the_views_are_those_that_are_asked() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in VIEWS if f"[{name}](#view-{name})" in text] == list(VIEWS)
+    for name, view in VIEWS.items():
+        rows = table(section(PAGE, f"View {name}"))
+        assert {plain(row[0]): plain(row[1]) for row in rows} == view.columns
+
+
+def test_the_queries_of_the_page_are_answered(
+    run_example: RunExample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_example("training.py")
+    monkeypatch.chdir(run.folder)
+    (shown,) = [block.text for block in blocks(PAGE, "text") if "$ dftrace sql" in block.text]
+    command, _, want = shown.partition("\n")
+    done = invoke(*shlex.split(command)[2:])
+    assert (done.status, done.err) == (0, "")
+    assert lines_of(done.out) == lines_of(want)
+    longest, inner, slow, counter = (
+        json.loads(invoke("sql", "out", block.text, "--json").out) for block in blocks(PAGE, "sql")
+    )
+    assert longest[0]["name"] == "train"
+    (train,) = [span for span in run.trace.spans if span.name == "train"]
+    assert train.ts_ns is not None
+    assert longest[0]["at_s"] == pytest.approx(train.ts_ns / 1e9, abs=1e-3)
+    assert {row["name"] for row in inner} == {"forward", "backward", "step"}
+    assert all(row["n"] == 16 for row in inner)
+    assert isinstance(slow, list)
+    losses = [event.args["train"] for event in run.trace.of("C")]
+    assert counter == [{"process": 0, "first": losses[0], "least": min(losses), "last": losses[-1]}]
+
+
+def lines_of(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines() if line.strip()]

@@ -32,14 +32,15 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "steps": {"reading"},
         "why": {"reading", "steps"},
         "validating": {"reading"},
+        "sql": {"reading", "steps"},
     },
     "cli": {
         **dict.fromkeys(("terminal", "dead_traces", "trace_server"), {"terminal"}),
         **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal"}),
         **dict.fromkeys(
             (
-                *("demo", "info", "inspect", "recover", "runs", "stuck", "summary", "top"),
-                *("validate", "view", "why"),
+                *("demo", "info", "inspect", "recover", "runs", "stuck", "summary"),
+                *("top", "validate", "view", "why", "extracting"),
             ),
             {
                 *("terminal", "dead_traces", "summary"),

@@ -1,0 +1,129 @@
+"""The processes whose files were read, and which rows of which file are whose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
+
+__all__ = ["ProcessRow", "Processes"]
+
+NO_RANK = -1
+
+
+@dataclass
+class ProcessRow:
+    """A process.
+
+    Attributes:
+        number: its number among those of the traces.
+        pid: its number on its host.
+        header: what its first file says of it.
+        files: its files.
+    """
+
+    number: int
+    pid: int
+    header: HeaderFacts | None
+    files: list[Trace] = field(default_factory=list)
+
+    @property
+    def rank(self) -> int:
+        """Its rank; -1 where none is known."""
+        rank = self.header.rank if self.header else None
+        return NO_RANK if rank is None or rank >= 2**31 else rank
+
+    def values(self) -> tuple[Any, ...]:
+        """Return its row of the view `processes`."""
+        said = self.header
+        ends = [trace.end for trace in self.files]
+        states = {end.state for end in ends}
+        state = next((one for one in ("damaged", "cut off") if one in states), "complete")
+        footers = [end.footer for end in ends if end.footer]
+        return (
+            self.number,
+            None if self.rank == NO_RANK else self.rank,
+            said and said.world_size,
+            said and said.local_rank,
+            said and said.host,
+            self.pid,
+            said and said.ppid,
+            said and said.run,
+            said and said.time_base_us,
+            [str(trace) for trace in self.files],
+            state,
+            footers[-1].ended if footers else None,
+            sum(footer.dropped or 0 for footer in footers) if footers else None,
+        )
+
+
+class Processes:
+    """The processes of a set of traces.
+
+    A file with a header is of one process, whose parts have the same; of any other file each
+    number of a process is one.
+
+    Args:
+        files: the traces; where headers say so, numbers go by rank.
+    """
+
+    def __init__(self, files: Sequence[Trace]) -> None:
+        self.rows: list[ProcessRow] = []
+        self._found: dict[Hashable, ProcessRow] = {}
+        for trace in sorted(files, key=_order):
+            header = trace.header
+            if header is None:
+                continue
+            key: Hashable = (header.run, header.hhash or header.host, header.pid)
+            row = self._row(key if header.run else str(trace), header.pid or 0, trace)
+            self._found[str(trace)] = row
+
+    def of(self, trace: Trace, pids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return number and rank of the process of each row of a file; -1 for no rank.
+
+        Args:
+            trace: the file.
+            pids: what its rows say.
+        """
+        known = self._found.get(str(trace))
+        if known is not None:
+            return (
+                np.full(len(pids), known.number, np.int32),
+                np.full(len(pids), known.rank, np.int32),
+            )
+        values, places = np.unique(pids, return_inverse=True)
+        rows = [self._row((str(trace), pid), pid, trace) for pid in values.tolist()]
+        numbers = np.array([row.number for row in rows], np.int32)
+        return numbers[places], np.full(len(pids), NO_RANK, np.int32)
+
+    def number_of(self, trace: Trace, pid: int) -> int:
+        """Return the number of the process of a file; -1 where it has none of this pid."""
+        row = self._found.get(str(trace)) or self._found.get((str(trace), pid))
+        if row is None:
+            row = next((row for row in self.rows if trace in row.files), None)
+        return -1 if row is None else row.number
+
+    def _row(self, key: Hashable, pid: int, trace: Trace) -> ProcessRow:
+        row = self._found.get(key)
+        if row is None:
+            row = ProcessRow(len(self.rows), pid, trace.header)
+            self._found[key] = row
+            self.rows.append(row)
+        if trace not in row.files:
+            row.files.append(trace)
+        return row
+
+
+def _order(trace: Trace) -> tuple[int, int, str]:
+    header = trace.header
+    rank = header.rank if header and header.rank is not None else 2**63
+    return rank, (header and header.part) or 0, str(trace)

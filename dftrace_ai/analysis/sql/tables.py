@@ -1,0 +1,290 @@
+"""Traces as tables that SQL is asked of, by a DuckDB that can open no file."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dftrace_ai.analysis.reading.duckdb_scan import (
+    DISK_LIMIT,
+    MEMORY_LIMIT,
+    MOST_THREADS,
+    duckdb_module,
+)
+from dftrace_ai.analysis.sql.loading import (
+    EVENT_TABLES,
+    EventLoader,
+    load_processes,
+    load_steps,
+)
+from dftrace_ai.analysis.sql.processes import Processes
+from dftrace_ai.analysis.sql.views import (
+    ARGUMENTS_UNREAD,
+    UNREAD,
+    VIEWS,
+    table_sql,
+    view_sql,
+)
+from dftrace_ai.errors import DftraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from dftrace_ai.analysis.reading import TraceSet
+
+__all__ = ["Answer", "QueryError", "TraceTables"]
+
+ROWS_AT_ONCE: Final = 1024
+
+
+class QueryError(DftraceError):
+    """A query is not accepted, or is more than there is room for."""
+
+
+class Answer:
+    """The answer to a query, whose rows come as they are asked for.
+
+    Attributes:
+        columns: their names, each once.
+        kinds: their types, as DuckDB names them.
+    """
+
+    def __init__(self, result: Any, first: list[tuple[Any, ...]]) -> None:
+        self.kinds = tuple(str(column[1]) for column in result.description)
+        self.columns = _each_once([column[0] for column in result.description])
+        self._result = result
+        self._first = first
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows, once.
+
+        Raises:
+            QueryError: DuckDB cannot go on.
+        """
+        part = self._first
+        while part:
+            yield from part
+            part = _fetched(self._result)
+
+
+class TraceTables:
+    r"""The views `spans`, `instants`, `counters`, `tensor_stats`, `processes`, `steps`, `events`.
+
+    What a query needs is read when it is asked; beyond a GiB it lies in temporary files.
+
+    Args:
+        traces: which.
+
+    Attributes:
+        notes: after `query`, what of the files could not be read, one line each.
+
+    Raises:
+        DftraceError: DuckDB or NumPy is not installed.
+
+    Example::
+
+        with TraceTables(open_traces(["out/"])) as tables:
+            answer = tables.query("select name, sum(dur_ns) / 1e9 as total_s from spans group by 1")
+            print(answer.columns, *answer.rows(), *tables.notes, sep="\n")
+    """
+
+    def __init__(self, traces: TraceSet) -> None:
+        duckdb = duckdb_module()
+        self.traces = traces
+        self.notes: tuple[str, ...] = ()
+        self._processes = Processes(traces.files)
+        self._notes: list[str] = []
+        self._read: set[str] = set()
+        self._arguments = False
+        self._spare = tempfile.TemporaryDirectory(prefix="dftrace-")
+        options = {
+            "memory_limit": MEMORY_LIMIT,
+            "max_temp_directory_size": DISK_LIMIT,
+            "threads": str(min(len(os.sched_getaffinity(0)), MOST_THREADS)),
+            "temp_directory": str(Path(self._spare.name) / "duckdb"),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+            "allow_persistent_secrets": "false",
+            "python_enable_replacements": "false",
+        }
+        self._connection = duckdb.connect(config=options)
+        self._loader = EventLoader(self._connection, traces, self._processes)
+        for statement in (
+            # It would be drawn into what is printed.
+            "SET enable_progress_bar = false",
+            "CREATE SCHEMA read",
+            "CREATE TABLE read.labels (label UINTEGER, cat VARCHAR, name VARCHAR)",
+            *map(table_sql, VIEWS),
+            *(view_sql(name, read=True, arguments=True) for name in VIEWS),
+            "SET enable_external_access = false",
+            "SET lock_configuration = true",
+        ):
+            self._connection.execute(statement)
+
+    def __enter__(self) -> Self:
+        """Return this; with the block the tables are gone."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the tables."""
+        self._connection.close()
+        self._spare.cleanup()
+
+    def query(self, sql: str) -> Answer:
+        """Ask one query that somebody else chose; it can open no file and change no setting.
+
+        Args:
+            sql: one ``select``, or what else DuckDB takes for one: ``with``, ``from``,
+                ``describe``, ``summarize``.
+
+        Returns:
+            The answer, which ends with the next query.
+
+        Raises:
+            QueryError: it is something else, or is refused; the message is DuckDB's.
+            TraceError: a file cannot be read any more.
+        """
+        duckdb = duckdb_module()
+        try:
+            statements = self._connection.extract_statements(sql)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                raise QueryError("the query is not accepted; accepted: one select")
+            self._show(self._read | set(VIEWS), arguments=True)
+            self._connection.execute("EXPLAIN " + sql)
+        except duckdb.Error as error:
+            raise QueryError(f"the query is not accepted: {_said(error)}") from error
+        # What a query does not name and needs all the same, it comes upon.
+        words = set(re.findall(r"\w+", sql.casefold()))
+        self._need(words & set(VIEWS), arguments=_names_arguments(sql))
+        while True:
+            self._show(self._read, arguments=self._arguments)
+            try:
+                result = self._execute(sql)
+                first = result.fetchmany(ROWS_AT_ONCE)
+            except duckdb.Error as error:
+                if not self._read_what_lacks(str(error)):
+                    raise QueryError(f"the query is not accepted: {_said(error)}") from error
+            else:
+                self.notes = tuple(dict.fromkeys(self._notes))
+                return Answer(result, first)
+
+    def _execute(self, sql: str) -> Any:
+        result = self._connection.execute(sql)
+        kinds = [str(column[1]) for column in result.description]
+        if not any("TIME ZONE" in kind for kind in kinds):
+            return result
+        # Python would need a library for them.
+        names = _each_once([column[0] for column in result.description])
+        chosen = ", ".join(
+            f"c{at}{'::VARCHAR' * ('TIME ZONE' in kind)} AS {_quoted_name(name)}"
+            for at, (kind, name) in enumerate(zip(kinds, names, strict=True))
+        )
+        columns = ", ".join(f"c{at}" for at in range(len(kinds)))
+        inner = sql.strip().rstrip(";")
+        wrapped = f"SELECT {chosen} FROM ({inner}\n) AS answer({columns})"  # noqa: S608
+        try:
+            return self._connection.execute(wrapped)
+        except duckdb_module().ParserException as error:
+            raise QueryError(
+                "the query is not accepted: it gives times with a time zone, and ends in a "
+                "comment; leave the comment out"
+            ) from error
+
+    def _show(self, read: set[str], *, arguments: bool) -> None:
+        """Make the views: of tables that were read, and those that end a query instead."""
+        for name in VIEWS:
+            self._connection.execute(view_sql(name, read=name in read, arguments=arguments))
+
+    def _read_what_lacks(self, error: str) -> bool:
+        """Read what a query came upon; returns whether that was why it ended."""
+        if ARGUMENTS_UNREAD in error:
+            self._need(self._read, arguments=True)
+            return True
+        name = error.partition(UNREAD)[2]
+        found = next((view for view in VIEWS if name.startswith(view)), None)
+        if found is not None:
+            self._need({found}, arguments=self._arguments)
+        return found is not None
+
+    def _need(self, views: set[str], *, arguments: bool) -> None:
+        """Fill the tables of views that are not filled yet."""
+        duckdb = duckdb_module()
+        if arguments and not self._arguments:
+            # Those that were read without.
+            again = {name for name in self._read if "args" in VIEWS[name].columns}
+            for name in again:
+                self._connection.execute(f"DELETE FROM read.{name}")  # noqa: S608
+            self._read -= again
+            views = views | again
+        self._arguments = self._arguments or arguments
+        lacking = [name for name in VIEWS if name in views - self._read]
+        try:
+            self._fill(lacking)
+        except duckdb.Error as error:
+            raise QueryError(f"the traces cannot be read into tables: {_said(error)}") from error
+        self._read.update(lacking)
+
+    def _fill(self, views: list[str]) -> None:
+        of_events = [name for name in views if name in EVENT_TABLES]
+        # Only the rows tell of the processes of a file without a header.
+        unknown = any(trace.header is None for trace in self.traces)
+        if of_events or (unknown and views):
+            self._notes += self._loader.load(of_events, arguments=self._arguments)
+        if "steps" in views:
+            self._notes += load_steps(self._connection, self.traces, self._processes)
+        if "processes" in views:
+            load_processes(self._connection, self._processes)
+
+
+def _fetched(result: Any) -> list[tuple[Any, ...]]:
+    try:
+        rows: list[tuple[Any, ...]] = result.fetchmany(ROWS_AT_ONCE)
+    except duckdb_module().Error as error:
+        if ARGUMENTS_UNREAD in str(error):
+            raise QueryError("the query needs the arguments of events: name args in it") from error
+        raise QueryError(f"the query cannot be answered: {_said(error)}") from error
+    return rows
+
+
+def _names_arguments(sql: str) -> bool:
+    """Return whether a query looks as if it needed arguments."""
+    text = sql.casefold().replace("count(*)", "")
+    return "args" in text or "*" in text
+
+
+def _each_once(names: list[str]) -> tuple[str, ...]:
+    """Return names of columns; those that are there already with a number behind them."""
+    found: dict[str, None] = {}
+    for name in names:
+        at = 1
+        once = name
+        while once in found:
+            once = f"{name}_{at}"
+            at += 1
+        found[once] = None
+    return tuple(found)
+
+
+def _quoted_name(name: str) -> str:
+    """Return the name of a column as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _said(error: Exception) -> str:
+    """Return the first line of what DuckDB says; below it draws where in the query."""
+    return str(error).partition("\n")[0]

@@ -1,0 +1,1 @@
+"""The commands that take events out of traces: answers to SQL, files for other tools."""

@@ -1,0 +1,194 @@
+"""`dftrace sql`: a query over the events of traces."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.errors import DftraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dftrace_ai.analysis.sql import Answer
+
+__all__ = ["command"]
+
+INCOMPLETE = 1
+
+# Of a table; JSON and CSV have all.
+MOST_ROWS = 1000
+LINES_AT_ONCE = 1000
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+    ],
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="One select, over spans, instants, counters, tensor_stats, processes, steps "
+            "and events; 'describe spans' tells the columns.",
+        ),
+    ],
+    json: Annotated[
+        bool, typer.Option("--json", help="Print an array of objects instead of a table.")
+    ] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Only the first N rows of the answer."),
+    ] = None,
+    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+) -> None:
+    """Ask SQL of the events of traces, with times in nanoseconds and arguments as JSON.
+
+    The query is DuckDB's, which opens no file and reaches no network here. What of the
+    traces could not be read is told on the error stream, and the exit status is then 1.
+
+    Example: dftrace sql out "select name, max(dur_ns) / 1e6 as longest_ms from spans
+    where args->>'epoch' = '1' group by name"
+    """
+    from dftrace_ai.cli.terminal import complain
+
+    if json and csv:
+        raise typer.BadParameter("--json and --csv cannot be given together")
+    try:
+        from dftrace_ai.analysis.reading import open_traces
+        from dftrace_ai.analysis.sql import TraceTables
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
+    if recover:
+        complete_dead_traces(paths)
+    traces = open_traces(paths)
+    with TraceTables(traces) as tables:
+        answer = tables.query(query)
+        if json:
+            _write(_json_lines(answer, limit))
+        elif csv:
+            _write(_csv_lines(answer, limit))
+        else:
+            _print_table(answer, limit)
+        notes = [*(f"skipped: {skipped}" for skipped in traces.skipped), *tables.notes]
+    for note in notes:
+        complain(note)
+    if notes:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _rows(answer: Answer, limit: int | None) -> Iterator[tuple[Any, ...]]:
+    from itertools import islice
+
+    return islice(answer.rows(), limit)
+
+
+def _write(lines: Iterable[str]) -> None:
+    """Write lines, many at a time."""
+    from dftrace_ai.cli.terminal import write_out
+
+    held: list[str] = []
+    for line in lines:
+        held.append(line)
+        if len(held) == LINES_AT_ONCE:
+            write_out("".join(held))
+            held.clear()
+    write_out("".join(held))
+
+
+def _json_lines(answer: Answer, limit: int | None) -> Iterator[str]:
+    from dftrace_ai.cli.terminal import json_line
+
+    before = "[\n  "
+    for row in _rows(answer, limit):
+        values = map(_exact, row, answer.kinds)
+        yield before + json_line(dict(zip(answer.columns, values, strict=True)))
+        before = ",\n  "
+    yield "[]\n" if before.startswith("[") else "\n]\n"
+
+
+def _csv_lines(answer: Answer, limit: int | None) -> Iterator[str]:
+    import csv
+    from io import StringIO
+
+    from dftrace_ai.wording import escaped
+
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(escaped, answer.columns))
+    for row in _rows(answer, limit):
+        writer.writerow("" if value is None else escaped(_plain(value)) for value in row)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue()
+
+
+def _print_table(answer: Answer, limit: int | None) -> None:
+    from dftrace_ai.cli.terminal import NAME_LETTERS, console, figures_table, print_all, shown
+    from dftrace_ai.wording import counted
+
+    most = min(limit or MOST_ROWS, MOST_ROWS)
+    rows = list(_rows(answer, most + 1))
+    more = len(rows) > most
+    rows = rows[:most]
+    numbers = [kind in NUMBERS or kind.startswith("DECIMAL") for kind in answer.kinds]
+    table = figures_table("", [], [])
+    for name, number in zip(answer.columns, numbers, strict=True):
+        table.add_column(
+            shown(name, NAME_LETTERS), justify="right" if number else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(
+            *("" if value is None else shown(_plain(value), NAME_LETTERS) for value in row)
+        )
+    told = counted(len(rows), "row")
+    if more:
+        all_of_them = "; --json and --csv print all" if limit is None or limit > MOST_ROWS else ""
+        told = f"the first {told} of more{all_of_them}"
+    print_all(console(), [table, told])
+
+
+NUMBERS = frozenset(
+    f"{sign}{kind}"
+    for kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+    for sign in ("", "U")
+) | {"FLOAT", "DOUBLE"}
+
+
+def _plain(value: Any) -> str:
+    """Return a value that DuckDB gave; not all of them are such that JSON has them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return str(value)
+
+
+def _exact(value: Any, kind: str) -> Any:
+    """Return a value for JSON: arguments as such, numbers that are not finite by their names."""
+    from decimal import Decimal
+
+    import orjson
+
+    if kind == "JSON" and isinstance(value, str):
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return value  # numbers beyond what JSON's readers take
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float) and value - value != 0:
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if isinstance(value, dict):
+        return {str(key): _exact(one, "") for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_exact(one, "") for one in value]
+    return value
