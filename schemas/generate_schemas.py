@@ -2,8 +2,8 @@
 
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
-`dftrace_ai.analysis.why` and `dftrace_ai.analysis.summary`, with sorted keys, so that the same
-models always give the same bytes.
+`dftrace_ai.analysis.why`, `dftrace_ai.analysis.summary` and `dftrace_ai.analysis.converting`, with
+sorted keys, so that the same models always give the same bytes.
 """
 
 from __future__ import annotations
@@ -91,6 +91,14 @@ def _summary_schema() -> dict[str, Any]:
     return schema
 
 
+def _convert_schema() -> dict[str, Any]:
+    from dftrace_ai.analysis.converting.report import report_adapter
+
+    schema = report_adapter().json_schema()
+    schema["title"] = "What `dftrace convert --json` prints"
+    return schema
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
     schemas = {
@@ -101,6 +109,7 @@ def schema_texts() -> dict[str, str]:
         "loggers.schema.json": _loggers_schema(),
         "why.schema.json": _why_schema(),
         "summary.schema.json": _summary_schema(),
+        "convert.schema.json": _convert_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

@@ -26,7 +26,7 @@ from dftrace_ai.cli import (
     view,
     why,
 )
-from dftrace_ai.cli.extracting import sql
+from dftrace_ai.cli.extracting import convert, sql
 from dftrace_ai.errors import ConfigError, DftraceError
 
 __all__ = ["app", "main"]
@@ -87,7 +87,7 @@ def _dftrace(
     pass
 
 
-for _module in (demo, info, recover, runs, sql, summary, top, validate, view, why):
+for _module in (convert, demo, info, recover, runs, sql, summary, top, validate, view, why):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(inspect.app, name="inspect")
 app.command(name="stuck", cls=stuck.Command)(stuck.command)

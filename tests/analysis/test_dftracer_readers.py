@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from safety.commands import invoke
 
 import dftrace_ai
 from dftrace_ai import ai
+from dftrace_ai.analysis.reading import open_traces
 
 TOOLS = Path(sys.executable).parent
 
@@ -38,3 +41,34 @@ def test_dftracers_readers_find_every_event(tmp_path: Path, timestamps: str) -> 
     assert re.search(r"compute\s+500\b", stats)
     # Whole microseconds since 1970 are what they take the time span from.
     assert ("Time Span" in stats) == (timestamps == "epoch_us")
+
+
+def test_dftracers_readers_find_every_event_of_converted_traces(tmp_path: Path) -> None:
+    for at, compression in enumerate(("none", "gzip", "zstd")):
+        with dftrace_ai.tracing(log_file=tmp_path / f"t{at}", compression=compression):
+            for step in ai.dataloader.fetch.iter(range(100)):
+                ai.update(epoch=1, step=step)
+                with ai.compute.forward:
+                    pass
+    originals = sorted(tmp_path.glob("t*"))
+    out = tmp_path / "converted"
+    done = invoke("convert", *originals, "--to", "dftracer", "--out", out)
+    assert done.status == 0, done.err
+    assert run("dftracer_event_count", out).split()[-1] == "900"
+    stats = run("dftracer_stats", out)
+    assert re.search(r"dataloader\s+600\b", stats)
+    assert re.search(r"compute\s+300\b", stats)
+    # In whole microseconds, and from the first start to the last end.
+    found = [event for trace in open_traces([out]) for _, event in trace.events()]
+    spans = [event for event in found if event["ph"] == "X"]
+    assert all(isinstance(span[member], int) for span in spans for member in ("ts", "dur"))
+    lasted_us = max(s["ts"] + s["dur"] for s in spans) - min(s["ts"] for s in spans)
+    assert f"Time Span: {lasted_us / 1e6:.6f} seconds" in stats
+    exact = [event for trace in open_traces(originals) for _, event in trace.events()]
+    base_us = open_traces(originals).files[0].header.time_base_us
+    assert sorted(span["ts"] for span in spans) == sorted(
+        math.floor(round(event["ts"] * 1000) / 1000) + base_us
+        for event in exact
+        if event["ph"] == "X"
+    )
+    assert invoke("validate", out).status == 0

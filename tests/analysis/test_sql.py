@@ -43,7 +43,7 @@ def training(rank: int, steps: int = 40) -> TraceLines:
             took = noise.randrange(20_000, 90_000)
             trace.span(name, "compute", at, took, step=step, epoch=step // 10)
             at += took + 100
-        trace.counter("loss", at, train=1 / (step + 1), nothing=None)
+        trace.counter("loss", at, train=1 / (step + 1))
         trace.event(
             "i",
             "block.0:weight:grad",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
+import duckdb
 import pytest
 from analysis.trace_lines import small_trace
 from safety.commands import invoke
 
+from dftrace_ai.analysis.converting import FORMS
 from dftrace_ai.analysis.reading import EndState, TraceSet, open_traces
 from dftrace_ai.analysis.reading.columns import COLUMNS
 from dftrace_ai.analysis.sql import VIEWS
@@ -68,7 +71,9 @@ def test_the_queries_of_the_page_are_answered(
     assert (done.status, done.err) == (0, "")
     assert lines_of(done.out) == lines_of(want)
     longest, inner, slow, counter = (
-        json.loads(invoke("sql", "out", block.text, "--json").out) for block in blocks(PAGE, "sql")
+        json.loads(invoke("sql", "out", block.text, "--json").out)
+        for block in blocks(PAGE, "sql")
+        if "read_parquet" not in block.text
     )
     assert longest[0]["name"] == "train"
     (train,) = [span for span in run.trace.spans if span.name == "train"]
@@ -79,6 +84,22 @@ def test_the_queries_of_the_page_are_answered(
     assert isinstance(slow, list)
     losses = [event.args["train"] for event in run.trace.of("C")]
     assert counter == [{"process": 0, "first": losses[0], "least": min(losses), "last": losses[-1]}]
+
+
+def test_the_conversions_of_the_page_are_made_and_read(
+    run_example: RunExample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = table(section(PAGE, "Files for other tools"))
+    assert [plain(row[0]) for row in rows] == list(FORMS)
+    run = run_example("training.py")
+    monkeypatch.chdir(run.folder)
+    (shown,) = [block.text for block in blocks(PAGE, "text") if "$ dftrace convert" in block.text]
+    for command in shown.splitlines():
+        done = invoke(*shlex.split(command)[2:], "--force")
+        assert done.status == 0, done.err
+    (query,) = [block.text for block in blocks(PAGE, "sql") if "read_parquet" in block.text]
+    counts = {row[0]: row[1] for row in duckdb.sql(query).fetchall()}
+    assert counts == Counter(span.name for span in run.trace.spans)
 
 
 def lines_of(text: str) -> list[str]:

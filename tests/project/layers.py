@@ -33,6 +33,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "why": {"reading", "steps"},
         "validating": {"reading"},
         "sql": {"reading", "steps"},
+        "converting": {"reading", "merged_trace", "sql"},
     },
     "cli": {
         **dict.fromkeys(("terminal", "dead_traces", "trace_server"), {"terminal"}),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
+    from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.sql.processes import Processes
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -61,22 +62,21 @@ class EventLoader:
 
     Args:
         connection: DuckDB's.
-        traces: which.
         processes: gets those that only the rows tell.
     """
 
-    def __init__(self, connection: Any, traces: TraceSet, processes: Processes) -> None:
+    def __init__(self, connection: Any, processes: Processes) -> None:
         self._connection = connection
-        self._traces = traces
         self._processes = processes
         self._scanner = new_scanner()
         self._labels = _Labels(connection)
 
-    def load(self, tables: Iterable[str], *, arguments: bool) -> list[str]:
+    def load(self, tables: Iterable[str], traces: Iterable[Trace], *, arguments: bool) -> list[str]:
         """Fill tables.
 
         Args:
             tables: names of `EVENT_TABLES`; none to learn of the processes alone.
+            traces: of which events.
             arguments: also the column ``args``.
 
         Returns:
@@ -89,7 +89,7 @@ class EventLoader:
             _Filling(self._connection, name, self._labels, arguments=arguments) for name in tables
         ]
         notes: list[str] = []
-        for trace in self._traces:
+        for trace in traces:
             blocks = TraceBlocks(self._scanner, trace)
             for block in blocks:
                 if not block.rows:

@@ -105,6 +105,11 @@ class Processes:
         numbers = np.array([row.number for row in rows], np.int32)
         return numbers[places], np.full(len(pids), NO_RANK, np.int32)
 
+    def rank_of(self, trace: Trace) -> int | None:
+        """Return the rank of a file's process, as its rows have it; None where none is known."""
+        row = self._found.get(str(trace))
+        return None if row is None or row.rank == NO_RANK else row.rank
+
     def number_of(self, trace: Trace, pid: int) -> int:
         """Return the number of the process of a file; -1 where it has none of this pid."""
         row = self._found.get(str(trace)) or self._found.get((str(trace), pid))

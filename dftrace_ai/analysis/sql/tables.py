@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.reading.duckdb_scan import (
-    DISK_LIMIT,
-    MEMORY_LIMIT,
-    MOST_THREADS,
-    duckdb_module,
-)
+from dftrace_ai.analysis.reading.duckdb_scan import duckdb_module
+from dftrace_ai.analysis.sql.database import lock, open_database
 from dftrace_ai.analysis.sql.loading import (
     EVENT_TABLES,
     EventLoader,
@@ -25,7 +20,6 @@ from dftrace_ai.analysis.sql.views import (
     ARGUMENTS_UNREAD,
     UNREAD,
     VIEWS,
-    table_sql,
     view_sql,
 )
 from dftrace_ai.errors import DftraceError
@@ -95,7 +89,7 @@ class TraceTables:
     """
 
     def __init__(self, traces: TraceSet) -> None:
-        duckdb = duckdb_module()
+        duckdb_module()
         self.traces = traces
         self.notes: tuple[str, ...] = ()
         self._processes = Processes(traces.files)
@@ -103,30 +97,9 @@ class TraceTables:
         self._read: set[str] = set()
         self._arguments = False
         self._spare = tempfile.TemporaryDirectory(prefix="dftrace-")
-        options = {
-            "memory_limit": MEMORY_LIMIT,
-            "max_temp_directory_size": DISK_LIMIT,
-            "threads": str(min(len(os.sched_getaffinity(0)), MOST_THREADS)),
-            "temp_directory": str(Path(self._spare.name) / "duckdb"),
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "allow_community_extensions": "false",
-            "allow_persistent_secrets": "false",
-            "python_enable_replacements": "false",
-        }
-        self._connection = duckdb.connect(config=options)
-        self._loader = EventLoader(self._connection, traces, self._processes)
-        for statement in (
-            # It would be drawn into what is printed.
-            "SET enable_progress_bar = false",
-            "CREATE SCHEMA read",
-            "CREATE TABLE read.labels (label UINTEGER, cat VARCHAR, name VARCHAR)",
-            *map(table_sql, VIEWS),
-            *(view_sql(name, read=True, arguments=True) for name in VIEWS),
-            "SET enable_external_access = false",
-            "SET lock_configuration = true",
-        ):
-            self._connection.execute(statement)
+        self._connection = open_database(Path(self._spare.name))
+        lock(self._connection)
+        self._loader = EventLoader(self._connection, self._processes)
 
     def __enter__(self) -> Self:
         """Return this; with the block the tables are gone."""
@@ -244,7 +217,7 @@ class TraceTables:
         # Only the rows tell of the processes of a file without a header.
         unknown = any(trace.header is None for trace in self.traces)
         if of_events or (unknown and views):
-            self._notes += self._loader.load(of_events, arguments=self._arguments)
+            self._notes += self._loader.load(of_events, self.traces, arguments=self._arguments)
         if "steps" in views:
             self._notes += load_steps(self._connection, self.traces, self._processes)
         if "processes" in views:

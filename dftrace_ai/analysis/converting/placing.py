@@ -1,0 +1,138 @@
+"""Files and directories that are whole when they get their names, and take no other's place."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.wording import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["MANIFEST", "cannot_be_written", "check_place", "in_place", "new_file"]
+
+MANIFEST: Final = "dftrace-convert.json"
+"""What stands in a directory of a conversion: the names of its files."""
+
+# What dftracer's readers leave beside the traces that they have read.
+INDEX: Final = ".dftindex"
+
+FILE_MODE: Final = 0o600
+
+
+def check_place(target: Path, inputs: Sequence[Path], *, directory: bool, force: bool) -> None:
+    """Refuse a target that something else stands at.
+
+    Args:
+        target: the file or directory to be written.
+        inputs: what is converted, which is never replaced.
+        directory: it is to be a directory.
+        force: what an earlier conversion has written may be replaced.
+
+    Raises:
+        DftraceError: it is there, and not to be replaced.
+    """
+    name = quoted(str(target))
+    try:
+        target.lstat()
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise DftraceError(f"{name}: cannot be written: {_reason(error)}") from error
+    if not force:
+        raise DftraceError(f"{name}: is there already; --force replaces it")
+    real = os.path.realpath(target)
+    if any(Path(os.path.realpath(path)).is_relative_to(real) for path in inputs):
+        raise DftraceError(f"{name}: holds what is converted; choose another place")
+    if directory and not _of_a_conversion(target):
+        raise DftraceError(
+            f"{name}: holds what no conversion has written, so it is not replaced; choose "
+            "another place"
+        )
+    if not directory and target.is_dir():
+        raise DftraceError(f"{name}: is a directory; a file is to be written")
+
+
+def _of_a_conversion(folder: Path) -> bool:
+    """Return whether a directory holds nothing but the files of a conversion."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    inside = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    found = {str(path) for path in inside if path.parts[0] != INDEX}
+    if not found:
+        return True
+    try:
+        said = json.loads((folder / MANIFEST).read_bytes())
+        return found <= {MANIFEST, *(file["path"] for file in said["files"])}
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+@contextmanager
+def in_place(target: Path, *, directory: bool) -> Iterator[Path]:
+    """Give a new file or directory, which gets the name when the block has ended well.
+
+    Args:
+        target: the name; what has it is replaced.
+        directory: whether it is a directory.
+
+    Raises:
+        DftraceError: it cannot be made, written or named; then nothing of it is left.
+    """
+    unnamed = target.with_name(f".{target.name[:100]}-{secrets.token_hex(4)}")
+    try:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if directory:
+                unnamed.mkdir(mode=0o700)
+            else:
+                new_file(unnamed)
+            yield unnamed
+            _name(unnamed, target)
+        finally:
+            _remove(unnamed)
+    except OSError as error:
+        raise cannot_be_written(target, _reason(error)) from error
+
+
+def new_file(path: Path) -> None:
+    """Make an empty file that nobody else may read."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+
+
+def cannot_be_written(target: Path, why: str) -> DftraceError:
+    """Return the error of a target that cannot be written."""
+    return DftraceError(f"{quoted(str(target))}: cannot be written: {why}")
+
+
+def _name(unnamed: Path, target: Path) -> None:
+    if not target.is_dir() or target.is_symlink():
+        unnamed.replace(target)
+        return
+    # A directory takes no place of another that is not empty.
+    old = unnamed.with_name(f"{unnamed.name}-old")
+    target.rename(old)
+    try:
+        unnamed.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old)
+
+
+def _remove(unnamed: Path) -> None:
+    if unnamed.is_dir():
+        shutil.rmtree(unnamed)
+    else:
+        unnamed.unlink(missing_ok=True)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,0 +1,189 @@
+"""Traces as dftracer's own readers want them: gzip, and times in whole microseconds since 1970."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from dftrace_ai.analysis.converting.placing import new_file
+from dftrace_ai.analysis.converting.report import ConvertedFile
+from dftrace_ai.analysis.converting.to_perfetto import gzip_member
+from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
+from dftrace_ai.trace_format.file_names import without_suffix
+from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, OWN_CATEGORY
+from dftrace_ai.trace_format.vocabulary import lettered_phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = ["write_for_dftracer"]
+
+BLOCK_BYTES: Final = 1024 * 1024
+
+# As the recorder writes them: nanoseconds as three decimals, the duration behind the start.
+TIMES: Final = re.compile(rb'"ts":(\d{1,16})(?:\.(\d{3}))?,(?:"dur":(\d{1,16})(?:\.(\d{3}))?,)?')
+BASE: Final = re.compile(rb'"time_base_us":\d+')
+TIMESTAMPS: Final = re.compile(rb'"timestamps":"\w+"')
+PLAIN_BYTES: Final = re.compile(rb'"bytes":\d+')
+FILE_BYTES: Final = re.compile(rb'"file_bytes":\d+')
+
+
+def write_for_dftracer(
+    traces: Iterable[Trace], folder: Path
+) -> tuple[list[ConvertedFile], list[str]]:
+    """Write each trace as a file of its own.
+
+    Args:
+        traces: which.
+        folder: an empty directory.
+
+    Returns:
+        The files; and what was left out, one line each.
+
+    Raises:
+        OSError: they cannot be written.
+        TraceError: a trace cannot be read any more.
+    """
+    files: list[ConvertedFile] = []
+    notes: list[str] = []
+    names: set[str] = set()
+    for trace in traces:
+        name = _free(without_suffix(trace.path.name), names)
+        path = folder / name
+        new_file(path)
+        with path.open("wb") as file:
+            lines = _write(trace, _Members(file), notes)
+        rank = trace.header.rank if trace.header else None
+        files.append(ConvertedFile(name, rank, lines, path.stat().st_size))
+    return files, notes
+
+
+def _free(stem: str, names: set[str]) -> str:
+    """Return a name of a file that none has yet: traces may come of several directories."""
+    name, number = f"{stem}.pfw.gz", 1
+    while name in names:
+        number += 1
+        name = f"{stem}-{number}.pfw.gz"
+    names.add(name)
+    return name
+
+
+class _Members:
+    """Lines written as members of gzip."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.plain_bytes = 0
+        self.file_bytes = 0
+        self._file = file
+        self._held = bytearray()
+
+    def add(self, line: bytes) -> None:
+        self._held += line + b"\n"
+        self.plain_bytes += len(line) + 1
+        if len(self._held) >= BLOCK_BYTES:
+            self.end()
+
+    def end(self) -> None:
+        """Begin a new member with the next line."""
+        if self._held:
+            member = gzip_member(self._held)
+            self._file.write(member)
+            self.file_bytes += len(member)
+            self._held.clear()
+
+
+def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
+    """Write the lines of a trace; returns how many events there are."""
+    base_ns = ((trace.header and trace.header.time_base_us) or 0) * 1000
+    reader = trace.reader()
+    lines = broken = 0
+    out.add(b"[")
+    for _, line in reader.lines():
+        text = line.strip().removesuffix(b",")
+        if text in FRAMING:
+            continue
+        event = _event(line, text)
+        if event is None:
+            broken += 1
+            continue
+        lines += 1
+        if _is_own(event, FOOTER):
+            # Its block has nothing else, as the recorder has it.
+            out.end()
+            text = PLAIN_BYTES.sub(b'"bytes":%d' % out.plain_bytes, text, count=1)
+            text = FILE_BYTES.sub(b'"file_bytes":%d' % out.file_bytes, text, count=1)
+        elif _is_own(event, HEADER):
+            text = BASE.sub(b'"time_base_us":0', text, count=1)
+            text = TIMESTAMPS.sub(b'"timestamps":"epoch_us"', text, count=1)
+        else:
+            text = _in_whole_micros(text, event, base_ns)
+        out.add(text)
+    out.end()
+    if broken:
+        notes.append(f"{trace}: lines without an event left out: {broken}")
+    if reader.tear:
+        notes.append(f"{trace}: torn: {reader.tear}; what comes before it is converted")
+    return lines
+
+
+def _event(line: bytes, text: bytes) -> JsonObject | None:
+    if isinstance(line, LongLine):
+        return None
+    try:
+        event = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _is_own(event: JsonObject, name: str) -> bool:
+    return event.get("name") == name and event.get("cat") == OWN_CATEGORY and event.get("ph") == "M"
+
+
+def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
+    """Return a line with its start rounded down, and its duration so that its end is, too."""
+    ph = event.get("ph")
+    ts, dur = event.get("ts"), event.get("dur")
+    if ts is None and isinstance(ph, str):
+        return text
+    found = TIMES.search(text)
+    args = text.find(b'"args":')
+    if (
+        found is None
+        or (0 <= args < found.start())
+        or (dur is None) != (found[3] is None)
+        or not isinstance(ph, str)
+    ):
+        return _anew(event, base_ns)
+    start_us, dur_us = _whole(
+        int(found[1] + (found[2] or b"000")) + base_ns,
+        int((found[3] or b"0") + (found[4] or b"000")),
+    )
+    times = b'"ts":%d,' % start_us + (b'"dur":%d,' % dur_us if found[3] is not None else b"")
+    return text[: found.start()] + times + text[found.end() :]
+
+
+def _anew(event: JsonObject, base_ns: int) -> bytes:
+    """Write the line of another writer anew."""
+    changed: dict[str, Any] = dict(event)
+    changed["ph"] = lettered_phase(event.get("ph")) or event.get("ph")
+    ts, dur = event.get("ts"), event.get("dur")
+    if isinstance(ts, int | float) and not isinstance(ts, bool):
+        length = dur if isinstance(dur, int | float) and not isinstance(dur, bool) else 0
+        start_us, dur_us = _whole(round(ts * 1000) + base_ns, round(length * 1000))
+        changed["ts"] = start_us
+        if length is dur:
+            changed["dur"] = dur_us
+    return orjson.dumps(changed)
+
+
+def _whole(start_ns: int, dur_ns: int) -> tuple[int, int]:
+    start_us = start_ns // 1000
+    return start_us, (start_ns + dur_ns) // 1000 - start_us

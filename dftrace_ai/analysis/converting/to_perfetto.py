@@ -1,0 +1,54 @@
+"""Traces as one file that Perfetto opens."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.analysis.converting.report import ConvertedFile
+from dftrace_ai.analysis.merged_trace import MergedTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from dftrace_ai.analysis.reading.trace import Trace
+
+__all__ = ["gzip_member", "write_for_perfetto"]
+
+LEVEL: Final = 6
+
+
+def write_for_perfetto(
+    traces: Iterable[Trace], path: Path, name: str
+) -> tuple[list[ConvertedFile], list[str]]:
+    """Write the traces as one.
+
+    Args:
+        traces: which.
+        path: of the file, which is there.
+        name: what it will be called: compressed where that ends in ``.gz``.
+
+    Returns:
+        The file; and what was left out or changed, one line each.
+
+    Raises:
+        OSError: it cannot be written.
+        TraceError: a trace cannot be read any more.
+    """
+    merged = MergedTrace(traces)
+    lines = 0
+    with path.open("wb") as file:
+        for chunk in merged:
+            lines += chunk.count(b"\n")
+            file.write(gzip_member(chunk) if name.endswith(".gz") else chunk)
+        size = file.tell()
+    ranks = {trace.header.rank if trace.header else None for trace in merged.files}
+    rank = ranks.pop() if len(ranks) == 1 else None
+    return [ConvertedFile(name, rank, lines - 1, size)], merged.notes
+
+
+def gzip_member(text: bytes | bytearray) -> bytes:
+    """Return text as a member of a gzip file; members joined are one file."""
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
+    return packer.compress(text) + packer.flush()

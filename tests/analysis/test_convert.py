@@ -1,0 +1,217 @@
+"""`dftrace convert`: what other tools read is what the lines say, and nothing is half there."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import jsonschema
+import pytest
+from analysis.test_sql import of_rank, training
+from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
+from perfetto import engine
+from safety.commands import invoke
+
+from dftrace_ai.analysis.converting import FORMS
+from dftrace_ai.analysis.reading import open_traces
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "schemas" / "convert.schema.json").read_text())
+DAYS = 20 * 86_400 * 1_000_000
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Two ranks of which one began in another month, a worker, and a part."""
+    folder = tmp_path / "job"
+    training(0).write(folder / "t-a-100.pfw.gz", 40)
+    other = of_rank(small_trace(300, time_base_us=TIME_BASE_US - DAYS), 1)
+    other.write(folder / "t-b-300.pfw.zst", 5)
+    of_rank(TraceLines(100), 0).write(folder / "t-a-100.part1.pfw.gz")
+    worker = TraceLines(301)
+    worker.span("item", "data", 11_000_000, 500, note='"ts":1.5,')
+    worker.unfinished("item", "data", 12_000_000)
+    worker.write(folder / "t-a-301.pfw")
+    return folder
+
+
+def converted(job: Path, to: str, out: Path, *more: str, status: int = 0) -> dict[str, Any]:
+    done = invoke("convert", job, "--to", to, "--out", out, "--json", *more)
+    assert done.status == status, done.err
+    report = json.loads(done.out)
+    jsonschema.validate(report, SCHEMA)
+    base = out if out.is_dir() else out.parent
+    assert {file["path"]: file["bytes"] for file in report["files"]} == {
+        file["path"]: (base / file["path"]).stat().st_size for file in report["files"]
+    }
+    assert report["lines"] == sum(file["lines"] for file in report["files"])
+    return report
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def same(one: Iterable[Any], other: Iterable[Any]) -> bool:
+    return Counter(map(repr, one)) == Counter(map(repr, other))
+
+
+def test_parquet_holds_every_event_with_all_of_its_digits(job: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    report = converted(job, "parquet", out)
+    found = duckdb.sql(
+        "select rank, ph, cat, name, coalesce(id, 0), pid, tid, coalesce(start_ns, -1), "
+        "coalesce(dur_ns, -1), coalesce(args::varchar, '') "
+        f"from read_parquet('{out}/events/*/*.parquet', hive_partitioning = true)"
+    ).fetchall()
+    traces = open_traces([job])
+    columns = ("ph", "cat", "name", "id", "pid", "tid", "start_ns", "dur_ns", "args")
+    ranks = [trace.header.rank for trace in traces]
+    expected = [
+        (ranks[int(batch["file"][0])], *row)
+        for batch in traces.batches()
+        for row in zip(*(batch[name].tolist() for name in columns))
+    ]
+    assert same(found, expected)
+    assert len(found) == report["lines"]
+    assert sorted(path.name for path in (out / "events").iterdir()) == [
+        *("rank=0", "rank=1", "rank=__HIVE_DEFAULT_PARTITION__"),
+    ]
+    processes = duckdb.sql(
+        f"select process, rank, pid, len(files) from '{out}/processes.parquet' order by 1"
+    ).fetchall()
+    assert processes == [(0, 0, 100, 2), (1, 1, 300, 1), (2, None, 301, 1)]
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in out.rglob("*") if path.is_file()}
+    assert modes == {0o600}
+
+
+def test_perfetto_shows_in_the_one_file_what_the_lines_of_all_say(
+    job: Path, tmp_path: Path
+) -> None:
+    # The earliest base is that of all, in whatever month a rank began.
+    base_ns = (TIME_BASE_US - DAYS) * 1000
+    lines, counters = [], 0
+    for batch in open_traces([job]).batches():
+        rows = zip(
+            *(batch[key].tolist() for key in ("ph", "name", "pid", "tid", "start_ns", "dur_ns"))
+        )
+        for ph, name, pid, tid, start_ns, dur_ns in rows:
+            if ph in ("X", "B", "i"):
+                lasted_ns = 0 if ph == "i" else dur_ns
+                lines.append((name, pid, tid, start_ns - base_ns, lasted_ns))
+            counters += ph == "C"
+    for name in ("all.pfw.gz", "all.json"):
+        report = converted(job, "perfetto", tmp_path / name)
+        shown = engine.view([tmp_path / name])
+        assert shown.answer.load_ok, shown.answer.load_error
+        assert not shown.answer.stats
+        assert same(
+            ((s.name, s.pid, s.tid, s.ts_ns, s.dur_ns) for s in shown.slices),
+            lines,
+        )
+        assert report["lines"] == sum(len(list(trace.events())) for trace in open_traces([job]))
+    assert len(shown.counters) >= counters > 40
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_converted(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    broken = training(0, steps=5)
+    broken.add('{"name":"torn"')
+    path = broken.write(job / "broken.pfw.gz", 7)
+    path.write_bytes(path.read_bytes()[:-6])
+    (job / "bare.pfw").write_text("[\n")
+    (job / "no.pfw").write_bytes(b"nothing")
+    (job / "foreign.pfw").write_text(
+        '[\n{"name":"open","cat":"POSIX","pid":1,"tid":1,"ts":1800000000000001.5,"dur":2.5,"ph":1}\n'
+    )
+    for form in FORMS:
+        done = invoke("convert", job, "--to", form, "--out", tmp_path / form, "--json")
+        assert done.status == 1
+        report = json.loads(done.out)
+        # Those of the last block are gone with its end.
+        assert 30 < report["lines"] <= 5 * 7 + 5
+        assert any("torn" in note for note in report["notes"]), form
+        assert "skipped" in done.err
+        assert "Traceback" not in done.err
+    (span,) = [
+        e for _, e in open_traces([tmp_path / "dftracer" / "foreign.pfw.gz"]).files[0].events()
+    ]
+    assert (span["ph"], span["ts"], span["dur"]) == ("X", 1800000000000001, 3)
+
+
+def test_what_is_there_stays_unless_a_conversion_made_it(job: Path, tmp_path: Path) -> None:
+    inputs = {path: path.read_bytes() for path in job.iterdir()}
+    for form in FORMS:
+        out = tmp_path / f"{form}.out"
+        converted(job, form, out)
+        before = {path: path.stat().st_ino for path in [out, *out.rglob("*")]}
+        refused = invoke("convert", job, "--to", form, "--out", out)
+        assert refused.status == 2
+        assert f"{out}: is there already; --force replaces it" in refused.err
+        assert {path: path.stat().st_ino for path in [out, *out.rglob("*")]} == before
+        converted(job, form, out, "--force")
+        assert out.stat().st_ino != before[out]
+    # Nor by force what somebody else has put there, or what is converted itself.
+    (tmp_path / "parquet.out" / "notes.txt").write_text("mine")
+    for out, why in (
+        (tmp_path / "parquet.out", "holds what no conversion has written"),
+        (job, "holds what is converted"),
+        (tmp_path, "holds what is converted"),
+    ):
+        for form in ("parquet", "dftracer"):
+            done = invoke("convert", job, "--to", form, "--out", out, "--force")
+            assert (done.status, done.out) == (2, "")
+            assert why in done.err
+    input_file = job / "t-a-301.pfw"
+    done = invoke("convert", job, "--to", "perfetto", "--out", input_file, "--force")
+    assert done.status == 2
+    assert "holds what is converted" in done.err
+    assert {path: path.read_bytes() for path in job.iterdir()} == inputs
+    assert names(tmp_path) == ["dftracer.out", "job", "parquet.out", "perfetto.out"]
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from dftrace_ai.analysis.converting import FORMS, convert
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.errors import DftraceError
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+for form in FORMS:
+    for out in (Path(sys.argv[2]) / form, Path(sys.argv[1]) / "t-a-301.pfw" / "below"):
+        try:
+            convert(open_traces(sys.argv[1:2]), form, out)
+        except DftraceError as error:
+            print(error)
+"""
+
+
+def test_where_nothing_can_be_written_that_is_said_and_nothing_is_left(
+    job: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "full"
+    place.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(job), str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 * len(FORMS), done.stdout
+    assert all(": cannot be written: " in line for line in lines), lines
+    assert names(place) == []
+    assert names(tmp_path) == ["full", "job"]
+    assert len(names(job)) == 4
