@@ -55,7 +55,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
 
 .PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test generated fault-table why-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
+        native-test generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
         test-packages wheel
 
 help: ## show this list
@@ -173,6 +173,9 @@ fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the 
 
 why-table: $(VENV)/test-tools ## judge runs that are slow in a known way; write the table of what dftrace why says (some minutes)
 	$(BIN)/python tests/analysis/why/precision_table.py
+
+diff-table: $(VENV)/test-tools ## compare runs of which one is slower in a known way; write the table of what dftrace diff says (a minute)
+	$(BIN)/python tests/analysis/diff/recall_table.py
 
 # A module of its own: nobody who traces needs it.
 drain-benchmark: $(VENV)/test-tools

@@ -2,7 +2,8 @@
 
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
-`dftrace_ai.analysis.why`, `dftrace_ai.analysis.summary` and `dftrace_ai.analysis.converting`, with
+`dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary` and
+`dftrace_ai.analysis.converting`, with
 sorted keys, so that the same models always give the same bytes.
 """
 
@@ -83,6 +84,14 @@ def _why_schema() -> dict[str, Any]:
     return schema
 
 
+def _diff_schema() -> dict[str, Any]:
+    from dftrace_ai.analysis.diff.model import diff_adapter
+
+    schema = diff_adapter().json_schema()
+    schema["title"] = "What `dftrace diff --json` prints"
+    return schema
+
+
 def _summary_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.summary.report import report_adapter
 
@@ -110,6 +119,7 @@ def schema_texts() -> dict[str, str]:
         "why.schema.json": _why_schema(),
         "summary.schema.json": _summary_schema(),
         "convert.schema.json": _convert_schema(),
+        "diff.schema.json": _diff_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from dftrace_ai.cli import (
     demo,
+    diff,
     info,
     inspect,
     recover,
@@ -87,7 +88,7 @@ def _dftrace(
     pass
 
 
-for _module in (convert, demo, info, recover, runs, sql, summary, top, validate, view, why):
+for _module in (convert, demo, diff, info, recover, runs, sql, summary, top, validate, view, why):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(inspect.app, name="inspect")
 app.command(name="stuck", cls=stuck.Command)(stuck.command)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
     from rich.progress import Progress
@@ -30,6 +31,7 @@ __all__ = [
     "complain",
     "console",
     "figures_table",
+    "fitting",
     "json_line",
     "prepare_streams",
     "print_all",
@@ -50,6 +52,9 @@ NAME_LETTERS = 200
 # Who waits for longer wants to know for what.
 SHOWN_AFTER_S = 2.0
 LOOK_EVERY_S = 0.1
+# So much of a name is on one line before figures give way for it.
+NAME_ROOM = 24
+BETWEEN_COLUMNS = 3
 
 
 def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
@@ -135,6 +140,36 @@ def figures_table(title: str, texts: list[str], figures: list[str]) -> Table:
     for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def fitting(
+    texts: Sequence[str],
+    figures: Sequence[str],
+    rows: Sequence[Mapping[str, str]],
+    spared: Sequence[str],
+    width: int,
+) -> list[str]:
+    """Return the figures of a table that have room beside its columns of text.
+
+    Args:
+        texts: columns of text.
+        figures: columns of figures.
+        rows: the cells of each row by their columns.
+        spared: the figures that give way, in this order.
+        width: letters of a line.
+    """
+
+    def wide(column: str) -> int:
+        return BETWEEN_COLUMNS + max(map(cell_len, (column, *(row[column] for row in rows))))
+
+    most = NAME_ROOM + BETWEEN_COLUMNS
+    room = width - 2 - sum(min(wide(text), most) for text in texts)
+    kept = {figure: wide(figure) for figure in figures}
+    for name in spared:
+        if sum(kept.values()) <= room:
+            break
+        kept.pop(name, None)
+    return list(kept)
 
 
 def time_text(micros: float) -> str:

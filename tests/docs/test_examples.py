@@ -17,7 +17,9 @@ INSPECT = DOCS / "guide" / "inspect.md"
 LOGGING = DOCS / "guide" / "log-experiments.md"
 RUNS = DOCS / "guide" / "runs.md"
 WHY = DOCS / "guide" / "why-is-my-step-slow.md"
-QUOTING = (GUIDE, STUCK, INSPECT, LOGGING, RUNS, WHY, ROOT / "README.md", DOCS / "quick-start.md")
+DIFF = DOCS / "guide" / "compare-two-runs.md"
+PAGES = (GUIDE, STUCK, INSPECT, LOGGING, RUNS, WHY, DIFF)
+QUOTING = (*PAGES, ROOT / "README.md", DOCS / "quick-start.md")
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KINDS = {
     "X": "span",

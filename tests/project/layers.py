@@ -31,6 +31,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "summary": {"reading"},
         "steps": {"reading"},
         "why": {"reading", "steps"},
+        "tracks": {"reading"},
+        "diff": {"reading", "tracks", "steps", "why"},
         "validating": {"reading"},
         "sql": {"reading", "steps"},
         "converting": {"reading", "merged_trace", "sql"},
@@ -40,7 +42,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal"}),
         **dict.fromkeys(
             (
-                *("demo", "info", "inspect", "recover", "runs", "stuck", "summary"),
+                *("demo", "diff", "info", "inspect", "recover", "runs", "stuck", "summary"),
                 *("top", "validate", "view", "why", "extracting"),
             ),
             {

@@ -18,6 +18,7 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
     [
         *("event.schema.json", "config.schema.json", "snapshot.schema.json"),
         *("inspect.schema.json", "why.schema.json", "summary.schema.json"),
+        "diff.schema.json",
     ],
 )
 def test_the_file_is_what_the_models_make(name: str) -> None:

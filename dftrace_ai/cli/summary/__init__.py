@@ -29,10 +29,6 @@ FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max"
 # What a narrow terminal has no room for goes in this order.
 SPARED = ("p95", "mean", "p50", "p99", "max", "share", "self")
 
-# So much of a name is on one line before figures give way for it.
-NAME_ROOM = 24
-BETWEEN_COLUMNS = 3
-
 
 class By(str, Enum):
     """What has a row of its own."""
@@ -129,7 +125,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
         report: what `reported` returned.
         width: letters of a line; figures that do not fit are left out, which is said.
     """
-    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, shown
+    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, fitting, shown
     from dftrace_ai.wording import counted
 
     # What a loop's body takes is the time of everything in it, and no work of the loop's category.
@@ -145,7 +141,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     ):
         heads = [*texts, column, *([] if report.by == "category" else ["name"])]
         cells = [_cells(row, heads, figures) for row in rows[:MOST_ROWS]]
-        kept = _fitting(heads, figures, cells, width)
+        kept = fitting(heads, figures, cells, SPARED, width)
         spared |= set(figures) - set(kept)
         table = figures_table(title, heads, kept)
         for row in cells:
@@ -207,22 +203,3 @@ def _cells(row: Row, heads: Sequence[str], figures: Sequence[str]) -> dict[str, 
         else:
             cells[figure] = f"{value:.1%}" if figure == "share" else time_text(value)
     return cells
-
-
-def _fitting(
-    heads: Sequence[str], figures: Sequence[str], rows: Sequence[dict[str, str]], width: int
-) -> list[str]:
-    """Return the figures that have room beside the names."""
-    from rich.cells import cell_len
-
-    def wide(column: str) -> int:
-        return BETWEEN_COLUMNS + max(map(cell_len, (column, *(row[column] for row in rows))))
-
-    most = NAME_ROOM + BETWEEN_COLUMNS
-    room = width - 2 - sum(min(wide(head), most) for head in heads)
-    kept = {figure: wide(figure) for figure in figures}
-    for name in SPARED:
-        if sum(kept.values()) <= room:
-            break
-        kept.pop(name, None)
-    return list(kept)

@@ -1,0 +1,291 @@
+"""From the traces of two runs to what became slower, faster, new and gone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import numpy as np
+
+from dftrace_ai.analysis.diff.conditions import judged
+from dftrace_ai.analysis.diff.intervals import difference, steps_needed
+from dftrace_ai.analysis.diff.matching import matched
+from dftrace_ai.analysis.diff.model import Change, Diff, Row, RunFacts
+from dftrace_ai.analysis.diff.sampling import sampled
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.steps import read_job
+from dftrace_ai.analysis.why.statistics import alike
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from dftrace_ai.analysis.diff.conditions import Condition
+    from dftrace_ai.analysis.diff.model import Kind, Measure
+    from dftrace_ai.analysis.diff.sampling import Path, Place, SampledRun
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps import Job
+
+__all__ = ["compare", "diff"]
+
+# Two runs of one program differ by so much without any reason that stands in a trace.
+LEAST_CHANGE: Final = 0.02
+# What takes less of a step cannot make it slower.
+LEAST_OF_STEP: Final = 0.005
+# Of less there is no median.
+FEWEST_WITH: Final = 5
+# The median is that of what is in nearly every step.
+NEARLY_EVERY: Final = 0.9
+
+# Rows in this order; within it by what they add or save.
+TOLD_FIRST: Final[tuple[Kind, ...]] = (
+    *("slower", "new", "faster", "gone", "unsure", "same", "small"),
+)
+
+
+def diff(
+    before: str | os.PathLike[str],
+    after: str | os.PathLike[str],
+    conditions: Sequence[Condition] = (),
+) -> Diff:
+    """Compare the steps of two runs by their traces.
+
+    Args:
+        before: a file or directory of the first run.
+        after: of the second.
+        conditions: what is judged beside, see `conditions_of`.
+
+    Returns:
+        What became of it; with too little to say, why it is silent.
+
+    Raises:
+        TraceError: a path is missing or is no trace, or nothing can be read.
+        ConfigError: a condition names what neither run has.
+        DftraceError: the native reader was not built, and DuckDB is not installed.
+
+    Example::
+
+        found = diff("out/before", "out/after")
+        for row in found.names:
+            if row.change.kind == "slower":
+                print(row.cat, row.name, row.change.added_ns, row.change.low_ns)
+    """
+    notes: list[str] = []
+    return compare(_read(before, notes), _read(after, notes), conditions, notes)
+
+
+def _read(path: str | os.PathLike[str], notes: list[str]) -> SampledRun:
+    traces = open_traces([path])
+    job = read_job(traces)
+    notes += [f"skipped: {file}" for file in traces.skipped]
+    notes += job.notes
+    lost = _lost(job)
+    if lost:
+        notes.append(f"{path}: LOST {counted(lost, 'event')}: what is missing is in no row")
+    return sampled(job, str(path))
+
+
+def _lost(job: Job) -> int:
+    ranks = chain.from_iterable((rank.process, *rank.workers) for rank in job.ranks)
+    return sum(process.dropped for process in (*ranks, *job.others))
+
+
+def compare(
+    before: SampledRun,
+    after: SampledRun,
+    conditions: Sequence[Condition] = (),
+    notes: Iterable[str] = (),
+) -> Diff:
+    """Compare two runs.
+
+    Args:
+        before: the first.
+        after: the second.
+        conditions: what is judged beside.
+        notes: what a reader has to know of the traces.
+    """
+    facts = before.facts, after.facts
+    silence = _silence(*facts)
+    found = judged(conditions, before, after, silence)
+    if silence:
+        return Diff(
+            "abstained",
+            *facts,
+            step=None,
+            conditions=found,
+            abstained=silence,
+            notes=tuple(notes),
+        )
+    comparison = _Comparison(before, after)
+    step = comparison.of_steps()
+    return Diff(
+        _VERDICTS.get(step.kind, "none"),
+        *facts,
+        step=step,
+        categories=comparison.by_label(whole_categories=True),
+        names=comparison.by_label(whole_categories=False),
+        tree=comparison.by_place(),
+        rows_left_out=before.left_out + after.left_out,
+        conditions=found,
+        notes=(*notes, *_notes(before, after, step)),
+    )
+
+
+_VERDICTS: Final[dict[Kind, Literal["slower", "faster"]]] = {"slower": "slower", "faster": "faster"}
+
+
+def _silence(facts: RunFacts, facts_after: RunFacts) -> str:
+    """Return why two runs cannot be compared; empty where they can."""
+    for run in (facts, facts_after):
+        if not run.steps:
+            return f"{run.path}: no steps were found"
+    for run in (facts, facts_after):
+        if run.judged < steps_needed("p50"):
+            steady = counted(run.judged, "steady step")
+            return f"{run.path}: {steady}, {steps_needed('p50')} are needed"
+    return ""
+
+
+def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]:
+    means = [{part: float(ns.mean()) for part, ns in run.parts.items()} for run in (before, after)]
+    slow, fast = means[::-1] if step.added_ns > 0 else means
+    if step.kind in {"slower", "faster"} and alike(slow, fast):
+        yield f"all parts of a step are {step.kind} alike, as on another or a busier machine"
+    first, second = before.facts, after.facts
+    if first.found_by != second.found_by:
+        yield (
+            f"steps were found by {first.found_by} in the first run, and by {second.found_by} in "
+            "the second: they may not be the same stretches"
+        )
+    if first.ranks != second.ranks:
+        yield f"{counted(first.ranks, 'rank')} in the first run, {second.ranks:,} in the second"
+
+
+class _Key(NamedTuple):
+    """What a row is of."""
+
+    cat: str
+    name: str | None
+    beside: bool
+
+
+class _Comparison:
+    """Makes the rows of two runs."""
+
+    def __init__(self, before: SampledRun, after: SampledRun) -> None:
+        self._runs = (before, after)
+        self._step_ns = float(np.median(before.step_ns))
+
+    def of_steps(self) -> Change:
+        """Return what became of the time of a step."""
+        before, after = self._runs
+        times = before.step_ns, after.step_ns
+        return self._first_sure([("median", *times), ("mean", *times)])
+
+    def _first_sure(self, samples: Sequence[tuple[Measure, Integers, Integers]]) -> Change:
+        """Return what became of something by the first way to measure it that says it for sure."""
+        changes = []
+        for measure, before, after in samples:
+            if min(len(before), len(after)) < FEWEST_WITH:
+                continue
+            change = self._change(measure, before, after)
+            if change.kind in _VERDICTS:
+                return change
+            changes.append(change)
+        return next((one for one in changes if one.kind == "unsure"), changes[0])
+
+    def _change(self, measure: Measure, before: Integers, after: Integers) -> Change:
+        found = difference(before, after, "mean" if measure == "mean" else "p50")
+        least = LEAST_CHANGE * found.before
+        if measure != "each":
+            least = max(least, LEAST_OF_STEP * self._step_ns)
+        kind: Kind = "same"
+        if abs(found.added) >= least and found.added:
+            sure = found.low > 0 or found.high < 0
+            kind = "unsure" if not sure else "slower" if found.added > 0 else "faster"
+        return Change(kind, measure, *found)
+
+    def by_label(self, *, whole_categories: bool) -> tuple[Row, ...]:
+        """Return the rows of categories or names."""
+
+        def key(place: Place) -> _Key:
+            label = place.label
+            return _Key(label.cat, None if whole_categories else label.name, place.beside)
+
+        places: defaultdict[_Key, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        for side, run in enumerate(self._runs):
+            for number, place in enumerate(run.places):
+                places[key(place)][side].append(number)
+        return _in_order(self._row(each, *of_both) for each, of_both in places.items())
+
+    def by_place(self) -> tuple[Row, ...]:
+        """Return the rows of places in the tree."""
+        before, after = self._runs
+        rows = []
+        for old, new in matched(before.places, after.places):
+            there = None if old is None else before.places[old]
+            here = there if new is None else after.places[new]
+            assert here is not None  # noqa: S101 - a pair has one of both
+            row = self._row(
+                _Key(*here.label, here.beside),
+                [] if old is None else [old],
+                [] if new is None else [new],
+            )
+            if row is not None:
+                elsewhere = None if there is None or there == here else _dotted(there.path)
+                rows.append(replace(row, path=_dotted(here.path), path_before=elsewhere))
+        return _in_order(rows)
+
+    def _row(self, key: _Key, old: Sequence[int], new: Sequence[int]) -> Row | None:
+        """Return a row; None for what is in both runs, but in no judged step of them.
+
+        Args:
+            key: what it is of.
+            old: numbers of its places in the first run.
+            new: the same in the second.
+        """
+        before, after = self._runs
+        counts = before.count(old), after.count(new)
+        times = before.own(old), after.own(new)
+        if old and new and not (counts[0].any() or counts[1].any()):
+            return None
+        means = float(times[0].mean()), float(times[1].mean())
+        if not (old and new):
+            change = Change("gone" if old else "new", "mean", *means)
+        elif max(means) < LEAST_OF_STEP * self._step_ns:
+            change = Change("small", "mean", *means)
+        else:
+            change = self._first_sure(_samples(key, counts, times))
+        of_counts = float(counts[0].mean()), float(counts[1].mean())
+        path = tuple[str, ...]()
+        return Row(*key[:2], path, None, key.beside, change, means[1] - means[0], *of_counts)
+
+
+def _samples(
+    key: _Key, counts: tuple[Integers, Integers], times: tuple[Integers, Integers]
+) -> list[tuple[Measure, Integers, Integers]]:
+    """Return the ways to measure a row, that which a few odd steps turn last."""
+    every = min(float((count > 0).mean()) for count in counts) >= NEARLY_EVERY
+    if every and not key.beside:
+        return [("median", *times), ("mean", *times)]
+    # Other threads work ahead, in bursts; and what is rare is in some steps alone.
+    some = [count > 0 for count in counts]
+    each = [time[has] / count[has] for time, count, has in zip(times, counts, some, strict=True)]
+    return [("each", each[0], each[1]), ("mean", *times)]
+
+
+def _dotted(path: Path) -> tuple[str, ...]:
+    return tuple(f"{label.cat}.{label.name}" for label in path)
+
+
+def _in_order(rows: Iterable[Row | None]) -> tuple[Row, ...]:
+    order = {kind: number for number, kind in enumerate(TOLD_FIRST)}
+
+    def place(row: Row) -> tuple[object, ...]:
+        much = (order[row.change.kind], row.beside, -abs(row.mean_added_ns), -row.change.after_ns)
+        return (*much, row.path, row.cat, row.name or "")
+
+    return tuple(sorted((row for row in rows if row is not None), key=place))

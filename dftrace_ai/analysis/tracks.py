@@ -1,0 +1,90 @@
+"""Which spans lie inside of which on their tracks, and what of their time is their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dftrace_ai.analysis.reading.event_columns import Integers
+
+__all__ = ["own_ns", "parents_of", "track_order"]
+
+
+def track_order(track: Integers, start_ns: Integers, end_ns: Integers, ids: Integers) -> Integers:
+    """Return the order in which `parents_of` needs spans: those around others before them.
+
+    Args:
+        track: a number for each track.
+        start_ns: where each span begins.
+        end_ns: where it ends.
+        ids: numbers of the spans, by which those of the same time come; of those that have none
+            the one that was written last encloses the others.
+    """
+    rows = np.arange(len(start_ns))
+    return np.lexsort((-rows, ids, -end_ns, start_ns, track))
+
+
+def parents_of(track: Integers, start_ns: Integers, end_ns: Integers, near_ns: int = 0) -> Integers:
+    """Return for each span the one directly around it on its track, -1 where there is none.
+
+    Of several that enclose a span, that is the one that begins last. One that only overlaps it
+    is not around it.
+
+    Args:
+        track: a number for each track.
+        start_ns: where each span begins; all in the order of `track_order`.
+        end_ns: where it ends.
+        near_ns: rounding may let a span end so much later than the one around it.
+
+    Example::
+
+        assert parents_of(np.zeros(3), np.array([0, 1, 4]), np.array([9, 3, 8])).tolist() == [
+            -1, 0, 0,
+        ]
+    """
+    around = np.arange(-1, len(start_ns) - 1)
+    open_rows = np.arange(len(start_ns))
+    while len(open_rows):
+        outer = around[open_rows]
+        outside = track[outer] != track[open_rows]
+        ended = end_ns[outer] + near_ns < end_ns[open_rows]
+        # A span without length may stand at the end of the one around it.
+        ended |= (end_ns[outer] <= start_ns[open_rows]) & (end_ns[outer] < end_ns[open_rows])
+        around[open_rows[outside | (outer < 0)]] = -1
+        going = ended & ~outside & (outer >= 0)
+        # All between a span and the one that it has asked so far are no parents of it, so it may
+        # go on from where that one is; the distances double.
+        open_rows, outer = open_rows[going], outer[going]
+        around[open_rows] = around[outer]
+    return around
+
+
+def own_ns(parents: Integers, start_ns: Integers, end_ns: Integers) -> Integers:
+    """Return of each span's time what no spans take that lie directly inside of it.
+
+    Args:
+        parents: what `parents_of` has returned.
+        start_ns: where each span begins, in the same order.
+        end_ns: where it ends.
+    """
+    own = end_ns - start_ns
+    inner = np.flatnonzero(parents >= 0)
+    outer = parents[inner]
+    # Rounding may let them stick out.
+    until = np.minimum(end_ns[inner], end_ns[outer])
+    np.subtract.at(own, outer, np.maximum(until - start_ns[inner], 0))
+    order = np.argsort(outer, kind="stable")
+    inner, outer, until = inner[order], outer[order], until[order]
+    same = outer[1:] == outer[:-1]
+    overlapping = np.unique(outer[1:][same & (start_ns[inner][1:] < until[:-1])])
+    for parent in overlapping.tolist():
+        low, high = np.searchsorted(outer, [parent, parent + 1])
+        starts, ends = start_ns[inner[low:high]], until[low:high]
+        reach = np.maximum.accumulate(ends)
+        begins = np.maximum(starts, np.concatenate([[start_ns[parent]], reach[:-1]]))
+        covered = int(np.maximum(ends - begins, 0).sum())
+        own[parent] = end_ns[parent] - start_ns[parent] - covered
+    least: Integers = np.maximum(own, 0)
+    return least

@@ -1,0 +1,218 @@
+"""`dftrace diff`: what became slower, faster, new and gone from one run to another."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.errors import DftraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from dftrace_ai.analysis.diff import Change, Diff, Judged, Row
+
+__all__ = ["command", "diff_lines"]
+
+MET = 1
+NOT_JUDGED = 2
+ROWS = 20
+TOLD = ("slower", "new", "faster", "gone")
+TEXTS = ("", "name")
+FIGURES = ("A", "B", "change", "for sure", "B - A a step")
+# What a narrow terminal has no room for goes in this order.
+SPARED = ("B - A a step", "for sure", "A")
+
+
+class By(str, Enum):
+    """What has a row of its own."""
+
+    name = "name"
+    category = "category"
+    tree = "tree"
+
+
+def command(
+    before: Annotated[
+        Path, typer.Argument(metavar="A", help="Trace file of the first run, or its directory.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The same of the second run.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    by: Annotated[
+        By,
+        typer.Option(
+            help="What has a row: a name in its category, a whole category, or a place in the "
+            "tree of spans. JSON has them all."
+        ),
+    ] = By.name,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="At most so many rows of changes.")
+    ] = ROWS,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="End with status 1 where a condition is met for sure, such as 'compute.step p50 "
+            "> +5%': a name with its category, a category, or step for the whole step; one of "
+            "p50, p90, p95, p99, mean, self, count; > or <; and a limit. With % or a sign the "
+            "limit is for what is added to A, else for B by itself. May be given again.",
+        ),
+    ] = None,
+    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+) -> None:
+    """Tell what became slower, faster, new or gone in a step, from run A to run B.
+
+    Times are a span's own, without the spans inside of it. Each change has a 99.9 % interval,
+    and what may be chance is not called a change; of fewer than 20 steady steps nothing is.
+
+    Example: dftrace diff before after --fail-if 'step p50 > +5%'
+
+    Exit status: 0 whatever has changed, 1 where a condition of --fail-if is met, 2 when the
+    call is wrong, nothing can be read, or a condition cannot be judged.
+    """
+    try:
+        from dftrace_ai.analysis.diff import conditions_of, diff
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
+    from dftrace_ai.cli.terminal import complain, console, print_all, write_json
+
+    conditions = conditions_of(fail_if or ())
+    if recover:
+        complete_dead_traces([before, after])
+    found = diff(before, after, conditions)
+    if json:
+        write_json(found.to_dict())
+    else:
+        out = console()
+        print_all(out, diff_lines(found, out.width, by, limit))
+    for note in found.notes:
+        complain(note, loud=": LOST " in note)
+    for one in found.conditions:
+        if one.met is None:
+            complain(f"--fail-if {one.condition}: cannot be judged: {one.why}", loud=True)
+    if any(one.met for one in found.conditions):
+        raise typer.Exit(MET)
+    if any(one.met is None for one in found.conditions):
+        raise typer.Exit(NOT_JUDGED)
+
+
+def diff_lines(
+    found: Diff, width: int, by: By = By.name, limit: int = ROWS
+) -> Iterator[RenderableType]:
+    """Yield what to print for a comparison: the verdict, rows of changes, and what they are of.
+
+    Args:
+        found: what `diff` has returned.
+        width: letters of a line; columns that do not fit are left out.
+        by: what has a row.
+        limit: so many rows at most.
+    """
+    from dftrace_ai.cli.terminal import figures_table, fitting, shown
+    from dftrace_ai.wording import counted
+
+    if found.step is None:
+        yield f"NOT JUDGED: {shown(found.abstained)}"
+    else:
+        word = {"none": "no clear change"}.get(found.verdict, found.verdict).upper()
+        yield f"{word}: a step took {_times(found.step)}"
+        rows = found.rows(by.value)
+        told = [row for row in rows if row.change.kind in TOLD]
+        if told:
+            cells = [_cells(row, by) for row in told[:limit]]
+            kept = fitting(TEXTS, FIGURES, cells, SPARED, width)
+            table = figures_table("What changed: own time in a step", list(TEXTS), kept)
+            for row in cells:
+                table.add_row(*(row[column] for column in (*TEXTS, *kept)))
+            yield table
+        yield from _below(found, len(told) - limit, rows)
+    for one in found.conditions:
+        yield _judgement(one)
+    for letter, run in (("A", found.before), ("B", found.after)):
+        if run.steps:
+            of_ranks = f" of {counted(run.ranks, 'rank')}" if run.ranks > 1 else ""
+            steps = f"{counted(run.judged, 'steady step')} of {run.steps:,}{of_ranks}"
+            yield f"{letter}: {shown(run.path)}: {steps}, by {run.found_by}"
+
+
+def _below(found: Diff, cut: int, rows: tuple[Row, ...]) -> Iterator[str]:
+    from dftrace_ai.wording import counted
+
+    if cut > 0:
+        yield f"{counted(cut, 'row')} more, which --limit leaves out"
+    told = [row for row in rows if row.change.kind in TOLD]
+    if not told:
+        yield "nothing that is annotated changed for sure"
+    if any(row.beside for row in told):
+        yield "* in other threads or processes than the one that trains"
+    if any(row.change.measure == "each" for row in told):
+        yield "/ of one span, for what is not in every step or beside it"
+    unsure = sum(row.change.kind == "unsure" for row in rows)
+    if unsure:
+        yield f"{counted(unsure, 'row')} may differ by chance; --json has them"
+    if found.rows_left_out:
+        yield f"{counted(found.rows_left_out, 'place')} with the least time are not compared"
+
+
+def _cells(row: Row, by: By) -> dict[str, str]:
+    from dftrace_ai.cli.terminal import NAME_LETTERS, shown, time_text
+
+    change = row.change
+    # As a condition has it.
+    name = row.cat if row.name is None else f"{row.cat}.{row.name}"
+    if by is By.tree:
+        name = " > ".join(row.path)
+    each = "/ " if change.measure == "each" else ""
+    sign = "-" if row.mean_added_ns < 0 else "+"
+    values = (
+        change.kind,
+        shown(name, NAME_LETTERS) + (" *" if row.beside else ""),
+        *(f"{each}{time_text(ns / 1e3)}" for ns in (change.before_ns, change.after_ns)),
+        _percent(change),
+        _between(change),
+        f"{sign}{time_text(abs(row.mean_added_ns) / 1e3)}",
+    )
+    return dict(zip((*TEXTS, *FIGURES), values, strict=True))
+
+
+def _times(change: Change) -> str:
+    from dftrace_ai.cli.terminal import time_text
+
+    before, after = (time_text(ns / 1e3) for ns in (change.before_ns, change.after_ns))
+    between = f" ({_between(change)})" if change.low_ns is not None else ""
+    mean = " on average" if change.measure == "mean" else ""
+    return f"{before} in A, {after} in B{mean}: {_percent(change)}{between}"
+
+
+def _percent(change: Change) -> str:
+    if not change.before_ns:
+        return "-"
+    return f"{100 * change.added_ns / change.before_ns:+.1f} %"
+
+
+def _between(change: Change) -> str:
+    if change.low_ns is None or change.high_ns is None or not change.before_ns:
+        return "-"
+    low, high = (100 * ns / change.before_ns for ns in (change.low_ns, change.high_ns))
+    return f"{low:+.1f} to {high:+.1f} %"
+
+
+def _judgement(one: Judged) -> str:
+    from dftrace_ai.cli.terminal import shown
+
+    word = {None: "not judged", False: "not met", True: "MET"}[one.met]
+    text = f"--fail-if {shown(one.condition)}: {word}"
+    if one.value is None or one.low is None or one.high is None:
+        return text
+    of = 1e6 if one.unit == "ns" else 1.0
+    unit = " ms" if one.unit == "ns" else f" {one.unit}".rstrip()
+    value, low, high = (each / of for each in (one.value, one.low, one.high))
+    sign = "+" if one.unit == "%" else ""
+    return f"{text}: {value:{sign}.4g}{unit} ({low:{sign}.4g} to {high:{sign}.4g})"

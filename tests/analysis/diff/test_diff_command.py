@@ -1,0 +1,305 @@
+"""`dftrace diff`: what it prints, its JSON, conditions and their exit status, and when it is silent."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from analysis.trace_lines import TraceLines, small_trace
+from analysis.why.made_runs import Training
+from conftest import clean_environment
+from safety.commands import at_terminal, invoke
+
+from dftrace_ai.analysis.diff import conditions_of, diff
+from dftrace_ai.errors import ConfigError
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "diff.schema.json").read_text("utf-8"))
+MS = 1_000_000
+
+
+def as_json(*words: object, status: int = 0) -> dict[str, Any]:
+    done = invoke("diff", "--json", *words)
+    assert done.status == status, done.err
+    value: dict[str, Any] = json.loads(done.out)
+    jsonschema.validate(value, SCHEMA)
+    assert set(value) == set(SCHEMA["properties"])
+    return value
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The second has slower forwards and items, and saves checkpoints."""
+    folder = tmp_path_factory.mktemp("runs")
+    before = Training(steps=60).write(folder / "before", 1)
+    slower = Training(steps=60, since=(0, 0.3), item_ms=1.5, checkpoint=(20, 30))
+    return before, slower.write(folder / "after", 2)
+
+
+def stepped(folder: Path, ms: int = 3, *, steps: int = 40, outer: str = "train") -> Path:
+    """Steps of 10 ms exactly; in each a span around a forward, which takes so long."""
+    trace = TraceLines()
+    for step in range(steps):
+        at = step * 10 * MS
+        trace.span("forward", "compute", at + MS, ms * MS)
+        trace.span(outer, "model", at + MS // 2, 8 * MS)
+        trace.span("step", "compute", at + 9 * MS, MS // 2)
+        trace.span("step", "pipeline", at, 10 * MS)
+    trace.footer()
+    return trace.write(folder / "t.pfw.gz", 50)
+
+
+def test_the_text_says_what_changed_and_how_sure_that_is(runs: tuple[Path, Path]) -> None:
+    done = invoke("diff", *runs)
+    assert done.status == 0
+    lines = done.out.splitlines()
+    assert re.match(
+        r"SLOWER: a step took [\d.]+ ms in A, [\d.]+ ms in B: \+\d+\.\d % \(\+", lines[0]
+    )
+    rows = [line.split() for line in lines if re.match(r"  (slower|new|faster|gone)\b", line)]
+    assert [(row[0], row[1]) for row in rows] == [
+        ("slower", "compute.forward"),
+        ("slower", "data.item"),
+        ("new", "checkpoint.capture"),
+    ]
+    assert rows[1][2] == "*"
+    assert "* in other threads or processes than the one that trains" in lines
+    assert f"A: {runs[0]}: 118 steady steps of 120, by loader blocks" in lines
+    by_tree = invoke("diff", *runs, "--by", "tree").out
+    assert "dataloader.fetch.block > compute.forward" in by_tree
+    assert re.search(r"slower +compute ", invoke("diff", *runs, "--by", "category").out)
+    cut = invoke("diff", *runs, "--limit", 1).out
+    assert "data.item" not in cut
+    assert "2 rows more, which --limit leaves out" in cut
+
+
+def test_the_json_says_the_same(runs: tuple[Path, Path]) -> None:
+    value = as_json(*runs)
+    assert (value["kind"], value["format"], value["verdict"]) == ("dftrace diff", 1, "slower")
+    rows = {(row["cat"], row["name"]): row for row in value["names"]}
+    forward = rows["compute", "forward"]
+    assert forward["path"] == []
+    assert forward["change"]["kind"] == "slower"
+    ratio = forward["change"]["after_ns"] / forward["change"]["before_ns"]
+    assert ratio == pytest.approx(1.3, rel=0.05)
+    assert (forward["count_before"], forward["count_after"]) == (1, 1)
+    added = forward["change"]["after_ns"] - forward["change"]["before_ns"]
+    assert forward["change"]["low_ns"] < added < forward["change"]["high_ns"]
+    assert rows["checkpoint", "capture"]["change"]["low_ns"] is None
+    assert rows["data", "item"]["beside"]
+    assert [row["name"] for row in value["categories"]] == [None] * len(value["categories"])
+    assert all(row["path"] for row in value["tree"])
+    assert as_json(*runs) == value  # the same seed each time
+
+
+def test_own_times_are_told_exactly_and_a_renamed_parent_hides_no_child(tmp_path: Path) -> None:
+    before = stepped(tmp_path / "a", 3)
+    after = stepped(tmp_path / "b", 5, outer="fit")
+    value = as_json(before, after)
+    tree = {tuple(row["path"]): row for row in value["tree"]}
+    forward = tree["pipeline.step", "model.fit", "compute.forward"]
+    assert forward["path_before"] == ["pipeline.step", "model.train", "compute.forward"]
+    assert forward["change"] == {
+        "kind": "slower",
+        "measure": "median",
+        "before_ns": 3 * MS,
+        "after_ns": 5 * MS,
+        "low_ns": 2 * MS,
+        "high_ns": 2 * MS,
+    }
+    assert tree["pipeline.step", "model.train"]["change"]["kind"] == "gone"
+    fit = tree["pipeline.step", "model.fit"]
+    assert (fit["change"]["kind"], fit["change"]["after_ns"]) == ("new", 3 * MS)
+    # What lies inside of it has grown; the step and its own time have not.
+    assert value["verdict"] == "none"
+    assert {name: tree[name]["change"]["kind"] for name in tree if len(name) < 3} == {
+        ("pipeline.step", "model.fit"): "new",
+        ("pipeline.step", "model.train"): "gone",
+        ("pipeline.step", "compute.step"): "same",
+        ("pipeline.step",): "same",
+        ("none.not annotated",): "small",
+    }
+
+
+def test_with_too_few_steps_nothing_is_said(tmp_path: Path) -> None:
+    long, short = stepped(tmp_path / "a"), stepped(tmp_path / "b", 9, steps=19)
+    value = as_json(long, short)
+    assert (value["verdict"], value["names"], value["step"]) == ("abstained", [], None)
+    assert "steady steps, 20 are needed" in value["abstained"]
+    done = invoke("diff", long, short)
+    assert done.out.startswith(f"NOT JUDGED: {short}: 18 steady steps, 20 are needed\n")
+    small = small_trace().write(tmp_path / "c" / "t.pfw")
+    assert "no steps were found" in as_json(long, small)["abstained"]
+
+
+CONDITIONS = [
+    ("compute.forward p50 > +5%", True),
+    ("compute.forward > 70%", False),
+    ("compute.forward > +1.9ms", True),
+    ("compute.forward > +2.1ms", False),
+    ("compute.forward >= 4.9 ms", True),
+    ("compute.forward > 5.1ms", False),
+    ("compute.forward mean > +66%", True),
+    ("model.train self < -24%", True),
+    ("model.train p50 > +1%", False),
+    ("model > 0%", False),
+    ("compute p50 > +1ms", True),
+    ("compute.forward count > 0.5", True),
+    ("compute.forward count > +0%", False),
+    ("step < 0.01s", False),
+    ('"step" <= 10001 us', True),
+    ("none < 600us", True),
+]
+
+
+def test_conditions_are_met_for_sure_or_not(tmp_path: Path) -> None:
+    """A forward takes 5 ms instead of 3, within a span of 8 ms and steps of 10."""
+    before, after = stepped(tmp_path / "a", 3), stepped(tmp_path / "b", 5)
+    found = diff(before, after, conditions_of([text for text, _ in CONDITIONS]))
+    assert [(one.condition, one.met) for one in found.conditions] == CONDITIONS
+    assert (found.conditions[0].value, found.conditions[0].unit) == (pytest.approx(200 / 3), "%")
+    for text, met in CONDITIONS[:2]:
+        assert invoke("diff", before, after, "--fail-if", text).status == int(met)
+    done = invoke(
+        "diff", before, after, "--fail-if", CONDITIONS[1][0], "--fail-if", CONDITIONS[0][0]
+    )
+    assert done.status == 1
+    assert "--fail-if compute.forward p50 > +5%: MET: +66.67 % (+66.67 to +66.67)" in done.out
+    assert "--fail-if compute.forward > 70%: not met" in done.out
+    # Only what is in the second run, by any percentage.
+    renamed = stepped(tmp_path / "c", 3, outer="fit")
+    assert as_json(before, renamed, "--fail-if", "model.fit > 1000%", status=1)["conditions"] == [
+        {"condition": "model.fit > 1000%", "met": True, "value": None, "low": None, "high": None}
+        | {"unit": "%", "why": ""}
+    ]
+
+
+def test_an_interval_that_holds_the_limit_meets_no_condition(runs: tuple[Path, Path]) -> None:
+    (one,) = as_json(*runs, "--fail-if", "compute.forward > 30%")["conditions"]
+    assert one["low"] < 30 < one["high"]
+    assert one["met"] is False
+
+
+def test_what_cannot_be_judged_is_neither_met_nor_fine(tmp_path: Path) -> None:
+    long, short = stepped(tmp_path / "a"), stepped(tmp_path / "b", steps=19)
+    done = invoke("diff", long, short, "--fail-if", "step > 5%")
+    assert done.status == 2
+    assert "--fail-if step > 5%: cannot be judged: " in done.err
+    done = invoke("diff", long, long, "--fail-if", "step p99 > 5%")
+    assert (done.status, "p99 needs 500" in done.err) == (2, True)
+    assert as_json(long, short, "--fail-if", "step > 5%", status=2)["conditions"][0]["met"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "accepted: a name, a figure"),
+        ("compute.forward", "accepted: a name, a figure"),
+        ("compute.forward p50 > fast", "accepted: a name, a figure"),
+        ("compute.forward p50 > 5 % more", "accepted: a name, a figure"),
+        ("compute.forward p51 > 5%", "there is no figure 'p51'"),
+        ("compute.forward p50 > 5", "the limit of p50 has %, ns, us, ms or s"),
+        ("compute.forward count > 5ms", "the limit of count has % or no unit"),
+        ("compute.forwrd > 5%", "did you mean 'compute.forward'?"),
+        ("\x1b[2J > 5%", r"\x1b[2J"),
+    ],
+)
+def test_a_wrong_condition_is_told_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+    before = stepped(tmp_path / "a", 3, steps=30)
+    done = invoke("diff", before, before, "--fail-if", text)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("dftrace: --fail-if ")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert "\x1b" not in done.err
+
+
+def test_conditions_are_values() -> None:
+    (one,) = conditions_of(['"my loop.body" p95 <= -1.5 us'])
+    assert (one.what, one.asked, one.above, one.limit, one.unit, one.added) == (
+        *("my loop.body", "p95", False),
+        *(-1500.0, "ns", True),
+    )
+    with pytest.raises(ConfigError):
+        conditions_of(["x > 1%", "x"])
+
+
+def test_runs_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    whole = stepped(tmp_path / "a")
+    (tmp_path / "empty").mkdir()
+    for other in (tmp_path / "nothing", tmp_path / "empty"):
+        done = invoke("diff", whole, other)
+        assert (done.status, done.out) == (2, "")
+    cut = tmp_path / "cut.pfw.gz"
+    cut.write_bytes(whole.read_bytes()[:-30])
+    done = invoke("diff", whole, cut)
+    assert done.status == 0
+    assert "torn" in done.err
+    lost = TraceLines()
+    lost.lines = stepped_lines(whole)
+    lost.footer(dropped=12)
+    done = invoke("diff", whole, lost.write(tmp_path / "lost.pfw"))
+    assert "LOST 12 events" in done.err
+
+
+def stepped_lines(path: Path) -> list[str]:
+    import gzip
+
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    return [line for line in lines if '"name":"end"' not in line]
+
+
+def test_ranks_are_compared_together(tmp_path: Path) -> None:
+    for run, slow in (("a", 0.0), ("b", 0.4)):
+        for rank in range(2):
+            training = Training(steps=40, epochs=1, world=2, since=(0, slow if rank else 0.0))
+            for file in training.write(tmp_path / run / str(rank), 3 * rank + 1).glob("*.pfw"):
+                text = file.read_text("utf-8").replace('"rank":0,', f'"rank":{rank},')
+                file.write_text(text.replace("2a702c695247d487", f"{rank:016x}"), "utf-8")
+    value = as_json(tmp_path / "a", tmp_path / "b")
+    assert [value[run]["ranks"] for run in ("before", "after")] == [2, 2]
+    assert [value[run]["judged"] for run in ("before", "after")] == [39, 39]
+    forward = next(row for row in value["names"] if row["name"] == "forward")
+    # Of the two one is slower by 40 %.
+    assert forward["change"]["after_ns"] / forward["change"]["before_ns"] == pytest.approx(
+        1.2, 0.05
+    )
+    assert value["names"][0] == forward
+
+
+def test_all_that_is_slower_alike_is_a_note(tmp_path: Path) -> None:
+    before = Training(steps=60, epochs=1).write(tmp_path / "a", 1)
+    busy = Training(steps=60, epochs=1, contention=(0, 999, 1.4)).write(tmp_path / "b", 2)
+    done = invoke("diff", before, busy)
+    assert "all parts of a step are slower alike" in done.err
+
+
+def test_nothing_is_folded_at_a_narrow_terminal(runs: tuple[Path, Path]) -> None:
+    status, text = at_terminal("diff", *runs, env={"TERM": "dumb", "COLUMNS": "80"})
+    assert status == 0
+    rows = [line for line in text.splitlines() if re.match(r"  (slower|new) ", line)]
+    assert len(rows) == 3
+
+
+def test_the_help_has_an_example() -> None:
+    text = " ".join(invoke("diff", "--help").out.split())
+    assert "Example: dftrace diff before after --fail-if" in text
+    assert "Exit status: 0 whatever has changed" in text
+
+
+def test_without_numpy_it_says_what_to_install(runs: tuple[Path, Path]) -> None:
+    code = "import sys; sys.modules['numpy'] = None; from dftrace_ai.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "diff", *map(str, runs)],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "dftrace: this needs NumPy; install it with: pip install numpy\n"
