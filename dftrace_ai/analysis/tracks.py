@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-__all__ = ["own_ns", "parents_of", "track_order"]
+__all__ = ["own_ns", "parents_of", "places_of", "track_order"]
 
 
 def track_order(track: Integers, start_ns: Integers, end_ns: Integers, ids: Integers) -> Integers:
@@ -88,3 +90,34 @@ def own_ns(parents: Integers, start_ns: Integers, end_ns: Integers) -> Integers:
         own[parent] = end_ns[parent] - start_ns[parent] - covered
     least: Integers = np.maximum(own, 0)
     return least
+
+
+def places_of(
+    parents: Integers, code: Integers, roots: Integers, number: Callable[[int, int], int]
+) -> Integers:
+    """Return the place of each span in the tree: one number for the same names from the outside in.
+
+    Args:
+        parents: what `parents_of` has returned.
+        code: a number for the name of each span, from 0.
+        roots: a number below 0 for each span, which stands for what is around those around which
+            nothing is.
+        number: gives a number from 0 to a place, by that of the place or root around it and its
+            name's code; it is asked once for each.
+    """
+    place = np.full(len(parents), -1, np.int64)
+    level = np.flatnonzero(parents < 0)
+    inner = np.flatnonzero(parents >= 0)
+    least = int(roots.min()) if len(roots) else -1
+    names = int(code.max()) + 1 if len(code) else 1
+    numbers: dict[int, int] = {}
+    while len(level):
+        around = np.where(parents[level] >= 0, place[parents[level]], roots[level])
+        pairs, which = np.unique((around - least) * names + code[level], return_inverse=True)
+        for pair in pairs.tolist():
+            if pair not in numbers:
+                numbers[pair] = number(pair // names + least, pair % names)
+        place[level] = np.array([numbers[pair] for pair in pairs.tolist()], np.int64)[which]
+        ready = place[parents[inner]] >= 0
+        level, inner = inner[ready], inner[~ready]
+    return place

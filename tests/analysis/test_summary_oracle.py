@@ -19,9 +19,13 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary import adding
+from dftrace_ai.analysis.summary.choosing import summarise_chosen
 from dftrace_ai.analysis.summary.figures import SpanRow, Summary, summarise
 from dftrace_ai.analysis.summary.totals import PlainTotals
+from dftrace_ai.analysis.summary.tree import tree_of
+from dftrace_ai.analysis.where import where_of
 
 NAMES = ["forward", 'it"em', "läs\\", "a\nb", "x" * 250, "\U0001f600", "CM", ""]
 HASH = "08cf3707b570dbec"
@@ -203,6 +207,37 @@ def refuse(text: str) -> None:
     raise ValueError(text)
 
 
+def event_in(line: bytes) -> dict[str, Any] | None:
+    """The event of a line; None where it holds none that may be read."""
+    try:
+        event: dict[str, Any] = json.loads(
+            line.strip().removesuffix(b",").decode(), parse_float=Decimal, parse_constant=refuse
+        )
+        json.dumps(event, ensure_ascii=False, default=str).encode()
+        well = (
+            isinstance(event["name"], str)
+            and isinstance(letter(event["ph"]), str)
+            and b"[" * 201 not in line
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    return event if well else None
+
+
+def finished_spans(lines: list[bytes]) -> list[tuple[str, str, int, dict[str, Any]]]:
+    """Category, name, duration and line of each finished span, with its number in `at`."""
+    found = []
+    for at, line in enumerate(lines):
+        event = event_in(line)
+        dur = nanoseconds(event.get("dur")) if event else None
+        if event is None or letter(event["ph"]) != "X" or dur is None or dur < 0:
+            continue
+        cat = event.get("cat", "")
+        cat = cat if isinstance(cat, str) else ""
+        found.append((cat, event["name"], dur, {**event, "at": at}))
+    return found
+
+
 def oracle(lines: list[bytes]) -> dict[str, Any]:
     spans: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     others: Counter[tuple[str, str, str]] = Counter()
@@ -212,19 +247,8 @@ def oracle(lines: list[bytes]) -> dict[str, Any]:
         bare = line.strip()
         if bare in {b"", b"[", b"]"}:
             continue
-        try:
-            event = json.loads(
-                bare.removesuffix(b",").decode(), parse_float=Decimal, parse_constant=refuse
-            )
-            json.dumps(event, ensure_ascii=False, default=str).encode()
-            well = (
-                isinstance(event["name"], str)
-                and isinstance(letter(event["ph"]), str)
-                and b"[" * 201 not in line
-            )
-        except (ValueError, KeyError, TypeError):
-            well = False
-        if not well:
+        event = event_in(bare)
+        if event is None:
             unreadable += 1
             continue
         ph, name, cat = letter(event["ph"]), event["name"], event.get("cat", "")
@@ -324,3 +348,81 @@ def adding_kinds(others: Counter[tuple[str, str, str]]) -> dict[tuple[str, str, 
     for (ph, cat, name), count in others.items():
         counts[nouns.get(ph, f"ph {ph!r}"), cat, name] += count
     return dict(counts)
+
+
+def tree_oracle(lines: list[bytes]) -> dict[tuple[str, ...], list[int]]:
+    """Count, total and own time of each place: that of the last before a span that encloses it."""
+    found: list[tuple[Any, ...]] = []
+    for cat, name, dur, event in finished_spans(lines):
+        start, at = nanoseconds(event.get("ts")), event["at"]
+        whole = [event.get(key) for key in ("pid", "tid", "id")]
+        pid, tid, own_id = (each if isinstance(each, int) else 0 for each in whole)
+        timed = start is not None and start >= 0
+        track = (pid, tid) if timed else (at,)
+        own_id = own_id if 0 <= own_id < 2**63 else 0
+        start = start or 0
+        found.append((track, start, -(start + dur), own_id, -at, dur, f"{cat}.{name}"))
+    found.sort(key=lambda span: (str(span[0]), *span[1:5]))
+    paths: list[tuple[str, ...]] = []
+    inside: defaultdict[int, list[list[int]]] = defaultdict(list)
+    for at, (track, start, end, *_, dur, named) in enumerate(found):
+        around = next(
+            (
+                before
+                for before in range(at - 1, -1, -1)
+                if found[before][0] == track
+                and found[before][2] <= end
+                and (-found[before][2] > start or found[before][2] == end)
+            ),
+            None,
+        )
+        paths.append((*(paths[around] if around is not None else ()), named))
+        if around is not None:
+            inside[around].append([start, dur, 0])
+    sums: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for at, path in enumerate(paths):
+        dur = found[at][5]
+        sums[path] = [
+            each + more
+            for each, more in zip(sums[path], (1, dur, dur - covered(inside[at])), strict=True)
+        ]
+    return dict(sums)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lines=traces(), codec=st.sampled_from(["", ".gz"]), size=st.integers(1, 30))
+def test_the_tree_and_what_is_chosen_agree_with_the_plain_summary(
+    lines: list[bytes], codec: str, size: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(lines, Path(folder), codec, size)
+        plain = summarise([path])
+        opened = open_traces([path])
+        chosen = summarise_chosen(opened.files, opened.skipped, None).summary
+        condition = "cat = 'compute' and dur_us >= 2 or name like 'it%'"
+        some = summarise_chosen(opened.files, opened.skipped, None, where_of(condition)).summary
+        tree = list(tree_of(opened.files).rows())
+
+    def apart_from_self(row: SpanRow) -> dict[str, Any]:
+        return {name: value for name, value in vars(row).items() if name != "self_us"}
+
+    assert list(map(apart_from_self, chosen.spans)) == list(map(apart_from_self, plain.spans))
+    assert chosen.others == plain.others
+    if not any(b"4600000000000000" in line for line in lines):
+        truth = tree_oracle(lines)
+        told = {
+            row.path: [row.count, round(row.total_us * 1000), round(row.self_us * 1000)]
+            for row in tree
+        }
+        assert told == truth
+    assert all(row.path[:-1] in {other.path for other in tree} or not row.path[1:] for row in tree)
+    own: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for row in tree:
+        own[row.cat, row.name] += row.self_us
+    assert own == pytest.approx({(row.cat, row.name): row.self_us for row in chosen.spans})
+    expected = Counter(
+        (cat, name)
+        for cat, name, dur_ns, _ in finished_spans(lines)
+        if (cat == "compute" and dur_ns >= 2000) or name.startswith("it")
+    )
+    assert {(row.cat, row.name): row.count for row in some.spans} == expected

@@ -28,10 +28,11 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     "analysis": {
         "reading": set(),
         "merged_trace": {"reading"},
-        "summary": {"reading"},
+        "summary": {"reading", "tracks", "where"},
         "steps": {"reading"},
         "why": {"reading", "steps"},
         "tracks": {"reading"},
+        "where": {"reading"},
         "diff": {"reading", "tracks", "steps", "why"},
         "validating": {"reading"},
         "sql": {"reading", "steps"},

@@ -16,7 +16,7 @@ from dftrace_ai.analysis.steps.roles import GPU_ROLES
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.steady import steady_of
 from dftrace_ai.analysis.steps.timeline import covered_within
-from dftrace_ai.analysis.tracks import own_ns, parents_of, track_order
+from dftrace_ai.analysis.tracks import own_ns, parents_of, places_of, track_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -282,31 +282,10 @@ def _placed(
     start, end, code = spans.start_ns[order], spans.end_ns[order], code[order]
     parents = parents_of(spans.tid[order], start, end, process.near_ns)
     beside = spans.has(*GPU_ROLES)[order] | (spans.tid[order] != steps.tid) | (not trains)
-    path = _paths_of(parents, code, list(known), tree, np.where(beside, ROOT_BESIDE, ROOT))
+    names = list(known)
+    roots = np.where(beside, ROOT_BESIDE, ROOT)
+    path = places_of(parents, code, roots, lambda around, name: tree.number(around, names[name]))
     own = own_ns(parents, start, end)
     step = _step_of(steps, start, end, ~beside)
     inside = step >= 0
     return path[inside], step[inside], own[inside], (end - start)[inside]
-
-
-def _paths_of(
-    parents: Integers, code: Integers, names: Sequence[Label], tree: _Tree, roots: Integers
-) -> Integers:
-    """Return the place of each span, level by level from the outside."""
-    path = np.full(len(parents), -1, np.int64)
-    level = np.flatnonzero(parents < 0)
-    inner = np.flatnonzero(parents >= 0)
-    while len(level):
-        around = np.where(parents[level] >= 0, path[parents[level]], roots[level])
-        of_names = max(len(names), 1)
-        pairs, which = np.unique(
-            (around - ROOT_BESIDE) * of_names + code[level], return_inverse=True
-        )
-        numbers = [
-            tree.number(pair // of_names + ROOT_BESIDE, names[pair % of_names])
-            for pair in pairs.tolist()
-        ]
-        path[level] = np.array(numbers, np.int64)[which]
-        ready = path[parents[inner]] >= 0
-        level, inner = inner[ready], inner[~ready]
-    return path

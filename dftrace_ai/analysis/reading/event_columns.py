@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_set import TraceSet
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["EventColumns", "Integers", "Label", "event_columns"]
+__all__ = ["EventColumns", "Integers", "Label", "columns_by_block", "event_columns"]
 
 Integers: TypeAlias = "NDArray[Any]"
 """A column of whole numbers."""
@@ -123,6 +123,34 @@ def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
                 trace, labels, texts=scanned.texts, ends=scanned.ends, **scanned.columns
             )
     traces.notes = tuple(notes)
+
+
+def columns_by_block(trace: Trace) -> Iterator[EventColumns]:
+    """Yield the events of a trace block by block, so that no more than a block is in memory.
+
+    The codes of names hold for all blocks of the trace.
+
+    Args:
+        trace: the file.
+
+    Raises:
+        TraceError: as of `event_columns`.
+
+    Example::
+
+        for columns in columns_by_block(trace):
+            print(len(columns), columns.labels)
+    """
+    scanner = new_scanner()
+    labels: tuple[Label, ...] = ()
+    for block in TraceBlocks(scanner, trace):
+        labels += tuple(Label(cat, name) for cat, name in scanner.labels(len(labels)))
+        columns = {name: np.array(getattr(block, name)) for name in SCANNED}
+        columns["ph"] = LETTERS[columns["ph"]]
+        slices, lengths = arguments_of(block)
+        yield EventColumns(
+            trace, labels, texts=b"".join(slices), ends=np.cumsum(lengths), **columns
+        )
 
 
 @dataclass

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import SkippedFile
+from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.summary.totals import PlainTotals
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.file_names import trace_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.reading.trace import Trace
@@ -70,7 +70,7 @@ def add_traces(traces: Sequence[Trace]) -> AddedTraces:
     added = AddedTraces(new_totals())
     read: set[Path] = set()
     try:
-        for parts in _processes(traces):
+        for parts in processes_of(traces).values():
             read.update(_add_process(parts, added))
     except (OverflowError, MemoryError) as error:
         room = f"{MOST_BYTES >> 30} GiB" if MOST_BYTES >> 30 else f"{MOST_BYTES >> 20} MiB"
@@ -79,17 +79,6 @@ def add_traces(traces: Sequence[Trace]) -> AddedTraces:
         ) from error
     added.read = [trace for trace in traces if trace.path in read]
     return added
-
-
-def _processes(traces: Iterable[Trace]) -> Iterable[list[Trace]]:
-    """Return the files of each process, its parts in their order."""
-    processes: dict[tuple[Path, str], list[tuple[int, Trace]]] = {}
-    for trace in traces:
-        name = trace_name(trace.path.name)
-        base, part = (name.base, name.part) if name else (trace.path.name, 0)
-        processes.setdefault((trace.path.parent, base), []).append((part, trace))
-    for parts in processes.values():
-        yield [trace for _, trace in sorted(parts, key=lambda part: part[0])]
 
 
 def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:

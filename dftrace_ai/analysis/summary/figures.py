@@ -31,6 +31,8 @@ __all__ = [
     "OtherRow",
     "SpanRow",
     "Summary",
+    "other_rows",
+    "span_row",
     "summarise",
     "summarise_groups",
 ]
@@ -144,6 +146,7 @@ class Summary:
         skipped: files of the directories that were given which cannot be read.
         names_left_out: names beyond the 100,000 with the greatest totals; their events
             are counted, and have no row.
+        chosen_events: events that were asked for; None for all.
     """
 
     spans: tuple[SpanRow, ...]
@@ -153,6 +156,7 @@ class Summary:
     unreadable_lines: int
     skipped: tuple[SkippedFile, ...] = ()
     names_left_out: int = 0
+    chosen_events: int | None = None
 
     def __repr__(self) -> str:
         places = counted(len(self.files), "file")
@@ -293,7 +297,7 @@ def _rows(totals: Totals) -> tuple[list[SpanRow], Counter[tuple[str, str, str]],
         text += len(row[0]) + len(row[1])
         if text > MOST_TEXT:
             break
-        spans.append(_span_row(row))
+        spans.append(span_row(row))
         shown += 1
     others: Counter[tuple[str, str, str]] = Counter()
     counts, other_names = totals.others(MOST_ROWS - shown)
@@ -306,7 +310,8 @@ def _rows(totals: Totals) -> tuple[list[SpanRow], Counter[tuple[str, str, str]],
     return spans, others, names + other_names - shown
 
 
-def _span_row(figures: SpanFigures) -> SpanRow:
+def span_row(figures: SpanFigures) -> SpanRow:
+    """Return the row of what spans of one name come to."""
     cat, name, count, total, own, least, greatest, p50, p95, p99 = figures
     return SpanRow(
         cat,
@@ -322,6 +327,18 @@ def _span_row(figures: SpanFigures) -> SpanRow:
         max_us=greatest / 1000,
         loop=loop_part(name),
     )
+
+
+def other_rows(counts: Mapping[tuple[str, str, str], int]) -> tuple[OtherRow, ...]:
+    """Return rows of other events, by kind.
+
+    Args:
+        counts: how many there are by phase, category and name.
+    """
+    kinds: Counter[tuple[str, str, str]] = Counter()
+    for (ph, cat, name), count in counts.items():
+        kinds[OTHER_KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
+    return tuple(OtherRow(*key, count) for key, count in sorted(kinds.items()))
 
 
 def _copies(traces: Sequence[Trace]) -> dict[Path, str]:

@@ -8,16 +8,19 @@ from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import trace_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
-__all__ = ["NOT_SAID", "FileGroup", "groups_of"]
+__all__ = ["NOT_SAID", "EventGroup", "FileGroup", "groups_of", "host_of", "processes_of"]
 
 FileGroup = Literal["rank", "host", "process"]
 """What files of one group have in common."""
+
+EventGroup = Literal["thread", "step", "epoch"]
+"""What events of one group have in common: the thread, or what their arguments say."""
 
 NOT_SAID = "-"
 """The group of the files that do not say whose they are."""
@@ -36,18 +39,32 @@ def groups_of(traces: Sequence[Trace], by: FileGroup) -> dict[str, list[Trace]]:
         for rank, traces in groups_of(open_traces(["out/"]).files, "rank").items():
             print(rank, len(traces))
     """
-    processes: dict[tuple[Path, str], list[Trace]] = {}
-    for trace in traces:
-        name = trace_name(trace.path.name)
-        base = name.base if name else trace.path.name
-        processes.setdefault((trace.path.parent, base), []).append(trace)
     groups: dict[str, list[Trace]] = {}
-    for (folder, base), parts in processes.items():
+    for (folder, base), parts in processes_of(traces).items():
         label = _label(_header(parts), by)
         if by == "process" and (label == NOT_SAID or label in groups):
             label = str(folder / base)
         groups.setdefault(label, []).extend(parts)
     return dict(sorted(groups.items(), key=_in_order))
+
+
+def processes_of(traces: Iterable[Trace]) -> dict[tuple[Path, str], list[Trace]]:
+    """Return the files of each process, its parts in their order, by folder and name."""
+    processes: dict[tuple[Path, str], list[tuple[int, Trace]]] = {}
+    for trace in traces:
+        name = trace_name(trace.path.name)
+        base, part = (name.base, name.part) if name else (trace.path.name, 0)
+        processes.setdefault((trace.path.parent, base), []).append((part, trace))
+    return {
+        process: [trace for _, trace in sorted(parts, key=lambda each: each[0])]
+        for process, parts in processes.items()
+    }
+
+
+def host_of(parts: Sequence[Trace]) -> str:
+    """Return the host of a process; empty where its files do not say it."""
+    header = _header(parts)
+    return (header and header.host) or ""
 
 
 def _in_order(group: tuple[str, list[Trace]]) -> tuple[bool, int, str]:

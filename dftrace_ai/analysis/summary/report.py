@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import asdict, dataclass, replace
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field, replace
 from math import fsum
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,7 +16,9 @@ from dftrace_ai.analysis.summary.figures import (
     summarise,
     summarise_groups,
 )
-from dftrace_ai.analysis.summary.grouping import groups_of
+from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup, groups_of
+from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow  # noqa: TC001 - as above
+from dftrace_ai.errors import DftraceError
 from dftrace_ai.trace_format.vocabulary import LoopPart  # noqa: TC001 - pydantic evaluates it
 
 if TYPE_CHECKING:
@@ -31,8 +33,20 @@ __all__ = ["By", "Report", "Row", "SortKey", "report_adapter", "report_of", "rep
 
 FORMAT: Final = 1
 
-By = Literal["name", "category", "rank", "host", "process"]
-"""What has a row of its own; for the last three each name of each rank, host or process."""
+By = Literal[
+    "name", "category", "rank", "host", "process", "thread", "step", "epoch", "tree", "tensor"
+]
+"""What has a row of its own: from `rank` to `epoch` each name of each of them, for `tree` a place
+among the spans, for `tensor` a statistic of a tensor."""
+
+GROUPS: Final[dict[By, FileGroup | EventGroup]] = {
+    "rank": "rank",
+    "host": "host",
+    "process": "process",
+    "thread": "thread",
+    "step": "step",
+    "epoch": "epoch",
+}
 
 SortKey = Literal["total", "self", "count", "mean", "p99", "max"]
 """By what rows are put in falling order."""
@@ -43,8 +57,9 @@ class Row:
     """Finished spans that are added up in one row; durations in microseconds.
 
     Attributes:
-        group: the rank, the host, or host and number of the process; null where rows are by
-            name or category.
+        group: the rank, the host, host and number of the process, these with number and name of
+            the thread, epoch and step with a slash between, or the epoch; null where rows are
+            by name or category.
         cat: the category.
         name: the name; null for a row of a whole category.
         count: how many there are.
@@ -96,6 +111,12 @@ class Report:
             are counted, and have no row.
         rows_left_out: rows of spans that were not asked for.
         warnings: a line for each loss and fault.
+        where: the condition on events; null without one.
+        chosen_events: of the events, those that meet it; null without one.
+        losses: of all files together, by name: the counts of their closing lines that are
+            above zero, and `unreadable`, lines without an event.
+        tree: rows of places, those around others before them; null unless asked for.
+        tensors: rows of statistics of tensors; null unless asked for.
     """
 
     format: int
@@ -109,6 +130,11 @@ class Report:
     names_left_out: int
     rows_left_out: int
     warnings: tuple[str, ...]
+    where: str | None = None
+    chosen_events: int | None = None
+    losses: dict[str, int] = field(default_factory=dict)
+    tree: tuple[TreeRow, ...] | None = None
+    tensors: tuple[TensorRow, ...] | None = None
 
     def to_dict(self) -> JsonObject:
         """Return everything as plain values, fit for JSON."""
@@ -120,6 +146,7 @@ def reported(
     by: By = "name",
     sort: SortKey | None = None,
     top: int | None = None,
+    where: str | None = None,
 ) -> Report:
     """Add up trace files and return what is said of them.
 
@@ -127,22 +154,24 @@ def reported(
         paths: files and directories, as for `summarise`.
         by: what has a row of its own.
         sort: what puts rows in falling order; None for category, within it by falling total.
+            Rows of a tree and of tensors have their own order.
         top: so many rows of spans, and of bodies of loops; by total where `sort` is None.
+        where: which events are asked for, see `where_of`; all without it.
 
     Raises:
         TraceError: as of `summarise`.
+        ConfigError: `where` is no condition.
+        DftraceError: NumPy is needed and not installed.
 
     Example::
 
         for row in reported(["out/"], by="rank", sort="self", top=10).spans:
             print(row.group, row.name, row.share)
     """
-    if by in ("rank", "host", "process"):
-        found = open_traces(paths)
-        grouped = summarise_groups(groups_of(found.files, by), found.skipped)
-        report = report_of(grouped.summary, grouped.groups, by)
-    else:
-        report = report_of(summarise(paths), by=by)
+    report = _unsorted(paths, by, where)
+    if report.tree is not None:
+        kept = report.tree[:top]
+        return replace(report, tree=kept, rows_left_out=len(report.tree) - len(kept))
     if sort is None and top is None:
         return report
     rows = sorted(report.spans, key=lambda row: _rank(row, sort or "total"), reverse=True)
@@ -150,6 +179,38 @@ def reported(
     spans = [row for row in rows if row.loop != "body"][:top]
     left_out = len(rows) - len(spans) - len(bodies)
     return replace(report, spans=(*spans, *bodies), rows_left_out=left_out)
+
+
+def _unsorted(paths: Iterable[str | os.PathLike[str]], by: By, where_text: str | None) -> Report:
+    if where_text is None and by in ("name", "category"):
+        return report_of(summarise(paths), by=by)
+    found = open_traces(paths)
+    if where_text is None and by in ("rank", "host", "process"):
+        grouped = summarise_groups(groups_of(found.files, by), found.skipped)
+        return report_of(grouped.summary, grouped.groups, by)
+    try:
+        from dftrace_ai.analysis.summary.choosing import read_processes, summarise_chosen
+        from dftrace_ai.analysis.summary.tensors import tensor_rows
+        from dftrace_ai.analysis.summary.tree import tree_of
+        from dftrace_ai.analysis.where import where_of
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
+    where = None if where_text is None else where_of(where_text)
+    if by in ("tree", "tensor"):
+        summary, traces = read_processes(found.files, found.skipped)
+        report = replace(report_of(replace(summary, spans=()), by=by), where=where_text)
+        if by == "tensor":
+            return replace(report, tensors=tensor_rows(traces, where))
+        tree = tree_of(traces, where)
+        chosen = None if where is None else tree.chosen_events
+        rows = tuple(tree.rows())
+        return replace(report, tree=rows, chosen_events=chosen, names_left_out=tree.left_out)
+    group = GROUPS.get(by)
+    grouped = summarise_chosen(found.files, found.skipped, group, where)
+    groups = grouped.groups if group else ()
+    return replace(report_of(grouped.summary, groups, by), where=where_text)
 
 
 def report_of(found: Summary, groups: Sequence[str] = (), by: By = "name") -> Report:
@@ -186,7 +247,17 @@ def report_of(found: Summary, groups: Sequence[str] = (), by: By = "name") -> Re
         names_left_out=found.names_left_out,
         rows_left_out=0,
         warnings=tuple(warnings),
+        chosen_events=found.chosen_events,
+        losses=_losses(found),
     )
+
+
+def _losses(found: Summary) -> dict[str, int]:
+    losses: Counter[str] = Counter()
+    for file in found.files:
+        losses.update(file.losses)
+    losses["unreadable"] += found.unreadable_lines
+    return {name: count for name, count in sorted(losses.items()) if count}
 
 
 def _categories(rows: Iterable[Row], base_us: float | None) -> list[Row]:

@@ -1,0 +1,132 @@
+"""Summaries of the events that are asked for, and by thread, step or epoch; needs NumPy."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from dftrace_ai.analysis.summary.chosen_events import spans_of_process
+from dftrace_ai.analysis.summary.figures import (
+    MOST_ROWS,
+    GroupedSummary,
+    other_rows,
+    span_row,
+    summarise_groups,
+)
+from dftrace_ai.analysis.summary.grouping import groups_of, processes_of
+from dftrace_ai.analysis.summary.spread import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_file import SkippedFile
+    from dftrace_ai.analysis.summary.chosen_events import ProcessSpans
+    from dftrace_ai.analysis.summary.figures import Summary
+    from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup
+    from dftrace_ai.analysis.where import Where
+
+__all__ = ["read_processes", "summarise_chosen"]
+
+Key = tuple[str, str, str]
+"""Group, category, name."""
+
+
+def summarise_chosen(
+    traces: Sequence[Trace],
+    skipped: Sequence[SkippedFile],
+    by: FileGroup | EventGroup | None,
+    where: Where | None = None,
+) -> GroupedSummary:
+    """Add up the events that are asked for.
+
+    Args:
+        traces: all of a process among them.
+        skipped: files that were found and are no traces.
+        by: what events of a group have in common; without it there is one group.
+        where: which events are asked for; all without it.
+
+    Returns:
+        The figures. What is said of the files, and of lines without an event, is of all.
+
+    Raises:
+        TraceError: as of `summarise`.
+    """
+    whole, readable = read_processes(traces, skipped)
+    file_groups = by if by in {"rank", "host", "process"} else None
+    spreads: defaultdict[Key, Spread] = defaultdict(Spread)
+    others: Counter[Key] = Counter()
+    chosen = left_out = 0
+    groups = groups_of(readable, file_groups) if file_groups else {"": readable}
+    for group, of_group in groups.items():
+        for parts in processes_of(of_group).values():
+            found = spans_of_process(parts, where, None if file_groups else cast("EventGroup", by))
+            _add(found, group, spreads)
+            others.update(found.others)
+            chosen += found.chosen_events
+            left_out += _keep_most(spreads, 2 * MOST_ROWS)
+    left_out += _keep_most(spreads, MOST_ROWS)
+    labels = {group: place for place, group in enumerate(groups)} if file_groups else {}
+    keys = sorted(
+        spreads,
+        key=lambda key: (
+            *_in_order(key[0], labels),
+            *(key[1], -spreads[key].total_ns, key[2]),
+        ),
+    )
+    summary = replace(
+        whole,
+        spans=tuple(span_row(spreads[key].figures(*key[1:])) for key in keys),
+        others=other_rows(others) if where is not None else whole.others,
+        chosen_events=chosen if where is not None else None,
+        names_left_out=left_out,
+    )
+    return GroupedSummary(summary, tuple(key[0] for key in keys))
+
+
+def read_processes(
+    traces: Sequence[Trace], skipped: Sequence[SkippedFile]
+) -> tuple[Summary, list[Trace]]:
+    """Return the summary of all, and the traces that could be read for it."""
+    whole = summarise_groups({"": traces}, skipped).summary
+    read = {file.path for file in whole.files}
+    return whole, [trace for trace in traces if str(trace) in read]
+
+
+def _in_order(group: str, labels: dict[str, int]) -> tuple[object, ...]:
+    """Return what groups are put in order by: their numbers, where these are steps."""
+    if labels:
+        return (labels[group],)
+    numbers = group.split("/")
+    if all(number.lstrip("-").isdecimal() for number in numbers):
+        return (0, [int(number) for number in numbers], "")
+    return (1, [], group)
+
+
+def _add(found: ProcessSpans, of_files: str, spreads: defaultdict[Key, Spread]) -> None:
+    rows = np.flatnonzero(found.chosen)
+    if not len(rows):
+        return
+    names = len(found.labels)
+    keys, which = np.unique(found.group[rows] * names + found.label[rows], return_inverse=True)
+    own = np.zeros(len(keys), np.int64)
+    np.add.at(own, which, found.own_ns[rows])
+    order = np.argsort(which, kind="stable")
+    durations = np.split(found.dur_ns[rows][order], np.flatnonzero(np.diff(which[order])) + 1)
+    for key, of_key, own_ns in zip(keys.tolist(), durations, own.tolist(), strict=True):
+        label = found.labels[key % names]
+        group = of_files or found.groups[key // names]
+        spreads[group, label.cat, label.name].add(of_key, own_ns)
+
+
+def _keep_most(spreads: dict[Key, Spread], most: int) -> int:
+    """Leave out the rows with the least time beyond so many, and say how many these are."""
+    if len(spreads) <= most:
+        return 0
+    least = sorted(spreads, key=lambda key: -spreads[key].total_ns)[MOST_ROWS:]
+    for key in least:
+        del spreads[key]
+    return len(least)

@@ -1,0 +1,194 @@
+"""What `dftrace summary` prints: tables of rows, what stands below them, and CSV."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from dftrace_ai.analysis.summary.report import Report, Row
+    from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow
+
+__all__ = ["csv_text", "summary_tables"]
+
+# Of each table; nobody reads more, and laying out a million takes minutes.
+MOST_ROWS = 1000
+
+PERCENTILES = {"p50", "p95", "p99"}
+FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
+# What a narrow terminal has no room for goes in this order.
+SPARED = ("p95", "mean", "p50", "p99", "max", "share", "self")
+
+TREE_TIMES = ("total", "self", "mean", "max")
+TREE_FIGURES = ("count", "total", "self", "share", "mean", "max")
+INDENT = "  "
+MOST_INDENTS = 30
+
+TENSOR_STATS = "tensor_stats"
+TENSOR_FIGURES = ("count", "first", "last", "min", "max", "non-finite since step")
+TENSOR_SPARED = ("count", "first", "min", "max")
+
+
+def summary_tables(report: Report, width: int) -> list[RenderableType]:
+    """Return what to print for a summary: spans, other events, and closing lines.
+
+    Args:
+        report: what `reported` returned.
+        width: letters of a line; figures that do not fit are left out, which is said.
+    """
+    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, fitting, shown
+
+    if report.tree is not None:
+        tables = [_tree_table(report.tree, width)]
+        return [*tables, *_closing_lines(report, max(0, len(report.tree) - MOST_ROWS))]
+    if report.tensors is not None:
+        tables = [_tensor_table(report.tensors, width)]
+        return [*tables, *_closing_lines(report, max(0, len(report.tensors) - MOST_ROWS))]
+    # What a loop's body takes is the time of everything in it, and no work of the loop's category.
+    bodies = [row for row in report.spans if row.loop == "body"]
+    spans = [row for row in report.spans if row.loop != "body"]
+    tables = []
+    spared: set[str] = set()
+    texts = [] if report.by in ("name", "category") else [report.by]
+    figures = [name for name in FIGURES if report.by != "category" or name not in PERCENTILES]
+    for title, column, rows in (
+        ("Spans", "category", spans),
+        ("Bodies of loops, with all that is done in them", "loop of", bodies),
+    ):
+        heads = [*texts, column, *([] if report.by == "category" else ["name"])]
+        cells = [_cells(row, heads, figures) for row in rows[:MOST_ROWS]]
+        kept = fitting(heads, figures, cells, SPARED, width)
+        spared |= set(figures) - set(kept)
+        table = figures_table(title, heads, kept)
+        for row in cells:
+            table.add_row(*(row[head] for head in (*heads, *kept)))
+        if rows or rows is spans:
+            tables.append(table)
+    if report.others:
+        others = figures_table("Other events", ["kind", "category", "name"], ["count"])
+        for other in report.others[:MOST_ROWS]:
+            named = (shown(text, NAME_LETTERS) for text in (other.kind, other.cat, other.name))
+            others.add_row(*named, f"{other.count:,}")
+        tables.append(others)
+    hidden = sum(max(0, len(rows) - MOST_ROWS) for rows in (spans, bodies, report.others))
+    if spared:
+        names = ", ".join(name for name in FIGURES if name in spared)
+        tables.append(f"no room for {names}; a wider terminal or --json has them")
+    return [*tables, *_closing_lines(report, hidden)]
+
+
+def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
+    """Yield what stands below the tables: how much there is, and what is missing."""
+    from dftrace_ai.trace_format.header_and_footer import LOSSES
+    from dftrace_ai.wording import counted
+
+    if hidden:
+        yield f"{counted(hidden, 'row')} more; --json prints all"
+    if report.rows_left_out:
+        yield f"{counted(report.rows_left_out, 'row')} more, which --top leaves out"
+    yield f"{counted(report.events, 'event')} in {counted(len(report.files), 'file')}"
+    if report.chosen_events is not None:
+        yield f"of these {report.chosen_events:,} meet --where"
+    tensors = sum(row.count for row in report.others if row.cat == TENSOR_STATS)
+    if tensors and report.tensors is None:
+        yield f"{counted(tensors, 'event')} with statistics of tensors; --tensors has a table"
+    unfinished = report.losses.get("unfinished", 0)
+    if unfinished:
+        yield f"{counted(unfinished, 'span')} without an end, in no row of the spans"
+    for loss in LOSSES:
+        if loss.text and loss.member in report.losses:
+            yield "in all: " + loss.text.format(counted(report.losses[loss.member], loss.noun))
+    unreadable = report.losses.get("unreadable", 0)
+    if unreadable:
+        yield f"in all: {counted(unreadable, 'line')} without an event, not counted"
+
+
+def _tree_table(rows: Sequence[TreeRow], width: int) -> RenderableType:
+    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, fitting, shown
+
+    cells = []
+    for row in rows[:MOST_ROWS]:
+        name = shown(f"{row.cat}.{row.name}", NAME_LETTERS)
+        indent = INDENT * min(len(row.path) - 1, MOST_INDENTS)
+        figures = {"count": f"{row.count:,}", "share": _share(row.share)}
+        figures |= {name: _time(getattr(row, f"{name}_us")) for name in TREE_TIMES}
+        cells.append({"span": indent + name, **figures})
+    kept = fitting(["span"], TREE_FIGURES, cells, SPARED, width)
+    table = figures_table("Spans, and those inside of them", ["span"], kept)
+    for row_cells in cells:
+        table.add_row(*(row_cells[column] for column in ("span", *kept)))
+    return table
+
+
+def _tensor_table(rows: Sequence[TensorRow], width: int) -> RenderableType:
+    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, fitting, shown
+
+    cells = []
+    for row in rows[:MOST_ROWS]:
+        step = row.first_nonfinite_step
+        values = {name: getattr(row, name) for name in ("first", "last", "min", "max")}
+        cells.append(
+            {
+                "tensor": shown(row.name, NAME_LETTERS),
+                "statistic": shown(row.statistic, NAME_LETTERS),
+                "count": f"{row.count:,}",
+                **{
+                    name: "-" if value is None else f"{value:.4g}" for name, value in values.items()
+                },
+                "non-finite since step": "-" if step is None else f"{step:,}",
+            }
+        )
+    texts = ["tensor", "statistic"]
+    kept = fitting(texts, TENSOR_FIGURES, cells, TENSOR_SPARED, width)
+    table = figures_table("Statistics of tensors", texts, kept)
+    for row_cells in cells:
+        table.add_row(*(row_cells[column] for column in (*texts, *kept)))
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _time(micros: float | None) -> str:
+    from dftrace_ai.cli.terminal import time_text
+
+    return "-" if micros is None else time_text(micros)
+
+
+def csv_text(report: Report) -> str:
+    """Return the rows of spans as CSV: a column for each member of a row, empty for null."""
+    import csv
+    from dataclasses import fields
+    from io import StringIO
+
+    from dftrace_ai.analysis.summary.report import Row
+    from dftrace_ai.wording import escaped
+
+    columns = [field.name for field in fields(Row)]
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in report.spans:
+        values = (getattr(row, column) for column in columns)
+        writer.writerow([escaped(each) if isinstance(each, str) else each for each in values])
+    return text.getvalue()
+
+
+def _cells(row: Row, heads: Sequence[str], figures: Sequence[str]) -> dict[str, str]:
+    from dftrace_ai.cli.terminal import NAME_LETTERS, shown
+
+    names = [name for name in (row.group, row.cat, row.name) if name is not None]
+    cells = {head: shown(name, NAME_LETTERS) for head, name in zip(heads, names, strict=True)}
+    for figure in figures:
+        if figure == "count":
+            cells[figure] = f"{row.count:,}"
+            continue
+        if figure == "share":
+            cells[figure] = _share(row.share)
+        else:
+            cells[figure] = _time(getattr(row, f"{figure}_us"))
+    return cells
