@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from typing import Any
 import jsonschema
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
-from safety.commands import at_terminal, invoke
+from conftest import clean_environment
+from safety.commands import acting, at_terminal, invoke
 
 from dftrace_ai.cli.terminal import time_text
 
@@ -406,3 +409,39 @@ def test_forms_that_do_not_go_together_are_refused(steps: Path, words: tuple[obj
     done = invoke("summary", steps, *words)
     assert (done.status, done.out) == (2, "")
     assert "cannot be given together" in " ".join(done.err.split())
+
+
+def test_more_rows_than_fit_are_refused_and_not_cut(
+    nested: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dftrace_ai.analysis.summary.choosing.MOST_AT_ONCE", 8)
+    done = invoke("summary", nested, "--by", "step")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(
+        "dftrace: more than 8 rows; ask for fewer of them, such as with --where"
+    )
+    assert invoke("summary", nested, "--by", "step", "--where", "name = 'step'").status == 0
+
+
+def test_names_in_a_tree_and_of_tensors_cannot_act(tmp_path: Path) -> None:
+    trace = TraceLines()
+    trace.span("a\x1b[2Jb", "c\u202e", 0, 5)
+    trace.event("i", "t\x1b[2J", "tensor_stats", 5, more=',"s":"t"', **{"m\x1b": 1.5})
+    trace.footer()
+    path = trace.write(tmp_path / "t.pfw")
+    for option in ("--tree", "--tensors"):
+        out = invoke("summary", path, option).out
+        assert r"\x1b[2J" in out
+        assert not acting(out)
+
+
+def test_the_new_forms_say_that_they_need_numpy(steps: Path) -> None:
+    code = "import sys; sys.modules['numpy'] = None; from dftrace_ai.cli import main; main()"
+    words = [sys.executable, "-c", code, "summary", str(steps)]
+    plain = subprocess.run(words, capture_output=True, text=True, env=clean_environment())
+    assert (plain.returncode, "forward" in plain.stdout) == (0, True)
+    done = subprocess.run(
+        [*words, "--tree"], capture_output=True, text=True, env=clean_environment()
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "dftrace: this needs NumPy; install it with: pip install numpy\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from dftrace_ai.analysis.summary.figures import (
 )
 from dftrace_ai.analysis.summary.grouping import groups_of, processes_of
 from dftrace_ai.analysis.summary.spread import Spread
+from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.where import Where
 
 __all__ = ["read_processes", "summarise_chosen"]
+
+# A name for every step, or every name of a million steps, would fill the memory.
+MOST_AT_ONCE: Final = 300_000
 
 Key = tuple[str, str, str]
 """Group, category, name."""
@@ -53,13 +57,13 @@ def summarise_chosen(
         The figures. What is said of the files, and of lines without an event, is of all.
 
     Raises:
-        TraceError: as of `summarise`.
+        TraceError: as of `summarise`, or there are too many rows.
     """
     whole, readable = read_processes(traces, skipped)
     file_groups = by if by in {"rank", "host", "process"} else None
     spreads: defaultdict[Key, Spread] = defaultdict(Spread)
     others: Counter[Key] = Counter()
-    chosen = left_out = 0
+    chosen = 0
     groups = groups_of(readable, file_groups) if file_groups else {"": readable}
     for group, of_group in groups.items():
         for parts in processes_of(of_group).values():
@@ -67,8 +71,7 @@ def summarise_chosen(
             _add(found, group, spreads)
             others.update(found.others)
             chosen += found.chosen_events
-            left_out += _keep_most(spreads, 2 * MOST_ROWS)
-    left_out += _keep_most(spreads, MOST_ROWS)
+    left_out = _keep_most(spreads)
     labels = {group: place for place, group in enumerate(groups)} if file_groups else {}
     keys = sorted(
         spreads,
@@ -112,6 +115,7 @@ def _add(found: ProcessSpans, of_files: str, spreads: defaultdict[Key, Spread]) 
         return
     names = len(found.labels)
     keys, which = np.unique(found.group[rows] * names + found.label[rows], return_inverse=True)
+    _check_room(len(keys))
     own = np.zeros(len(keys), np.int64)
     np.add.at(own, which, found.own_ns[rows])
     order = np.argsort(which, kind="stable")
@@ -120,12 +124,20 @@ def _add(found: ProcessSpans, of_files: str, spreads: defaultdict[Key, Spread]) 
         label = found.labels[key % names]
         group = of_files or found.groups[key // names]
         spreads[group, label.cat, label.name].add(of_key, own_ns)
+    _check_room(len(spreads))
 
 
-def _keep_most(spreads: dict[Key, Spread], most: int) -> int:
-    """Leave out the rows with the least time beyond so many, and say how many these are."""
-    if len(spreads) <= most:
-        return 0
+def _check_room(rows: int) -> None:
+    # A row cannot be left out before it is whole: another process may have more of it.
+    if rows > MOST_AT_ONCE:
+        raise TraceError(
+            f"more than {MOST_AT_ONCE:,} rows; ask for fewer of them, such as with "
+            "--where 'args.step < 1000'"
+        )
+
+
+def _keep_most(spreads: dict[Key, Spread]) -> int:
+    """Leave out the rows with the least time beyond those of a table, and say how many."""
     least = sorted(spreads, key=lambda key: -spreads[key].total_ns)[MOST_ROWS:]
     for key in least:
         del spreads[key]

@@ -76,7 +76,7 @@ class _Gathered:
 def spans_of_process(
     parts: Sequence[Trace], where: Where | None = None, by: EventGroup | None = None
 ) -> ProcessSpans:
-    """Read the spans of a process; of each some forty bytes are kept.
+    """Read the spans of a process, the finished ones.
 
     Args:
         parts: its files in their order.
@@ -91,22 +91,25 @@ def spans_of_process(
         for columns in columns_by_block(trace):
             _gather(columns, where, by, found)
     none = np.zeros(0, np.int64)
+    found.pieces.setdefault("chosen", [np.zeros(0, bool)])
     label, group, pid, tid, ids, start, dur, chosen = (
-        np.concatenate(found.pieces[name]) if found.pieces else none for name in KEPT
+        np.concatenate(found.pieces.pop(name)) if name in found.pieces else none for name in KEPT
     )
-    keys = _tracks(pid, tid, start)
+    track = _tracks(pid, tid, start)
     end = start + dur
-    order = track_order(keys, start, end, ids)
-    parents = parents_of(keys[order], start[order], end[order])
+    order = track_order(track, start, end, ids)
+    del pid, tid, ids
+    track, start, end = track[order], start[order], end[order]
+    parents = parents_of(track, start, end)
     return ProcessSpans(
         labels=tuple(found.labels),
         groups=_group_labels(found, by, parts),
         label=label[order],
         group=group[order],
         dur_ns=dur[order],
-        own_ns=own_ns(parents, start[order], end[order]),
+        own_ns=own_ns(parents, start, end),
         parents=parents,
-        chosen=chosen[order].astype(bool),
+        chosen=chosen[order],
         others=found.others,
         chosen_events=found.chosen_events,
     )
@@ -130,8 +133,8 @@ def _gather(
     for code in np.unique(columns.label[rows]).tolist():
         codes[code] = found.labels.setdefault(columns.labels[code], len(found.labels))
     values = {
-        "label": codes[columns.label[rows]],
-        "group": _groups(columns, rows, by, found.groups),
+        "label": codes[columns.label[rows]].astype(np.int32),
+        "group": _groups(columns, rows, by, found.groups).astype(np.int32),
         "pid": columns.pid[rows],
         "tid": columns.tid[rows],
         "id": columns.id[rows].astype(np.int64),
