@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Sequence
 
-    from dftrace_ai.analysis.steps import Job, Rank
+    from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.analysis.steps import Job, Rank, Steps
     from dftrace_ai.analysis.why.limits import Limits
 
-__all__ = ["judge", "why"]
+__all__ = ["judge", "judge_traces", "why"]
 
 SHOWN_STEPS: Final = 3
 MOST_BETWEEN: Final = 0.15
@@ -71,8 +72,25 @@ def why(paths: Iterable[str | os.PathLike[str]], limits: Limits | None = None) -
             print(verdict.findings[0].what, verdict.findings[0].next)
     """
     traces = open_traces(paths)
+    return judge_traces(traces, read_job(traces), limits)
+
+
+def judge_traces(
+    traces: TraceSet,
+    job: Job,
+    limits: Limits | None = None,
+    steps: Sequence[Steps | None] | None = None,
+) -> Verdict:
+    """Judge a run that was read already; as `why`.
+
+    Args:
+        traces: its files.
+        job: what `read_job` made of them.
+        limits: as for `why`.
+        steps: of each rank, as `measure` returns them; None where nobody has measured them.
+    """
+    verdict = judge(job, LIMITS if limits is None else limits, steps)
     skipped = tuple(f"skipped: {file}" for file in traces.skipped)
-    verdict = judge(read_job(traces), LIMITS if limits is None else limits)
     return replace(verdict, notes=(*verdict.notes, *skipped))
 
 
@@ -87,14 +105,19 @@ class _Judged:
     sums: BatchSums | None = None
 
 
-def judge(job: Job, limits: Limits) -> Verdict:
+def judge(job: Job, limits: Limits, steps: Sequence[Steps | None] | None = None) -> Verdict:
     """Judge a run by its processes; as `why`.
 
     Args:
         job: the processes.
         limits: from which shares on something is a finding.
+        steps: as for `judge_traces`.
     """
-    judged = [_judge_rank(job, rank, limits) for rank in job.ranks]
+    measured = [measure(rank.process) for rank in job.ranks] if steps is None else steps
+    judged = [
+        _judge_rank(job, rank, found, limits)
+        for rank, found in zip(job.ranks, measured, strict=True)
+    ]
     found = [one for one in judged if one.sums is not None and one.evidence is not None]
     shown = found[0] if found else next((one for one in judged if one.evidence), None)
     if shown is None or shown.evidence is None:
@@ -142,9 +165,8 @@ def _plain(limits: Limits) -> dict[str, tuple[float, float | None]]:
     return {name: (limit.warning, limit.critical) for name, limit in limits.items()}
 
 
-def _judge_rank(job: Job, rank: Rank, limits: Limits) -> _Judged:
+def _judge_rank(job: Job, rank: Rank, steps: Steps | None, limits: Limits) -> _Judged:
     number = rank.process.number
-    steps = measure(rank.process)
     if steps is None:
         return _Judged(number, None)
     evidence = Evidence(
