@@ -2,9 +2,9 @@
 
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
-`dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary` and
-`dftrace_ai.analysis.converting`, with
-sorted keys, so that the same models always give the same bytes.
+`dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
+`dftrace_ai.analysis.converting` and `dftrace_ai.analysis.report`, with sorted keys, so that the
+same models always give the same bytes.
 """
 
 from __future__ import annotations
@@ -108,6 +108,14 @@ def _convert_schema() -> dict[str, Any]:
     return schema
 
 
+def _report_schema() -> dict[str, Any]:
+    from dftrace_ai.analysis.report.model import figures_adapter
+
+    schema = figures_adapter().json_schema()
+    schema["title"] = "What `dftrace report --json` prints, and its page holds"
+    return schema
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
     schemas = {
@@ -120,6 +128,7 @@ def schema_texts() -> dict[str, str]:
         "summary.schema.json": _summary_schema(),
         "convert.schema.json": _convert_schema(),
         "diff.schema.json": _diff_schema(),
+        "report.schema.json": _report_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

@@ -19,6 +19,7 @@ from dftrace_ai.cli import (
     info,
     inspect,
     recover,
+    report,
     runs,
     stuck,
     summary,
@@ -88,7 +89,10 @@ def _dftrace(
     pass
 
 
-for _module in (convert, demo, diff, info, recover, runs, sql, summary, top, validate, view, why):
+for _module in (
+    *(convert, demo, diff, info, recover, report, runs),
+    *(sql, summary, top, validate, view, why),
+):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 app.add_typer(inspect.app, name="inspect")
 app.command(name="stuck", cls=stuck.Command)(stuck.command)

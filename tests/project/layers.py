@@ -37,13 +37,15 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "validating": {"reading"},
         "sql": {"reading", "steps"},
         "converting": {"reading", "merged_trace", "sql"},
+        "report": {"reading", "summary", "steps", "why"},
     },
     "cli": {
         **dict.fromkeys(("terminal", "dead_traces", "trace_server"), {"terminal"}),
         **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal"}),
         **dict.fromkeys(
             (
-                *("demo", "diff", "info", "inspect", "recover", "runs", "stuck", "summary"),
+                *("demo", "diff", "info", "inspect", "recover", "report", "runs", "stuck"),
+                "summary",
                 *("top", "validate", "view", "why", "extracting"),
             ),
             {

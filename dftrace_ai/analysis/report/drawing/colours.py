@@ -1,0 +1,123 @@
+"""Colours of parts, categories and values, which people tell apart who see fewer of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from dftrace_ai.trace_format.vocabulary import loop_part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "LINES",
+    "PARTS",
+    "ink_on",
+    "of_category",
+    "of_share",
+    "theme_style",
+]
+
+LIGHT: Final = {
+    "paper": "#ffffff", "ink": "#1b1f24", "faint": "#5d6672", "grid": "#dfe3e8",
+    "shade": "#eef1f4", "none": "#e4e7eb", "odd": "#c2007a", "card": "#f6f7f9",
+    "loud": "#a40000", "loud-paper": "#fdecea", "good": "#0b6b3a", "link": "#0059a8",
+}  # fmt: skip
+DARK: Final = {
+    "paper": "#14171b", "ink": "#e6e9ed", "faint": "#9aa4b0", "grid": "#31363d",
+    "shade": "#20252b", "none": "#3a4048", "odd": "#ff6ac1", "card": "#1c2025",
+    "loud": "#ff9d94", "loud-paper": "#3c1917", "good": "#6fd39b", "link": "#7cb7f0",
+}  # fmt: skip
+
+# Okabe and Ito's (jfly.uni-koeln.de/color) as far as they go, in the order of a step.
+PARTS: Final = {
+    "wait": "#d55e00",
+    "data": "#e69f00",
+    "transfer": "#a6761d",
+    "forward": "#56b4e9",
+    "backward": "#0072b2",
+    "optimizer": "#009e73",
+    "compute": "#6a8caf",
+    "gpu": "#44aa99",
+    "launch": "#b5a642",
+    "comm": "#cc79a7",
+    "checkpoint": "#7a5195",
+    "evaluation": "#999933",
+    "other": "#8a8f98",
+    "none": "var(--none)",
+}
+
+# What a category's spans are mostly, in colours of the parts.
+CATEGORIES: Final = {
+    "dataloader": "wait", "data": "data", "reader": "data", "data_loader": "wait",
+    "device": "transfer", "compute": "backward", "comm": "comm", "communication": "comm",
+    "checkpoint": "checkpoint", "pipeline": "other", "ai_root": "other", "cpu_op": "compute",
+    "kernel": "gpu", "cuda_runtime": "launch", "inspect": "evaluation",
+}  # fmt: skip
+# Of other categories; each always has the same.
+OTHERS: Final = ("#8fa870", "#b08968", "#7d9bb8", "#a98bb5", "#b5838d", "#74a89c")
+
+LINES: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+# From dark to light, of even steps of lightness, so that it also reads in grey.
+VALUES: Final = (
+    (13, 27, 66), (31, 60, 118), (41, 99, 142), (45, 140, 147), (79, 178, 134),
+    (150, 208, 106), (232, 228, 94),
+)  # fmt: skip
+
+DARKEST_FOR_BLACK: Final = 105
+
+
+def theme_style() -> str:
+    """Return the variables of both themes; on paper it is the light one."""
+    light, dark = _variables(LIGHT), _variables(DARK)
+    return (
+        f":root {{ color-scheme: light; {light} }}\n"
+        "@media (prefers-color-scheme: dark) { :root:not([data-theme=light]) "
+        f"{{ color-scheme: dark; {dark} }} }}\n"
+        f":root[data-theme=dark] {{ color-scheme: dark; {dark} }}\n"
+        "@media print { :root, :root:not([data-theme=light]), :root[data-theme=dark] "
+        f"{{ color-scheme: light; {light} }} }}"
+    )
+
+
+def _variables(theme: Mapping[str, str]) -> str:
+    return " ".join(f"--{name}: {value};" for name, value in theme.items())
+
+
+def of_category(cat: str, name: str = "") -> str:
+    """Return the colour of a category; of computation that of the phase that a name tells.
+
+    The body of a loop has that of what only holds others: it is no work of the category.
+    """
+    if loop_part(name) == "body":
+        return PARTS["other"]
+    if cat == "compute":
+        for phase, part in (("forward", "forward"), ("step", "optimizer")):
+            if name.startswith(phase):
+                return PARTS[part]
+    if cat in CATEGORIES:
+        return PARTS[CATEGORIES[cat]]
+    return OTHERS[crc32(cat.encode("utf-8", "surrogatepass")) % len(OTHERS)] if cat else "#b8bec6"
+
+
+def of_share(share: float) -> str:
+    """Return the colour of a value between the least, 0, and the greatest, 1."""
+    place = min(max(share, 0.0), 1.0) * (len(VALUES) - 1)
+    at = min(int(place), len(VALUES) - 2)
+    rest = place - at
+    mixed = (
+        round(low + (high - low) * rest)
+        for low, high in zip(VALUES[at], VALUES[at + 1], strict=True)
+    )
+    return "#" + "".join(f"{value:02x}" for value in mixed)
+
+
+def ink_on(colour: str) -> str:
+    """Return the class of text that can be read on a colour."""
+    if not colour.startswith("#"):
+        return ""
+    red, green, blue = bytes.fromhex(colour[1:])
+    light = 0.299 * red + 0.587 * green + 0.114 * blue
+    return "inside" if light > DARKEST_FOR_BLACK else "light"

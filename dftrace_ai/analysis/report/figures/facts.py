@@ -1,0 +1,84 @@
+"""What a reader of figures has to know beside them: what was lost, and whose they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dftrace_ai.analysis.report.figures.counters import process_name
+from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
+from dftrace_ai.analysis.report.model import ProcessFacts
+from dftrace_ai.analysis.steps.spans import LATEST_NS
+from dftrace_ai.wording import counted, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.analysis.steps import Job
+    from dftrace_ai.analysis.summary.report import Report
+
+__all__ = ["losses_of", "process_facts", "time_of"]
+
+MOST_LOSSES: Final = 40
+MOST_PROCESSES: Final = 100
+COMMAND_LETTERS: Final = 300
+
+
+def losses_of(summary: Report, notes: Sequence[str]) -> list[str]:
+    """Return what was lost or cannot be read, a line each.
+
+    Args:
+        summary: of the traces.
+        notes: what of them could not be read as columns.
+    """
+    unfinished = sum(file.losses.get("unfinished", 0) for file in summary.files)
+    lines = list(summary.warnings)
+    told = {line.partition(": torn: ")[0] for line in lines if ": torn: " in line}
+    lines += [note for note in notes if note.partition(": torn: ")[0] not in told]
+    if unfinished:
+        lines.append(f"{counted(unfinished, 'span')} without an end, in no figure of this page")
+    if len(lines) > MOST_LOSSES:
+        more = len(lines) - MOST_LOSSES
+        lines = [*lines[:MOST_LOSSES], f"{counted(more, 'line')} more; 'dftrace summary' has all"]
+    return lines
+
+
+def time_of(job: Job) -> tuple[int, int]:
+    """Return first and last moment of all events, nanoseconds since 1970; zeros without any."""
+    first: list[int] = []
+    last: list[int] = []
+    for _, process in processes_of(job):
+        for columns, mask in rows_of(process):
+            timed = mask & (columns.start_ns >= 0) & (columns.start_ns < LATEST_NS)
+            if timed.any():
+                start = columns.start_ns[timed]
+                dur = np.clip(columns.dur_ns[timed], 0, LATEST_NS)
+                first.append(int(start.min()))
+                last.append(int((start + dur).max()))
+    return min(first, default=0), max(last, default=0)
+
+
+def process_facts(job: Job) -> tuple[list[ProcessFacts], int]:
+    """Return the facts of processes, and of how many there are none."""
+    found = []
+    processes = list(processes_of(job))
+    for _, process in processes[:MOST_PROCESSES]:
+        header = process.header
+        found.append(
+            ProcessFacts(
+                process=process_name(process),
+                host=(header and header.host) or "",
+                pid=process.pid or None,
+                run=(header and header.run) or "",
+                world_size=header and header.world_size,
+                command=shortened(" ".join((header and header.cmdline) or ()), COMMAND_LETTERS),
+                python=(header and header.python) or "",
+                torch=(header and header.torch) or "",
+                version=(header and header.version) or "",
+                system=(header and header.system) or "",
+                cpus=header and header.cpus,
+                memory_bytes=header and header.memory_bytes,
+            )
+        )
+    return found, len(processes) - len(found)

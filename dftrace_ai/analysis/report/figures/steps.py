@@ -1,0 +1,236 @@
+"""Steps as a report shows them: their times, where these go, and the slowest of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from dftrace_ai.analysis.report.figures.envelopes import envelope, rounded
+from dftrace_ai.analysis.report.model import (
+    EpochParts,
+    Histogram,
+    RankFigures,
+    SlowSpan,
+    SlowStepFigures,
+    StepFigures,
+)
+from dftrace_ai.analysis.steps.spans import integer
+from dftrace_ai.analysis.steps.steady import steady_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps import Rank, Steps
+
+__all__ = ["MeasuredRank", "rank_figures", "slowest_steps", "step_figures"]
+
+MOST_EPOCHS: Final = 60
+STRETCHES: Final = 20
+MOST_MARKS: Final = 200
+BINS: Final = 48
+WIDE: Final = 10.0
+"""From such a ratio of the longest to the median on, times are shown by their logarithm."""
+
+SLOWEST: Final = 10
+MOST_SPANS: Final = 300
+
+
+@dataclass(frozen=True, repr=False)
+class MeasuredRank:
+    """A rank with its steps, of which there is at least one."""
+
+    rank: Rank
+    steps: Steps
+
+    @property
+    def number(self) -> int:
+        """The number of the rank."""
+        return self.rank.process.number
+
+
+def step_figures(measured: MeasuredRank) -> StepFigures:
+    """Return the figures of the steps of a rank."""
+    steps = measured.steps
+    steady = steady_of(steps)
+    time = steps.time_ns
+    p50, p95, p99 = np.percentile(time, (50, 95, 99)).tolist()
+    numbers = _epochs_of(steps)
+    split_by, epochs, starts = _split(steps, numbers)
+    return StepFigures(
+        rank=measured.number,
+        found_by=steps.found_by,
+        count=len(steps),
+        steady=len(steady),
+        warm_up=steady.warm_up,
+        times=envelope(np.arange(len(steps)), time),
+        histogram=_histogram(time, steady.mask),
+        p50_ns=p50,
+        p95_ns=p95,
+        p99_ns=p99,
+        max_ns=int(time.max()),
+        time_ns=int(time.sum()),
+        parts={part: int(values.sum()) for part, values in steps.parts.items()},
+        split_by=split_by,
+        epochs=epochs,
+        epoch_starts=starts,
+    )
+
+
+def rank_figures(measured: MeasuredRank) -> RankFigures:
+    """Return a rank's row among the others."""
+    process, steps = measured.rank.process, measured.steps
+    whole = max(1, int(steps.time_ns.sum()))
+    p50, p95 = np.percentile(steps.time_ns, (50, 95)).tolist()
+    return RankFigures(
+        rank=measured.number,
+        host=(process.header and process.header.host) or "",
+        pid=process.pid,
+        workers=len(measured.rank.workers),
+        steps=len(steps),
+        p50_ns=p50,
+        p95_ns=p95,
+        max_ns=int(steps.time_ns.max()),
+        wait_share=rounded(int(steps.parts["wait"].sum()) / whole),
+        comm_share=rounded(int(steps.parts["comm"].sum()) / whole),
+    )
+
+
+def slowest_steps(ranks: Sequence[MeasuredRank], most: int = SLOWEST) -> list[SlowStepFigures]:
+    """Return the slowest steps of all ranks, the slowest first."""
+    found = [
+        (int(one.steps.time_ns[at]), number, int(at))
+        for number, one in enumerate(ranks)
+        for at in np.argsort(-one.steps.time_ns, kind="stable")[:most].tolist()
+    ]
+    found.sort(key=lambda each: (-each[0], each[1], each[2]))
+    return [_slow_step(ranks[number], at) for _, number, at in found[:most]]
+
+
+def _slow_step(measured: MeasuredRank, at: int) -> SlowStepFigures:
+    steps = measured.steps
+    start, ns = int(steps.start_ns[at]), int(steps.time_ns[at])
+    steady = steady_of(steps)
+    kind: Literal["steady", "warm-up", "first of a loop"] = "steady"
+    if at < steady.warm_up:
+        kind = "warm-up"
+    elif not steady.mask[at]:
+        kind = "first of a loop"
+    at_us = max(0.0, measured.rank.process.ts_us(start))
+    spans, left_out = _spans_within(steps, at)
+    return SlowStepFigures(
+        rank=measured.number,
+        step=at,
+        epoch=_epoch_at(steps, at),
+        ns=ns,
+        at_us=at_us,
+        at=f"{at_us / 1e6:.6f}s+{ns / 1e6:.3f}ms",
+        kind=kind,
+        parts={part: int(values[at]) for part, values in steps.parts.items()},
+        spans=spans,
+        spans_left_out=left_out,
+    )
+
+
+def _spans_within(steps: Steps, at: int) -> tuple[list[SlowSpan], int]:
+    """Return the longest spans that begin in a step, in order, and how many more there are."""
+    begin, end = int(steps.start_ns[at]), int(steps.end_ns[at])
+    thread = steps.thread
+    low, high = np.searchsorted(thread.start_ns, (begin, end)).tolist()
+    open_until: list[int] = []
+    found: list[tuple[int, int, int, int]] = []
+    starts, ends = thread.start_ns[low:high].tolist(), thread.end_ns[low:high].tolist()
+    for index, (start, stop) in enumerate(zip(starts, ends, strict=True), low):
+        while open_until and open_until[-1] <= start:
+            open_until.pop()
+        found.append((index, len(open_until), start - begin, min(stop, end) - start))
+        open_until.append(stop)
+    longest = sorted(found, key=lambda each: -each[3])[:MOST_SPANS]
+    spans = [
+        SlowSpan(*thread.label(index), depth, after, max(0, dur))
+        for index, depth, after, dur in sorted(longest)
+    ]
+    return spans, len(found) - len(spans)
+
+
+def _histogram(time: Integers, steady: Integers) -> Histogram:
+    low, high = max(float(time.min()), 1.0), max(float(time.max()), 2.0)
+    wide = high > WIDE * max(float(np.median(time)), 1.0)
+    if high <= low * 1.0001:
+        low, high = low * 0.95, high * 1.05
+    edges = np.geomspace(low, high, BINS + 1) if wide else np.linspace(low, high, BINS + 1)
+    edges[0], edges[-1] = low, high
+    inside = np.clip(time, low, high)
+    return Histogram(
+        edges_ns=[rounded(edge) for edge in edges.tolist()],
+        steady=np.histogram(inside[steady], edges)[0].tolist(),
+        others=np.histogram(inside[~steady], edges)[0].tolist(),
+        logarithmic=bool(wide),
+    )
+
+
+def _epoch_at(steps: Steps, at: int) -> int | None:
+    """Return the epoch of a step: of the span that began last in it, for others may be before."""
+    thread = steps.thread
+    index = int(np.searchsorted(thread.start_ns, steps.end_ns[at])) - 1
+    if index < 0 or thread.start_ns[index] < steps.start_ns[at]:
+        return None
+    return integer(thread.args(index).get("epoch"))
+
+
+def _epochs_of(steps: Steps) -> list[int] | None:
+    """Return the epoch of each step; None where not all of them say it, or it goes back."""
+    numbers: list[int] = []
+    for at in range(len(steps)):
+        epoch = _epoch_at(steps, at)
+        if epoch is None or (numbers and epoch < numbers[-1]):
+            return None
+        numbers.append(epoch)
+    return numbers
+
+
+def _split(
+    steps: Steps, numbers: list[int] | None
+) -> tuple[Literal["epoch", "loop", "stretch"], list[EpochParts], list[int]]:
+    """Cut the steps into epochs; else into loops, or where there is one, into stretches."""
+    count = len(steps)
+    if numbers is not None and numbers[-1] != numbers[0]:
+        starts = [at for at in range(count) if not at or numbers[at] != numbers[at - 1]]
+        labels = [numbers[at] for at in starts]
+        return "epoch", _parts_of(steps, "epoch", starts, labels), _marks(starts)
+    loops = np.flatnonzero(steps.first).tolist()
+    starts = sorted({0, *loops})
+    if 1 < len(starts) <= count // 2:
+        labels = list(range(len(starts)))
+        return "loop", _parts_of(steps, "loop", starts, labels), _marks(starts)
+    pieces = min(STRETCHES, count)
+    starts = np.linspace(0, count, pieces + 1).astype(int)[:-1].tolist()
+    return "stretch", _parts_of(steps, "step", starts, starts), []
+
+
+def _marks(starts: list[int]) -> list[int]:
+    return starts if len(starts) <= MOST_MARKS else []
+
+
+def _parts_of(steps: Steps, noun: str, starts: list[int], labels: list[int]) -> list[EpochParts]:
+    chosen = np.unique(np.linspace(0, len(starts), MOST_EPOCHS + 1).astype(int)[:-1]).tolist()
+    if len(starts) <= MOST_EPOCHS:
+        chosen = list(range(len(starts)))
+    found = []
+    for here, after in zip(chosen, [*chosen[1:], len(starts)], strict=True):
+        low = starts[here]
+        high = starts[after] if after < len(starts) else len(steps)
+        last = high - 1 if noun == "step" else labels[after - 1]
+        first = labels[here]
+        label = f"{noun} {first}" if first == last else f"{noun}s {first}-{last}"
+        found.append(
+            EpochParts(
+                label,
+                high - low,
+                int(steps.time_ns[low:high].sum()),
+                {part: int(values[low:high].sum()) for part, values in steps.parts.items()},
+            )
+        )
+    return found

@@ -1,0 +1,199 @@
+"""Statistics of tensors by layer and iteration, as tensor inspection writes them to a trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dftrace_ai.analysis.report.figures.counters import NON_FINITE, number_of
+from dftrace_ai.analysis.report.figures.envelopes import rounded
+from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
+from dftrace_ai.analysis.report.series_model import HeatMap, TensorFigures
+from dftrace_ai.analysis.steps.spans import integer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dftrace_ai.analysis.steps import Job
+
+__all__ = ["TensorSeries", "tensor_figures", "tensor_series"]
+
+CATEGORY: Final = "tensor_stats"
+# Members of the arguments that are no statistics.
+ABOUT: Final = frozenset(
+    {"hhash", "p_idx", "level", "iteration", "rank", "feature", "epoch", "step"}
+    | {"n", "n_nan", "n_inf", "n_zero"}
+)
+TOLD: Final = "_str"
+TEXTS: Final = {**NON_FINITE, "nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+
+MOST_MAPS: Final = 4
+MOST_ROWS: Final = 200
+MOST_COLUMNS: Final = 96
+DIGITS: Final = 4
+
+# What is looked at first, by the end of the statistic's name.
+PREFERRED: Final = ("cur_amax", "l2_norm", "underflows%", "overflows%", "std", "mse", "max", "mean")
+
+Key: TypeAlias = "tuple[str, str]"
+
+
+class TensorSeries(NamedTuple):
+    """A statistic of a tensor over the iterations of a rank.
+
+    Attributes:
+        layer: name of the layer.
+        tensor: which tensor of it.
+        statistic: its name.
+        rank: whose; of statistics that ranks share, of the rank that wrote them.
+        iterations: ascending.
+        values: the statistic; NaN and infinities as they were found.
+    """
+
+    layer: str
+    tensor: str
+    statistic: str
+    rank: int | None
+    iterations: NDArray[Any]
+    values: NDArray[Any]
+
+
+def tensor_series(job: Job) -> list[TensorSeries]:
+    """Return all series, layers in the order in which they were seen first."""
+    points: dict[tuple[str, str, str, int | None], list[tuple[int, float]]] = defaultdict(list)
+    for _, process in processes_of(job):
+        for columns, mask in rows_of(process):
+            wanted = [label.cat == CATEGORY for label in columns.labels]
+            chosen = mask & (columns.ph == ord("i")) & np.array(wanted, bool)[columns.label]
+            for row in np.flatnonzero(chosen).tolist():
+                args = columns.args(row)
+                iteration = integer(args.get("iteration"))
+                if iteration is None or abs(iteration) >= 1 << 62:
+                    continue
+                name = columns.labels[int(columns.label[row])].name
+                layer, _, tensor = name.rpartition(":")
+                rank = integer(args.get("rank"))
+                for key, value in args.items():
+                    number = None if key in ABOUT else _number(args, key, value)
+                    if number is not None:
+                        points[layer, tensor, key, rank].append((iteration, number))
+    found = []
+    for (layer, tensor, statistic, rank), pairs in points.items():
+        pairs.sort(key=lambda pair: pair[0])
+        iterations = np.array([iteration for iteration, _ in pairs], np.int64)
+        values = np.array([value for _, value in pairs], float)
+        found.append(TensorSeries(layer, tensor, statistic, rank, iterations, values))
+    return found
+
+
+def _number(args: dict[str, Any], key: str, value: object) -> float | None:
+    told = args.get(f"{key}{TOLD}")
+    if value is None and isinstance(told, str):
+        return TEXTS.get(told, np.nan)
+    # The text beside a number that JSON has not got.
+    if isinstance(value, str) and key.endswith(TOLD):
+        return None
+    return number_of(value)
+
+
+def tensor_figures(series: Sequence[TensorSeries]) -> TensorFigures | None:
+    """Return what is drawn of statistics; None where there are none."""
+    if not series:
+        return None
+    by_map: dict[Key, list[TensorSeries]] = defaultdict(list)
+    for one in series:
+        by_map[one.statistic, one.tensor].append(one)
+    order = sorted(by_map, key=lambda key: _importance(key, by_map[key]))
+    odd = [(one, np.flatnonzero(~np.isfinite(one.values))) for one in series]
+    first = min(
+        ((int(one.iterations[at[0]]), number) for number, (one, at) in enumerate(odd) if len(at)),
+        default=None,
+    )
+    return TensorFigures(
+        layers=len({one.layer for one in series}),
+        statistics=sorted({one.statistic for one in series}),
+        non_finite=sum(len(at) for _, at in odd),
+        first_non_finite="" if first is None else _told_first(series[first[1]], first[0]),
+        maps=[_heat_map(*key, by_map[key]) for key in order[:MOST_MAPS]],
+        maps_left_out=max(0, len(order) - MOST_MAPS),
+    )
+
+
+def _told_first(one: TensorSeries, iteration: int) -> str:
+    return f"{one.statistic} of {one.layer}:{one.tensor} at iteration {iteration}"
+
+
+def _importance(key: Key, lines: Sequence[TensorSeries]) -> tuple[Any, ...]:
+    statistic, tensor = key
+    rank = next(
+        (at for at, name in enumerate(PREFERRED) if statistic.endswith(name)), len(PREFERRED)
+    )
+    odd = any(not np.isfinite(one.values).all() for one in lines)
+    return not odd, rank, -len(lines), statistic, tensor
+
+
+def _heat_map(statistic: str, tensor: str, lines: Sequence[TensorSeries]) -> HeatMap:
+    by_layer: dict[str, list[TensorSeries]] = {}
+    for one in lines:
+        by_layer.setdefault(one.layer, []).append(one)
+    layers = list(by_layer)
+    if len(layers) > MOST_ROWS:
+        # What is not finite is on the picture, whatever else has no room.
+        odd = {
+            layer
+            for layer in layers
+            if any(not np.isfinite(one.values).all() for one in by_layer[layer])
+        }
+        chosen = {*[layer for layer in layers if layer in odd][:MOST_ROWS]}
+        for layer in layers:
+            if len(chosen) >= MOST_ROWS:
+                break
+            chosen.add(layer)
+        layers = [layer for layer in layers if layer in chosen]
+    iterations = np.unique(np.concatenate([one.iterations for one in lines]))
+    starts = np.unique(
+        np.linspace(0, len(iterations), min(MOST_COLUMNS, len(iterations)) + 1).astype(int)[:-1]
+    )
+    first = iterations[starts]
+    last = iterations[np.append(starts[1:], len(iterations)) - 1]
+    return HeatMap(
+        statistic,
+        tensor,
+        layers,
+        first.tolist(),
+        last.tolist(),
+        [_row(by_layer[layer], first) for layer in layers],
+        len(by_layer) - len(layers),
+    )
+
+
+def _row(lines: Sequence[TensorSeries], first: NDArray[Any]) -> list[Any]:
+    row: list[float | None] = [None] * len(first)
+    for one in lines:
+        column = np.searchsorted(first, one.iterations, side="right") - 1
+        starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]]))
+        weight = _weight(one.values)
+        for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(column)], strict=True):
+            value = float(one.values[begin + int(np.argmax(weight[begin:end]))])
+            other = row[int(column[begin])]
+            if other is None or _weight(np.array([value]))[0] > _weight(np.array([other]))[0]:
+                row[int(column[begin])] = value
+    return [None if value is None else _told(value) for value in row]
+
+
+def _weight(values: NDArray[Any]) -> NDArray[Any]:
+    """Return what says which of several values is shown: NaN before infinities, then size."""
+    size = np.minimum(np.abs(values), np.finfo(float).max)
+    return np.where(np.isnan(values), np.inf, size)
+
+
+def _told(value: float) -> float | str:
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return rounded(value, DIGITS)

@@ -1,0 +1,95 @@
+"""Pages and plots written to files, which are whole when they get their names."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.report.drawing.svg import MADE_BY
+from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.wording import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from dftrace_ai.analysis.report.drawing.svg import Plot
+
+__all__ = ["PAGE_MARK", "write_plots", "write_report"]
+
+PAGE_MARK: Final = f'<meta name="generator" content="{MADE_BY}">'
+PLOT_MARK: Final = f"<!-- {MADE_BY} -->"
+HEAD_BYTES: Final = 4096
+
+
+def write_report(path: Path, page: str, *, force: bool = False) -> None:
+    """Write a page.
+
+    Args:
+        path: its name; a report that has it is replaced.
+        page: the text.
+        force: whatever has the name is replaced.
+
+    Raises:
+        DftraceError: it cannot be written, or something else has the name.
+    """
+    _check(path, PAGE_MARK, force=force)
+    _write(path, page)
+
+
+def write_plots(folder: Path, plots: Iterable[Plot], *, force: bool = False) -> list[Path]:
+    """Write each plot as a file of its own.
+
+    Args:
+        folder: the directory, which is made where it is not there.
+        plots: the plots.
+        force: whatever has their names is replaced.
+
+    Returns:
+        The files.
+
+    Raises:
+        DftraceError: they cannot be written, or something else has one of their names.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DftraceError(f"{quoted(str(folder))}: cannot be made: {error.strerror}") from error
+    named = [(folder / f"{plot.name}.svg", plot) for plot in plots]
+    for path, _ in named:
+        _check(path, PLOT_MARK, force=force)
+    for path, plot in named:
+        _write(path, plot.alone())
+    return [path for path, _ in named]
+
+
+def _check(path: Path, mark: str, *, force: bool) -> None:
+    """Hold that a name is free, or that of a file that we made."""
+    if force or not os.path.lexists(path):
+        return
+    try:
+        with open_regular(path) as file:
+            head = file.read(HEAD_BYTES)
+    except TraceError as error:
+        raise DftraceError(f"{quoted(str(path))}: is no report; it is left as it is") from error
+    if mark.encode() not in head:
+        raise DftraceError(
+            f"{quoted(str(path))}: is no report of ours and is left as it is; give another name, "
+            "or --force to replace it"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    unnamed = path.with_name(f".{path.name[:100]}-{secrets.token_hex(4)}")
+    try:
+        number = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            unnamed.replace(path)
+        finally:
+            unnamed.unlink(missing_ok=True)
+    except OSError as error:
+        raise DftraceError(f"{quoted(str(path))}: cannot be written: {error.strerror}") from error

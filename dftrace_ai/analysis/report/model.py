@@ -1,0 +1,322 @@
+"""What a report shows, as values; their JSON is `schemas/report.schema.json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from dftrace_ai.analysis.report.series_model import (  # noqa: TC001 - pydantic evaluates them
+    CounterChart,
+    Envelope,
+    TensorFigures,
+)
+from dftrace_ai.analysis.summary.report import Report  # noqa: TC001 - pydantic evaluates it
+from dftrace_ai.analysis.why.model import Verdict  # noqa: TC001 - pydantic evaluates it
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = [
+    "EpochParts",
+    "FlameFrame",
+    "FlameGraph",
+    "Histogram",
+    "LoaderFigures",
+    "ProcessFacts",
+    "RankFigures",
+    "ReportFigures",
+    "SlowSpan",
+    "SlowStepFigures",
+    "StepFigures",
+    "figures_adapter",
+]
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How long steps take.
+
+    Attributes:
+        edges_ns: of the bins, one more than there are bins.
+        steady: steady steps in each bin.
+        others: steps of the warm-up and first ones of loops.
+        logarithmic: bins grow by a factor.
+    """
+
+    edges_ns: list[float]
+    steady: list[int]
+    others: list[int]
+    logarithmic: bool
+
+
+@dataclass(frozen=True)
+class EpochParts:
+    """Where the time of the steps of an epoch went, or of several, or of a stretch of steps.
+
+    Attributes:
+        label: which.
+        steps: how many.
+        time_ns: what they took.
+        parts: nanoseconds of each part.
+    """
+
+    label: str
+    steps: int
+    time_ns: int
+    parts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """The steps of the rank that is shown.
+
+    Attributes:
+        rank: its number.
+        found_by: how the steps were found.
+        count: how many there are.
+        steady: how many of them are steady.
+        warm_up: steps before these.
+        times: nanoseconds over the number of the step.
+        histogram: of their times.
+        p50_ns: median of all steps.
+        p95_ns: 95th percentile.
+        p99_ns: 99th percentile.
+        max_ns: the longest.
+        time_ns: what all of them took.
+        parts: nanoseconds of each part in all of them.
+        split_by: what `epochs` are.
+        epochs: the parts, in the order of time.
+        epoch_starts: the first step of each epoch; empty where there are very many.
+    """
+
+    rank: int
+    found_by: str
+    count: int
+    steady: int
+    warm_up: int
+    times: Envelope
+    histogram: Histogram
+    p50_ns: float
+    p95_ns: float
+    p99_ns: float
+    max_ns: int
+    time_ns: int
+    parts: dict[str, int]
+    split_by: Literal["epoch", "loop", "stretch"]
+    epochs: list[EpochParts]
+    epoch_starts: list[int]
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """A rank beside the others.
+
+    Attributes:
+        rank: its number.
+        host: where it ran.
+        pid: its process.
+        workers: processes that load data for it.
+        steps: how many.
+        p50_ns: median of their times.
+        p95_ns: 95th percentile.
+        max_ns: the longest.
+        wait_share: of their time it waits for data.
+        comm_share: of their time it communicates.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    workers: int
+    steps: int
+    p50_ns: float
+    p95_ns: float
+    max_ns: int
+    wait_share: float
+    comm_share: float
+
+
+@dataclass(frozen=True)
+class SlowSpan:
+    """A span inside of a slow step.
+
+    Attributes:
+        cat: category.
+        name: name.
+        depth: spans around it within the step.
+        after_ns: when it began, counted from the beginning of the step.
+        dur_ns: how much of it lies in the step.
+    """
+
+    cat: str
+    name: str
+    depth: int
+    after_ns: int
+    dur_ns: int
+
+
+@dataclass(frozen=True)
+class SlowStepFigures:
+    """One of the slowest steps of all ranks.
+
+    Attributes:
+        rank: whose.
+        step: its number in the order of time, from 0.
+        epoch: by the arguments of its spans; null where they say nothing.
+        ns: how long it took.
+        at_us: where it begins, as ``ts`` of the lines.
+        at: what `dftrace view --at` takes.
+        kind: steady, or why it is no wonder that it is slow.
+        parts: nanoseconds of each part.
+        spans: what the thread that trains did in it, the longest spans.
+        spans_left_out: how many spans are not shown.
+    """
+
+    rank: int
+    step: int
+    epoch: int | None
+    ns: int
+    at_us: float
+    at: str
+    kind: Literal["steady", "warm-up", "first of a loop"]
+    parts: dict[str, int]
+    spans: list[SlowSpan]
+    spans_left_out: int
+
+
+@dataclass(frozen=True)
+class FlameFrame:
+    """Spans of one path: of one category and name, inside of the same ones.
+
+    Attributes:
+        cat: category; empty for a frame that holds the tracks of one kind of process.
+        name: name.
+        parent: number of the frame around it; -1 for the outermost.
+        count: how many spans.
+        total_ns: what they take.
+        self_ns: what they take without the spans inside of them.
+    """
+
+    cat: str
+    name: str
+    parent: int
+    count: int
+    total_ns: int
+    self_ns: int
+
+
+@dataclass(frozen=True)
+class FlameGraph:
+    """Spans merged by path, over all tracks of all processes.
+
+    Attributes:
+        frames: parents before their children, and of these the greatest first.
+        paths_left_out: paths that take too little to be shown; their time is in their parents'.
+        deepest: how many spans lie inside of each other at most.
+    """
+
+    frames: list[FlameFrame]
+    paths_left_out: int
+    deepest: int
+
+
+@dataclass(frozen=True)
+class LoaderFigures:
+    """The wait of the rank that is shown, and what its workers did meanwhile.
+
+    Attributes:
+        rank: its number.
+        workers: how many processes load for it.
+        edges_s: of stretches of time, seconds since the first event.
+        wait: share of each stretch that the rank waited.
+        busy: share of each stretch that a worker worked, on average over the workers; empty
+            where nothing is known of them.
+        wait_share: over the whole training.
+        busy_share: over the whole training; null where nothing is known.
+    """
+
+    rank: int
+    workers: int
+    edges_s: list[float]
+    wait: list[float]
+    busy: list[float]
+    wait_share: float
+    busy_share: float | None
+
+
+@dataclass(frozen=True)
+class ProcessFacts:
+    """What a process says of itself; empty or null what it does not say."""
+
+    process: str
+    host: str
+    pid: int | None
+    run: str
+    world_size: int | None
+    command: str
+    python: str
+    torch: str
+    version: str
+    system: str
+    cpus: int | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class ReportFigures:
+    """All that is on the page.
+
+    Attributes:
+        title: what the report is of.
+        paths: what was read.
+        made_at: when, as ISO 8601 has it.
+        first_us: the first event, microseconds since 1970; null without events.
+        wall_s: from it to the last, seconds.
+        losses: what was lost or cannot be read, a line each.
+        verdict: as of `dftrace why`.
+        summary: as of `dftrace summary --sort self`, with its first rows.
+        steps: the steps of a rank; null where none were found.
+        ranks: the ranks that have steps.
+        ranks_left_out: ranks that are not in the list.
+        slowest: the slowest steps of all ranks.
+        flame: where the time goes.
+        loader: null where no wait for data is annotated.
+        counters: the counters that are drawn.
+        counters_left_out: those that are not.
+        tensors: null where there are no statistics of tensors.
+        processes: their facts.
+        processes_left_out: processes that are not in the list.
+        kind: what this is.
+        format: version of this form; it grows when a member goes or means something else.
+    """
+
+    title: str
+    paths: list[str]
+    made_at: str
+    first_us: float | None
+    wall_s: float
+    losses: list[str]
+    verdict: Verdict
+    summary: Report
+    steps: StepFigures | None
+    ranks: list[RankFigures]
+    ranks_left_out: int
+    slowest: list[SlowStepFigures]
+    flame: FlameGraph
+    loader: LoaderFigures | None
+    counters: list[CounterChart] = field(default_factory=list)
+    counters_left_out: int = 0
+    tensors: TensorFigures | None = None
+    processes: list[ProcessFacts] = field(default_factory=list)
+    processes_left_out: int = 0
+    kind: Literal["dftrace report"] = "dftrace report"
+    format: Literal[1] = FORMAT
+
+
+def figures_adapter() -> TypeAdapter[ReportFigures]:
+    """Return what checks figures and makes their schema."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(ReportFigures)

@@ -1,0 +1,81 @@
+"""`dftrace report`: a run on one page that needs no network, or its figures as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.errors import DftraceError
+
+__all__ = ["command"]
+
+FILES_SKIPPED = 1
+PAGE = "report.html"
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help=f"The page; by default {PAGE}."),
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write each plot as an SVG of its own, too."),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace a file of the name that is no report of ours."),
+    ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=WARNING[,CRITICAL]", help="As for `dftrace why`."),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the figures as JSON; a page only where -o names it."),
+    ] = False,
+    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+) -> None:
+    """Write one page on a run: verdict, steps, where the time goes, loader, tensors, counters.
+
+    The page is one file, fetches nothing, and can be sent by mail or printed. What was lost
+    stands at its top. A run without steps gets a page, too.
+
+    Example: dftrace report out -o report.html
+
+    Exit status: 0 done, 1 where files of a directory were skipped, 2 when the call is wrong,
+    nothing can be read, or something that is no report has the name.
+    """
+    try:
+        from dftrace_ai.analysis.report.page.page import json_text
+        from dftrace_ai.analysis.report.run import Run
+        from dftrace_ai.analysis.why import limits_of
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
+    from dftrace_ai.cli.terminal import complain, shown, write_out
+
+    limits = limits_of(limit or ())
+    if recover:
+        complete_dead_traces(paths)
+    run = Run(paths, limits)
+    if not json or output is not None:
+        made = run.report(output or Path(PAGE), force=force)
+        if not json:
+            typer.echo(shown(made))
+    if plots is not None:
+        run.write_plots(plots, force=force)
+    if json:
+        write_out(json_text(run.figures) + "\n")
+    for loss in run.losses:
+        complain(loss, loud=": LOST " in loss)
+    if run.summary.skipped:
+        raise typer.Exit(FILES_SKIPPED)

@@ -1,0 +1,205 @@
+"""The figures of a report: those of `why` and `summary`, with every extreme and no loss hidden."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import orjson
+import pytest
+from analysis.report.made_pages import (
+    ITERATIONS,
+    LAYERS,
+    ODD_LAYER,
+    ODD_SINCE,
+    Page,
+    inspected,
+)
+from analysis.trace_lines import small_trace
+from analysis.why.made_runs import Training
+from rich.console import Console
+from safety.commands import invoke
+
+from dftrace_ai.analysis import Run
+from dftrace_ai.analysis.reading.time_window import parsed_window
+from dftrace_ai.analysis.report.figures.envelopes import MOST_GROUPS, envelope
+from dftrace_ai.analysis.summary.report import reported
+from dftrace_ai.analysis.why import verdict_lines, why
+from dftrace_ai.errors import TraceError
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "schemas/report.schema.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def starved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("starved")
+    return Training(item_ms=20, steps=30, epochs=3, evaluate=4, slow={50: 700.0}).write(folder, 1)
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return inspected(tmp_path_factory.mktemp("layers"))
+
+
+def plain(value: Any) -> Any:
+    return json.loads(orjson.dumps(value))
+
+
+def as_json(*words: object) -> dict[str, Any]:
+    done = invoke("report", "--json", *words)
+    assert done.status == 0, done.err
+    value = json.loads(done.out)
+    jsonschema.validate(value, SCHEMA)
+    return value
+
+
+def test_they_are_those_of_why_and_summary(starved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    done = invoke("report", starved, "-o", path)
+    assert (done.status, done.out, done.err) == (0, f"{path}\n", "")
+    page = Page(path.read_text("utf-8")).figures
+    jsonschema.validate(page, SCHEMA)
+    assert page["verdict"] == plain(why([starved]))
+    rows = {(row.cat, row.name): plain(row) for row in reported([starved]).spans}
+    shown = page["summary"]["spans"]
+    assert {(row["cat"], row["name"]): row for row in shown} == rows
+    assert [row["self_us"] for row in shown] == sorted((r["self_us"] for r in shown), reverse=True)
+    # By path they add up to the same.
+    frames = [frame for frame in page["flame"]["frames"] if frame["parent"] >= 0]
+    for (cat, name), row in rows.items():
+        own = [one for one in frames if (one["cat"], one["name"]) == (cat, name)]
+        assert sum(one["count"] for one in own) == row["count"]
+        assert sum(one["total_ns"] for one in own) == round(row["total_us"] * 1000)
+        assert sum(one["self_ns"] for one in own) == round(row["self_us"] * 1000)
+    steps = page["steps"]
+    assert steps["count"] == page["verdict"]["steps"]["count"] == 90
+    assert steps["time_ns"] == sum(steps["parts"].values())
+    whole = {part: time["ns"] for part, time in page["verdict"]["parts"].items()}
+    assert steps["parts"] == whole
+    assert (steps["split_by"], len(steps["epochs"])) == ("epoch", 3)
+    for part, ns in whole.items():
+        assert sum(epoch["parts"][part] for epoch in steps["epochs"]) == ns
+    found = steps["histogram"]
+    assert sum(found["steady"]) == steps["steady"]
+    assert sum(found["steady"]) + sum(found["others"]) == steps["count"]
+    first, *_ = page["slowest"]
+    # The fiftieth body is that of step 49.
+    assert (first["step"], first["epoch"], first["kind"]) == (49, 1, "steady")
+    assert first["ns"] == steps["max_ns"] == max(steps["times"]["high"])
+    window = parsed_window(first["at"])
+    assert window.begin_us == pytest.approx(first["at_us"], abs=1)
+    assert window.end_us - window.begin_us == pytest.approx(first["ns"] / 1000, abs=1)
+    assert {"forward", "backward"} <= {span["name"] for span in first["spans"]}
+    loader = page["loader"]
+    wait = next(row for row in rows.values() if row["name"] == "fetch.iter")
+    assert 0 < loader["wait_share"] < 1
+    assert loader["workers"] == 4
+    assert wait["total_us"] > 0
+    assert as_json(starved).keys() == page.keys()
+
+
+def test_a_run_for_notebooks_reads_what_it_is_asked_for(starved: Path, tmp_path: Path) -> None:
+    missing = Run(tmp_path / "none")
+    assert repr(missing) == f"<run of {tmp_path}/none>"
+    with pytest.raises(TraceError):
+        missing.why
+    run = Run([str(starved)])
+    assert run.why == why([starved])
+    assert run.why is run.why
+    assert run.summary == reported([starved])
+    assert list(run.steps) == [0]
+    assert len(run.steps[0]) == 90
+    names = {(one.counter, one.key) for one in run.counters}
+    assert names >= {("memory bytes", "process"), ("cpu %", "system")}
+    assert run.tensor_statistics == ()
+    console = Console(width=300, file=(tmp_path / "said").open("w"))
+    console.print(run)
+    console.file.close()
+    said = [line.rstrip() for line in (tmp_path / "said").read_text().splitlines()]
+    assert said == [line.rstrip() for line in verdict_lines(run.why)]
+    html = run._repr_html_()
+    assert html.startswith('<iframe sandbox=""')
+    assert "INPUT-BOUND" in html
+    assert run.report(tmp_path / "a.html").stat().st_mode & 0o777 == 0o600
+
+
+def test_statistics_of_tensors_and_what_is_not_finite(layers: Path) -> None:
+    run = Run(layers)
+    series = {(one.layer, one.statistic): one for one in run.tensor_statistics}
+    assert len(series) == 2 * LAYERS
+    odd = series[f"model.layers.{ODD_LAYER}", "cur_amax"]
+    assert odd.iterations.tolist() == list(range(ITERATIONS))
+    assert np.flatnonzero(np.isnan(odd.values)).tolist() == list(range(ODD_SINCE, ITERATIONS))
+    assert np.isinf(series[f"model.layers.{ODD_LAYER}", "l2_norm"].values[-1])
+    figures = as_json(layers)
+    tensors = figures["tensors"]
+    assert tensors["layers"] == LAYERS
+    assert tensors["non_finite"] == 2 * (ITERATIONS - ODD_SINCE)
+    assert tensors["first_non_finite"].endswith(f"{ODD_LAYER}:gradient at iteration {ODD_SINCE}")
+    (heat,) = [one for one in tensors["maps"] if one["statistic"] == "cur_amax"]
+    assert heat["values"][ODD_LAYER][ODD_SINCE - 1 :][:2] == [20.0, "NaN"]
+    assert heat["values"][0][:3] == [0.01, 0.02, 0.03]
+    # Their counters are not drawn twice, and what is not finite there is told.
+    (loss,) = [one for one in figures["counters"] if one["key"] == "train"]
+    (line,) = loss["lines"]
+    assert line["process"] == "rank 1"
+    assert sum(line["values"]["non_finite"]) == 3
+    assert line["values"]["high"][0] == 1.0
+    assert any("LOST 7 events" in loss for loss in figures["losses"])
+
+
+def test_no_spike_is_lost_and_nothing_is_averaged(tmp_path: Path) -> None:
+    values = np.ones(10_000)
+    values[1234], values[4321], values[777] = 1e6, -3.0, np.nan
+    found = envelope(np.arange(10_000), values)
+    assert len(found.low) == MOST_GROUPS
+    assert (max(found.high), min(found.low)) == (1e6, -3.0)
+    assert set(found.middle) == {1.0}
+    assert sum(found.non_finite) == 1
+    at = [n for n, high in enumerate(found.high) if high == 1e6]
+    assert [found.first[n] <= 1234 <= found.last[n] for n in at] == [True]
+    # Of times that are far apart, and of numbers whose sum is none.
+    apart = envelope(np.array([0.0, 1.0, 1e9]), np.array([1e308, -1e308, 1e308]), by_place=True)
+    assert (apart.high, apart.low) == ([1e308, -1e308, 1e308], [1e308, -1e308, 1e308])
+    together = envelope(np.arange(4), np.full(4, 1.7e308), most=1)
+    assert math.isfinite(together.middle[0])
+    assert envelope(np.zeros(0), np.zeros(0)).low == []
+
+
+def test_ranks_stand_beside_each_other_and_the_slowest_is_of_any(tmp_path: Path) -> None:
+    for rank, slow in enumerate(({}, {15: 900.0})):
+        made = tmp_path / f"{rank}"
+        made.mkdir()
+        Training(steps=20, epochs=1, workers=0, item_ms=0.1, slow=slow).write(made, rank)
+        (path,) = made.iterdir()
+        text = path.read_text("utf-8").replace('"rank":0', f'"rank":{rank}')
+        path.write_text(text.replace('"pid":100', f'"pid":{100 + rank}'), "utf-8")
+    figures = as_json(tmp_path)
+    assert [(one["rank"], one["steps"]) for one in figures["ranks"]] == [(0, 20), (1, 20)]
+    first = figures["slowest"][0]
+    assert (first["rank"], first["step"]) == (1, 14)
+    assert figures["ranks"][1]["max_ns"] == first["ns"]
+
+
+def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
+    small_trace().write(tmp_path / "t-host-1.pfw")
+    lines = small_trace(7)
+    lines.lines = lines.lines[:3]
+    lines.write(tmp_path / "t-host-7.pfw")
+    path = tmp_path / "report.html"
+    done = invoke("report", tmp_path, "-o", path)
+    assert done.status == 0, done.err
+    page = Page(path.read_text("utf-8"))
+    figures = page.figures
+    jsonschema.validate(figures, SCHEMA)
+    assert (figures["steps"], figures["slowest"]) == (None, [])
+    assert figures["verdict"]["verdict"] == "abstained"
+    assert any(text.startswith("This run has no steps to show") for text in page.texts)
+    assert "flame" in page.plots
+    assert any("no closing line" in loss for loss in figures["losses"])
+    assert any("1 span without an end" in loss for loss in figures["losses"])
+    assert any("no closing line" in text for text in page.texts)

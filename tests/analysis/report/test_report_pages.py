@@ -1,0 +1,210 @@
+"""The page in a browser, with names that want to act there; and the files that are written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from analysis.report.made_pages import EVIL, LAYERS, Page, hostile, inspected
+from analysis.trace_lines import small_trace
+from analysis.why.made_runs import Training
+from perfetto import engine
+from safety.commands import dftrace, invoke
+
+from dftrace_ai.analysis import Run
+
+OPEN_PAGES = Path(__file__).with_name("open_pages.js")
+CHROMIUM = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+LIMIT_S = 170
+MOST_BYTES = 4_000_000
+NAMES = 100_000
+
+
+def in_browser(folder: Path, orders: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Opens pages in one browser; returns what went wrong, and answers, of each."""
+    told = folder / "orders.json"
+    told.write_text(json.dumps([{**one, "page": str(one["page"])} for one in orders]), "utf-8")
+    done = subprocess.run(
+        [engine.node(), str(OPEN_PAGES), str(told)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Reports on runs of each kind."""
+    folder = tmp_path_factory.mktemp("pages")
+    made: dict[str, Path] = {}
+    for name in ("starved", "layers", "evil", "none"):
+        traces = folder / name
+        traces.mkdir()
+        if name == "starved":
+            Training(item_ms=20, steps=400, epochs=2, workers=1).write(traces, 1)
+        elif name == "layers":
+            inspected(traces)
+        elif name == "evil":
+            hostile(traces, NAMES)
+        else:
+            small_trace().write(traces / "t-host-1.pfw")
+        made[name] = folder / f"{name}.html"
+        # What is hostile has a process with bounded memory of its own.
+        command = dftrace if name == "evil" else invoke
+        done = command("report", traces, "-o", made[name])
+        assert done.status == (1 if name == "evil" else 0), done.err
+    return made
+
+
+# What people do on a page: look at a cell, change the theme, save plots.
+USED = """(async () => {
+  const svg = document.querySelector('svg[data-heat]');
+  const said = [];
+  if (svg) {
+    const box = svg.getBoundingClientRect();
+    const place = new DOMPoint(Number(svg.dataset.left) + 0.5 * svg.dataset.wide,
+        Number(svg.dataset.top) + 0.5 * svg.dataset.tall).matrixTransform(svg.getScreenCTM());
+    svg.dispatchEvent(new PointerEvent('pointermove',
+        {bubbles: true, clientX: place.x, clientY: place.y}));
+    said.push(document.getElementById('tip').textContent);
+  }
+  const named = document.querySelector('svg [data-tip]');
+  if (named) {
+    named.dispatchEvent(new PointerEvent('pointermove', {bubbles: true}));
+    said.push(document.getElementById('tip').textContent);
+  }
+  const paper = () => getComputedStyle(document.body).backgroundColor;
+  const before = paper();
+  document.getElementById('theme').click();
+  const after = paper();
+  const pictures = [];
+  for (const plot of document.querySelectorAll('figure svg')) {
+    const text = window.dftraceReport.standalone(plot);
+    const read = new DOMParser().parseFromString(text, 'image/svg+xml');
+    pictures.push([plot.id, !read.querySelector('parsererror'), text.includes('--paper: #')]);
+  }
+  let png = null;
+  if (document.querySelector('figure svg')) {
+    const blob = await window.dftraceReport.pngOf(document.querySelector('figure svg'), 1);
+    const bytes = new Uint8Array(await blob.arrayBuffer());
+    png = [bytes[1], bytes[2], bytes[3]];
+  }
+  return {title: document.title, said, colours: [before, after], pictures, png,
+          images: document.images.length, scripts: document.scripts.length,
+          acting: [...document.querySelectorAll('*')].filter((one) =>
+              [...one.attributes].some((name) => name.name.startsWith('on'))).length,
+          wide: document.documentElement.scrollWidth - innerWidth};
+})()"""
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path")
+def test_a_browser_shows_them_without_an_error_and_obeys_no_name(
+    pages: dict[str, Path], tmp_path: Path
+) -> None:
+    orders = [{"page": page, "ask": USED, "dark": name == "layers"} for name, page in pages.items()]
+    orders.append({"page": pages["starved"], "dark": True, "media": "print", "ask": USED})
+    answers = in_browser(tmp_path, orders)
+    for name, told in zip([*pages, "print"], answers, strict=True):
+        assert told["errors"] == [], name
+        answer = told["answer"]
+        assert answer["title"].endswith(": report"), name
+        assert (answer["images"], answer["scripts"], answer["acting"]) == (0, 2, 0), name
+        assert answer["wide"] <= 0, name
+        drawn = Page(pages["starved" if name == "print" else name].read_text("utf-8")).plots
+        assert [plot for plot, _, _ in answer["pictures"]] == [f"plot-{plot}" for plot in drawn]
+        assert all(whole and coloured for _, whole, coloured in answer["pictures"]), name
+        assert answer["png"] == list(b"PNG"), name
+    by_name = dict(zip([*pages, "print"], (told["answer"] for told in answers), strict=True))
+    light, dark = by_name["starved"]["colours"]
+    assert light == "rgb(255, 255, 255)" != dark
+    assert by_name["layers"]["colours"] == [dark, light]
+    # On paper it is light, whatever the screen.
+    assert by_name["print"]["colours"] == [light, light]
+    cell, _ = by_name["layers"]["said"]
+    assert cell == "model.layers.0\niteration 0\ncur_amax: 0.01"
+    assert "<script>" in by_name["evil"]["said"][0]
+
+
+def test_a_hostile_run_has_a_page_of_some_size_with_its_losses(pages: dict[str, Path]) -> None:
+    text = pages["evil"].read_text("utf-8")
+    assert len(text) < MOST_BYTES
+    assert text.count("</script>") == 2
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    page = Page(text)
+    figures = page.figures
+    assert page.of("img") == []
+    assert "not JSON" not in json.dumps(figures)
+    assert figures["summary"]["names_left_out"] + figures["summary"]["rows_left_out"] > 99_000
+    assert figures["flame"]["paths_left_out"] > 90_000
+    assert figures["flame"]["deepest"] == 1500
+    assert figures["counters_left_out"] > 9_000
+    said = "\n".join(figures["losses"])
+    assert "no trace.pfw.gz" in said
+    assert "41 lines without an event" in said
+    numbers = re.findall(r'(?:points|d|x|y|width|height)="([^"]*)"', text)
+    assert not [one for one in numbers if re.search("nan|inf", one)]
+
+
+def test_what_is_lost_stands_above_all(pages: dict[str, Path]) -> None:
+    text = pages["layers"].read_text("utf-8")
+    assert text.index("LOST 7 events") < text.index("id=verdict") < text.index("<svg")
+    whole = pages["starved"].read_text("utf-8")
+    assert whole.index("Nothing was lost") < whole.index("id=verdict")
+
+
+def test_each_plot_is_a_file_of_its_own(pages: dict[str, Path], tmp_path: Path) -> None:
+    traces = pages["layers"].with_suffix("")
+    Run(traces).write_plots(tmp_path / "plots")
+    found = sorted(path.stem for path in (tmp_path / "plots").iterdir())
+    assert found == sorted(Page(pages["layers"].read_text("utf-8")).plots)
+    assert {"parts", "epochs", "steps", "distribution", "slow-0", "flame", "loader"} <= set(found)
+    assert {"tensor-0", f"layer-{LAYERS - 1}", "counter-0"} <= set(found)
+    for path in (tmp_path / "plots").iterdir():
+        root = ET.parse(path).getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "--paper: #" in path.read_text("utf-8")
+    # Again, over its own.
+    done = invoke("report", traces, "-o", tmp_path / "a.html", "--plots", tmp_path / "plots")
+    assert done.status == 0
+    assert len(list((tmp_path / "plots").iterdir())) == len(found)
+    (tmp_path / "traces").mkdir()
+    Run(hostile(tmp_path / "traces", 100)).write_plots(tmp_path / "evil")
+    for path in (tmp_path / "evil").iterdir():
+        ET.parse(path)
+    assert not [path.name for path in (tmp_path / "evil").iterdir() if EVIL[:5] in path.name]
+
+
+def test_only_a_report_is_replaced(pages: dict[str, Path], tmp_path: Path) -> None:
+    traces = pages["none"].with_suffix("")
+    page = tmp_path / "report.html"
+    for _ in range(2):
+        assert invoke("report", traces, "-o", page).status == 0
+    own = tmp_path / "thesis.html"
+    own.write_text("<p>years of work")
+    (tmp_path / "link.html").symlink_to(own)
+    for name in ("thesis.html", "link.html", "."):
+        done = invoke("report", traces, "-o", tmp_path / name)
+        assert done.status == 2, name
+        assert "is no report" in done.err
+    assert own.read_text() == "<p>years of work"
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "flame.svg").write_text("<svg/>")
+    done = invoke("report", traces, "-o", page, "--plots", tmp_path / "plots")
+    assert (done.status, "flame.svg: is no report" in done.err) == (2, True)
+    done = invoke("report", traces, "-o", own, "--force", "--plots", tmp_path / "plots")
+    assert done.status == 0
+    assert Page(own.read_text("utf-8")).figures["kind"] == "dftrace report"
+    done = invoke("report", traces, "-o", tmp_path / "none" / "a.html")
+    assert (done.status, "cannot be written" in done.err) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("link.html", "plots", "report.html", "thesis.html"),
+    ]
