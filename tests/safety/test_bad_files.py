@@ -81,20 +81,20 @@ def test_view_shows_the_others(directory: Path) -> None:
     assert "serving 2 files as one trace" in err
 
 
-@pytest.mark.parametrize("command", ["summary", "validate", "view"])
+@pytest.mark.parametrize("command", ["summary", "validate", "view", "report --json"])
 def test_what_was_asked_for_by_name_must_be_readable(directory: Path, command: str) -> None:
     bad = directory / "n.pfw"
     for paths in ([bad], [directory, bad], [bad, directory / "a.pfw.gz"]):
-        done = invoke(command, *paths)
+        done = invoke(*command.split(), *paths)
         assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
         assert f"{bad}: not a trace file" in done.err
 
 
-@pytest.mark.parametrize("command", ["summary", "validate", "view"])
+@pytest.mark.parametrize("command", ["summary", "validate", "view", "report --json"])
 def test_a_directory_of_nothing_readable_is_wrong_input(directory: Path, command: str) -> None:
     (directory / "a.pfw.gz").unlink()
     (directory / "deep" / "z.pfw.zst").unlink()
-    done = invoke(command, directory)
+    done = invoke(*command.split(), directory)
     assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert "m.pfw.gz: not a trace file" in done.err
     assert "1 more cannot be read either" in done.err

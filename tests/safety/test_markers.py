@@ -175,7 +175,7 @@ def test_what_a_marker_says_is_shown_escaped(out: Path) -> None:
     assert r"/x\x1b[2J/dftrace-\udcff.spool': is gone" in done.err
 
 
-@pytest.mark.parametrize("command", ["summary", "validate", "view", "why"])
+@pytest.mark.parametrize("command", ["summary", "validate", "view", "why", "report --json"])
 def test_no_recover_leaves_everything_as_it_is(out: Path, tmp_path: Path, command: str) -> None:
     spool = killed(out, tmp_path / "spools")
     bad = marker(out, b"nonsense", name="bad")
@@ -184,13 +184,13 @@ def test_no_recover_leaves_everything_as_it_is(out: Path, tmp_path: Path, comman
     else:
         small_trace().write(out / "whole.pfw.gz")
     before = {path: path.stat().st_mtime_ns for path in [*out.iterdir(), out, spool]}
-    done = invoke(command, "--no-recover", out)
+    done = invoke(*command.split(), "--no-recover", out)
     # The directory of `view` holds nothing that could be served.
     assert done.status == (2 if command == "view" else 0)
     assert "completed" not in done.err
     assert {path: path.stat().st_mtime_ns for path in [*out.iterdir(), out, spool]} == before
     if command != "view":
-        done = invoke(command, out)
+        done = invoke(*command.split(), out)
         assert done.err.count("dftrace: completed ") == 1
         assert f"not completed: {bad}: names no spool" in done.err
         assert not spool.exists()

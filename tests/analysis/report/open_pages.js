@@ -4,7 +4,7 @@
 //   open_pages.js ORDERS.json
 //
 // ORDERS is a list of {page, width?, media?, dark?, ask?, shot?, pdf?}: the file to open, the
-// window's width, "print" or "screen", whether the system is dark, an expression whose value
+// window's width, "print" where it is looked at as on paper, whether the system is dark, an expression whose value
 // is told, where a picture of the whole page and a PDF go. Prints a list with one object for
 // each: {errors, answer}, errors being exceptions, refusals of the page's policy and whatever
 // else the console shows.
@@ -43,7 +43,7 @@ async function openOne(browser, order) {
   });
   for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await cdp(`${domain}.enable`);
   await cdp('Emulation.setEmulatedMedia', {
-    media: order.media || 'screen',
+    media: order.media || '',
     features: [{name: 'prefers-color-scheme', value: order.dark ? 'dark' : 'light'}]});
   await cdp('Emulation.setDeviceMetricsOverride',
       {width: order.width || 1000, height: 800, deviceScaleFactor: 1, mobile: false});

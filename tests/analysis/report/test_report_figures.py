@@ -178,7 +178,11 @@ def test_ranks_stand_beside_each_other_and_the_slowest_is_of_any(tmp_path: Path)
         (path,) = made.iterdir()
         text = path.read_text("utf-8").replace('"rank":0', f'"rank":{rank}')
         path.write_text(text.replace('"pid":100', f'"pid":{100 + rank}'), "utf-8")
-    figures = as_json(tmp_path)
+    path = tmp_path / "report.html"
+    assert invoke("report", tmp_path, "-o", path).status == 0
+    page = Page(path.read_text("utf-8"))
+    assert "Ranks" in page.texts
+    figures = page.figures
     assert [(one["rank"], one["steps"]) for one in figures["ranks"]] == [(0, 20), (1, 20)]
     first = figures["slowest"][0]
     assert (first["rank"], first["step"]) == (1, 14)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LINES",
     "PARTS",
+    "in_light",
     "ink_on",
     "of_category",
     "of_share",
@@ -23,11 +25,13 @@ LIGHT: Final = {
     "paper": "#ffffff", "ink": "#1b1f24", "faint": "#5d6672", "grid": "#dfe3e8",
     "shade": "#eef1f4", "none": "#e4e7eb", "odd": "#c2007a", "card": "#f6f7f9",
     "loud": "#a40000", "loud-paper": "#fdecea", "good": "#0b6b3a", "link": "#0059a8",
+    "first": "#0072b2", "band": "0.35",
 }  # fmt: skip
 DARK: Final = {
     "paper": "#14171b", "ink": "#e6e9ed", "faint": "#9aa4b0", "grid": "#31363d",
     "shade": "#20252b", "none": "#3a4048", "odd": "#ff6ac1", "card": "#1c2025",
     "loud": "#ff9d94", "loud-paper": "#3c1917", "good": "#6fd39b", "link": "#7cb7f0",
+    "first": "#56b4e9", "band": "0.5",
 }  # fmt: skip
 
 # Okabe and Ito's (jfly.uni-koeln.de/color) as far as they go, in the order of a step.
@@ -58,7 +62,7 @@ CATEGORIES: Final = {
 # Of other categories; each always has the same.
 OTHERS: Final = ("#8fa870", "#b08968", "#7d9bb8", "#a98bb5", "#b5838d", "#74a89c")
 
-LINES: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+LINES: Final = ("var(--first)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 # From dark to light, of even steps of lightness, so that it also reads in grey.
 VALUES: Final = (
@@ -67,6 +71,8 @@ VALUES: Final = (
 )  # fmt: skip
 
 DARKEST_FOR_BLACK: Final = 105
+
+VARIABLE: Final = re.compile(r"var\(--([a-z-]+)\)")
 
 
 def theme_style() -> str:
@@ -80,6 +86,11 @@ def theme_style() -> str:
         "@media print { :root, :root:not([data-theme=light]), :root[data-theme=dark] "
         f"{{ color-scheme: light; {light} }} }}"
     )
+
+
+def in_light(text: str) -> str:
+    """Return a text of CSS without variables: programs other than browsers know none."""
+    return VARIABLE.sub(lambda found: LIGHT[found[1]], text)
 
 
 def _variables(theme: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ FEW: Final = 60
 LEAST_BAR: Final = 1.5
 BAR: Final = 34.0
 MOST_BAR: Final = 110.0
+MARKED_OF: Final = 10
 LEGEND_ROW: Final = 16.0
 
 
@@ -66,7 +67,9 @@ def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
             if y is not None
         ]
     parts += _hits(steps, across, box)
-    own = [step for step in slowest if step.rank == steps.rank]
+    # Of few steps few are slow.
+    most = max(1, steps.count // MARKED_OF)
+    own = [step for step in slowest if step.rank == steps.rank][:most]
     for step in own:
         x, y = across.at(step.step), up.at(step.ns)
         said = tip(f"step {step.step}", time_text(step.ns), step.kind, f"--at {step.at}")

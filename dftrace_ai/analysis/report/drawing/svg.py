@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.report.drawing.colours import theme_style
+from dftrace_ai.analysis.report.drawing.colours import in_light
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
@@ -18,24 +19,25 @@ WIDTH: Final = 920
 MADE_BY: Final = "dftrace report"
 NAME_LETTERS: Final = 200
 LETTER_WIDTH: Final = 6.3
+ATTRIBUTE: Final = re.compile(r'="var\(--[a-z-]+\)"')
 
-PLOT_STYLE: Final = f"""{theme_style()}
-svg text {{ font: 11px system-ui, sans-serif; fill: var(--ink); }}
-svg .small {{ font-size: 9px; }}
-svg .strong {{ font-weight: 600; }}
-svg .soft {{ fill: var(--faint); }}
-svg .inside {{ fill: #000; }}
-svg .light {{ fill: #fff; }}
-svg .grid {{ stroke: var(--grid); fill: none; }}
-svg .frame {{ stroke: var(--faint); fill: none; }}
-svg .line {{ fill: none; stroke-width: 1.5; stroke-linejoin: round; }}
-svg .band {{ opacity: .3; stroke: none; }}
-svg .edge {{ stroke: var(--paper); stroke-width: .6; }}
-svg .mark {{ stroke: var(--ink); stroke-dasharray: 3 3; fill: none; }}
-svg .shade {{ fill: var(--shade); }}
-svg .odd {{ fill: none; stroke: var(--odd); stroke-width: 1.8; }}
-svg .hit {{ fill: transparent; }}
-svg .plain {{ fill: var(--none); stroke: var(--faint); stroke-width: .5; }}
+PLOT_STYLE: Final = """
+svg text { font: 11px system-ui, sans-serif; fill: var(--ink); }
+svg .small { font-size: 9px; }
+svg .strong { font-weight: 600; }
+svg .soft { fill: var(--faint); }
+svg .inside { fill: #000; }
+svg .light { fill: #fff; }
+svg .grid { stroke: var(--grid); fill: none; }
+svg .frame { stroke: var(--faint); fill: none; }
+svg .line { fill: none; stroke-width: 1.5; stroke-linejoin: round; }
+svg .band { opacity: var(--band); stroke: none; }
+svg .edge { stroke: var(--paper); stroke-width: .6; }
+svg .mark { stroke: var(--ink); stroke-dasharray: 3 3; fill: none; }
+svg .shade { fill: var(--shade); }
+svg .odd { fill: none; stroke: var(--odd); stroke-width: 1.8; }
+svg .hit { fill: transparent; }
+svg .plain { fill: var(--none); stroke: var(--faint); stroke-width: .5; }
 """
 
 
@@ -57,11 +59,13 @@ class Plot:
 
     def alone(self) -> str:
         """Return it as a file of its own, with its style."""
-        head, _, body = self.svg.partition(">")
+        # No name can be taken for an attribute: its quotation marks are escaped.
+        svg = ATTRIBUTE.sub(lambda found: in_light(found[0]), self.svg)
+        head, _, body = svg.partition(">")
+        paper = in_light('<rect width="100%" height="100%" fill="var(--paper)"/>')
         return (
             f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MADE_BY} -->\n{head}>'
-            f"<style>{PLOT_STYLE}</style>"
-            f'<rect width="100%" height="100%" fill="var(--paper)"/>{body}\n'
+            f"<style>{in_light(PLOT_STYLE)}</style>{paper}{body}\n"
         )
 
 

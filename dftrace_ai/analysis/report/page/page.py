@@ -9,18 +9,20 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from dftrace_ai.analysis.report.drawing.colours import theme_style
 from dftrace_ai.analysis.report.drawing.svg import PLOT_STYLE, Plot, told
 from dftrace_ai.analysis.report.files import PAGE_MARK
 from dftrace_ai.analysis.report.page import tables
 from dftrace_ai.analysis.report.page.plots import Plots
 from dftrace_ai.analysis.report.page.script import SCRIPT
 from dftrace_ai.analysis.report.page.style import PAGE_STYLE
+from dftrace_ai.analysis.why.words import percent
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dftrace_ai.analysis.report.model import ReportFigures
+    from dftrace_ai.analysis.report.model import LoaderFigures, ReportFigures
 
 __all__ = ["json_text", "page_of", "short_page"]
 
@@ -74,7 +76,8 @@ def page_of(figures: ReportFigures) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name=viewport content="width=device-width">',
             f"<title>{told(figures.title)}: report</title>",
-            f"<style id=plot-style>{PLOT_STYLE}</style><style>{PAGE_STYLE}</style></head><body>",
+            f"<style>{theme_style()}{PAGE_STYLE}</style>",
+            f"<style id=plot-style>{PLOT_STYLE}</style></head><body>",
             f"<header><div><h1>{told(figures.title)}</h1>{_about(figures)}</div>",
             "<button id=theme type=button>light / dark</button></header>",
             tables.losses(figures),
@@ -108,21 +111,12 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
         yield "parts", "Where a step goes", _drawn(plots.parts)
         yield "steps", "Steps", _drawn(plots.steps)
         yield "slowest", "Slowest steps", tables.slowest(figures) + _drawn(plots.slowest)
-    yield "ranks", "", tables.ranks(figures)
+    yield "ranks", "Ranks", tables.ranks(figures)
     yield "flame", "Where the time goes", _drawn(plots.flame) + tables.names(figures)
     if figures.loader is None:
         loader = "<p>No wait for data is annotated (ai.dataloader.fetch.iter).</p>"
     else:
-        busy = figures.loader.busy_share
-        said = (
-            "Nothing is known of workers."
-            if busy is None
-            else f"{counted(figures.loader.workers, 'worker')}, busy for {busy:.0%} of the time."
-        )
-        loader = (
-            f"<p>Rank {figures.loader.rank} waits for data for {figures.loader.wait_share:.0%} of "
-            f"the training. {said}</p>{_drawn(plots.loader)}"
-        )
+        loader = _waits(figures.loader) + _drawn(plots.loader)
     yield "loader", "Loader", loader if figures.steps is not None else ""
     yield "tensors", "Tensors", _tensors(figures, plots)
     if plots.counters:
@@ -130,6 +124,15 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
         more = f"<p class=faint>{counted(left, 'number')} more not drawn.</p>" if left else ""
         yield "counters", "Counters", _small(plots.counters) + more
     yield "facts", "The run", tables.facts(figures) + tables.files(figures)
+
+
+def _waits(loader: LoaderFigures) -> str:
+    said = "Nothing is known of workers."
+    if loader.busy_share is not None:
+        workers = counted(loader.workers, "worker")
+        said = f"{workers}, busy for {percent(loader.busy_share)} of the time."
+    share = percent(loader.wait_share)
+    return f"<p>Rank {loader.rank} waits for data for {share} of the training. {said}</p>"
 
 
 def _no_steps(figures: ReportFigures) -> str:
@@ -196,7 +199,7 @@ def short_page(figures: ReportFigures) -> str:
     drawn = "".join(f"<p><b>{told(plot.title)}</b></p>{plot.svg}" for plot in shown)
     # A page of its own, for the notebook's has a style that is not ours to change.
     inner = (
-        f"<!doctype html><meta charset=utf-8><style>{PLOT_STYLE}{PAGE_STYLE}</style><body>"
+        f"<!doctype html><meta charset=utf-8><style>{theme_style()}{PAGE_STYLE}{PLOT_STYLE}</style>"
         f"{tables.losses(figures)}{tables.verdict(figures.verdict)}{drawn}"
     )
     height = 260 + 330 * len(shown)

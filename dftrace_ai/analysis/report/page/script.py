@@ -51,16 +51,20 @@ SCRIPT = r"""'use strict';
   function standalone(svg) {
     const copy = svg.cloneNode(true);
     const style = document.createElementNS('http://www.w3.org/2000/svg', 'style');
-    const text = document.getElementById('plot-style').textContent;
-    style.textContent = text;
     const now = getComputedStyle(root);
-    for (const [name] of text.matchAll(/--[a-z-]+(?=:)/g)) {
-      copy.style.setProperty(name, now.getPropertyValue(name));
+    // Programs other than browsers know no variables.
+    const settled = (text) => text.replace(/var\((--[a-z-]+)\)/g,
+        (_, name) => now.getPropertyValue(name).trim());
+    style.textContent = settled(document.getElementById('plot-style').textContent);
+    for (const name of ['fill', 'stroke']) {
+      for (const one of copy.querySelectorAll(`[${name}^="var("]`)) {
+        one.setAttribute(name, settled(one.getAttribute(name)));
+      }
     }
     const paper = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
     paper.setAttribute('width', '100%');
     paper.setAttribute('height', '100%');
-    paper.setAttribute('fill', 'var(--paper)');
+    paper.setAttribute('fill', settled('var(--paper)'));
     copy.prepend(style, paper);
     return new XMLSerializer().serializeToString(copy);
   }

@@ -30,7 +30,8 @@ th, td { padding: .18rem .6rem; text-align: left; border-bottom: 1px solid var(-
   overflow-wrap: anywhere; vertical-align: top; }
 td.figure, th.figure { text-align: right; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
-td.key { min-width: 9rem; }
+td { min-width: 3rem; } td.key { min-width: 5rem; } #names td:nth-child(2) { min-width: 9rem; }
+th { white-space: nowrap; } td code { white-space: nowrap; }
 code { font: 12px ui-monospace, monospace; overflow-wrap: anywhere; user-select: all; }
 .wide { overflow-x: auto; }
 .plots { display: flex; flex-wrap: wrap; gap: .6rem; }
@@ -57,7 +58,7 @@ svg .name { pointer-events: none; }
     -webkit-print-color-adjust: exact; }
   .buttons, #theme, nav, #tip { display: none !important; }
   h2 { break-after: avoid; } tr, .verdict, .lost { break-inside: avoid; }
-  .plots figure { width: 31.5%; } .wide { overflow: visible; }
-  table { font-size: 9pt; } th, td { padding: .1rem .35rem; } td.key { min-width: 0; }
+  .plots figure { width: 31.5%; } .wide { overflow: visible; } td code { font-size: 7.5pt; }
+  table { font-size: 8.5pt; } th, td { padding: .1rem .3rem; } td { min-width: 1rem; }
 }
 """

@@ -25,6 +25,7 @@ MOST_NAMES: Final = 25
 MOST_ROWS: Final = 64
 MOST_FINDINGS: Final = 8
 PARTS_TOLD: Final = 3
+LEAST_PART: Final = 0.005
 
 
 def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], figures: int = 0) -> str:
@@ -137,7 +138,9 @@ def slowest(figures: ReportFigures) -> str:
 def _most(step: SlowStepFigures) -> str:
     whole = max(step.ns, 1)
     found = sorted(step.parts.items(), key=lambda part: -part[1])[:PARTS_TOLD]
-    return ", ".join(f"{part_name(part)} {percent(ns / whole)}" for part, ns in found if ns > 0)
+    return ", ".join(
+        f"{part_name(part)} {percent(ns / whole)}" for part, ns in found if ns >= LEAST_PART * whole
+    )
 
 
 def ranks(figures: ReportFigures) -> str:
@@ -154,7 +157,7 @@ def ranks(figures: ReportFigures) -> str:
         for one in figures.ranks[:MOST_ROWS]
     ]
     more = len(figures.ranks) - len(rows) + figures.ranks_left_out
-    return f"<h2 id=s-ranks>Ranks</h2>{table('ranks', heads, rows, 7)}{_more(more, 'rank')}"
+    return table("ranks", heads, rows, 7) + _more(more, "rank")
 
 
 def names(figures: ReportFigures) -> str:
