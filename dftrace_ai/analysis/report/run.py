@@ -15,6 +15,7 @@ from dftrace_ai.analysis.report.figures.counters import (
     counter_charts,
     counter_series,
 )
+from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.figures.facts import losses_of, process_facts, time_of
 from dftrace_ai.analysis.report.figures.flame import flame_graph
 from dftrace_ai.analysis.report.figures.loader import loader_figures
@@ -30,7 +31,7 @@ from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page.page import page_of, short_page
 from dftrace_ai.analysis.report.page.plots import plots_of
 from dftrace_ai.analysis.steps import measure, read_job
-from dftrace_ai.analysis.summary.report import Report, reported
+from dftrace_ai.analysis.summary.report import Report, Row, reported
 from dftrace_ai.analysis.why import verdict_lines
 from dftrace_ai.analysis.why.judging import judge_traces
 from dftrace_ai.wording import escaped
@@ -220,15 +221,26 @@ class Run:
         return write_plots(Path(folder), plots_of(self.figures), force=force)
 
 
+def _brief(row: Row) -> Row:
+    name = None if row.name is None else briefly_named(row.name)
+    return replace(row, cat=briefly_named(row.cat), name=name)
+
+
 def _first_rows(summary: Report) -> Report:
     """Return a summary with the rows that have most self time, and of files the first."""
     spans = sorted(summary.spans, key=lambda row: (-(row.self_us or 0.0), -row.total_us))
     return replace(
         summary,
-        spans=tuple(spans[:MOST_ROWS]),
+        spans=tuple(_brief(row) for row in spans[:MOST_ROWS]),
         rows_left_out=max(0, len(spans) - MOST_ROWS),
-        others=tuple(sorted(summary.others, key=lambda row: -row.count)[:MOST_ROWS]),
-        files=summary.files[:MOST_FILES],
+        others=tuple(
+            replace(row, cat=briefly_named(row.cat), name=briefly_named(row.name))
+            for row in sorted(summary.others, key=lambda row: -row.count)[:MOST_ROWS]
+        ),
+        files=tuple(
+            replace(file, ended=file.ended and briefly_named(file.ended))
+            for file in summary.files[:MOST_FILES]
+        ),
         skipped=summary.skipped[:MOST_FILES],
         warnings=summary.warnings[:MOST_FILES],
     )

@@ -106,6 +106,11 @@ def hostile(folder: Path, names: int) -> Path:
             tail = f'{base + number},"ph":"C","args":{{"v":{number}}}}}'
             lines.lines.append(f'{{"name":"k{number}","cat":"counter","pid":1,"tid":9,"ts":{tail}')
     lines.span("far", "other", 2**62, 5)
+    for long in (f"{letter}{'x' * 400_000}" for letter in "abcdef"):
+        lines.span(long, long, START_NS + 900 * MS, 5 * MS)
+        lines.span(long, "compute", START_NS + 3 * MS, 2 * MS)
+        lines.counter(long, START_NS, **{long: float("1e300")})
+        statistics(lines, long, long, START_NS, 0, 1.0)
     lines.lines.append('{"name":"cut')
     path = lines.write(folder / "t-host-1.pfw", 10**9)
     (folder / "no trace.pfw.gz").write_bytes(b"\x1f\x8b" + b"\xff" * 50)

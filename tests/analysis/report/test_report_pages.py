@@ -111,7 +111,14 @@ def test_a_browser_shows_them_without_an_error_and_obeys_no_name(
 ) -> None:
     orders = [{"page": page, "ask": USED, "dark": name == "layers"} for name, page in pages.items()]
     orders.append({"page": pages["starved"], "dark": True, "media": "print", "ask": USED})
-    answers = in_browser(tmp_path, orders)
+    # As a notebook has it: beside other things on a page that is not ours.
+    (tmp_path / "traces").mkdir()
+    cell = tmp_path / "notebook.html"
+    run = Run(hostile(tmp_path / "traces", 100))
+    cell.write_text(f"<!doctype html><p>{run._repr_html_()}")
+    frame = "document.querySelector('iframe').srcdoc.includes('<svg')"
+    *answers, notebook = in_browser(tmp_path, [*orders, {"page": cell, "ask": frame}])
+    assert notebook == {"errors": [], "answer": True}
     for name, told in zip([*pages, "print"], answers, strict=True):
         assert told["errors"] == [], name
         answer = told["answer"]

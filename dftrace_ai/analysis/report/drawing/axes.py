@@ -14,7 +14,7 @@ __all__ = ["Axis", "Box", "frame", "number_text", "unit_of_ns", "unit_of_s"]
 
 MOST: Final = 1.7e308
 LEAST_WAY: Final = 1e-300
-GROUPED: Final = 1e5
+UNGROUPED, GROUPED = 9999.5, 1e5
 PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -119,6 +119,8 @@ def unit_of_s(greatest_s: float) -> tuple[float, str]:
 def number_text(value: float) -> str:
     """Return a number as people read it: ``12.5``, ``3.2 M``, ``1e-07``."""
     size = abs(value)
+    if UNGROUPED <= size < GROUPED:
+        return f"{value:,.0f}"
     if GROUPED <= size < 1e15:
         for many, prefix in PREFIXES:
             if size >= many:

@@ -6,18 +6,20 @@ import re
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from dftrace_ai.trace_format.vocabulary import loop_part
+from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from dftrace_ai.analysis.steps.roles import Role
 
 __all__ = [
     "LINES",
     "PARTS",
     "in_light",
     "ink_on",
-    "of_category",
     "of_share",
+    "of_span",
     "theme_style",
 ]
 
@@ -52,13 +54,14 @@ PARTS: Final = {
     "none": "var(--none)",
 }
 
-# What a category's spans are mostly, in colours of the parts.
-CATEGORIES: Final = {
-    "dataloader": "wait", "data": "data", "reader": "data", "data_loader": "wait",
-    "device": "transfer", "compute": "backward", "comm": "comm", "communication": "comm",
-    "checkpoint": "checkpoint", "pipeline": "other", "ai_root": "other", "cpu_op": "compute",
-    "kernel": "gpu", "cuda_runtime": "launch", "inspect": "evaluation",
-}  # fmt: skip
+# The part that a role has the colour of, where it is called otherwise.
+ROLES: Final[dict[Role, str]] = {
+    **dict.fromkeys(sorted(NO_PART), "other"),
+    **dict.fromkeys(sorted(DATA_WORK), "data"),
+    "gpu_compute": "gpu",
+    "gpu_comm": "comm",
+    "gpu_transfer": "transfer",
+}
 # Of other categories; each always has the same.
 OTHERS: Final = ("#8fa870", "#b08968", "#7d9bb8", "#a98bb5", "#b5838d", "#74a89c")
 
@@ -97,19 +100,20 @@ def _variables(theme: Mapping[str, str]) -> str:
     return " ".join(f"--{name}: {value};" for name, value in theme.items())
 
 
-def of_category(cat: str, name: str = "") -> str:
-    """Return the colour of a category; of computation that of the phase that a name tells.
+def of_span(cat: str, name: str) -> str:
+    """Return the colour of spans: that of the part of a step that they are.
 
-    The body of a loop has that of what only holds others: it is no work of the category.
+    Of those that are none, each category always has the same.
+
+    Args:
+        cat: category.
+        name: name.
     """
-    if loop_part(name) == "body":
-        return PARTS["other"]
-    if cat == "compute":
-        for phase, part in (("forward", "forward"), ("step", "optimizer")):
-            if name.startswith(phase):
-                return PARTS[part]
-    if cat in CATEGORIES:
-        return PARTS[CATEGORIES[cat]]
+    role = role_of(cat, name)
+    if role == "other":
+        role = role_of(cat, name, "kineto")
+    if role != "other":
+        return PARTS[ROLES.get(role, role)]
     return OTHERS[crc32(cat.encode("utf-8", "surrogatepass")) % len(OTHERS)] if cat else "#b8bec6"
 
 

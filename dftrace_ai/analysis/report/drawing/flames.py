@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.report.drawing.axes import Axis, Box, frame, unit_of_ns
-from dftrace_ai.analysis.report.drawing.colours import ink_on, of_category
+from dftrace_ai.analysis.report.drawing.colours import ink_on, of_span
 from dftrace_ai.analysis.report.drawing.svg import WIDTH, Plot, fitted, plot_of, text, tip
 from dftrace_ai.analysis.why.words import time_text
 from dftrace_ai.wording import counted
@@ -77,7 +77,7 @@ def _told(flame: FlameGraph, so_far: list[float]) -> str:
 
 
 def _frame(x: float, y: float, width: float, cat: str, name: str, attribute: str) -> str:
-    colour = of_category(cat, name)
+    colour = of_span(cat, name)
     edge = ' class="edge"' if width > 2 else ""
     shape = (
         f'<rect{edge} x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{ROW - 1:g}" '

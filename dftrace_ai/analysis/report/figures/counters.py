@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.report.figures.envelopes import envelope
+from dftrace_ai.analysis.report.figures.envelopes import briefly_named, envelope
 from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
 from dftrace_ai.analysis.report.series_model import CounterChart, CounterLine
 
@@ -128,4 +128,5 @@ def _chart(name: tuple[str, str], lines: Iterable[CounterSeries], first_ns: int)
         )
         for one in ordered[:MOST_LINES]
     ]
-    return CounterChart(*name, drawn, len(ordered) - len(drawn))
+    counter, key = map(briefly_named, name)
+    return CounterChart(counter, key, drawn, len(ordered) - len(drawn))

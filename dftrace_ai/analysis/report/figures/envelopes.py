@@ -7,19 +7,26 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dftrace_ai.analysis.report.series_model import Envelope
+from dftrace_ai.wording import shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MOST_GROUPS", "envelope", "rounded"]
+__all__ = ["MOST_GROUPS", "briefly_named", "envelope", "rounded"]
 
 MOST_GROUPS: Final = 600
 DIGITS: Final = 9
+NAME_LETTERS: Final = 200
 
 
 def rounded(value: float, digits: int = DIGITS) -> float:
     """Return a number with so many digits, which a drawing has no use for more of."""
     return float(f"{value:.{digits}g}")
+
+
+def briefly_named(name: str) -> str:
+    """Return a name of so many letters at most: whoever chose it could fill a disk with it."""
+    return shortened(name, NAME_LETTERS)
 
 
 def envelope(

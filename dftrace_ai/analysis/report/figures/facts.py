@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dftrace_ai.analysis.report.figures.counters import process_name
+from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
 from dftrace_ai.analysis.report.model import ProcessFacts
 from dftrace_ai.analysis.steps.spans import LATEST_NS
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["losses_of", "process_facts", "time_of"]
 
 MOST_LOSSES: Final = 40
+LINE_LETTERS: Final = 2000
 MOST_PROCESSES: Final = 100
 COMMAND_LETTERS: Final = 300
 
@@ -41,7 +43,7 @@ def losses_of(summary: Report, notes: Sequence[str]) -> list[str]:
     if len(lines) > MOST_LOSSES:
         more = len(lines) - MOST_LOSSES
         lines = [*lines[:MOST_LOSSES], f"{counted(more, 'line')} more; 'dftrace summary' has all"]
-    return lines
+    return [shortened(line, LINE_LETTERS) for line in lines]
 
 
 def time_of(job: Job) -> tuple[int, int]:
@@ -68,15 +70,15 @@ def process_facts(job: Job) -> tuple[list[ProcessFacts], int]:
         found.append(
             ProcessFacts(
                 process=process_name(process),
-                host=(header and header.host) or "",
+                host=briefly_named((header and header.host) or ""),
                 pid=process.pid or None,
-                run=(header and header.run) or "",
+                run=briefly_named((header and header.run) or ""),
                 world_size=header and header.world_size,
                 command=shortened(" ".join((header and header.cmdline) or ()), COMMAND_LETTERS),
-                python=(header and header.python) or "",
-                torch=(header and header.torch) or "",
-                version=(header and header.version) or "",
-                system=(header and header.system) or "",
+                python=briefly_named((header and header.python) or ""),
+                torch=briefly_named((header and header.torch) or ""),
+                version=briefly_named((header and header.version) or ""),
+                system=briefly_named((header and header.system) or ""),
                 cpus=header and header.cpus,
                 memory_bytes=header and header.memory_bytes,
             )

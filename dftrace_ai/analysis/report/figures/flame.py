@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
 from dftrace_ai.analysis.steps.spans import LATEST_NS
 
@@ -162,8 +163,8 @@ class _Tree:
                 path = paths[at]
                 frames.append(
                     FlameFrame(
-                        path.cat,
-                        path.name,
+                        briefly_named(path.cat),
+                        briefly_named(path.name),
                         numbers[path.parent],
                         path.count,
                         min(path.total, MOST_NS),

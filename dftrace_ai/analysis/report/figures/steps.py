@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from dftrace_ai.analysis.report.figures.envelopes import envelope, rounded
+from dftrace_ai.analysis.report.figures.envelopes import briefly_named, envelope, rounded
 from dftrace_ai.analysis.report.model import (
     EpochParts,
     Histogram,
@@ -22,7 +22,7 @@ from dftrace_ai.analysis.steps.steady import steady_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.reading.event_columns import Integers, Label
     from dftrace_ai.analysis.steps import Rank, Steps
 
 __all__ = ["MeasuredRank", "rank_figures", "slowest_steps", "step_figures"]
@@ -86,7 +86,7 @@ def rank_figures(measured: MeasuredRank) -> RankFigures:
     p50, p95 = np.percentile(steps.time_ns, (50, 95)).tolist()
     return RankFigures(
         rank=measured.number,
-        host=(process.header and process.header.host) or "",
+        host=briefly_named((process.header and process.header.host) or ""),
         pid=process.pid,
         workers=len(measured.rank.workers),
         steps=len(steps),
@@ -149,10 +149,15 @@ def _spans_within(steps: Steps, at: int) -> tuple[list[SlowSpan], int]:
         open_until.append(stop)
     longest = sorted(found, key=lambda each: -each[3])[:MOST_SPANS]
     spans = [
-        SlowSpan(*thread.label(index), depth, after, max(0, dur))
+        _slow_span(thread.label(index), depth, after, dur)
         for index, depth, after, dur in sorted(longest)
     ]
     return spans, len(found) - len(spans)
+
+
+def _slow_span(label: Label, depth: int, after: int, dur: int) -> SlowSpan:
+    cat, name = map(briefly_named, label)
+    return SlowSpan(cat, name, depth, after, max(0, dur))
 
 
 def _histogram(time: Integers, steady: Integers) -> Histogram:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from dftrace_ai.analysis.report.figures.counters import NON_FINITE, number_of
-from dftrace_ai.analysis.report.figures.envelopes import rounded
+from dftrace_ai.analysis.report.figures.envelopes import briefly_named, rounded
 from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
 from dftrace_ai.analysis.report.series_model import HeatMap, TensorFigures
 from dftrace_ai.analysis.steps.spans import integer
@@ -35,6 +35,7 @@ MOST_MAPS: Final = 4
 MOST_ROWS: Final = 200
 MOST_COLUMNS: Final = 96
 DIGITS: Final = 4
+MOST_STATISTICS: Final = 100
 
 # What is looked at first, by the end of the statistic's name.
 PREFERRED: Final = ("cur_amax", "l2_norm", "underflows%", "overflows%", "std", "mse", "max", "mean")
@@ -115,7 +116,7 @@ def tensor_figures(series: Sequence[TensorSeries]) -> TensorFigures | None:
     )
     return TensorFigures(
         layers=len({one.layer for one in series}),
-        statistics=sorted({one.statistic for one in series}),
+        statistics=sorted({briefly_named(one.statistic) for one in series})[:MOST_STATISTICS],
         non_finite=sum(len(at) for _, at in odd),
         first_non_finite="" if first is None else _told_first(series[first[1]], first[0]),
         maps=[_heat_map(*key, by_map[key]) for key in order[:MOST_MAPS]],
@@ -124,7 +125,8 @@ def tensor_figures(series: Sequence[TensorSeries]) -> TensorFigures | None:
 
 
 def _told_first(one: TensorSeries, iteration: int) -> str:
-    return f"{one.statistic} of {one.layer}:{one.tensor} at iteration {iteration}"
+    statistic, layer, tensor = map(briefly_named, (one.statistic, one.layer, one.tensor))
+    return f"{statistic} of {layer}:{tensor} at iteration {iteration}"
 
 
 def _importance(key: Key, lines: Sequence[TensorSeries]) -> tuple[Any, ...]:
@@ -161,9 +163,9 @@ def _heat_map(statistic: str, tensor: str, lines: Sequence[TensorSeries]) -> Hea
     first = iterations[starts]
     last = iterations[np.append(starts[1:], len(iterations)) - 1]
     return HeatMap(
-        statistic,
-        tensor,
-        layers,
+        briefly_named(statistic),
+        briefly_named(tensor),
+        [briefly_named(layer) for layer in layers],
         first.tolist(),
         last.tolist(),
         [_row(by_layer[layer], first) for layer in layers],

@@ -30,7 +30,8 @@ th, td { padding: .18rem .6rem; text-align: left; border-bottom: 1px solid var(-
   overflow-wrap: anywhere; vertical-align: top; }
 td.figure, th.figure { text-align: right; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
-td { min-width: 3rem; } td.key { min-width: 5rem; } #names td:nth-child(2) { min-width: 9rem; }
+td { min-width: 3rem; } td.key { min-width: 5rem; }
+#names td.key { min-width: 8rem; } #names td:nth-child(2) { min-width: 9rem; }
 th { white-space: nowrap; } td code { white-space: nowrap; }
 code { font: 12px ui-monospace, monospace; overflow-wrap: anywhere; user-select: all; }
 .wide { overflow-x: auto; }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.report.drawing.colours import of_category
+from dftrace_ai.analysis.report.drawing.colours import of_span
 from dftrace_ai.analysis.report.drawing.svg import told
 from dftrace_ai.analysis.why.words import part_name, percent, time_text
 from dftrace_ai.wording import counted
@@ -165,9 +165,7 @@ def names(figures: ReportFigures) -> str:
     summary = figures.summary
     rows = []
     for row in summary.spans[:MOST_NAMES]:
-        swatch = (
-            f'<span class=swatch style="background:{of_category(row.cat, row.name or "")}"></span>'
-        )
+        swatch = f'<span class=swatch style="background:{of_span(row.cat, row.name or "")}"></span>'
         body = " <span class=faint>(body of the loop)</span>" if row.loop == "body" else ""
         times = (row.total_us, row.self_us, row.mean_us, row.p50_us, row.p99_us, row.max_us)
         rows.append(
