@@ -20,6 +20,7 @@ from dftrace_ai.analysis.report.page.tables import MOST_NAMES
 from docs.conftest import RunExample
 from docs.pages import DOCS, between, blocks, plain, section, table
 
+STATS = "tensor_stats"
 PAGE = DOCS / "guide" / "report.md"
 
 
@@ -39,6 +40,19 @@ def test_the_commands_write_what_the_page_tells(
     found = re.findall(r"<h2 id=s-[a-z]+>([^<]*)</h2>", page)
     assert found == [name for name in told if name not in {"Ranks", "Tensors"}]
     assert {path.stem for path in (folder / "plots").iterdir()} >= {"steps", "flame", "counter-0"}
+
+
+def test_what_inspection_writes_is_shown(run_example: RunExample) -> None:
+    example = run_example("inspect_training.py")
+    run = Run(example.folder / "out")
+    told = {event.name for one in example.traces for event in one.of("i") if event.cat == STATS}
+    assert told
+    assert {f"{one.layer}:{one.tensor}" for one in run.tensor_statistics} == told
+    tensors = run.figures.tensors
+    assert tensors.layers == len({name.rpartition(":")[0] for name in told})
+    assert tensors.maps
+    # The same numbers as counters have no place among these.
+    assert not told & {one.counter for one in run.counters}
 
 
 def test_the_table_of_run_has_what_it_has() -> None:

@@ -25,7 +25,12 @@ from dftrace_ai.analysis.report.figures.steps import (
     slowest_steps,
     step_figures,
 )
-from dftrace_ai.analysis.report.figures.tensors import TensorSeries, tensor_figures, tensor_series
+from dftrace_ai.analysis.report.figures.tensors import (
+    TensorSeries,
+    non_finite_marks,
+    tensor_figures,
+    tensor_series,
+)
 from dftrace_ai.analysis.report.files import write_plots, write_report
 from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page.page import page_of, short_page
@@ -181,7 +186,7 @@ class Run:
             loader=None if shown is None else loader_figures(shown, first_ns),
             counters=charts,
             counters_left_out=charts_left_out,
-            tensors=tensor_figures(self.tensor_statistics),
+            tensors=tensor_figures(self.tensor_statistics, non_finite_marks(job)),
             processes=facts,
             processes_left_out=facts_left_out,
         )

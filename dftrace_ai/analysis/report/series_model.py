@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CounterChart", "CounterLine", "Envelope", "HeatMap", "TensorFigures"]
+__all__ = ["CounterChart", "CounterLine", "Envelope", "HeatMap", "NonFiniteMark", "TensorFigures"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,29 @@ class HeatMap:
 
 
 @dataclass(frozen=True)
+class NonFiniteMark:
+    """A moment at which the values of a tensor stopped being finite.
+
+    Attributes:
+        process: whose.
+        layer: name of the layer.
+        tensor: which tensor of it.
+        iteration: null where the mark does not say it.
+        n_nan: how many of its elements are NaN.
+        n_inf: how many are infinite.
+        at: what `dftrace view --at` takes.
+    """
+
+    process: str
+    layer: str
+    tensor: str
+    iteration: int | None
+    n_nan: int | None
+    n_inf: int | None
+    at: str
+
+
+@dataclass(frozen=True)
 class TensorFigures:
     """What tensor inspection wrote.
 
@@ -92,6 +115,8 @@ class TensorFigures:
         first_non_finite: the layer and tensor, with iteration and statistic, that was first.
         maps: heat maps.
         maps_left_out: pairs of statistic and tensor that are not shown.
+        stopped: when tensors stopped being finite, in the order of time.
+        stopped_left_out: more of these.
     """
 
     layers: int
@@ -100,3 +125,5 @@ class TensorFigures:
     first_non_finite: str
     maps: list[HeatMap]
     maps_left_out: int
+    stopped: list[NonFiniteMark]
+    stopped_left_out: int

@@ -71,6 +71,10 @@ def inspected(folder: Path) -> Path:
             odd = layer == ODD_LAYER and iteration >= ODD_SINCE
             value = float("nan") if odd else 10.0 ** (layer - 2) * (1 + iteration % 3)
             statistics(lines, f"model.layers.{layer}", "gradient", at + layer, iteration, value)
+        if iteration == ODD_SINCE:
+            name = f"model.layers.{ODD_LAYER}:gradient"
+            told = {"iteration": iteration, "first": True, "n_nan": 5, "n_inf": 0, "n": 64}
+            lines.event("i", name, "nonfinite", at, more=',"s":"t"', **told)
         loss: Any = {3: "NaN", 4: "Infinity", 5: None}.get(iteration, 1 / (1 + iteration))
         lines.counter("loss", at, train=loss, eval=2.5)
     lines.footer(dropped=7, unfinished=0)
@@ -93,6 +97,7 @@ def hostile(folder: Path, names: int) -> Path:
         lines.lines[-1] = lines.lines[-1].replace("HALF", "\\ud800")
         big: dict[str, Any] = {EVIL: step, "big": 1e308 * (-1) ** step, "huge": 10**400, "n": "NaN"}
         lines.event("C", EVIL, "counter", at, **{**big, "text": EVIL, "deep": [[EVIL]]})
+        lines.event("i", EVIL, "nonfinite", at, more=',"s":"t"', iteration=EVIL, n_nan=10**400)
         statistics(lines, EVIL, EVIL, at, step, (-1) ** step * 5e307)
     for depth in range(1500):
         lines.span(f"deep {depth}", "other", START_NS + depth, 800 * MS - 2 * depth, tid=77)

@@ -5,7 +5,7 @@
 //
 // ORDERS is a list of {page, width?, media?, dark?, ask?, shot?, pdf?}: the file to open, the
 // window's width, "print" where it is looked at as on paper, whether the system is dark, an expression whose value
-// is told, where a picture of the whole page and a PDF go. Prints a list with one object for
+// is told, save: {button, folder}, a button to press that saves a file there; where a picture of the whole page and a PDF go. Prints a list with one object for
 // each: {errors, answer}, errors being exceptions, refusals of the page's policy and whatever
 // else the console shows.
 
@@ -16,12 +16,29 @@ const path = require('path');
 const {pathToFileURL} = require('url');
 const {Browser, findChromium} = require('../../perfetto/browser.js');
 
+// Presses a button that saves a file, and tells the file's name when it is there.
+async function saved(browser, cdp, {button, folder}) {
+  await browser.send('Browser.setDownloadBehavior',
+      {behavior: 'allow', downloadPath: folder, eventsEnabled: true});
+  let name;
+  const ended = new Promise((ok) => browser.listeners.push((m) => {
+    if (m.method === 'Browser.downloadWillBegin') name = m.params.suggestedFilename;
+    if (m.method === 'Browser.downloadProgress' && m.params.state !== 'inProgress') ok();
+  }));
+  await cdp('Runtime.evaluate',
+      {expression: `document.querySelector(${JSON.stringify(button)}).click()`, userGesture: true});
+  await ended;
+  return name;
+}
+
 async function openOne(browser, order) {
   const {targetId} = await browser.send('Target.createTarget', {url: 'about:blank'});
   const {sessionId} = await browser.send('Target.attachToTarget', {targetId, flatten: true});
   const cdp = (method, params) => browser.send(method, params, sessionId);
   const errors = [];
-  let loaded;
+  // The empty page that was there before has a load event, too.
+  const loads = new Set();
+  let awaited = null, loaded;
   const ready = new Promise((ok) => { loaded = ok; });
   browser.listeners.push((m) => {
     if (m.sessionId !== sessionId) return;
@@ -37,8 +54,9 @@ async function openOne(browser, order) {
       if (!/^(data|blob):/.test(url) && url !== pathToFileURL(order.page).href) {
         errors.push('asked for ' + url.slice(0, 200));
       }
-    } else if (m.method === 'Page.loadEventFired') {
-      loaded();
+    } else if (m.method === 'Page.lifecycleEvent' && m.params.name === 'load') {
+      loads.add(m.params.loaderId);
+      if (m.params.loaderId === awaited) loaded();
     }
   });
   for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await cdp(`${domain}.enable`);
@@ -47,8 +65,9 @@ async function openOne(browser, order) {
     features: [{name: 'prefers-color-scheme', value: order.dark ? 'dark' : 'light'}]});
   await cdp('Emulation.setDeviceMetricsOverride',
       {width: order.width || 1000, height: 800, deviceScaleFactor: 1, mobile: false});
-  await cdp('Page.navigate', {url: pathToFileURL(order.page).href});
-  await ready;
+  await cdp('Page.setLifecycleEventsEnabled', {enabled: true});
+  awaited = (await cdp('Page.navigate', {url: pathToFileURL(order.page).href})).loaderId;
+  if (!loads.has(awaited)) await ready;
   let answer = null;
   if (order.ask) {
     const r = await cdp('Runtime.evaluate',
@@ -60,6 +79,7 @@ async function openOne(browser, order) {
       answer = r.result.value;
     }
   }
+  if (order.save) answer = await saved(browser, cdp, order.save);
   if (order.shot) {
     const {data} = await cdp('Page.captureScreenshot', {format: 'png', captureBeyondViewport: true});
     fs.writeFileSync(order.shot, Buffer.from(data, 'base64'));

@@ -99,7 +99,10 @@ def test_they_are_those_of_why_and_summary(starved: Path, tmp_path: Path) -> Non
     assert 0 < loader["wait_share"] < 1
     assert loader["workers"] == 4
     assert wait["total_us"] > 0
-    assert as_json(starved).keys() == page.keys()
+    other = as_json(starved, "--limit", "input=0.99")
+    assert other.keys() == page.keys()
+    assert (page["verdict"]["verdict"], other["steps"]) == ("input-bound", steps)
+    assert other["verdict"]["verdict"] != "input-bound"
 
 
 def test_a_run_for_notebooks_reads_what_it_is_asked_for(starved: Path, tmp_path: Path) -> None:
@@ -140,6 +143,10 @@ def test_statistics_of_tensors_and_what_is_not_finite(layers: Path) -> None:
     assert tensors["layers"] == LAYERS
     assert tensors["non_finite"] == 2 * (ITERATIONS - ODD_SINCE)
     assert tensors["first_non_finite"].endswith(f"{ODD_LAYER}:gradient at iteration {ODD_SINCE}")
+    (mark,) = tensors["stopped"]
+    assert (mark["process"], mark["layer"]) == ("rank 1", f"model.layers.{ODD_LAYER}")
+    assert (mark["iteration"], mark["n_nan"], mark["n_inf"]) == (ODD_SINCE, 5, 0)
+    assert parsed_window(mark["at"])
     (heat,) = [one for one in tensors["maps"] if one["statistic"] == "cur_amax"]
     assert heat["values"][ODD_LAYER][ODD_SINCE - 1 :][:2] == [20.0, "NaN"]
     assert heat["values"][0][:3] == [0.01, 0.02, 0.03]

@@ -117,8 +117,17 @@ def test_a_browser_shows_them_without_an_error_and_obeys_no_name(
     run = Run(hostile(tmp_path / "traces", 100))
     cell.write_text(f"<!doctype html><p>{run._repr_html_()}")
     frame = "document.querySelector('iframe').srcdoc.includes('<svg')"
-    *answers, notebook = in_browser(tmp_path, [*orders, {"page": cell, "ask": frame}])
+    buttons = [f"#s-loader ~ figure [data-save={kind}]" for kind in ("svg", "png")]
+    saving = [
+        {"page": pages["layers"], "save": {"button": button, "folder": str(tmp_path / "saved")}}
+        for button in buttons
+    ]
+    orders += [*saving, {"page": cell, "ask": frame}]
+    *answers, svg, png, notebook = in_browser(tmp_path, orders)
     assert notebook == {"errors": [], "answer": True}
+    assert [svg, png] == [{"errors": [], "answer": f"loader.{suffix}"} for suffix in ("svg", "png")]
+    ET.parse(tmp_path / "saved" / "loader.svg")
+    assert (tmp_path / "saved" / "loader.png").read_bytes().startswith(b"\x89PNG")
     for name, told in zip([*pages, "print"], answers, strict=True):
         assert told["errors"] == [], name
         answer = told["answer"]

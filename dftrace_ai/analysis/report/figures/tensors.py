@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dftrace_ai.analysis.report.figures.counters import NON_FINITE, number_of
+from dftrace_ai.analysis.report.figures.counters import NON_FINITE, number_of, process_name
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named, rounded
 from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
-from dftrace_ai.analysis.report.series_model import HeatMap, TensorFigures
+from dftrace_ai.analysis.report.series_model import HeatMap, NonFiniteMark, TensorFigures
 from dftrace_ai.analysis.steps.spans import integer
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.steps import Job
 
-__all__ = ["TensorSeries", "tensor_figures", "tensor_series"]
+__all__ = ["TensorSeries", "non_finite_marks", "tensor_figures", "tensor_series"]
 
 CATEGORY: Final = "tensor_stats"
+MARK_CATEGORY: Final = "nonfinite"
 # Members of the arguments that are no statistics.
 ABOUT: Final = frozenset(
     {"hhash", "p_idx", "level", "iteration", "rank", "feature", "epoch", "step"}
@@ -35,6 +36,7 @@ MOST_MAPS: Final = 4
 MOST_ROWS: Final = 200
 MOST_COLUMNS: Final = 96
 DIGITS: Final = 4
+MOST_MARKS: Final = 50
 MOST_STATISTICS: Final = 100
 
 # What is looked at first, by the end of the statistic's name.
@@ -101,9 +103,38 @@ def _number(args: dict[str, Any], key: str, value: object) -> float | None:
     return number_of(value)
 
 
-def tensor_figures(series: Sequence[TensorSeries]) -> TensorFigures | None:
-    """Return what is drawn of statistics; None where there are none."""
-    if not series:
+def non_finite_marks(job: Job) -> list[NonFiniteMark]:
+    """Return when tensors stopped being finite, in the order of time."""
+    found: list[tuple[int, NonFiniteMark]] = []
+    for _, process in processes_of(job):
+        for columns, mask in rows_of(process):
+            wanted = [label.cat == MARK_CATEGORY for label in columns.labels]
+            chosen = mask & (columns.ph == ord("i")) & np.array(wanted, bool)[columns.label]
+            for row in np.flatnonzero(chosen & (columns.start_ns >= 0)).tolist():
+                at_ns, args = int(columns.start_ns[row]), columns.args(row)
+                name = columns.labels[int(columns.label[row])].name
+                layer, _, tensor = map(briefly_named, name.rpartition(":"))
+                iteration, n_nan, n_inf = (
+                    integer(args.get(key)) for key in ("iteration", "n_nan", "n_inf")
+                )
+                at = f"{max(0.0, process.ts_us(at_ns)) / 1e6:.6f}s"
+                mark = NonFiniteMark(
+                    process_name(process), layer, tensor, iteration, n_nan, n_inf, at
+                )
+                found.append((at_ns, mark))
+    return [mark for _, mark in sorted(found, key=lambda each: each[0])]
+
+
+def tensor_figures(
+    series: Sequence[TensorSeries], marks: Sequence[NonFiniteMark]
+) -> TensorFigures | None:
+    """Return what is shown of tensors; None where nothing was written of any.
+
+    Args:
+        series: their statistics.
+        marks: when they stopped being finite.
+    """
+    if not series and not marks:
         return None
     by_map: dict[Key, list[TensorSeries]] = defaultdict(list)
     for one in series:
@@ -121,6 +152,8 @@ def tensor_figures(series: Sequence[TensorSeries]) -> TensorFigures | None:
         first_non_finite="" if first is None else _told_first(series[first[1]], first[0]),
         maps=[_heat_map(*key, by_map[key]) for key in order[:MOST_MAPS]],
         maps_left_out=max(0, len(order) - MOST_MAPS),
+        stopped=list(marks[:MOST_MARKS]),
+        stopped_left_out=max(0, len(marks) - MOST_MARKS),
     )
 
 

@@ -145,6 +145,7 @@ def _tensors(figures: ReportFigures, plots: Plots) -> str:
     if found is None:
         return ""
     said = f"{counted(found.layers, 'layer')}; {told(', '.join(found.statistics), 400)}."
+    said = f"<p>{said if found.statistics else 'There are no statistics of tensors.'}</p>"
     odd = ""
     if found.non_finite:
         odd = (
@@ -162,7 +163,8 @@ def _tensors(figures: ReportFigures, plots: Plots) -> str:
         first = found.maps[0]
         what = f"{first.statistic} of {first.tensor}" if first.tensor else first.statistic
         title = f"<p><b>{told(what)}, layer by layer</b>, those that change most</p>"
-    return f"<p>{said}</p>{odd}{_drawn(plots.tensors)}{more}{title}{_small(plots.layers)}"
+    head = said + odd + tables.stopped(found)
+    return f"{head}{_drawn(plots.tensors)}{more}{title}{_small(plots.layers)}"
 
 
 def _drawn(plots: Iterable[Plot]) -> str:

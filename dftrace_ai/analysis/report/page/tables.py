@@ -17,9 +17,10 @@ if TYPE_CHECKING:
         ReportFigures,
         SlowStepFigures,
     )
+    from dftrace_ai.analysis.report.series_model import TensorFigures
     from dftrace_ai.analysis.why.model import Finding, Verdict
 
-__all__ = ["facts", "files", "losses", "names", "ranks", "slowest", "table", "verdict"]
+__all__ = ["facts", "files", "losses", "names", "ranks", "slowest", "stopped", "table", "verdict"]
 
 MOST_NAMES: Final = 25
 MOST_ROWS: Final = 64
@@ -187,6 +188,23 @@ def _more(count: int, noun: str, where: str = "") -> str:
     if count <= 0:
         return ""
     return f"<p class=faint>{counted(count, noun)} more{f'; {where}' if where else ''}.</p>"
+
+
+def stopped(found: TensorFigures) -> str:
+    """Return when tensors stopped being finite, where any did."""
+    if not found.stopped:
+        return ""
+    rows = [
+        [
+            *(told(mark.layer), told(mark.tensor), told(mark.process)),
+            f"<code>--at {mark.at}</code>",
+            *map(_said, (mark.iteration, mark.n_nan, mark.n_inf)),
+        ]
+        for mark in found.stopped
+    ]
+    heads = ["layer", "tensor", "process", "show it", "iteration", "NaN", "infinite"]
+    title = "<p><b>When tensors stopped being finite</b></p>"
+    return title + table("stopped", heads, rows, 3) + _more(found.stopped_left_out, "moment")
 
 
 def facts(figures: ReportFigures) -> str:
