@@ -36,7 +36,7 @@ svg .edge { stroke: var(--paper); stroke-width: .6; }
 svg .mark { stroke: var(--ink); stroke-dasharray: 3 3; fill: none; }
 svg .shade { fill: var(--shade); }
 svg .odd { fill: none; stroke: var(--odd); stroke-width: 1.8; }
-svg .hit { fill: transparent; }
+svg .hit { fill: none; pointer-events: all; }
 svg .plain { fill: var(--none); stroke: var(--faint); stroke-width: .5; }
 """
 
