@@ -160,7 +160,7 @@ class Run:
     @cached_property
     def losses(self) -> tuple[str, ...]:
         """What was lost or cannot be read, a line each."""
-        return tuple(losses_of(self.summary, self._job.notes))
+        return tuple(losses_of(self.traces, self.summary, self._job.notes))
 
     @cached_property
     def figures(self) -> ReportFigures:

@@ -19,7 +19,7 @@ from analysis.report.made_pages import (
     Page,
     inspected,
 )
-from analysis.trace_lines import small_trace
+from analysis.trace_lines import TraceLines, small_trace
 from analysis.why.made_runs import Training
 from rich.console import Console
 from safety.commands import invoke
@@ -201,6 +201,10 @@ def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
     lines = small_trace(7)
     lines.lines = lines.lines[:3]
     lines.write(tmp_path / "t-host-7.pfw")
+    for part in (3, 5):
+        lines = TraceLines(8)
+        lines.footer(ended="rotated", overwritten=12 if part == 5 else 0, damaged=part // 5)
+        lines.write(tmp_path / f"t-host-8.part{part}.pfw")
     path = tmp_path / "report.html"
     done = invoke("report", tmp_path, "-o", path)
     assert done.status == 0, done.err
@@ -213,4 +217,10 @@ def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
     assert "flame" in page.plots
     assert any("no closing line" in loss for loss in figures["losses"])
     assert any("1 span without an end" in loss for loss in figures["losses"])
+    for said in (
+        "t-host-8.part5.pfw: 12 events let go by the flight recorder",
+        "t-host-8.part5.pfw: its spool was damaged in 1 way",
+        "t-host-8: 4 parts of 6 deleted by max_files",
+    ):
+        assert any(said in loss for loss in figures["losses"]), said
     assert any("no closing line" in text for text in page.texts)

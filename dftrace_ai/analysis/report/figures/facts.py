@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,11 +12,14 @@ from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
 from dftrace_ai.analysis.report.model import ProcessFacts
 from dftrace_ai.analysis.steps.spans import LATEST_NS
+from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
+    from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.steps import Job
     from dftrace_ai.analysis.summary.report import Report
 
@@ -27,23 +31,45 @@ MOST_PROCESSES: Final = 100
 COMMAND_LETTERS: Final = 300
 
 
-def losses_of(summary: Report, notes: Sequence[str]) -> list[str]:
+def losses_of(traces: TraceSet, summary: Report, notes: Sequence[str]) -> list[str]:
     """Return what was lost or cannot be read, a line each.
 
     Args:
-        summary: of the traces.
+        traces: the files.
+        summary: of them.
         notes: what of them could not be read as columns.
     """
     unfinished = sum(file.losses.get("unfinished", 0) for file in summary.files)
     lines = list(summary.warnings)
     told = {line.partition(": torn: ")[0] for line in lines if ": torn: " in line}
     lines += [note for note in notes if note.partition(": torn: ")[0] not in told]
+    lines += _gone(traces)
     if unfinished:
         lines.append(f"{counted(unfinished, 'span')} without an end, in no figure of this page")
     if len(lines) > MOST_LOSSES:
         more = len(lines) - MOST_LOSSES
         lines = [*lines[:MOST_LOSSES], f"{counted(more, 'line')} more; 'dftrace summary' has all"]
     return [shortened(line, LINE_LETTERS) for line in lines]
+
+
+def _gone(traces: TraceSet) -> Iterator[str]:
+    """What is in no file any more: let go by a flight recorder, damaged, or in a deleted part."""
+    parts: dict[Path, set[int]] = defaultdict(set)
+    for trace in traces:
+        footer = trace.end.footer
+        if footer is not None and footer.overwritten:
+            events = counted(footer.overwritten, "event")
+            yield f"{trace}: {events} let go by the flight recorder before they were asked for"
+        if footer is not None and footer.damaged:
+            yield f"{trace}: its spool was damaged in {counted(footer.damaged, 'way')}"
+        name = trace_name(trace.path.name)
+        if name is not None:
+            parts[trace.path.parent / name.base].add(name.part)
+    for base, numbers in parts.items():
+        missing = max(numbers) + 1 - len(numbers)
+        if missing:
+            told = counted(missing, "part")
+            yield f"{base}: {told} of {max(numbers) + 1} deleted by max_files, or not given"
 
 
 def time_of(job: Job) -> tuple[int, int]:
