@@ -173,6 +173,10 @@ def test_a_hostile_run_has_a_page_of_some_size_with_its_losses(pages: dict[str, 
 def test_what_is_lost_stands_above_all(pages: dict[str, Path]) -> None:
     text = pages["layers"].read_text("utf-8")
     assert text.index("LOST 7 events") < text.index("id=verdict") < text.index("<svg")
+    # And what is not finite is drawn as such: three values of a counter, a row of a heat map.
+    assert text.count('class="odd"') >= 3 + 10
+    assert "3 values NaN or infinite" in text
+    assert '<path fill="var(--odd)"' in text
     whole = pages["starved"].read_text("utf-8")
     assert whole.index("Nothing was lost") < whole.index("id=verdict")
 
