@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checked_line.hpp"
+#include "dftrace/reading/traces/checking.hpp"
 #include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/reading/traces/totals.hpp"
 
@@ -93,6 +94,37 @@ void require_totals(std::string_view text) {
     }
 }
 
+// Each line is counted or given back, and what is counted is an event to the general reader, too.
+void require_checked(std::string_view text) {
+    for (const TimeStyle style : {TimeStyle::three_decimals, TimeStyle::whole_micros}) {
+        Checking checking(1000);
+        checking.pass_over(1);
+        checking.certify(style);
+        put(checking.next_text(), text);
+        checking.begin();
+        std::uint64_t given = 0, at = 0, passed = 0;
+        const auto pass_to = [&](std::uint64_t next) {
+            for (; at < next; ++passed) {
+                const std::size_t end = text.find('\n', at);
+                const GeneralLine event = read_general_line(text.substr(at, end - at));
+                if (event.kind != GeneralLine::Kind::event || event.start == no_time)
+                    fail("no event, and taken for right", text);
+                at = end + 1;
+            }
+        };
+        while (const auto line = checking.next_line()) {
+            pass_to(line->plain_bytes - 1);
+            at += line->text.size() + 1;
+            ++given;
+        }
+        pass_to(text.size());
+        const CheckedCounts& counts = checking.counts();
+        if (counts.spans + counts.instants + counts.counters + counts.flows != passed ||
+            passed + given + 1 != checking.lines())
+            fail("another number of lines", text);
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
@@ -100,5 +132,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
     text.push_back('\n');
     require_rows(text);
     require_totals(text);
+    require_checked(text);
     return 0;
 }

@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
+from dftrace_ai.analysis.validating import validate
+from dftrace_ai.analysis.validating.passes import PlainPass
 from dftrace_ai.analysis.validating.validate import FileCheck, validate_traces
 
 START = 1_123_213_646_764_123
+
+
+@pytest.fixture(autouse=True, params=["native", "python"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is found by both ways to read."""
+    if request.param == "python":
+        monkeypatch.setattr(validate, "checking_pass", PlainPass)
 
 
 def check(trace: TraceLines, path: Path, **options: bool) -> FileCheck:
@@ -85,6 +94,16 @@ def test_quotes_and_backslashes_inside_a_text_are_no_fault(tmp_path: Path) -> No
     trace = small_trace()
     trace.lines.pop()
     trace.span("a\\b", "io", START + 5000, 1, path='C:\\"x"', note='\\\\"\\a', end="\\ ")
+    trace.footer()
+    assert check(trace, tmp_path / "t.pfw").fault_count == 0
+
+
+def test_what_only_looks_like_a_surrogate_escape_is_no_fault(tmp_path: Path) -> None:
+    trace = small_trace()
+    trace.lines.pop()
+    trace.span("\\udata", "io", START + 5000, 1, path="C:\\udp")
+    korean = trace.span("HANGUL", "io", START + 6000, 1)
+    trace.lines[korean - 1] = trace.lines[korean - 1].replace("HANGUL", r"\ud55c\uD7A3")
     trace.footer()
     assert check(trace, tmp_path / "t.pfw").fault_count == 0
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace_file import TraceFile
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["FRAMING", "LINE_BYTES", "LongLine", "Start", "TraceReader", "is_whole_line"]
+__all__ = ["FRAMING", "LINE_BYTES", "LongLine", "Start", "TraceReader", "as_line", "is_whole_line"]
 
 # Lines that frame the objects of a Chrome trace and carry none.
 FRAMING = frozenset({b"", b"[", b"]"})
@@ -44,6 +44,11 @@ def _long_line(beginning: bytes, size: int) -> LongLine:
     line = LongLine(beginning[:SHOWN_BYTES])
     line.size = size
     return line
+
+
+def as_line(line: bytes) -> bytes:
+    """Return a line as the rules of its length have it: a `LongLine` where it is too long."""
+    return line if len(line) <= LINE_BYTES else _long_line(line, len(line))
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ class TraceReader:
                 number += 1
                 continue
             for line in text.removesuffix(b"\n").split(b"\n"):
-                yield number, line if len(line) <= LINE_BYTES else _long_line(line, len(line))
+                yield number, as_line(line)
                 number += 1
 
     def texts(self, start: Start | None = None, end: int | None = None) -> Iterator[bytes]:

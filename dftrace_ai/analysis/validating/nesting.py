@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from array import array
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Nesting"]
+__all__ = ["NEVER", "Nesting", "overlap_message"]
 
 NEVER = 2**63 - 1
 
 # Nearly a gibibyte while they are sorted.
 MOST_SPANS = 8_000_000
+
+
+def overlap_message(pid: int, tid: int, outer_line: int) -> str:
+    """Return what is told of a span that begins in that of another line and ends after it."""
+    return (
+        f"on pid {pid} tid {tid} the span overlaps the one of line "
+        f"{outer_line} in part: neither holds the other"
+    )
 
 
 class Nesting:
@@ -31,7 +40,8 @@ class Nesting:
         nesting = Nesting()
         nesting.add(1, 1, 0, 10, line=3)
         nesting.add(1, 1, 5, 15, line=4)
-        assert [line for line, _ in nesting.overlaps()] == [4]
+        count, [(line, message)] = nesting.overlaps(10)
+        assert (count, line) == (1, 4)
     """
 
     def __init__(self) -> None:
@@ -55,16 +65,28 @@ class Nesting:
         self._ends.append(NEVER if end_ns is None else min(end_ns, NEVER))
         self._lines.append(line)
 
-    def overlaps(self) -> Iterator[tuple[int, str]]:
-        """Yield the line of each span that overlaps an earlier one in part, and a message."""
+    def overlaps(self, limit: int) -> tuple[int, list[tuple[int, str]]]:
+        """Return how many spans overlap an earlier one in part; the first ones by line.
+
+        Args:
+            limit: how many, each as its line and a message.
+        """
         lines = self._lines
-        for inner, outer in self._pairs():
-            pid, tid = divmod(self._threads[inner], 2**32)
-            message = (
-                f"on pid {pid} tid {tid} the span overlaps the one of line "
-                f"{lines[outer]} in part: neither holds the other"
-            )
-            yield lines[inner], message
+        count = 0
+
+        def counted() -> Iterator[tuple[int, int]]:
+            nonlocal count
+            for inner, outer in self._pairs():
+                count += 1
+                yield lines[inner], outer
+
+        first = nsmallest(limit, counted())
+        told = []
+        for line, outer in first:
+            # Both are of the same thread.
+            pid, tid = divmod(self._threads[outer], 2**32)
+            told.append((line, overlap_message(pid, tid, lines[outer])))
+        return count, told
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
         """Yield the index of each span that begins in another and ends after it, and of that."""

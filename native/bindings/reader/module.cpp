@@ -1,5 +1,6 @@
 // The module `dftrace_ai._reader`: reading traces, without a recorder.
 #include "python.hpp"
+#include "reader/checking.hpp"
 #include "reader/events.hpp"
 #include "reader/totals.hpp"
 
@@ -24,6 +25,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 PyMODINIT_FUNC PyInit__reader() {
     using namespace dftrace::py;
     Ref module(PyModule_Create(&definition));
-    if (!module || add_totals_type(module.get()) < 0 || add_event_types(module.get()) < 0) return nullptr;
+    if (!module || add_totals_type(module.get()) < 0 || add_event_types(module.get()) < 0 ||
+        add_checking_type(module.get()) < 0)
+        return nullptr;
     return module.release();
 }

@@ -140,6 +140,23 @@ std::size_t guessed_length(BlockCodec codec, Window& window) {
     }
 }
 
+// The block that the window begins with, of whole lines, if its length is guessed rightly or too short.
+Unpacked unpack(Unpacker& unpacker, Window& window, std::size_t guess, PlainText& text) {
+    Unpacked block;
+    for (std::size_t length = guess;;) {
+        block = unpacker.unpack(window.bytes().substr(0, length), text);
+        if (block.packed || length >= most_block_bytes) break;
+        const std::size_t before = length;
+        length = std::min(2 * length, most_block_bytes);
+        if (window.bytes().size() < length) window.want(length);
+        length = std::min(length, window.bytes().size());
+        if (length <= before) break;
+    }
+    if (!block.packed || (block.plain && text.data()[block.plain - 1] != '\n')) return {};
+    text.close(block.plain);
+    return block;
+}
+
 class Team {
   public:
     Team(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, const BlockWork& work)
@@ -198,11 +215,8 @@ class Team {
                 taken.length = guessed_length(codec_, window);
                 next_place_ += std::max<std::size_t>(taken.length, 1);
             }
-            const Unpacked block = unpack(unpacker, window, taken, text);
-            if (block.packed) {
-                text.close(block.plain);
-                work_.scan(reader, text);
-            }
+            const Unpacked block = unpack(unpacker, window, taken.length, text);
+            if (block.packed) work_.scan(reader, text);
             if (!in_turn(reader, taken, block)) continue;
             work_.add(reader);
         }
@@ -214,22 +228,6 @@ class Team {
         std::size_t round = 0;
         std::size_t length = 0;
     };
-
-    static Unpacked unpack(Unpacker& unpacker, Window& window, const Taken& taken, PlainText& text) {
-        Unpacked block;
-        for (std::size_t length = taken.length;;) {
-            block = unpacker.unpack(window.bytes().substr(0, length), text);
-            if (block.packed || length >= most_block_bytes) break;
-            // The guess may have been too short.
-            const std::size_t before = length;
-            length = std::min(2 * length, most_block_bytes);
-            if (window.bytes().size() < length) window.want(length);
-            length = std::min(length, window.bytes().size());
-            if (length <= before) break;
-        }
-        const bool whole = block.plain == 0 || text.data()[block.plain - 1] == '\n';
-        return whole ? block : Unpacked{};
-    }
 
     // Waits until all blocks before this one are counted; false where this one does not count.
     bool in_turn(std::size_t reader, const Taken& taken, const Unpacked& block) {
@@ -284,6 +282,23 @@ class Team {
 BlocksRead read_blocks(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, std::size_t readers,
                        const BlockWork& work) {
     return Team(file, codec, from, end, work).read(readers);
+}
+
+struct BlockByBlock::Parts {
+    BlockCodec codec;
+    Unpacker unpacker;
+    Window window;
+};
+
+BlockByBlock::BlockByBlock(int file, BlockCodec codec, std::uint64_t end)
+    : parts_(new Parts{codec, Unpacker(codec), Window(file, end)}) {}
+
+BlockByBlock::~BlockByBlock() = default;
+
+std::size_t BlockByBlock::read(std::uint64_t from, PlainText& text) {
+    Window& window = parts_->window;
+    window.begin_at(from);
+    return unpack(parts_->unpacker, window, guessed_length(parts_->codec, window), text).packed;
 }
 
 }  // namespace dftrace

@@ -64,11 +64,12 @@ bool same(const char* at, const std::string& text) noexcept {
     return at != from && (*from != '0' || at == from + 1);
 }
 
-inline bool micros(const char*& at, std::int64_t& ns) noexcept {
+inline bool micros(const char*& at, std::int64_t& ns, bool& decimals) noexcept {
     std::uint64_t whole;
     if (!digits(at, whole) || whole >= static_cast<std::uint64_t>(most_micros)) return false;
     ns = static_cast<std::int64_t>(whole) * 1000;
-    if (*at != '.') return true;
+    decimals = *at == '.';
+    if (!decimals) return true;
     const auto digit = [at](int place) { return static_cast<unsigned>(at[place] - '0'); };
     if (digit(1) > 9 || digit(2) > 9 || digit(3) > 9 || digit(4) <= 9) return false;
     ns += digit(1) * 100 + digit(2) * 10 + digit(3);
@@ -178,19 +179,37 @@ bool Scanner::tracked(const char*& at) {
     return true;
 }
 
-// `"key":value`, with a value that holds no others.
-bool Scanner::member(const char*& at) {
-    const char* const key = at;
-    if (*at != '"' || !to_quote(++at, beyond_ascii_) || !literal(at, "\":")) return false;
-    // Elsewhere than in the layout.
-    if (std::memcmp(key, "\"p_idx\"", 7) == 0) return false;
+bool Scanner::key(const char*& at) {
+    return *at == '"' && to_quote(++at, beyond_ascii_) && literal(at, "\":");
+}
+
+// What an object or a list holds, from behind its bracket on.
+bool Scanner::inside(const char*& at, char close, int depth) {
+    if (*at == close) return ++at, true;
+    do {
+        if ((close == '}' && !key(at)) || !value(at, depth)) return false;
+    } while (*at++ == ',');
+    return at[-1] == close;
+}
+
+// Without blanks. What is nested deeper is the general reader's.
+bool Scanner::value(const char*& at, int depth) {
+    constexpr int most_depth = 32;
     switch (*at) {
+        case '{': return depth < most_depth && inside(++at, '}', depth + 1);
+        case '[': return depth < most_depth && inside(++at, ']', depth + 1);
         case '"': return to_quote(++at, beyond_ascii_) && (++at, true);
         case 't': return literal(at, "true");
         case 'f': return literal(at, "false");
         case 'n': return literal(at, "null");
         default: return json_number(at);
     }
+}
+
+bool Scanner::member(const char*& at) {
+    const char* const from = at;
+    // Elsewhere than in the layout.
+    return key(at) && std::memcmp(from, "\"p_idx\"", 7) != 0 && value(at, 0);
 }
 
 // Members with a comma before each, up to the brace.
@@ -222,9 +241,13 @@ bool Scanner::in_layout(const char* at, Rows& rows, const char*& end) {
         !named(at, rows.label[row]) || !tracked(at))
         return false;
     rows.track[row] = track_;
-    if (!micros(at, rows.start[row])) return false;
+    bool start_decimals, duration_decimals = false;
+    if (!micros(at, rows.start[row], start_decimals)) return false;
     rows.duration[row] = -1;
-    if (literal(at, ",\"dur\":") && !micros(at, rows.duration[row])) return false;
+    if (literal(at, ",\"dur\":") && !micros(at, rows.duration[row], duration_decimals)) return false;
+    rows.line_at[row] = static_cast<std::uint32_t>(from - text_);
+    rows.form[row] = static_cast<std::uint8_t>((start_decimals ? start_has_decimals : 0) |
+                                               (duration_decimals ? duration_has_decimals : 0));
     if (!literal(at, ",\"ph\":\"")) return false;
     const char ph = *at++;
     rows.ph[row] = static_cast<std::uint8_t>(ph);
@@ -281,6 +304,8 @@ void Scanner::general(std::string_view line, Rows& rows) {
     if (event.kind == GeneralLine::Kind::unreadable) ++rows.unreadable;
     if (event.kind != GeneralLine::Kind::event) return;
     const std::size_t row = rows.size++;
+    rows.line_at[row] = static_cast<std::uint32_t>(line.data() - text_);
+    rows.form[row] = other_form;
     rows.ph[row] = event.ph.size() == 1 ? static_cast<std::uint8_t>(event.ph[0]) : 0;
     if (rows.ph[row] == 0) rows.phases.emplace_back(row, event.ph);
     rows.label[row] = all_.number(event.category, event.name);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "dftrace/reading/traces/scanner.hpp"
 
@@ -41,5 +42,19 @@ struct BlocksRead {
 // read.
 BlocksRead read_blocks(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, std::size_t readers,
                        const BlockWork& work);
+
+// The same blocks one at a time, on the thread that calls.
+class BlockByBlock {
+  public:
+    BlockByBlock(int file, BlockCodec codec, std::uint64_t end);
+    ~BlockByBlock();
+    // Unpacks the block that begins at a byte of the file; returns how many bytes it has, or 0 where it is
+    // not read here. Throws as `read_blocks` does.
+    std::size_t read(std::uint64_t from, PlainText& text);
+
+  private:
+    struct Parts;
+    std::unique_ptr<Parts> parts_;
+};
 
 }  // namespace dftrace

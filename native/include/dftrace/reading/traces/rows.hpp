@@ -15,6 +15,9 @@ inline constexpr std::uint64_t no_parent = std::numeric_limits<std::uint64_t>::m
 // The year 2115. Start and duration of this size make an end that 64 bits hold.
 inline constexpr std::int64_t most_micros = 4'600'000'000'000'000;
 
+// Of `Rows::form`: another than the layout of the recorder, or the numbers in it that have three decimals.
+inline constexpr std::uint8_t other_form = 0xff, start_has_decimals = 1, duration_has_decimals = 2;
+
 struct Rows {
     std::size_t size = 0;
     std::vector<std::uint8_t> ph;        // its letter; 0 where `phases` has a longer text
@@ -27,6 +30,8 @@ struct Rows {
     // The members of args without braces, in the block; 0 where there are no args.
     std::vector<std::uint32_t> args_at;
     std::vector<std::uint32_t> args_bytes;
+    std::vector<std::uint32_t> line_at;
+    std::vector<std::uint8_t> form;  // of the line
     std::vector<std::pair<std::size_t, std::string>> phases;
     std::size_t lines = 0;
     std::size_t unreadable = 0;  // lines that hold no event
@@ -38,10 +43,10 @@ struct Rows {
     void make_room(std::size_t rows) {
         if (rows <= ph.size()) return;
         rows += rows / 2 + 64;
-        for (auto* column : {&label, &track, &args_at, &args_bytes}) column->resize(rows);
+        for (auto* column : {&label, &track, &args_at, &args_bytes, &line_at}) column->resize(rows);
         for (auto* column : {&id, &parent}) column->resize(rows);
         for (auto* column : {&start, &duration}) column->resize(rows);
-        ph.resize(rows);
+        for (auto* column : {&ph, &form}) column->resize(rows);
     }
 };
 

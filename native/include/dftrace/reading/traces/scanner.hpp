@@ -42,6 +42,9 @@ class Scanner {
     bool in_layout(const char* at, Rows& rows, const char*& end);
     bool named(const char*& at, std::uint32_t& label);
     bool tracked(const char*& at);
+    bool key(const char*& at);
+    bool inside(const char*& at, char close, int depth);
+    bool value(const char*& at, int depth);
     bool member(const char*& at);
     bool members(const char*& at);
     bool members_as_before(const char*& at);

@@ -1,0 +1,108 @@
+// What is plainly right is counted, and everything else is given back, line by line.
+#include "dftrace/reading/traces/checking.hpp"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+
+using namespace dftrace;
+
+namespace {
+
+std::string span(int start, int duration, const std::string& more = "") {
+    return R"({"id":4,"name":"forward","cat":"compute","pid":7,"tid":8,"ts":)" + std::to_string(start) +
+           R"(.000,"dur":)" + std::to_string(duration) +
+           R"(.000,"ph":"X","args":{"hhash":"08cf3707b570dbec","p_idx":3,"level":3)" + more + "}}\n";
+}
+
+struct Seen {
+    Checking checking{100};
+    std::vector<std::string> given;
+
+    // The lines behind the first are judged by its style.
+    void read(const std::string& lines, TimeStyle style = TimeStyle::three_decimals) {
+        PlainText& text = checking.next_text();
+        std::memcpy(text.room_for(lines.size()), lines.data(), lines.size());
+        text.close(lines.size());
+        checking.begin();
+        while (const auto line = checking.next_line()) {
+            given.emplace_back(line->text);
+            CHECK_EQ(std::string(lines.substr(line->plain_bytes - before, line->text.size())), given.back());
+            checking.certify(style);
+        }
+        before += lines.size();
+    }
+    std::uint64_t before = 0;
+};
+
+}  // namespace
+
+TEST("nothing is certified before somebody says so, and nothing in another style") {
+    Seen seen;
+    const std::string first = span(1, 1);
+    seen.read(first + span(2, 1) + span(3, 1));
+    CHECK_EQ(seen.given.size(), 1u);
+    CHECK_EQ(seen.checking.counts().spans, 2u);
+    Seen other;
+    other.read(first + span(2, 1) + span(3, 1), TimeStyle::whole_micros);
+    CHECK_EQ(other.given.size(), 3u);
+    CHECK_EQ(other.checking.lines(), 3u);
+}
+
+TEST("a style that changes ends it for good") {
+    Seen seen;
+    seen.read("[\n" + span(1, 1) + "\n", TimeStyle::three_decimals);
+    seen.read("odd\n" + span(2, 1), TimeStyle::none);
+    seen.read("odd\n" + span(3, 1), TimeStyle::three_decimals);
+    CHECK_EQ(seen.checking.counts().spans, 1u);
+    CHECK_EQ(seen.given.size(), 6u);
+}
+
+TEST("a changed byte is never taken for right where the line is no JSON, and never read past") {
+    const std::string line = span(5, 1, R"(,"a":[1,{"b":"c"}],"d":-1.5e3,"e":"\"\\n")");
+    for (std::size_t at = 0; at + 1 < line.size(); ++at)
+        for (const char byte : {'"', '\\', ',', '}', '\x01', '\xff'}) {
+            std::string changed = line;
+            changed[at] = byte;
+            if (changed == line) continue;
+            Seen seen;
+            seen.read("[\n" + line + changed);
+            CHECK_EQ(seen.checking.counts().spans + seen.given.size(), 3u);
+        }
+    for (std::size_t bytes = 1; bytes < line.size(); ++bytes) {
+        Seen seen;
+        std::string cut = line.substr(0, bytes);
+        cut.back() = '\n';
+        seen.read("[\n" + line + cut);
+        CHECK_EQ(seen.given.size(), 2u);
+    }
+}
+
+TEST("spans in the order of their ends nest without a second look") {
+    Seen seen;
+    seen.read("[\n" + span(2, 1) + span(4, 1) + span(1, 8) + span(20, 1));
+    CHECK(!seen.checking.end());
+    seen.checking.add_span(7, 8, 21'000, NestedTracks::never);
+    CHECK(!seen.checking.end());
+    seen.checking.add_span(7, 8, 3'000, NestedTracks::never);
+    CHECK(seen.checking.end());
+}
+
+TEST("of spans that overlap the first by line are told, and as many as there are room for") {
+    const std::string text = "[\n" + span(0, 10) + span(5, 10) + span(12, 10) + span(3, 1);
+    Seen seen;
+    seen.read(text);
+    REQUIRE(seen.checking.end());
+    seen.before = 0;
+    seen.read(text);
+    CHECK_EQ(seen.given.size(), 1u);
+    CHECK(!seen.checking.end());
+    std::vector<NestedTracks::Overlap> first;
+    CHECK_EQ(seen.checking.nesting().overlaps(1, first), 1u);
+    REQUIRE_EQ(first.size(), 1u);
+    CHECK_EQ(first[0].line, 3u);
+    CHECK_EQ(first[0].other_line, 2u);
+    CHECK_EQ(seen.checking.nesting().collected(), 4u);
+}
