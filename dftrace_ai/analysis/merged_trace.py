@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from dftrace_ai.analysis.reading.given.near import lines_near
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 
 if TYPE_CHECKING:
@@ -103,13 +104,12 @@ class MergedTrace:
 
     def _lines(self, number: int, change: _Change) -> Iterator[bytes]:
         file = self.files[number]
-        reader = file.reader()
+        reader = lines_near(file, self.window, change.shift_us)
         broken = 0
         loads = orjson.loads
         within = self._within
         altered = change.shift_us != 0 or change.new_pid != change.pid
-        further = ((0, line) for line in self.tracks.get(file.path, ()))
-        for _, line in chain(reader.lines(), further):
+        for line in chain(reader, self.tracks.get(file.path, ())):
             text = line.strip()
             if text in FRAMING:
                 continue
@@ -124,6 +124,8 @@ class MergedTrace:
                 if change.profile:
                     text = self._moved(text, event, number)
                 yield _altered(text, change) if altered else text
+        if within:
+            within.left_out(reader.left_out_us, change.shift_us)
         if broken:
             self.notes.append(f"{file}: lines without an event left out: {broken}")
         if reader.tear:
@@ -247,6 +249,12 @@ class _Within:
         touches = self.window.touches(begin_us, end_us)
         self.count += touches
         return touches
+
+    def left_out(self, range_us: tuple[float, float] | None, shift_us: int) -> None:
+        """Take in from when to when events were that nobody had to look at."""
+        if range_us:
+            self.first_us = min(self.first_us, range_us[0] + shift_us)
+            self.last_us = max(self.last_us, range_us[1] + shift_us)
 
     def told(self) -> str:
         if self.first_us > self.last_us:

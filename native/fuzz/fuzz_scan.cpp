@@ -98,10 +98,11 @@ void require_totals(std::string_view text) {
 void require_checked(std::string_view text) {
     for (const TimeStyle style : {TimeStyle::three_decimals, TimeStyle::whole_micros}) {
         Checking checking(1000);
-        checking.pass_over(1);
+        LineWalk& walk = checking.walk();
+        walk.pass_over(1);
         checking.certify(style);
-        put(checking.next_text(), text);
-        checking.begin();
+        put(walk.next_text(), text);
+        walk.begin();
         std::uint64_t given = 0, at = 0, passed = 0;
         const auto pass_to = [&](std::uint64_t next) {
             for (; at < next; ++passed) {
@@ -112,15 +113,15 @@ void require_checked(std::string_view text) {
                 at = end + 1;
             }
         };
-        while (const auto line = checking.next_line()) {
-            pass_to(line->plain_bytes - 1);
-            at += line->text.size() + 1;
+        while (checking.step()) {
+            pass_to(walk.bytes_before() - 1);
+            at += walk.line().size() + 1;
             ++given;
         }
         pass_to(text.size());
         const CheckedCounts& counts = checking.counts();
         if (counts.spans + counts.instants + counts.counters + counts.flows != passed ||
-            passed + given + 1 != checking.lines())
+            passed + given + 1 != walk.lines())
             fail("another number of lines", text);
     }
 }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Protocol
 
-from dftrace_ai.analysis.reading.reader import LongLine, Start, as_line
-from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.given.lines import GivenLines
+from dftrace_ai.analysis.reading.reader import LongLine
 from dftrace_ai.analysis.validating import nesting
 from dftrace_ai.analysis.validating.nesting import NEVER, Nesting, overlap_message
 from dftrace_ai.analysis.validating.rules import Rules
-from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
     from dftrace_ai._reader import Checking
@@ -123,52 +121,18 @@ class NativePass:
 
     def run(self) -> None:
         """Read the file."""
-        end = self._read(None)
-        self.lines = self._checking.lines
-        if self._checking.end():
-            self._read(end)
-            self._checking.end()
-
-    def _read(self, end: int | None) -> int:
-        checking = self._checking
-        place = plain_bytes = 0
-        try:
-            with open_regular(self._file.file.content) as raw:
-                if end is None:
-                    end = os.fstat(raw.fileno()).st_size
-                codec = self._file.file.codec
-                if codec != "plain":
-                    checking.open_blocks(raw.fileno(), codec, end)
-                    while place < end and (size := checking.read_block(place)):
-                        place += size
-                        self._give_lines()
-                    plain_bytes = checking.plain_bytes
-        except OSError as error:
-            raise TraceError(f"{self._file}: cannot be read: {error.strerror}") from error
-        if place < end:
-            self._read_texts(Start(place, plain_bytes, checking.lines), end)
-        return end
-
-    def _read_texts(self, start: Start, end: int) -> None:
-        """Read on where the native reader stopped."""
-        checking = self._checking
-        reader = self._file.reader()
-        for text in reader.texts(start, end):
-            if isinstance(text, LongLine):
-                self.rules.line(checking.lines + 1, text, checking.plain_bytes)
-                checking.pass_over(text.size + 1)
-                checking.certify(self.rules.plain_style())
-            else:
-                checking.add_lines(text if text.endswith(b"\n") else text + b"\n")
-                self._give_lines()
-        self.tear = reader.tear
-
-    def _give_lines(self) -> None:
         checking, rules = self._checking, self.rules
-        while (given := checking.next_line()) is not None:
-            number, plain_bytes, line = given
-            rules.line(number, as_line(line), plain_bytes)
+        given = GivenLines(self._file.file, checking)
+        for number, plain_bytes, line in given:
+            rules.line(number, line, plain_bytes)
             checking.certify(rules.plain_style())
+        self.tear = given.tear
+        self.lines = checking.lines
+        if checking.end():
+            # The spans alone are looked at: no line is given.
+            for _ in GivenLines(self._file.file, checking, given.end):
+                pass
+            checking.end()
 
     def add(self, pid: int, tid: int, start_ns: int, end_ns: int | None, line: int) -> None:
         """Take in a span of the line that the rules look at."""

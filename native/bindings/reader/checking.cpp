@@ -1,38 +1,37 @@
-// The type `Checking`.
+// The types `Checking` and `WindowLines`.
 #include "reader/checking.hpp"
 
-#include <cstring>
 #include <memory>
-#include <string_view>
+#include <optional>
 #include <vector>
 
 #include "dftrace/reading/traces/checking.hpp"
-#include "dftrace/reading/traces/members.hpp"
+#include "dftrace/reading/traces/passing_window.hpp"
+#include "reader/walking.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {
 
 namespace {
 
-struct Parts {
-    explicit Parts(std::size_t most_spans) : checking(most_spans) {}
+struct CheckingWalk final : Walking {
+    explicit CheckingWalk(std::size_t most_spans) : checking(most_spans) {}
+    LineWalk& walk() override { return checking.walk(); }
+    bool step() override { return checking.step(); }
     Checking checking;
-    std::unique_ptr<BlockByBlock> blocks;
 };
 
-struct CheckingObject {
-    PyObject_HEAD std::unique_ptr<Parts> parts;
-    bool busy;
+struct WindowWalk final : Walking {
+    WindowWalk(std::int64_t first, std::int64_t last, std::int64_t least) : window(first, last, least) {}
+    LineWalk& walk() override { return window.walk(); }
+    bool step() override { return window.step(); }
+    PassingWindow window;
 };
 
-CheckingObject* of(PyObject* self) { return as<CheckingObject>(self); }
+WalkingObject* of(PyObject* self) { return as<WalkingObject>(self); }
+Checking& checking_of(PyObject* self) { return static_cast<CheckingWalk&>(*of(self)->walking).checking; }
 
-bool is_busy(PyObject* object) {
-    if (of(object)->busy) PyErr_SetString(PyExc_RuntimeError, "another thread reads by this object");
-    return of(object)->busy;
-}
-
-PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
+PyObject* make_checking(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
     static const char* names[] = {"most_spans", nullptr};
     Py_ssize_t most_spans = 0;
     if (!PyArg_ParseTupleAndKeywords(arguments, by_name, "n", const_cast<char**>(names), &most_spans))
@@ -41,94 +40,17 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
         PyErr_SetString(PyExc_ValueError, "at least one span");
         return nullptr;
     }
-    Ref made(type->tp_alloc(type, 0));
-    if (!made) return nullptr;
-    new (&of(made.get())->parts) std::unique_ptr<Parts>();
-    try {
-        of(made.get())->parts = std::make_unique<Parts>(static_cast<std::size_t>(most_spans));
-    } catch (const std::bad_alloc&) {
-        return PyErr_NoMemory();
-    }
-    return made.release();
+    return new_walking(type,
+                       [&] { return std::make_unique<CheckingWalk>(static_cast<std::size_t>(most_spans)); });
 }
 
-void destroy(PyObject* object) {
-    of(object)->parts.~unique_ptr();
-    PyTypeObject* const type = Py_TYPE(object);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
-PyObject* open_blocks(PyObject* object, PyObject* arguments) {
-    int file = -1;
-    const char* codec = nullptr;
-    unsigned long long end = 0;
-    if (is_busy(object) || !PyArg_ParseTuple(arguments, "isK", &file, &codec, &end)) return nullptr;
-    const std::string_view name = codec;
-    if (name != "gzip" && name != "zstd") {
-        PyErr_SetString(PyExc_ValueError, "the codec is gzip or zstd");
+PyObject* make_window(PyTypeObject* type, PyObject* arguments, PyObject* by_name) {
+    static const char* names[] = {"first_ns", "last_ns", "least_ns", nullptr};
+    long long first = 0, last = 0, least = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, by_name, "LLL", const_cast<char**>(names), &first, &last,
+                                     &least))
         return nullptr;
-    }
-    const BlockCodec known = name == "gzip" ? BlockCodec::gzip : BlockCodec::zstd;
-    try {
-        of(object)->parts->blocks = std::make_unique<BlockByBlock>(file, known, end);
-    } catch (const std::bad_alloc&) {
-        return PyErr_NoMemory();
-    }
-    return Py_NewRef(Py_None);
-}
-
-PyObject* read_block(PyObject* object, PyObject* given) {
-    const unsigned long long from = PyLong_AsUnsignedLongLong(given);
-    if (PyErr_Occurred() || is_busy(object)) return nullptr;
-    Parts& parts = *of(object)->parts;
-    if (!parts.blocks) return PyErr_Format(PyExc_ValueError, "no blocks are open");
-    std::size_t bytes = 0;
-    const bool well = work(of(object)->busy, [&](Interrupts&) {
-        bytes = parts.blocks->read(from, parts.checking.next_text());
-        if (bytes) parts.checking.begin();
-    });
-    return well ? PyLong_FromSize_t(bytes) : nullptr;
-}
-
-PyObject* add_lines(PyObject* object, PyObject* given) {
-    Py_buffer lines;
-    if (is_busy(object) || PyObject_GetBuffer(given, &lines, PyBUF_SIMPLE) < 0) return nullptr;
-    const auto bytes = static_cast<std::size_t>(lines.len);
-    bool well = false;
-    if (bytes >> 30) {
-        PyErr_SetString(PyExc_ValueError, "a GiB and more at a time");
-    } else if (bytes && static_cast<const char*>(lines.buf)[bytes - 1] != '\n') {
-        PyErr_SetString(PyExc_ValueError, "the last line has no end");
-    } else {
-        well = work(of(object)->busy, [&](Interrupts&) {
-            Checking& checking = of(object)->parts->checking;
-            PlainText& text = checking.next_text();
-            std::memcpy(text.room_for(bytes), lines.buf, bytes);
-            text.close(bytes);
-            checking.begin();
-        });
-    }
-    PyBuffer_Release(&lines);
-    return well ? Py_NewRef(Py_None) : nullptr;
-}
-
-PyObject* pass_over(PyObject* object, PyObject* given) {
-    const unsigned long long bytes = PyLong_AsUnsignedLongLong(given);
-    if (PyErr_Occurred() || is_busy(object)) return nullptr;
-    of(object)->parts->checking.pass_over(bytes);
-    return Py_NewRef(Py_None);
-}
-
-PyObject* next_line(PyObject* object, PyObject*) {
-    std::optional<Checking::Line> line;
-    if (is_busy(object) ||
-        !work(of(object)->busy, [&](Interrupts&) { line = of(object)->parts->checking.next_line(); }))
-        return nullptr;
-    if (!line) return Py_NewRef(Py_None);
-    return Py_BuildValue("KKy#", static_cast<unsigned long long>(line->number),
-                         static_cast<unsigned long long>(line->plain_bytes), line->text.data(),
-                         static_cast<Py_ssize_t>(line->text.size()));
+    return new_walking(type, [&] { return std::make_unique<WindowWalk>(first, last, least); });
 }
 
 PyObject* certify(PyObject* object, PyObject* given) {
@@ -136,7 +58,7 @@ PyObject* certify(PyObject* object, PyObject* given) {
     if (PyErr_Occurred() || is_busy(object)) return nullptr;
     if (style < 0 || style > static_cast<long>(TimeStyle::whole_micros))
         return PyErr_Format(PyExc_ValueError, "there is no style %ld", style);
-    of(object)->parts->checking.certify(static_cast<TimeStyle>(style));
+    checking_of(object).certify(static_cast<TimeStyle>(style));
     return Py_NewRef(Py_None);
 }
 
@@ -144,17 +66,15 @@ PyObject* add_span(PyObject* object, PyObject* arguments) {
     unsigned int pid = 0, tid = 0;
     long long start = 0, end = 0;
     if (!PyArg_ParseTuple(arguments, "IILL", &pid, &tid, &start, &end)) return nullptr;
-    if (is_busy(object) || !work(of(object)->busy, [&](Interrupts&) {
-            of(object)->parts->checking.add_span(pid, tid, start, end);
-        }))
+    if (is_busy(object) ||
+        !work(of(object)->busy, [&](Interrupts&) { checking_of(object).add_span(pid, tid, start, end); }))
         return nullptr;
     return Py_NewRef(Py_None);
 }
 
 PyObject* end(PyObject* object, PyObject*) {
     bool again = false;
-    if (is_busy(object) ||
-        !work(of(object)->busy, [&](Interrupts&) { again = of(object)->parts->checking.end(); }))
+    if (is_busy(object) || !work(of(object)->busy, [&](Interrupts&) { again = checking_of(object).end(); }))
         return nullptr;
     return PyBool_FromLong(again);
 }
@@ -165,7 +85,7 @@ PyObject* overlaps(PyObject* object, PyObject* given) {
     std::vector<NestedTracks::Overlap> first;
     std::uint64_t count = 0;
     if (!work(of(object)->busy,
-              [&](Interrupts&) { count = of(object)->parts->checking.nesting().overlaps(most, first); }))
+              [&](Interrupts&) { count = checking_of(object).nesting().overlaps(most, first); }))
         return nullptr;
     Ref rows(PyList_New(0));
     if (!rows) return nullptr;
@@ -181,79 +101,88 @@ PyObject* overlaps(PyObject* object, PyObject* given) {
 
 PyObject* counts(PyObject* object, void*) {
     if (is_busy(object)) return nullptr;
-    const CheckedCounts& of_lines = of(object)->parts->checking.counts();
+    const CheckedCounts& of_lines = checking_of(object).counts();
     return Py_BuildValue("{sKsKsKsK}", "spans", static_cast<unsigned long long>(of_lines.spans), "instants",
                          static_cast<unsigned long long>(of_lines.instants), "counters",
                          static_cast<unsigned long long>(of_lines.counters), "flows",
                          static_cast<unsigned long long>(of_lines.flows));
 }
 
-PyObject* lines(PyObject* object, void*) {
-    return is_busy(object) ? nullptr : PyLong_FromUnsignedLongLong(of(object)->parts->checking.lines());
-}
-
-PyObject* plain_bytes(PyObject* object, void*) {
-    return is_busy(object) ? nullptr : PyLong_FromUnsignedLongLong(of(object)->parts->checking.plain_bytes());
-}
-
 PyObject* collected(PyObject* object, void*) {
-    return is_busy(object) ? nullptr : PyLong_FromSize_t(of(object)->parts->checking.nesting().collected());
+    return is_busy(object) ? nullptr : PyLong_FromSize_t(checking_of(object).nesting().collected());
 }
 
 PyObject* left_out(PyObject* object, void*) {
-    return is_busy(object) ? nullptr : PyLong_FromUnsignedLongLong(of(object)->parts->checking.left_out());
+    return is_busy(object) ? nullptr : PyLong_FromUnsignedLongLong(checking_of(object).left_out());
 }
 
-PyMethodDef methods[] = {
-    {"open_blocks", open_blocks, METH_VARARGS,
-     "open_blocks(descriptor, codec, end, /): read blocks of a compressed file from now on."},
-    {"read_block", read_block, METH_O,
-     "read_block(start, /): take the block that begins at a byte, and return its bytes; 0 where it is torn, "
-     "larger than 16 MiB, or cut within a line."},
-    {"add_lines", add_lines, METH_O,
-     "add_lines(text, /): take lines, each with its line break, for a block."},
-    {"pass_over", pass_over, METH_O, "pass_over(bytes, /): count a line that is in no block."},
-    {"next_line", next_line, METH_NOARGS,
-     "next_line(): the next line of the block that is not plainly right, as its number, the plain bytes "
-     "before it and its text; None where there is none."},
-    {"certify", certify, METH_O,
-     "certify(style, /): what is plainly right from here on; 0 for nothing, 1 for times with three decimals, "
-     "2 for whole microseconds."},
-    {"add_span", add_span, METH_VARARGS,
-     "add_span(pid, tid, start_ns, end_ns, /): the line that was given last is a span; one that never ended "
-     "does so at 2^63 - 1."},
-    {"end", end, METH_NOARGS, "end(): all was read; True where it is to be read once more."},
-    {"overlaps", overlaps, METH_O,
-     "overlaps(most, /): how many spans overlap another in part, and of the first ones by line: pid, tid, "
-     "line, line of the other."},
-    {nullptr, nullptr, 0, nullptr}};
+PyObject* range_left_out(PyObject* object, void*) {
+    if (is_busy(object)) return nullptr;
+    const auto& range = static_cast<WindowWalk&>(*of(object)->walking).window.left_out();
+    if (!range) return Py_NewRef(Py_None);
+    return Py_BuildValue("LL", static_cast<long long>(range->start), static_cast<long long>(range->end));
+}
 
-PyGetSetDef members[] = {
-    {"counts", counts, nullptr, "Events by kind among the lines that were plainly right.", nullptr},
-    {"lines", lines, nullptr, "Lines so far.", nullptr},
-    {"plain_bytes", plain_bytes, nullptr, "Bytes of plain text so far.", nullptr},
-    {"collected", collected, nullptr, "Spans that were sorted.", nullptr},
-    {"left_out", left_out, nullptr, "Spans beyond those that are sorted.", nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyObject* checking_type() {
+    static auto methods = with_walking_methods({
+        {"certify", certify, METH_O,
+         "certify(style, /): what is plainly right from here on; 0 for nothing, 1 for times with three "
+         "decimals, "
+         "2 for whole microseconds."},
+        {"add_span", add_span, METH_VARARGS,
+         "add_span(pid, tid, start_ns, end_ns, /): the line that was given last is a span; one that never "
+         "ended "
+         "does so at 2^63 - 1."},
+        {"end", end, METH_NOARGS, "end(): all was read; True where it is to be read once more."},
+        {"overlaps", overlaps, METH_O,
+         "overlaps(most, /): how many spans overlap another in part, and of the first ones by line: pid, "
+         "tid, "
+         "line, line of the other."},
+    });
+    static auto members = with_walking_members({
+        {"counts", counts, nullptr, "Events by kind among the lines that were plainly right.", nullptr},
+        {"collected", collected, nullptr, "Spans that were sorted.", nullptr},
+        {"left_out", left_out, nullptr, "Spans beyond those that are sorted.", nullptr},
+    });
+    PyType_Slot slots[] = {
+        {Py_tp_doc, const_cast<char*>(
+                        "Checking(most_spans)\n--\n\nGives the lines of a trace that are not plainly right, "
+                        "and sorts at most so many spans.")},
+        {Py_tp_new, reinterpret_cast<void*>(make_checking)},
+        {Py_tp_dealloc, reinterpret_cast<void*>(destroy_walking)},
+        {Py_tp_methods, methods.data()},
+        {Py_tp_getset, members.data()},
+        {0, nullptr}};
+    PyType_Spec spec = {"dftrace_ai._reader.Checking", sizeof(WalkingObject), 0, Py_TPFLAGS_DEFAULT, slots};
+    return PyType_FromSpec(&spec);
+}
 
-PyType_Slot slots[] = {
-    {Py_tp_doc,
-     const_cast<char*>(
-         "Checking(most_spans)\n--\n\nTells the lines of a trace that are plainly right, and sorts at "
-         "most so many spans.")},
-    {Py_tp_new, reinterpret_cast<void*>(make)},
-    {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
-    {Py_tp_methods, methods},
-    {Py_tp_getset, members},
-    {0, nullptr}};
-
-PyType_Spec spec = {"dftrace_ai._reader.Checking", sizeof(CheckingObject), 0, Py_TPFLAGS_DEFAULT, slots};
+PyObject* window_type() {
+    static auto methods = with_walking_methods({});
+    static auto members = with_walking_members(
+        {{"left_out", range_left_out, nullptr,
+          "From the first beginning to the last end of what was left out, in ns; None for nothing.",
+          nullptr}});
+    PyType_Slot slots[] = {
+        {Py_tp_doc, const_cast<char*>("WindowLines(first_ns, last_ns, least_ns)\n--\n\nGives the lines of a "
+                                      "trace, but for those that plainly end before the first time or begin "
+                                      "behind the last; what begins before the least one is given.")},
+        {Py_tp_new, reinterpret_cast<void*>(make_window)},
+        {Py_tp_dealloc, reinterpret_cast<void*>(destroy_walking)},
+        {Py_tp_methods, methods.data()},
+        {Py_tp_getset, members.data()},
+        {0, nullptr}};
+    PyType_Spec spec = {"dftrace_ai._reader.WindowLines", sizeof(WalkingObject), 0, Py_TPFLAGS_DEFAULT,
+                        slots};
+    return PyType_FromSpec(&spec);
+}
 
 }  // namespace
 
-int add_checking_type(PyObject* module) {
-    const Ref type(PyType_FromSpec(&spec));
-    return type ? PyModule_AddObjectRef(module, "Checking", type.get()) : -1;
+int add_walking_types(PyObject* module) {
+    const Ref checking(checking_type()), window(window_type());
+    if (!checking || !window || PyModule_AddObjectRef(module, "Checking", checking.get()) < 0) return -1;
+    return PyModule_AddObjectRef(module, "WindowLines", window.get());
 }
 
 }  // namespace dftrace::py

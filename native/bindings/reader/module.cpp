@@ -26,7 +26,7 @@ PyMODINIT_FUNC PyInit__reader() {
     using namespace dftrace::py;
     Ref module(PyModule_Create(&definition));
     if (!module || add_totals_type(module.get()) < 0 || add_event_types(module.get()) < 0 ||
-        add_checking_type(module.get()) < 0)
+        add_walking_types(module.get()) < 0)
         return nullptr;
     return module.release();
 }

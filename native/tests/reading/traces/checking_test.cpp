@@ -23,13 +23,14 @@ struct Seen {
 
     // The lines behind the first are judged by its style.
     void read(const std::string& lines, TimeStyle style = TimeStyle::three_decimals) {
-        PlainText& text = checking.next_text();
+        LineWalk& walk = checking.walk();
+        PlainText& text = walk.next_text();
         std::memcpy(text.room_for(lines.size()), lines.data(), lines.size());
         text.close(lines.size());
-        checking.begin();
-        while (const auto line = checking.next_line()) {
-            given.emplace_back(line->text);
-            CHECK_EQ(std::string(lines.substr(line->plain_bytes - before, line->text.size())), given.back());
+        walk.begin();
+        while (checking.step()) {
+            given.emplace_back(walk.line());
+            CHECK_EQ(lines.substr(walk.bytes_before() - before, given.back().size()), given.back());
             checking.certify(style);
         }
         before += lines.size();
@@ -48,7 +49,7 @@ TEST("nothing is certified before somebody says so, and nothing in another style
     Seen other;
     other.read(first + span(2, 1) + span(3, 1), TimeStyle::whole_micros);
     CHECK_EQ(other.given.size(), 3u);
-    CHECK_EQ(other.checking.lines(), 3u);
+    CHECK_EQ(other.checking.walk().lines(), 3u);
 }
 
 TEST("a style that changes ends it for good") {

@@ -6,14 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
-#include <string_view>
+#include <limits>
 #include <vector>
 
+#include "dftrace/reading/traces/line_walk.hpp"
 #include "dftrace/reading/traces/nested_tracks.hpp"
-#include "dftrace/reading/traces/plain_lines.hpp"
-#include "dftrace/reading/traces/scanner.hpp"
 
 namespace dftrace {
 
@@ -26,19 +23,11 @@ class Checking {
     // Where spans have to be sorted to see whether they nest, at most so many are.
     explicit Checking(std::size_t most_spans) : most_spans_(most_spans), nesting_(most_spans) {}
 
-    // For the next block, whole lines; and it is there. It stays as it is until then.
-    PlainText& next_text() noexcept;
-    void begin();
-    // A line that is in no block.
-    void pass_over(std::uint64_t bytes) noexcept;
+    // Takes the blocks.
+    LineWalk& walk() noexcept { return walk_; }
 
-    struct Line {
-        std::uint64_t number;       // from 1
-        std::uint64_t plain_bytes;  // before it
-        std::string_view text;      // without its line break
-    };
-    // The next line of the block that the rules must look at.
-    std::optional<Line> next_line();
+    // To the next line of the block that the rules must look at; false behind the last one.
+    bool step();
     // What holds behind that line: plain lines with such times are well, or none is. Changes once only: a
     // file with two ways of writing times is left to the rules.
     void certify(TimeStyle style) noexcept;
@@ -46,37 +35,28 @@ class Checking {
     void add_span(std::uint32_t pid, std::uint32_t tid, std::int64_t start, std::int64_t end);
 
     const CheckedCounts& counts() const noexcept { return counts_; }
-    std::uint64_t lines() const noexcept { return lines_; }
-    std::uint64_t plain_bytes() const noexcept { return bytes_before_ + at_; }
 
     // All was read. True where it must be read again, for the sake of spans in disorder: the same blocks and
-    // lines, of which `next_line` gives none then.
+    // lines, of which `step` gives none then.
     bool end();
     NestedTracks& nesting() noexcept { return nesting_; }
     // Spans of tracks in disorder beyond those that are sorted.
     std::uint64_t left_out() const noexcept { return nesting_.left_out() + (again_ ? odd_left_out_ : 0); }
 
   private:
-    // Many names are forgotten now and then, for they may have no end.
-    struct Names {
-        Budget budget{std::size_t{1} << 30};
-        Labels labels{budget};
-        Scanner scanner{labels};
-        PlainLines plain{labels};
-        std::vector<NestedTracks::Track*> tracks;
-        std::vector<std::uint64_t> track_numbers;
-    };
-    bool passes(std::size_t row);
-    void add_row(std::size_t row);
-    std::size_t end_of_line(std::size_t row, bool is_row) const;
+    bool passes();
+    void add_row();
     void collect_until(std::uint64_t line);
 
     const std::size_t most_spans_;
-    std::unique_ptr<Names> names_;
-    PlainText text_;
-    Rows rows_;
-    std::size_t size_ = 0, at_ = 0, row_ = 0;  // of the text
-    std::uint64_t lines_ = 0, bytes_before_ = 0;
+    LineWalk walk_;
+    // By the numbers that tracks have while names are not forgotten.
+    struct KnownTrack {
+        std::uint64_t number = 0;
+        NestedTracks::Track* track = nullptr;
+    };
+    std::vector<KnownTrack> tracks_;
+    std::uint64_t generation_ = 0;
     CheckedCounts counts_;
     // Lines are certified behind `certified_from_` up to `certified_to_`, if their times are in this style.
     static constexpr std::uint64_t no_line = std::numeric_limits<std::uint64_t>::max();
