@@ -61,9 +61,11 @@ struct PairTables {
     std::uint16_t* pairs[most];        // codes * codes each
 };
 
-// Counts so many elements, a multiple of `pair_step`; what follows is fetched from memory meanwhile.
-using CountPairs = void (*)(const void* data, std::size_t count, PairTables& tables);
-constexpr std::size_t pair_step = 32;
+// As QuickSums with no limits, and counts the first elements, so many as are a multiple of `pair_step`,
+// whether or not the sums can be trusted.
+using CountedSums = bool (*)(const void* data, std::size_t count, float shift, PairTables& tables,
+                             Record& record);
+constexpr std::size_t pair_step = 512;
 
 // Adds a table of pairs to counts by code, and makes it zero.
 using EmptyPairs = void (*)(std::uint16_t* pairs, std::uint32_t* by_code);
@@ -71,9 +73,9 @@ using EmptyPairs = void (*)(std::uint16_t* pairs, std::uint32_t* by_code);
 using LargestPair = std::uint16_t (*)(const std::uint16_t* pairs);
 
 struct BlockKernels {
-    QuickSums quick_sums[3][3];  // [element][depth]; null where there is none
-    Quantise quantise[3];        // [element]
-    CountPairs count_pairs[3];   // [element]; null where there is none
+    QuickSums quick_sums[3][3];   // [element][depth]; null where there is none
+    Quantise quantise[3];         // [element]
+    CountedSums counted_sums[3];  // [element]; null where there is none
     EmptyPairs empty_pairs;
     LargestPair largest_pair;
 };

@@ -8,6 +8,7 @@
 
 #include "dftrace/tensor/worker_pool.hpp"
 #include "tensor/block_kernels.hpp"
+#include "tensor/block_shift.hpp"
 #include "tensor/careful_sums.hpp"
 #include "tensor/default_arithmetic.hpp"
 #include "tensor/number_formats.hpp"
@@ -49,20 +50,19 @@ struct Pass {
         const std::size_t begin = index * block_elements, size = std::min(block_elements, count - begin);
         const void* start = static_cast<const char*>(data) + begin * bytes_of(order.element);
         Record record;
-        if (quick && quick(start, size, shift_of(start, size), limits, record)) return record;
+        if (quick && quick(start, size, shift_of_block(probe, start, size), limits, record)) return record;
         return careful_sums(start, size, order);
-    }
-
-    // Numbers that lie close together are summed by their distance from the first ones' mean.
-    float shift_of(const void* start, std::size_t size) const {
-        Record first;
-        if (!probe(start, std::min(size, probed_elements), 0.0f, limits, first)) return 0.0f;
-        const double variance = first.m2 / first.n_finite;
-        return first.mean * first.mean > 4 * variance ? static_cast<float>(first.mean) : 0.0f;
     }
 };
 
 }  // namespace
+
+float shift_of_block(QuickSums probe, const void* start, std::size_t count) {
+    Record first;
+    if (!probe(start, std::min(count, probed_elements), 0.0f, {}, first)) return 0.0f;
+    const double variance = first.m2 / first.n_finite;
+    return first.mean * first.mean > 4 * variance ? static_cast<float>(first.mean) : 0.0f;
+}
 
 Record collect(const void* data, std::size_t count, const CollectOrder& order) {
     Record whole = neutral_record();

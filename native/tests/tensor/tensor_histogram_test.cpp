@@ -31,6 +31,22 @@ std::uint32_t bin_of_fp16(std::uint16_t bits) {
     return sign << 11 | bin_of(magnitude);
 }
 
+// Without what is cut off; what is too small is zero, what is too large infinite.
+std::uint16_t cut_to_fp16(std::uint32_t bits) {
+    const std::uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFF'FFFF;
+    if (magnitude < 113u << 23) return static_cast<std::uint16_t>(sign);
+    if (magnitude >= 143u << 23) return static_cast<std::uint16_t>(sign | 0x7C00);
+    return static_cast<std::uint16_t>(sign | (magnitude - (112u << 23)) >> 13);
+}
+
+void check_histogram(const void* data, std::size_t count, Element element, const BinCounts& wanted) {
+    BinCounts bins{};
+    const Record found = histogram(data, count, element, 1, bins);
+    const Record record = collect(data, count, {element, Depth::six, {}, 1});
+    CHECK(bins == wanted);
+    CHECK(std::memcmp(&found, &record, sizeof record) == 0);
+}
+
 std::vector<float> numbers_of_all_sizes(std::size_t count) {
     std::mt19937 random(11);
     std::normal_distribution<float> sizes(0.0f, 20.0f);
@@ -62,8 +78,9 @@ TEST("every element is in its bin") {
 }
 
 TEST("every element is in its bin, whatever most of them are like") {
-    // Alike, mostly zeros, with a few far from all others, moving from block to block, and growing over
-    // all of them; what is counted of many at a time must not overflow.
+    // Alike, mostly zeros, with a few far from all others, moving from block to block, growing over all of
+    // them, alike from some place on, and close to each other; what is counted of many at a time must not
+    // overflow, and the statistics are those that are had without the counts.
     constexpr std::size_t count = 700'037;
     std::mt19937 random(5);
     std::normal_distribution<float> normal;
@@ -77,11 +94,14 @@ TEST("every element is in its bin, whatever most of them are like") {
         [&](std::size_t i) { return std::ldexp(normal(random), static_cast<int>(i % 60) - 40); },
         [&](std::size_t i) { return i % 1000 ? 3e38f : std::numeric_limits<float>::quiet_NaN(); },
         [&](std::size_t) { return 1e-45f * static_cast<float>(random() % 9); },
+        [&](std::size_t i) { return i < 40'000 ? normal(random) : 0.25f; },
+        [&](std::size_t) { return 1.0f + 0.01f * normal(random); },
+        [&](std::size_t) { return 1e20f * normal(random); },
     };
     for (const auto& kind : kinds) {
         std::vector<float> numbers(count);
-        std::vector<std::uint16_t> brain(count), half(count);
-        BinCounts wanted{}, wanted_brain{}, wanted_half{};
+        std::vector<std::uint16_t> brain(count), half(count), any_half(count);
+        BinCounts wanted{}, wanted_brain{}, wanted_half{}, wanted_any_half{};
         for (std::size_t i = 0; i < count; ++i) {
             numbers[i] = kind(i);
             ++wanted[bin_of(numbers[i])];
@@ -89,19 +109,16 @@ TEST("every element is in its bin, whatever most of them are like") {
             std::memcpy(&bits, &numbers[i], sizeof bits);
             brain[i] = static_cast<std::uint16_t>(bits >> 16);
             ++wanted_brain[bits >> histogram_shift];
-            // All that fp16 has, and none too rare.
-            half[i] = static_cast<std::uint16_t>(bits >> 12);
+            half[i] = cut_to_fp16(bits);
             ++wanted_half[bin_of_fp16(half[i])];
+            // All that fp16 has, and none too rare.
+            any_half[i] = static_cast<std::uint16_t>(bits >> 12);
+            ++wanted_any_half[bin_of_fp16(any_half[i])];
         }
-        BinCounts bins{};
-        histogram(numbers.data(), count, Element::fp32, 1, bins);
-        CHECK(bins == wanted);
-        bins = {};
-        histogram(brain.data(), count, Element::bf16, 1, bins);
-        CHECK(bins == wanted_brain);
-        bins = {};
-        histogram(half.data(), count, Element::fp16, 1, bins);
-        CHECK(bins == wanted_half);
+        check_histogram(numbers.data(), count, Element::fp32, wanted);
+        check_histogram(brain.data(), count, Element::bf16, wanted_brain);
+        check_histogram(half.data(), count, Element::fp16, wanted_half);
+        check_histogram(any_half.data(), count, Element::fp16, wanted_any_half);
     }
 }
 

@@ -8,8 +8,8 @@
 
 #include "dftrace/tensor/collect.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
+#include "tensor/histogram/bins.hpp"
 #include "tensor/histogram/pair_counts.hpp"
-#include "tensor/number_formats.hpp"
 
 namespace dftrace::tensor {
 
@@ -23,11 +23,6 @@ constexpr std::size_t blocks_of_part = 64;
 // Neighbours are often of one bin. In tables of their own they do not wait for each other.
 constexpr std::size_t tables = 4;
 using Tables = std::array<std::array<std::uint32_t, histogram_bins>, tables>;
-
-template <class Format>
-std::uint32_t bin_of(typename Format::Stored stored) {
-    return bits_of(static_cast<float>(Format::widen(stored))) >> histogram_shift;
-}
 
 template <class Format>
 void count_block(const void* data, std::size_t count, Tables& counts) {
@@ -60,18 +55,19 @@ struct Pass {
         const std::size_t begin = index * blocks_of_part * block_elements;
         const std::size_t end = std::min(count, begin + blocks_of_part * block_elements);
         part.record = neutral_record();
-        part.pairs.begin(end - begin);
+        part.pairs.begin(element, data + begin * width, end - begin);
+        std::uint32_t* bins = (*part.counts)[0].data();
         for (std::size_t at = begin; at < end; at += block_elements) {
             const std::size_t size = std::min(block_elements, end - at);
             const void* start = data + at * width;
-            const Record record = collect(start, size, {element, Depth::six, {}, 1});
+            Record record;
+            const std::size_t counted = part.pairs.take(start, size, bins, record);
+            if (!counted) record = collect(start, size, {element, Depth::six, {}, 1});
             merge(part.record, record);
-            const std::size_t counted =
-                part.pairs.take(element, start, size, record, (*part.counts)[0].data());
             const void* rest = static_cast<const char*>(start) + counted * width;
             count_block_of[static_cast<int>(element)](rest, size - counted, *part.counts);
         }
-        part.pairs.empty((*part.counts)[0].data());
+        part.pairs.empty(bins);
     }
 };
 
