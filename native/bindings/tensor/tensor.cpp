@@ -222,7 +222,8 @@ PyObject* instructions(PyObject*, PyObject* arguments) {
         use_instructions(best_instructions());
     else if (wanted)
         return PyErr_Format(PyExc_ValueError, "instructions: portable or best, not %s", wanted);
-    return PyUnicode_FromString(instructions_in_use() == Instructions::avx2 ? "avx2" : "portable");
+    constexpr const char* names[] = {"portable", "avx2", "avx512"};
+    return PyUnicode_FromString(names[static_cast<int>(instructions_in_use())]);
 }
 
 PyObject* make_records_as(PyObject*, PyObject* given) {

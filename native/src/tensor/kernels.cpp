@@ -7,11 +7,34 @@
 
 #include <atomic>
 
+#ifdef DFTRACE_AVX2
+#include "tensor/avx512/counted_sums_avx512.hpp"
+#endif
 #include "tensor/block_kernels.hpp"
 
 namespace dftrace::tensor {
 
 namespace {
+
+#ifdef DFTRACE_AVX2
+// With wider registers nothing else is quicker: it waits for memory, fp32 too.
+const BlockKernels& avx512_kernels() noexcept {
+    static const BlockKernels kernels = [] {
+        BlockKernels made = avx2_kernels;
+        made.counted_sums[static_cast<int>(Element::bf16)] = counted_sums_bf16_avx512;
+        made.counted_sums[static_cast<int>(Element::fp16)] = counted_sums_fp16_avx512;
+        return made;
+    }();
+    return kernels;
+}
+
+// The first processors with AVX-512 are slower for as long as they use it, and do not have the last of these.
+bool has_avx512() noexcept {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vbmi2");
+}
+#endif
 
 std::atomic<Instructions>& chosen() noexcept {
     static std::atomic<Instructions> instructions{best_instructions()};
@@ -27,7 +50,7 @@ Instructions best_instructions() noexcept {
     unsigned a = 0, b = 0, c = 0, d = 0;
     const bool converts_fp16 = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
     if (converts_fp16 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return Instructions::avx2;
+        return has_avx512() ? Instructions::avx512 : Instructions::avx2;
 #endif
     return Instructions::portable;
 }
@@ -35,12 +58,13 @@ Instructions best_instructions() noexcept {
 Instructions instructions_in_use() noexcept { return chosen().load(std::memory_order_relaxed); }
 
 Instructions use_instructions(Instructions wanted) noexcept {
-    if (wanted == Instructions::portable || wanted == best_instructions()) chosen().store(wanted);
+    if (wanted <= best_instructions()) chosen().store(wanted);
     return instructions_in_use();
 }
 
 const BlockKernels& kernels_in_use() noexcept {
 #ifdef DFTRACE_AVX2
+    if (instructions_in_use() == Instructions::avx512) return avx512_kernels();
     if (instructions_in_use() == Instructions::avx2) return avx2_kernels;
 #endif
     return portable_kernels;

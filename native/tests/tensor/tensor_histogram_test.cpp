@@ -10,6 +10,7 @@
 #include "check.hpp"
 #include "dftrace/tensor/collect.hpp"
 #include "dftrace/tensor/histogram.hpp"
+#include "dftrace/tensor/kernels.hpp"
 
 using namespace dftrace::tensor;
 
@@ -40,11 +41,17 @@ std::uint16_t cut_to_fp16(std::uint32_t bits) {
 }
 
 void check_histogram(const void* data, std::size_t count, Element element, const BinCounts& wanted) {
-    BinCounts bins{};
-    const Record found = histogram(data, count, element, 1, bins);
-    const Record record = collect(data, count, {element, Depth::six, {}, 1});
-    CHECK(bins == wanted);
-    CHECK(std::memcmp(&found, &record, sizeof record) == 0);
+    for (const Instructions instructions :
+         {Instructions::portable, Instructions::avx2, Instructions::avx512}) {
+        if (instructions > best_instructions()) continue;
+        use_instructions(instructions);
+        BinCounts bins{};
+        const Record found = histogram(data, count, element, 1, bins);
+        const Record record = collect(data, count, {element, Depth::six, {}, 1});
+        CHECK(bins == wanted);
+        CHECK(std::memcmp(&found, &record, sizeof record) == 0);
+    }
+    use_instructions(best_instructions());
 }
 
 std::vector<float> numbers_of_all_sizes(std::size_t count) {

@@ -3,7 +3,8 @@
 
 namespace dftrace::tensor {
 
-enum class Instructions { portable, avx2 };
+// Each has those before it.
+enum class Instructions { portable, avx2, avx512 };
 
 // What this processor has.
 Instructions best_instructions() noexcept;

@@ -191,13 +191,12 @@ class HalfLanes {
 
     static std::uint32_t magnitude_of(std::uint16_t x) { return x & 0x7FFFu; }
     static float from_magnitude(std::uint32_t bits) { return Half::widen(static_cast<std::uint16_t>(bits)); }
-    static constexpr std::uint32_t none = 0xFFFF;
-
-  private:
     static float value_of(std::int16_t ordered) {
         return Half::widen(static_cast<std::uint16_t>(ordered ^ ((ordered >> 15) & 0x7FFF)));
     }
+    static constexpr std::uint32_t none = 0xFFFF;
 
+  private:
     __m256i over_, under_end_;
     __m256i min_ = all16(Half::infinity), max_ = all16(0x8000 | (0x7FFF ^ Half::infinity));
     __m256i smallest_ = all16(0xFFFF);
