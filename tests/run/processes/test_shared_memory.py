@@ -49,7 +49,7 @@ CASES = {
     "takes-no-file": ("size=64m,nr_inodes=1", list),
     "unmounted": ("size=64m", unmounted),
     "covered": ("size=64m", covered),
-    "filled": ("size=64m", filled),
+    "filled": ("size=4m", filled),
 }
 for name, (options, change) in CASES.items():
     mounted(options)
