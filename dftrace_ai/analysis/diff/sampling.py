@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -50,6 +51,9 @@ class Place(NamedTuple):
 
 IN_NO_SPAN: Final = Label("none", "not annotated")
 """The time of a step in which the thread that trains was in no span at all."""
+
+# torch.profiler numbers its steps by name.
+KINETO_STEP: Final = re.compile(r"^(ProfilerStep)#\d+$")
 
 # Who makes a name for every step makes millions; the places with most time are compared.
 MOST_PATHS: Final = 5_000
@@ -265,6 +269,8 @@ def _label_codes(process: Process, known: dict[Label, int], labels: set[Label]) 
         table = np.zeros(len(columns.labels), np.int64)
         for code in np.unique(of_file).tolist():
             label = columns.labels[code]
+            if process.source == "kineto":
+                label = Label(label.cat, KINETO_STEP.sub(r"\1", label.name))
             labels.add(label)
             table[code] = known.setdefault(label, len(known))
         codes[here] = table[of_file]

@@ -303,3 +303,39 @@ def test_without_numpy_it_says_what_to_install(runs: tuple[Path, Path]) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "dftrace: this needs NumPy; install it with: pip install numpy\n"
+
+
+def profile(folder: Path, linear_us: int, steps: int) -> Path:
+    """Steps of torch.profiler, each with a name of its own, and kernels beside them."""
+    lines = ["["]
+    for step in range(steps):
+        at = 1_700_000_000_000_000 + step * 10_000
+        for cat, name, tid, start, length in (
+            ("user_annotation", f"ProfilerStep#{step + steps}", 1, 0, 10_000),
+            ("cpu_op", "aten::linear", 1, 100, linear_us),
+            ("user_annotation", "Optimizer.step#SGD.step", 1, 8300, 1600),
+            ("kernel", "sgemm", 7, 200, linear_us // 2),
+        ):
+            event = {"name": name, "cat": cat, "pid": 1, "tid": tid, "ph": "X"}
+            lines.append(json.dumps({**event, "ts": at + start, "dur": length}))
+    folder.mkdir()
+    path = folder / "profile.pfw"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_runs_under_torch_profiler_are_compared(tmp_path: Path) -> None:
+    value = as_json(profile(tmp_path / "a", 4000, 30), profile(tmp_path / "b", 5000, 40))
+    told = {
+        (row["name"], row["beside"]): row["change"]["kind"]
+        for row in value["names"]
+        if row["change"]["kind"] in {"slower", "faster", "new", "gone"}
+    }
+    # The step's own time is what the operator has left of it.
+    assert told == {
+        ("aten::linear", False): "slower",
+        ("sgemm", True): "slower",
+        ("ProfilerStep", False): "faster",
+    }
+    tree = {tuple(row["path"]) for row in value["tree"]}
+    assert ("user_annotation.ProfilerStep", "cpu_op.aten::linear") in tree
