@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
 from dftrace_ai.errors import DftraceError
 
 __all__ = ["command"]
@@ -19,7 +19,7 @@ PAGE = "report.html"
 def command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
     ],
     output: Annotated[
         Path | None,
@@ -61,12 +61,14 @@ def command(
         if error.name != "numpy":
             raise
         raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
-    from dftrace_ai.cli.terminal import complain, shown, write_out
+    from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_out
 
     limits = limits_of(limit or ())
     if recover:
         complete_dead_traces(paths)
     run = Run(paths, limits)
+    with shown_progress("reading", paths):
+        figures = run.figures
     if not json or output is not None:
         made = run.report(output or Path(PAGE), force=force)
         if not json:
@@ -74,7 +76,7 @@ def command(
     if plots is not None:
         run.write_plots(plots, force=force)
     if json:
-        write_out(json_text(run.figures) + "\n")
+        write_out(json_text(figures) + "\n")
     for loss in run.losses:
         complain(loss, loud=": LOST " in loss)
     if run.summary.skipped:
