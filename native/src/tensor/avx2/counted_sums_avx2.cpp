@@ -25,11 +25,10 @@ template <class Format>
 APART void count_outside(__m256i upper, __m256i outside, PairTables& tables) {
     alignas(32) std::uint16_t lanes[16];
     _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), upper);
-    auto left = static_cast<std::uint32_t>(_mm256_movemask_epi8(outside));
+    // One bit of the two that there are for each.
+    auto left = static_cast<std::uint32_t>(_mm256_movemask_epi8(outside)) & 0x5555'5555;
     for (; left; left &= left - 1) {
-        const int bit = __builtin_ctz(left);
-        if (bit % 2) continue;  // two bits for each
-        const std::uint32_t bin = bin_of_upper<Format>(lanes[bit / 2]);
+        const std::uint32_t bin = bin_of_upper<Format>(lanes[__builtin_ctz(left) / 2]);
         ++tables.bins[bin];
         ++tables.outside_of_sign[bin >> 11];
     }
