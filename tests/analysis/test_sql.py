@@ -286,6 +286,8 @@ def test_an_error_of_a_query_is_a_line_and_status_2(job: Path) -> None:
         assert (done.status, done.out) == (2, "")
         (line,) = done.err.splitlines()
         assert line.startswith("dftrace: the query is not accepted")
+    assert '"dur_ns"' in invoke("sql", job, "select dur_us from spans").err
+    assert "spans, instants" in invoke("sql", job, "select * from span").err
     assert invoke("sql", job, "select 1", "--json", "--csv").status == 2
     missing = invoke("sql", job / "nowhere", "select 1")
     assert missing.status == 2

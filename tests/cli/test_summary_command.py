@@ -330,6 +330,15 @@ def test_threads_steps_and_epochs_are_added_up_apart(nested: Path) -> None:
     assert {row["group"] for row in read} == {"0", "1", "-"}
 
 
+@pytest.mark.parametrize("by", ["thread", "step", "epoch"])
+def test_a_process_without_spans_has_no_groups(nested: Path, by: str) -> None:
+    before = as_json(nested, "--by", by)["spans"]
+    idle = TraceLines(pid=555)
+    idle.counter("memory", 0, rss=1.0)
+    idle.write(nested / "idle-host-555.pfw.gz")
+    assert as_json(nested, "--by", by)["spans"] == before
+
+
 def test_only_what_is_asked_for_is_added_up(nested: Path) -> None:
     found = as_json(nested, "--where", "rank = 1 and not name like 'f%' and cat != 'data'")
     assert {row["name"]: (row["count"], row["self_us"]) for row in found["spans"]} == {

@@ -259,5 +259,11 @@ def _quoted_name(name: str) -> str:
 
 
 def _said(error: Exception) -> str:
-    """Return the first line of what DuckDB says; below it draws where in the query."""
-    return str(error).partition("\n")[0]
+    """Return the first line of what DuckDB says, and which names there are, where one is wrong."""
+    first, _, rest = str(error).partition("\n")
+    columns = rest.partition("\n")[0]
+    if columns.startswith("Candidate bindings:"):
+        return f"{first} {columns}"
+    if first.startswith("Catalog Error: Table with name"):
+        return f"{first} There are: {', '.join(VIEWS)}"
+    return first

@@ -174,7 +174,9 @@ def _groups(
     columns: EventColumns, rows: Integers, by: EventGroup | None, known: dict[Group, int]
 ) -> Integers:
     """Return the number of each event's group; new groups are added to `known`."""
-    if by is None or not len(rows):
+    if not len(rows):
+        return np.zeros(0, np.int64)
+    if by is None:
         known.setdefault((), 0)
         return np.zeros(len(rows), np.int64)
     if by == "thread":

@@ -24,7 +24,8 @@ namespace {
 std::string marker_of(const std::string& spool, const std::string& marker) {
     struct stat info;
     REQUIRE(stat(marker.c_str(), &info) == 0);
-    return spool + "\n" + marker_place() + " " + std::to_string(info.st_ino) + "\n";
+    return spool + "\n" + marker_place() + " " + std::to_string(info.st_ino) + " " +
+           std::to_string(info.st_dev) + "\n";
 }
 
 }  // namespace

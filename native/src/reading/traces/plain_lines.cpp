@@ -66,7 +66,7 @@ bool number(const char*& at) noexcept {
 class Names {
   public:
     bool add(std::string_view name) noexcept {
-        if (size_ == names_.size() || name.find('\\') != name.npos) return false;
+        if (size_ == static_cast<std::ptrdiff_t>(names_.size()) || name.find('\\') != name.npos) return false;
         if (std::find(names_.begin(), names_.begin() + size_, name) != names_.begin() + size_) return false;
         names_[static_cast<std::size_t>(size_++)] = name;
         return true;

@@ -10,6 +10,12 @@
 
 namespace dftrace {
 
+// In ns as the lines have them.
+struct TimeRange {
+    std::int64_t start = std::numeric_limits<std::int64_t>::max();
+    std::int64_t end = std::numeric_limits<std::int64_t>::min();
+};
+
 class PassingWindow {
   public:
     // Of the lines that are plainly right those are left out that end before `first` or begin behind `last`,
@@ -21,19 +27,15 @@ class PassingWindow {
     // To the next line that is not left out; false behind the last one of the block.
     bool step();
 
-    struct Range {
-        std::int64_t start = std::numeric_limits<std::int64_t>::max();
-        std::int64_t end = std::numeric_limits<std::int64_t>::min();
-    };
     // From the first beginning to the last end of what was left out.
-    const std::optional<Range>& left_out() const noexcept { return left_out_; }
+    const std::optional<TimeRange>& left_out() const noexcept { return left_out_; }
 
   private:
     bool is_outside();
 
     std::int64_t first_, last_, least_;
     LineWalk walk_;
-    std::optional<Range> left_out_;
+    std::optional<TimeRange> left_out_;
 };
 
 }  // namespace dftrace
