@@ -152,6 +152,8 @@ def two_at_once() -> None:
     first.flush()
     second = loggers()
     some(second)
+    # By then it has begun beside the first.
+    second.flush()
     first.end_log()
     second.end_log()
     third = loggers()
@@ -173,6 +175,7 @@ def two_programs_at_once() -> None:
         os.read(reading, 1)
         second = loggers()
         some(second)
+        second.flush()
         os.kill(brother, signal.SIGKILL)
         print("trained")
         return
