@@ -38,7 +38,7 @@ PROGRAM = """
 
     def slow_collate(items):
         with ai.data.preprocess.derive(name="collate"):
-            time.sleep(0.03)
+            time.sleep(0.06)
             return default_collate(items)
 
     def train(name, data, workers=0, collate=None, saves=False):
@@ -58,13 +58,13 @@ PROGRAM = """
                 if saves and step % 10 == 9:
                     with ai.checkpoint.capture:
                         torch.save(model.state_dict(), io.BytesIO())
-                        time.sleep(0.1)
+                        time.sleep(0.3)
 
-    train("items inline", Digits(320, item_s=0.003))
-    train("too few workers", Digits(320, item_s=0.003), workers=1)
+    train("items inline", Digits(320, item_s=0.006))
+    train("too few workers", Digits(320, item_s=0.006), workers=1)
     train("collate", Digits(320), workers=1, collate=slow_collate)
     train("collate inline", Digits(320), collate=slow_collate)
-    train("slow items", Digits(960, rare_s=0.25), workers=1)
+    train("slow items", Digits(960, rare_s=0.5), workers=1)
     train("checkpoints", Digits(320), saves=True)
 """
 PLANTED = {
