@@ -113,3 +113,56 @@ def test_steps_go_on_from_one_that_is_given(tmp_path):
     logger.end_log()
     logger.end_log()
     assert [step for step, _ in Kept(tmp_path).metric("x")] == [0, 100, 101, 7, 8]
+
+
+def gpu_metrics(tmp_path):
+    with make_loggers({"local": entry(tmp_path, "metric", gpu=True)}) as loggers:
+        loggers.log_iter({"loss": 1.0})
+    kept = Kept(tmp_path)
+    assert kept.metric("loss") == [(0, 1.0)]
+    names = ("allocated_bytes", "reserved_bytes", "peak_bytes", "utilization")
+    return {name: kept.metric(f"gpu/{name}") for name in names}
+
+
+@pytest.mark.parametrize("has_library", [True, False], ids=["nvml", "no-nvml"])
+def test_memory_and_utilisation_of_a_gpu_are_logged_where_asked_for(
+    tmp_path, monkeypatch, has_library
+):
+    """By a stand-in for torch's functions, which is all that there is without a GPU."""
+
+    def utilization():
+        if has_library:
+            return 37
+        raise ModuleNotFoundError("pynvml")
+
+    told = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "memory_allocated": lambda: 1 << 30,
+        "memory_reserved": lambda: 3 << 30,
+        "max_memory_allocated": lambda: 2 << 30,
+        "utilization": utilization,
+    }
+    for name, function in told.items():
+        monkeypatch.setattr(torch.cuda, name, function)
+    assert gpu_metrics(tmp_path) == {
+        "allocated_bytes": [(0, float(1 << 30))],
+        "reserved_bytes": [(0, float(3 << 30))],
+        "peak_bytes": [(0, float(2 << 30))],
+        "utilization": [(0, 37.0)] if has_library else [],
+    }
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_there_are_no_figures_of_one(tmp_path):
+    assert not any(gpu_metrics(tmp_path).values())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_the_figures_are_those_of_the_gpu(tmp_path):
+    held = torch.zeros(1 << 20, device="cuda")
+    found = gpu_metrics(tmp_path)
+    ((_, allocated),) = found["allocated_bytes"]
+    assert allocated >= held.nbytes
+    assert found["reserved_bytes"][0][1] >= allocated
