@@ -124,8 +124,13 @@ CHECKED := tests/analysis tests/cli tests/config tests/project tests/trace_forma
   tests/inspect/attaching/test_attach_identity.py tests/inspect/attaching/test_attach_collection.py \
   tests/inspect/session/test_explicit.py tests/inspect/config/test_config_check.py
 
+# Trainings, a browser, archives by the hundred.
+LONG_ANALYSIS := why/test_real_runs.py diff/test_diff_of_real_runs.py diff/test_made_pairs.py \
+  report/test_report_pages.py gathering
+
 check: lint test-packages ## lint, and the tests that say most in little time (under three minutes)
-	$(call run_pytest,$@,$(CHECKED) --deselect tests/docs/test_blocks.py::test_a_python_block_runs)
+	$(call run_pytest,$@,$(CHECKED) --deselect tests/docs/test_blocks.py::test_a_python_block_runs \
+	  $(addprefix --ignore=tests/analysis/,$(LONG_ANALYSIS)))
 
 # Side by side, two at a time; each tells all of it when it has ended.
 test: $(VENV)/test-tools test-packages ## run every test
