@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Operands", "as_autocast", "backward_gemms", "forward_gemm", "rows_of", "run_linear"]
 
+# Asked beforehand: torch before 2.12 cannot compile the question.
+_WITH_AUTOCAST = frozenset(
+    device
+    for device in (
+        *("cpu", "cuda", "hpu", "ipu", "maia", "mps", "mtia", "xla", "xpu"),
+        torch._C._get_privateuse1_backend_name(),
+    )
+    if torch.amp.is_autocast_available(device)
+)
+
 
 class Operands(NamedTuple):
     """What goes into a linear layer.
@@ -94,7 +104,7 @@ def _run_gemms(running: Pass, operands: Operands) -> Tensor:
 def as_autocast(tensor: Tensor) -> Tensor:
     """Return a tensor in the format that autocast gives to operands of GEMMs."""
     device = tensor.device.type
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    if device not in _WITH_AUTOCAST or not torch.is_autocast_enabled(device):
         return tensor
     if not tensor.is_floating_point() or tensor.dtype is torch.float64:
         return tensor
