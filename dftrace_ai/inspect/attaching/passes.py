@@ -12,6 +12,7 @@ from torch import Tensor
 from dftrace_ai.inspect.attaching.fp8.recipes import hybrid_format
 from dftrace_ai.inspect.attaching.surroundings import is_computed_again, transformed
 from dftrace_ai.inspect.collecting.observer import amax_of
+from dftrace_ai.inspect.collecting.rings import Asked
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
@@ -117,8 +118,9 @@ class Pass:
         if observer is not None:
             micro_batch = self._micro_batch if layer.watch is None else None
             found = observer.see(tensor, partial(self._scale, tensor_name), micro_batch)
-            if isinstance(found, Tensor):
-                amax = found
+            if isinstance(found, Asked):
+                if self._recipe is not None or self._table:
+                    amax = found.amax()
             elif found is not None:
                 record, amax = found, amax_of(found)
             for feature in observer.features:

@@ -14,7 +14,6 @@ from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_ro
 from dftrace_ai.inspect.numerics.plain import row_with_quantisation
 from dftrace_ai.inspect.numerics.record import Record, with_quantisation
 from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, final_values
-from dftrace_ai.inspect.numerics.statistics_on_device import amax_of_row
 from dftrace_ai.inspect.output.logger_interface import Statistics
 from dftrace_ai.inspect.ranks.reduction import Slot
 from dftrace_ai.run import emitting
@@ -128,7 +127,7 @@ class TensorObserver:
 
     def see(
         self, tensor: Tensor, scales: ScaleSource | None = None, micro_batch: int | None = None
-    ) -> Record | Tensor | None:
+    ) -> Record | Asked | None:
         """Look at a tensor, which is merged with what was seen since the last step.
 
         Args:
@@ -138,8 +137,8 @@ class TensorObserver:
                 record that comes later are to be marked.
 
         Returns:
-            The record of this tensor alone, or, of a tensor whose record comes later, its amax on
-            the device. None where it has no elements or could not be seen.
+            The record of this tensor alone, or what was asked for, of a tensor whose record comes
+            later. None where it has no elements or could not be seen.
         """
         if self.tensor == "weight" and self.seen:
             return None
@@ -184,7 +183,7 @@ class TensorObserver:
         tensor: Tensor,
         scales: ScaleSource | None,
         micro_batch: int | None,
-    ) -> Tensor | None:
+    ) -> Asked | None:
         elements = elements_of(tensor)
         if elements is None:
             return None
@@ -199,11 +198,10 @@ class TensorObserver:
             asked = ring.add(elements, come=come)
         if asked is None:
             return None
-        amax = amax_of_row(asked.row)
         for source in self.sources:
             found: Asked | None = asked
             if source != PLAIN:
-                cast = self._scale(scales, source, amax)
+                cast = self._scale(scales, source, asked.amax())
                 if self.with_error:
                     lost = quantisation_row(elements, *cast)
                     found = ring.add_row(row_with_quantisation(asked.row, lost))
@@ -211,7 +209,7 @@ class TensorObserver:
                     found = ring.add(elements, cast=cast)
             if found is not None:
                 self._keep(source, found.awaited, moment)
-        return amax
+        return asked
 
     def _keep(self, source: str, part: Record | Awaited, moment: Moment) -> None:
         self.seen.add(source, part, moment, once=self.tensor == "weight")

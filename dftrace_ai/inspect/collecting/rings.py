@@ -56,10 +56,20 @@ class Asked(NamedTuple):
     Attributes:
         awaited: has it later.
         row: has it on the device, until the ring comes round.
+        ring: has made it.
     """
 
     awaited: Awaited
     row: Tensor
+    ring: Ring[list[Awaited]]
+
+    def values(self, stats: Sequence[str]) -> dict[str, Tensor]:
+        """Return statistics on the device; see `Ring.values_of`."""
+        return self.ring.values_of(self.row, stats)
+
+    def amax(self) -> Tensor:
+        """Return the largest magnitude on the device; NaN where there is a NaN."""
+        return self.values(["cur_amax"])["cur_amax"]
 
 
 class DeviceRing:
@@ -144,7 +154,7 @@ class DeviceRing:
             return None
         awaited = Awaited(come)
         self._asked.append(awaited)
-        return Asked(awaited, ring.row(place))
+        return Asked(awaited, ring.row(place), ring)
 
     def send(self) -> None:
         """Send what was asked for on its way."""

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.numerics import plain
+from dftrace_ai.inspect.numerics.launching import raw_stream
 from dftrace_ai.inspect.numerics.memory import local_part
 from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
 from dftrace_ai.inspect.numerics.record import record_of
+from dftrace_ai.inspect.numerics.statistics_on_device import values_of_row
 from dftrace_ai.inspect.numerics.triton_pass import TritonPass, has_triton
 from dftrace_ai.wording import ToldOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from dftrace_ai.inspect.numerics.formats import Format
@@ -49,6 +51,9 @@ class RowWriter(Protocol):
     def write_rows(self, tensors: Sequence[Tensor], rows: Tensor) -> None:
         """Have the records of tensors written to as many rows that lie one after the other."""
 
+    def values_of(self, row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
+        """Return the statistics of a record that was written; see `values_of_row`."""
+
 
 class Arrival(Protocol):
     """A copy to the host that is under way."""
@@ -77,6 +82,9 @@ class _TorchWriter:
         for tensor, row in zip(tensors, rows, strict=True):
             self.write_row(tensor, row)
 
+    def values_of(self, row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
+        return values_of_row(row, stats)
+
 
 class _Here:
     """A copy that was made at once."""
@@ -94,7 +102,7 @@ class _SideStream:
     def __init__(self, device: torch.device) -> None:
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def copy(self, rows: Tensor, to: Tensor, writers: set[Any]) -> _CudaArrival:
+    def copy(self, rows: Tensor, to: Tensor, writers: Iterable[Any]) -> _CudaArrival:
         for writer in writers:
             self._stream.wait_event(writer.record_event())
         with torch.cuda.stream(self._stream):
@@ -138,7 +146,7 @@ class _Generation(Generic[Tag]):
     used: int = 0
     tag: Tag | None = None
     arrivals: list[Arrival] = field(default_factory=list)
-    writers: set[Any] = field(default_factory=set)
+    writers: dict[int, Any] = field(default_factory=dict)
 
 
 def _has_come(generation: _Generation[Any]) -> bool:
@@ -291,6 +299,18 @@ class Ring(Generic[Tag]):
             self._filling.blocks.append(self._new_block())
         return self._filling.blocks[block].rows[slot]
 
+    def values_of(self, row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
+        """Return statistics of a record on the device, which nothing waits for.
+
+        Args:
+            row: as `row` has returned it.
+            stats: names of `TENSOR_STATS`.
+
+        Raises:
+            InspectValueError: a statistic is not made on a device.
+        """
+        return self._writer.values_of(row, stats)
+
     def _may_write(self) -> bool:
         """Note that the current stream writes, unless it is being captured."""
         if self._device.type != "cuda":
@@ -299,7 +319,9 @@ class Ring(Generic[Tag]):
             if self._told_of_capture.first() and self._on_capture is not None:
                 self._on_capture()
             return False
-        self._filling.writers.add(torch.cuda.current_stream(self._device))
+        stream = raw_stream(self._device)
+        if stream not in self._filling.writers:
+            self._filling.writers[stream] = torch.cuda.current_stream(self._device)
         return True
 
     def end_generation(self, tag: Tag) -> None:
@@ -320,7 +342,7 @@ class Ring(Generic[Tag]):
             if part <= 0:
                 break
             rows, on_host = block.rows[:part], block.on_host[:part]
-            generation.arrivals.append(self._sent(rows, on_host, generation.writers))
+            generation.arrivals.append(self._sent(rows, on_host, generation.writers.values()))
             left -= part
         self._travelling.append(generation)
         if not self._free:
@@ -337,7 +359,7 @@ class Ring(Generic[Tag]):
         if self._on_stall is not None:
             self._on_stall(time.perf_counter_ns() - begun)
 
-    def _sent(self, rows: Tensor, on_host: Tensor, writers: set[Any]) -> Arrival:
+    def _sent(self, rows: Tensor, on_host: Tensor, writers: Iterable[Any]) -> Arrival:
         if self._copy is not None:
             return self._copy(rows, on_host)
         if self._side is not None:

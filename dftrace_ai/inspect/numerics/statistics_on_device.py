@@ -14,7 +14,7 @@ from dftrace_ai.inspect.numerics.positions import N_TOTAL
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["amax_of_row", "values_of_row"]
+__all__ = ["VALUES", "check_values", "values_of_row"]
 
 
 class _Row(NamedTuple):
@@ -68,6 +68,19 @@ _FORMULAS: dict[str, Callable[[_Row], Tensor]] = {
     "cur_amax": lambda row: row.amax,
     "dynamic_range": _dynamic_range,
 }
+VALUES = tuple(_FORMULAS)
+"""What can be made on a device, in the order in which a kernel writes it."""
+
+
+def check_values(stats: Sequence[str]) -> None:
+    """Raise where a statistic cannot be made on a device.
+
+    Raises:
+        InspectValueError: it names the statistic.
+    """
+    for stat in stats:
+        if stat not in _FORMULAS:
+            raise InspectValueError(f"statistic {stat!r} is not made on a device")
 
 
 def values_of_row(row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
@@ -87,25 +100,10 @@ def values_of_row(row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
 
         values_of_row(row_of(gradient), ["l2_norm"])["l2_norm"]
     """
+    check_values(stats)
     numbers = _Row(*row.unbind()[: len(_Row._fields)])
     unknown = (numbers.n_nan > 0) | (row[N_TOTAL] == 0)
-    values = {}
-    for stat in stats:
-        formula = _FORMULAS.get(stat)
-        if formula is None:
-            raise InspectValueError(f"statistic {stat!r} is not made on a device")
-        values[stat] = torch.where(unknown, math.nan, formula(numbers)).to(torch.float32)
-    return values
-
-
-def amax_of_row(row: Tensor) -> Tensor:
-    """Return the largest magnitude as torch gives it: an fp32 number, NaN where there is a NaN.
-
-    Args:
-        row: as for `values_of_row`.
-
-    Example::
-
-        scale = scale_of(amax_of_row(row), Format.E4M3)
-    """
-    return values_of_row(row, ["cur_amax"])["cur_amax"]
+    return {
+        stat: torch.where(unknown, math.nan, _FORMULAS[stat](numbers)).to(torch.float32)
+        for stat in stats
+    }

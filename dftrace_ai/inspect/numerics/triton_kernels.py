@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["finish_row", "finish_table", "partial_rows", "partial_table"]
+__all__ = ["finish_row", "finish_table", "partial_rows", "partial_table", "write_values"]
 
 ROW = tl.constexpr(17)
 # Of a table of tensors: address, count, first row, number of rows, place of the whole's row.
@@ -236,3 +236,39 @@ def finish_table(table_ptr, rows_ptr, out_ptr, PADDED: tl.constexpr):
     programs = tl.load(entry + 3)
     out = out_ptr + tl.load(entry + 4) * ROW
     write_whole(rows_ptr + first * ROW, out, float("nan"), programs, PADDED)
+
+
+@triton.jit
+def write_values(row_ptr, out_ptr):
+    """Write all statistics of a record, in the order of `VALUES` and by the formulas beside it."""
+    infinity = float("inf")
+    unknown = float("nan")
+    finite = tl.load(row_ptr)
+    mean = tl.load(row_ptr + 1)
+    m2 = tl.load(row_ptr + 2)
+    absolute = tl.load(row_ptr + 3)
+    low = tl.load(row_ptr + 4)
+    high = tl.load(row_ptr + 5)
+    amin = tl.load(row_ptr + 6)
+    amax = tl.load(row_ptr + 7)
+    has_none = (tl.load(row_ptr + 8) > 0) | (tl.load(row_ptr + 13) == 0)
+    is_infinite = tl.load(row_ptr + 9) > 0
+    below = tl.where(high == infinity, unknown, -infinity)
+    infinite_mean = tl.where(low > -infinity, infinity, below)
+    spread = tl.sqrt(m2 / tl.where(finite > 2, finite - 1, 1.0))
+    deviation = tl.where(is_infinite | (finite <= 1), unknown, spread)
+    length = tl.sqrt(m2 + finite * mean * mean)
+    # Zero has no logarithm; nothing is left of it where it would be taken.
+    largest = tl.log2(tl.where(amax > 0, amax, 1.0))
+    smallest = tl.log2(tl.where(amin > 0, amin, 1.0))
+    decades = tl.where(amax == 0, 0.0, largest - smallest)
+    infinite_range = tl.where(amin == infinity, unknown, infinity)
+    decades = tl.where(is_infinite, infinite_range, decades)
+    tl.store(out_ptr + 0, tl.where(has_none, unknown, low))
+    tl.store(out_ptr + 1, tl.where(has_none, unknown, high))
+    tl.store(out_ptr + 2, tl.where(has_none, unknown, tl.where(is_infinite, infinite_mean, mean)))
+    tl.store(out_ptr + 3, tl.where(has_none, unknown, deviation))
+    tl.store(out_ptr + 4, tl.where(has_none, unknown, tl.where(is_infinite, infinity, absolute)))
+    tl.store(out_ptr + 5, tl.where(has_none, unknown, tl.where(is_infinite, infinity, length)))
+    tl.store(out_ptr + 6, tl.where(has_none, unknown, amax))
+    tl.store(out_ptr + 7, tl.where(has_none | (amin != amin), unknown, decades))

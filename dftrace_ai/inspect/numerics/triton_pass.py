@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from dftrace_ai.inspect.numerics import fp8, plain
+from dftrace_ai.inspect.numerics.launching import Launcher, is_current, raw_stream
 from dftrace_ai.inspect.numerics.memory import in_memory_order, local_part
 from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
+from dftrace_ai.inspect.numerics.statistics_on_device import VALUES, check_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,6 +82,9 @@ class TritonPass:
 
             kernels = triton_kernels
         self._kernels: Any = kernels
+        self._launch_parts = Launcher(self._kernels.partial_rows)
+        self._launch_whole = Launcher(self._kernels.finish_row)
+        self._launch_values = Launcher(self._kernels.write_values)
         self._device = device
         processors = 2
         if device.type == "cuda":
@@ -105,12 +110,27 @@ class TritonPass:
                 one element stays on the device; nothing waits for it.
             format: E4M3 or E5M2; needed with a scale.
         """
-        if self._device.type == "cuda":
-            with torch.cuda.device(self._device):
-                stream = torch.cuda.current_stream().cuda_stream
-                self._launch(tensor, row, scale, format, self._rows_of(stream))
-        else:
+        if self._device.type != "cuda":
             self._launch(tensor, row, scale, format, self._rows_of(0))
+        elif is_current(self._device):
+            rows = self._rows_of(raw_stream(self._device))
+            self._launch(tensor, row, scale, format, rows)
+        else:
+            with torch.cuda.device(self._device):
+                rows = self._rows_of(raw_stream(self._device))
+                self._launch(tensor, row, scale, format, rows)
+
+    def values_of(self, row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
+        """Return the statistics of a record as `values_of_row` does, by one launch."""
+        check_values(stats)
+        values = torch.empty(len(VALUES), dtype=torch.float32, device=self._device)
+        if self._device.type != "cuda" or is_current(self._device):
+            self._launch_values(1, (row, values), {}, warps=1)
+        else:
+            with torch.cuda.device(self._device):
+                self._launch_values(1, (row, values), {}, warps=1)
+        found = dict(zip(VALUES, values.unbind(), strict=True))
+        return {stat: found[stat] for stat in stats}
 
     def write_rows(self, tensors: Sequence[Tensor], rows: Tensor) -> None:
         """Have the records of many tensors written, with two launches for each of their formats.
@@ -123,7 +143,7 @@ class TritonPass:
         """
         if self._device.type == "cuda":
             with torch.cuda.device(self._device):
-                self._launch_many(tensors, rows, torch.cuda.current_stream().cuda_stream)
+                self._launch_many(tensors, rows, raw_stream(self._device))
         else:
             self._launch_many(tensors, rows, 0)
 
@@ -227,19 +247,12 @@ class TritonPass:
         programs = min(blocks, self._most_programs)
         tiles = -(-blocks // programs)
         wide = x.dtype is torch.float64
-        self._kernels.partial_rows[(programs,)](
-            *(x, rows, limits, under, over, count, tiles),
-            BLOCK=BLOCK,
-            WIDE=wide,
-            LIMITS=kind,
-            num_warps=WARPS,
-        )
-        self._kernels.finish_row[(1,)](
-            *(rows, row, limits, factor, programs),
-            PADDED=_padded(programs),
-            LIMITS=kind,
-            num_warps=WARPS,
-        )
+        parts = (x, rows, limits, under, over, count, tiles)
+        constants = {"BLOCK": BLOCK, "WIDE": wide, "LIMITS": kind}
+        self._launch_parts(programs, parts, constants, warps=WARPS)
+        whole = (rows, row, limits, factor, programs)
+        constants = {"PADDED": _padded(programs), "LIMITS": kind}
+        self._launch_whole(1, whole, constants, warps=WARPS)
 
 
 def _padded(programs: int) -> int:

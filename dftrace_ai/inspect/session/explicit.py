@@ -15,7 +15,6 @@ from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.plain import merged_rows, neutral_row
 from dftrace_ai.inspect.numerics.record import NEUTRAL, merge_all
 from dftrace_ai.inspect.numerics.statistics import final_values
-from dftrace_ai.inspect.numerics.statistics_on_device import values_of_row
 from dftrace_ai.inspect.output.logger_interface import Statistics
 from dftrace_ai.inspect.ranks.exchange import gathered, gathered_rows, is_last_rank
 from dftrace_ai.run import emitting
@@ -200,7 +199,7 @@ class ExplicitCalls:
         _refuse_complex(tensor)
         if asked is None:
             return {}
-        values = values_of_row(asked.row, call.stats)
+        values = asked.values(call.stats)
         self._session.outbox.put(call._replace(awaited=asked.awaited))
         return values
 

@@ -15,6 +15,7 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.ring import Ring
 from dftrace_ai.inspect.numerics.statistics import final_values
+from dftrace_ai.inspect.numerics.statistics_on_device import values_of_row
 
 STATS = ["min", "max", "mean", "l2_norm"]
 
@@ -34,6 +35,9 @@ class Launches:
         self.together.append(len(tensors))
         for tensor, row in zip(tensors, rows, strict=True):
             row.copy_(plain.row_of(tensor))
+
+    def values_of(self, row: Tensor, stats: list[str]) -> dict[str, Tensor]:
+        return values_of_row(row, stats)
 
 
 def network() -> nn.Sequential:

@@ -24,6 +24,8 @@ from dftrace_ai.inspect.numerics.fp8 import scale_of
 from dftrace_ai.inspect.numerics.positions import ROW_FIELDS
 from dftrace_ai.inspect.numerics.record import FIELDS
 from dftrace_ai.inspect.numerics.ring import Ring
+from dftrace_ai.inspect.numerics.statistics_on_device import VALUES
+from dftrace_ai.inspect.numerics.statistics_on_device import values_of_row as plain_values
 from dftrace_ai.inspect.numerics.triton_pass import TritonPass, has_triton
 
 needs_triton = pytest.mark.skipif(not has_triton(), reason="Triton is not installed")
@@ -37,6 +39,12 @@ def interpreted() -> TritonPass:
     if os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("Triton compiles for the device here, which the tests on it use")
     return TritonPass(torch.device("cpu"), load_kernels())
+
+
+def check_values(triton: TritonPass, row: Tensor) -> None:
+    found = {stat: float(value) for stat, value in triton.values_of(row, VALUES).items()}
+    wanted = {stat: float(value) for stat, value in plain_values(row.cpu(), VALUES).items()}
+    assert found == pytest.approx(wanted, rel=1e-6, nan_ok=True)
 
 
 def load_kernels() -> ModuleType:
@@ -143,6 +151,13 @@ class TestInterpreted:
             check_row(found, tensor, scale=same, format=format)
             assert found[11] > 0
 
+    @pytest.mark.parametrize("kind", TENSORS)
+    def test_the_same_values_as_on_the_cpu(self, interpreted: TritonPass, kind: str) -> None:
+        check_values(interpreted, plain.row_of(TENSORS[kind]()))
+
+    def test_no_elements_have_no_values(self, interpreted: TritonPass) -> None:
+        check_values(interpreted, plain.neutral_row(torch.device("cpu")))
+
 
 @needs_triton
 def test_the_kernels_compile_for_a_gpu(tmp_path: Path) -> None:
@@ -172,6 +187,7 @@ constants = {"BLOCK": 2048, "WIDE": False, "ELEMENT": tl.bfloat16, "ALIGNED": Tr
 assert compiled(triton_kernels.partial_table, arguments, constants)
 arguments = {"table_ptr": "*i64", "rows_ptr": "*fp64", "out_ptr": "*fp64"}
 assert compiled(triton_kernels.finish_table, arguments, {"PADDED": 1024})
+assert compiled(triton_kernels.write_values, {"row_ptr": "*fp64", "out_ptr": "*fp32"}, {})
 """
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     env |= {
@@ -193,7 +209,11 @@ class TestOnGpu:
         tensor = TENSORS[kind]().to(dtype).cuda()
         limits = {"scale": 3.0, "format": Format.E5M2}
         if has_triton():
-            check_row(row_of(TritonPass(tensor.device), tensor, **limits), tensor, **limits)
+            triton = TritonPass(tensor.device)
+            for _ in range(3):
+                # The first launch compiles; later ones take what was compiled.
+                check_row(row_of(triton, tensor, **limits), tensor, **limits)
+                check_values(triton, plain.row_of(tensor))
         check_row(plain.row_of(tensor, **limits).tolist(), tensor, **limits)
         check_row(list(collect(tensor, **limits) or ()), tensor, **limits)
 
@@ -233,5 +253,5 @@ class TestOnGpu:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             assert ring.add(tensor) is None
-            assert ring.add(tensor) is None
+            assert ring.add(tensor.mul(2)) is None
         assert told == [True]
