@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from trackers import shuffled_steps, six_kinds
+from trackers.programs import shuffled_steps, six_kinds
 from trackers.tracker_runs import TrackerRuns
 
 # A millisecond and more for each value: fewer steps, so that it does not take long.

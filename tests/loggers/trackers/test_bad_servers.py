@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sampling import times
 
-from trackers import bad_servers
+from trackers.programs import bad_servers
 from trackers.tracker_runs import LIMIT_S, python_with, without_network
 
 # By the names of their packages.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import clean_environment
 
-from trackers import shuffled_steps, six_kinds
+from trackers.programs import shuffled_steps, six_kinds
 from trackers.tracker_runs import TrackerRuns, python_with
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "mlflow", "mlflow", {}, 1000

@@ -18,8 +18,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from trackers import six_kinds, test_aim, test_trackio
-from trackers.tracker_runs import KINDS, LIMIT_S, PRELUDE, python_with, without_network
+from trackers import test_aim, test_trackio
+from trackers.programs import six_kinds
+from trackers.tracker_runs import KINDS, LIMIT_S, PRELUDE, PROGRAMS, python_with, without_network
 
 # The servers that come with their trackers, without what else they would need.
 AIM = """
@@ -43,7 +44,6 @@ sys.stdout.flush()
 threading.Event().wait()
 """
 TRIES = 3
-HERE = Path(__file__).parent
 
 # Half of it when the server has ended.
 STOPPED = """
@@ -136,7 +136,7 @@ def running(
 ) -> Iterator[subprocess.Popen[str]]:
     given = json.dumps([module.NAME, server.options, str(folder), 0, 0])
     (folder / "training").mkdir(exist_ok=True)
-    environment = {"HOME": str(folder), "PYTHONPATH": str(HERE), "PYTHONWARNINGS": "ignore"}
+    environment = {"HOME": str(folder), "PYTHONPATH": str(PROGRAMS), "PYTHONWARNINGS": "ignore"}
     with subprocess.Popen(
         [python, "-c", PRELUDE + program, given],
         cwd=folder / "training",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trackers import shuffled_steps, six_kinds
+from trackers.programs import shuffled_steps, six_kinds
 from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "tensorboard", "tensorboard", {}, 1000

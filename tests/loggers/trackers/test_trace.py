@@ -10,7 +10,7 @@ import pytest
 from conftest import RunScript, Traced, read_all, trace_files
 from PIL import Image
 
-from trackers import shuffled_steps, six_kinds
+from trackers.programs import shuffled_steps, six_kinds
 
 STATED = (
     "each value",
@@ -57,7 +57,7 @@ def test_shuffled_steps_of_two_ranks_and_a_restart_keep_every_value(
 ) -> None:
     from dftrace_ai.spools.recovery import adopt_dead
 
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parent / "programs")
     for rank, ending, status in ((0, "failed", 1), (1, "killed", -9), (0, "again", 0)):
         env = {"RANK": str(rank), "WORLD_SIZE": "2"}
         run_script(STEPS, env=env, args=[here, str(tmp_path), ending], status=status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trackers import shuffled_steps, six_kinds
+from trackers.programs import shuffled_steps, six_kinds
 from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "trackio", "trackio", {}, 1000

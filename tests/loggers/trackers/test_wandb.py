@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trackers import six_kinds
+from trackers.programs import six_kinds
 from trackers.tracker_runs import TrackerRuns
 
 NAME, PACKAGE, OPTIONS, STEP_COUNT = "wandb", "wandb", {}, 1000

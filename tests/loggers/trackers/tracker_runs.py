@@ -18,10 +18,11 @@ from typing import Any
 import psutil
 from sampling import share_of, times
 
-from trackers import shuffled_steps, six_kinds
+from trackers.programs import shuffled_steps, six_kinds
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+PROGRAMS = HERE / "programs"
 LIMIT_S = 240
 RANKS = 2
 # Of a loader with forked workers. Beside a tracker in a process of its own, whose pipe is all that
@@ -138,7 +139,7 @@ def without_network(folder: Path, *names: str) -> dict[str, str]:
     return kept | {
         "HOME": str(folder / "home"),
         "ATTEMPTS": str(folder / "attempts"),
-        "PYTHONPATH": f"{HERE / 'no_network'}:{HERE}",
+        "PYTHONPATH": f"{HERE / 'no_network'}:{PROGRAMS}",
         "PYTHONWARNINGS": "ignore",
     }
 

@@ -1,0 +1,1 @@
+"""The pages of the guide held against the code."""

@@ -1,0 +1,1 @@
+"""What runs in processes that have a tracker, and the module that tests and these share."""
