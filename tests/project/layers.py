@@ -157,20 +157,24 @@ def circles(package: Path) -> list[list[str]]:
     return [list(names) for names in sorted(found)]
 
 
-def sizes(package: Path) -> list[str]:
-    """Files with too many lines, folders with too many files, modules where only leaves may be."""
+def sizes(root: Path) -> list[str]:
+    """Files with too many lines, and folders with too many files."""
     found = []
-    for path in package.rglob("*.py"):
+    for path in root.rglob("*.py"):
         lines = path.read_text(encoding="utf-8").count("\n")
         if lines > MOST_LINES:
-            found.append(f"{path.relative_to(package)}: {lines} lines")
-    for folder in [package, *(p for p in package.rglob("*") if p.is_dir())]:
+            found.append(f"{path.relative_to(root)}: {lines} lines")
+    for folder in [root, *(p for p in root.rglob("*") if p.is_dir())]:
         files = len(list(folder.glob("*.py")))
         if files > MOST_FILES:
             found.append(f"{folder.name}: {files} files")
-    found += [
+    return found
+
+
+def strays(package: Path) -> list[str]:
+    """Modules where only leaves may be."""
+    return [
         f"{path.name} stands at the top"
         for path in package.glob("*.py")
         if path.stem not in LEAVES | {"__init__"}
     ]
-    return found

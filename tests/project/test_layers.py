@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import rooms
 from analysis.trace_lines import small_trace
-from layers import INSIDE, circles, inside, sizes, upward
+from layers import INSIDE, circles, inside, sizes, strays, upward
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "dftrace_ai"
@@ -110,6 +110,11 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 def test_files_and_folders_have_a_size_that_one_takes_in() -> None:
     assert sizes(PACKAGE) == []
+    assert sizes(ROOT / "tests") == []
+
+
+def test_only_leaves_stand_at_the_top() -> None:
+    assert strays(PACKAGE) == []
 
 
 def test_the_drawing_is_made_from_the_imports() -> None:
@@ -133,7 +138,7 @@ def test_the_drawing_is_made_from_the_imports() -> None:
         ("spools/search.py", "from dftrace_ai import ai", upward),
         ("run/hooks.py", "from dftrace_ai.run.ending import end", circles),
         ("run/one.py", "\n" * 401, sizes),
-        ("another.py", "", sizes),
+        ("another.py", "", strays),
         ("inspect/config/names.py", "from dftrace_ai.inspect.session import open_session", inside),
     ],
 )

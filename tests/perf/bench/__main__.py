@@ -10,24 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import (
-    callgrind,
-    drain,
-    imports,
-    inspection,
-    loggers,
-    machine,
-    recovery,
-    report,
-    rounds,
-    sizes,
-    tensors,
-    thread_check,
-    training,
-)
+from . import imports, machine, report
 from .figures import Bench
-from .lineup import span_benches
+from .files import drain, recovery, sizes
+from .loggers import calls
 from .processes import Homes
+from .spans import callgrind, rounds, thread_check
+from .spans.lineup import span_benches
+from .tensors import inspection, statistics
+from .trainings import training
 
 OTHERS = (
     "threads_check",
@@ -98,11 +89,11 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
     if "import" in wanted:
         benches += imports.measure(homes, effort.import_rounds)
     if "tensors" in wanted:
-        benches += tensors.measure(homes, effort.tensor_rounds)
+        benches += statistics.measure(homes, effort.tensor_rounds)
     if "inspection" in wanted:
         benches += inspection.measure(homes, effort.tensor_rounds)
     if "loggers" in wanted:
-        benches += loggers.measure(homes, effort.logger_rounds, effort.idle_s)
+        benches += calls.measure(homes, effort.logger_rounds, effort.idle_s)
     return benches
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench import loggers_hanging  # noqa: F401 - its trackers are known by this
-from bench.loops import Subject
+from bench.loggers import hanging  # noqa: F401 - its trackers are known by this
+from bench.spans.loops import Subject
 from dftrace_ai.loggers import make_loggers
 
 METRICS = 20

@@ -7,7 +7,7 @@ from importlib.metadata import version
 import nvtx
 
 from bench.contestants.plain import function
-from bench.loops import Subject, call_loop, empty_loop, named_with_loop, with_loop
+from bench.spans.loops import Subject, call_loop, empty_loop, named_with_loop, with_loop
 
 
 class Contestant:

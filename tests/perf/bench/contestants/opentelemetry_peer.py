@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from bench.contestants.plain import function
-from bench.loops import Subject, call_loop, empty_loop, named_with_loop
+from bench.spans.loops import Subject, call_loop, empty_loop, named_with_loop
 
 
 class DiscardingExporter(SpanExporter):

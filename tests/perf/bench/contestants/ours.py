@@ -7,8 +7,9 @@ from typing import Any
 
 import dftrace_ai
 from bench.contestants.plain import function
-from bench.drain_module import drain_door
-from bench.loops import (
+from bench.files.drain_module import drain_door
+from bench.files.traces import footer
+from bench.spans.loops import (
     Subject,
     call_loop,
     counter_loop,
@@ -24,7 +25,6 @@ from bench.loops import (
     walked_with_loop,
     with_loop,
 )
-from bench.traces import footer
 from dftrace_ai import ai
 
 

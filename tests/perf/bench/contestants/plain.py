@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from bench.loops import Subject, call_loop, empty_loop, named_with_loop, threaded_loop, with_loop
+from bench.spans.loops import (
+    Subject,
+    call_loop,
+    empty_loop,
+    named_with_loop,
+    threaded_loop,
+    with_loop,
+)
 
 
 class EmptyContext:

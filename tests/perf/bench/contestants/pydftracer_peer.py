@@ -9,7 +9,7 @@ from typing import Any
 from dftracer.python import ai, dftracer
 
 from bench.contestants.plain import function
-from bench.loops import (
+from bench.spans.loops import (
     Subject,
     call_loop,
     empty_loop,

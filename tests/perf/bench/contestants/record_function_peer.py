@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from bench.contestants.plain import function
-from bench.loops import Subject, call_loop, empty_loop, named_with_loop
+from bench.spans.loops import Subject, call_loop, empty_loop, named_with_loop
 
 
 class Contestant:

@@ -8,7 +8,7 @@ from typing import Any
 from viztracer import VizTracer, log_sparse
 
 from bench.contestants.plain import function
-from bench.loops import Subject, call_loop, empty_loop, named_with_loop
+from bench.spans.loops import Subject, call_loop, empty_loop, named_with_loop
 
 
 class Contestant:

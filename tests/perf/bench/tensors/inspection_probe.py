@@ -23,7 +23,7 @@ from dftrace_ai.inspect.numerics.record import merge_all
 from dftrace_ai.inspect.ranks.exchange import gathered
 
 from .inspection import IDLE, MERGED, NOT_CONFIGURED, NOT_DUE, PEER, PLAIN
-from .tensor_probe import CONFIG, rounds_of
+from .statistics_probe import CONFIG, rounds_of
 
 RARE = json.loads(json.dumps(CONFIG))
 RARE["bench"]["LogTensorStats"]["freq"] = 1_000_000
@@ -99,7 +99,7 @@ def rank_main(rounds: int, meeting: str, packages: str | None, rank: int) -> Non
 
 def merging(rounds: int, workdir: Path, packages: str | None) -> Any:
     """Run both ranks; return what the first one measured."""
-    command = [sys.executable, "-m", "bench.inspection_probe", str(rounds), str(workdir)]
+    command = [sys.executable, "-m", "bench.tensors.inspection_probe", str(rounds), str(workdir)]
     ranks = [
         subprocess.Popen([*command, packages or "", str(rank)], stdout=subprocess.PIPE, text=True)
         for rank in range(2)

@@ -1,4 +1,4 @@
-"""Times logging: `loggers_probe calls ROUNDS DIR`, or `loggers_probe idle SECONDS DIR`.
+"""Times logging: `calls_probe calls ROUNDS DIR`, or `calls_probe idle SECONDS DIR`.
 
 Prints by bench and contestant a list with a figure a round: seconds, or a share of a core. All take
 turns in each round.
@@ -19,8 +19,8 @@ from torch.utils.tensorboard import SummaryWriter
 import dftrace_ai
 from dftrace_ai.loggers import Loggers, make_loggers
 
-from . import loggers_hanging  # noqa: F401 - its trackers are known by this
-from .loggers import (
+from . import hanging  # noqa: F401 - its trackers are known by this
+from .calls import (
     AGAIN,
     ALL,
     HANGING,

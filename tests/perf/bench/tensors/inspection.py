@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from .figures import Bench, Series, Target
-from .processes import Homes, run_once
+from bench.figures import Bench, Series, Target
+from bench.processes import Homes, run_once
 
 PEER = "nvdlfw-inspect"
 NOT_DUE = "dftrace_ai, not due"
@@ -22,7 +22,9 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
     packages = homes.peer_packages()
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         arguments = [str(rounds), scratch, *([packages] if packages else [])]
-        answer = run_once(homes.main, ["-m", "bench.inspection_probe", *arguments], Path(scratch))
+        answer = run_once(
+            homes.main, ["-m", "bench.tensors.inspection_probe", *arguments], Path(scratch)
+        )
     plans = [
         (
             "inspect_call",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from .figures import Bench, Series, Target
+from bench.figures import Bench, Series, Target
+from bench.processes import Homes, run_once
+
 from .lineup import WORKERS
-from .processes import Homes, run_once
 
 THREADS = 8
 
@@ -40,7 +41,14 @@ def measure(homes: Homes, spans: int, rounds: int) -> list[Bench]:
         wrong.series.append(series[1])
         for _ in range(rounds):
             with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-                arguments = ["-m", "bench.thread_probe", who, str(THREADS), str(spans), scratch]
+                arguments = [
+                    "-m",
+                    "bench.spans.thread_probe",
+                    who,
+                    str(THREADS),
+                    str(spans),
+                    scratch,
+                ]
                 answer = run_once(python, arguments, Path(scratch), extra)
             if "missing" in answer:
                 series[0].missing = series[1].missing = answer["missing"]

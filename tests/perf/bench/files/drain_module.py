@@ -7,7 +7,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-BUILT = Path(__file__).resolve().parents[3] / "build" / "bench"
+BUILT = Path(__file__).resolve().parents[4] / "build" / "bench"
 
 
 def drain_door() -> Any:

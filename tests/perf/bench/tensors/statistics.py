@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .figures import Bench, Series, Target
-from .processes import Homes, run_once
+from bench.figures import Bench, Series, Target
+from bench.processes import Homes, run_once
 
 OURS = "dftrace_ai, six statistics"
 ZEROS = "dftrace_ai, eight statistics and counts"
@@ -50,7 +50,9 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
     packages = homes.peer_packages()
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         arguments = [str(rounds), scratch, *([packages] if packages else [])]
-        answer = run_once(homes.main, ["-m", "bench.tensor_probe", *arguments], Path(scratch))
+        answer = run_once(
+            homes.main, ["-m", "bench.tensors.statistics_probe", *arguments], Path(scratch)
+        )
     everyone = ["six", "eight", "lost", "bins", "nvdlfw-inspect", "operations", "sum"]
     benches = []
     for dtype, than_peer, than_sum in (("fp32", 1 / 14, 1.3), ("bf16", 1 / 50, 2.5)):

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .figures import Bench, Series, Target, interval
-from .processes import Homes, environment
+from bench.figures import Bench, Series, Target, interval
+from bench.processes import Homes, environment
 
 CONTESTANTS = {
     "untraced": "untraced",
@@ -64,7 +64,7 @@ def measure(homes: Homes, epochs: int, rounds: int) -> list[Bench]:
         with (
             log_path.open("w") as log,
             subprocess.Popen(
-                [homes.main, "-m", "bench.training_probe", *arguments],
+                [homes.main, "-m", "bench.trainings.training_probe", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

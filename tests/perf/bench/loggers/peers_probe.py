@@ -1,4 +1,4 @@
-"""Logs by one tracker when it is told to: `loggers_peers_probe NAME DIR [PEER_PACKAGES]`.
+"""Logs by one tracker when it is told to: `peers_probe NAME DIR [PEER_PACKAGES]`.
 
 Reads lines `METRICS CALLS`; answers each with the median of the seconds of a call. The first line it
 prints is its version, or why it is not there.
@@ -16,7 +16,7 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-from .loggers_peers import OURS, TRACKERS
+from .peers import OURS, TRACKERS
 
 Call = Callable[[dict[str, float], int], object]
 
@@ -25,8 +25,8 @@ def ours(folder: str) -> Call:
     """Log to several interfaces of dftrace_ai."""
     import dftrace_ai
 
-    from . import loggers_hanging  # noqa: F401 - its trackers are known by this
-    from .loggers_probe import made
+    from . import hanging  # noqa: F401 - its trackers are known by this
+    from .calls_probe import made
 
     dftrace_ai.initialize(log_file=f"{folder}/trace")
     loggers = made(folder, "local", "tensorboard", "trace", "quiet")

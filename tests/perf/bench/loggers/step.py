@@ -12,9 +12,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from .figures import Bench, Series, Target
-from .loggers_faulty import HOWS, WHERES
-from .processes import Homes, run_once
+from bench.figures import Bench, Series, Target
+from bench.processes import Homes, run_once
+
+from .faulty import HOWS, WHERES
 
 METRICS, STEPS = 20, 10
 NOTHING = "nothing logged"
@@ -36,7 +37,7 @@ PAID_US, CALL_US = 500.0, 20.0
 def measure(homes: Homes, rounds: int) -> list[Bench]:
     """Add up what a step pays, everyone in one process, one after the other."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
-        arguments = ["-m", "bench.loggers_step_probe", str(max(3, rounds // 3)), scratch]
+        arguments = ["-m", "bench.loggers.step_probe", str(max(3, rounds // 3)), scratch]
         answer: dict[str, Any] = run_once(homes.main, arguments, Path(scratch))
     names = [*TRACKERS, *FAULTY]
     paid = Bench(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from .figures import Bench, Series, Target
-from .processes import Homes, run_once
+from bench.figures import Bench, Series, Target
+from bench.processes import Homes, run_once
 
 LABELS = {
     "core none": "formatted to plain lines",
@@ -22,7 +22,7 @@ def measure(homes: Homes, events: int, rounds: int) -> list[Bench]:
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         answer = run_once(
             homes.main,
-            ["-m", "bench.drain_probe", str(events), str(rounds), scratch],
+            ["-m", "bench.files.drain_probe", str(events), str(rounds), scratch],
             Path(scratch),
         )
     rates = answer.get("rates", {})

@@ -1,4 +1,4 @@
-"""Adds up what a step of a training pays for its metrics: `loggers_step_probe BLOCKS DIR`.
+"""Adds up what a step of a training pays for its metrics: `step_probe BLOCKS DIR`.
 
 Prints by contestant a list with a figure a block of steps, each of them microseconds a step: on the
 thread that calls, of all other threads of the process, and of the processes of the tracker.
@@ -19,9 +19,9 @@ import torch
 import dftrace_ai
 from dftrace_ai.loggers import Loggers, make_loggers
 
-from . import loggers_faulty, loggers_hanging  # noqa: F401 - their trackers are known by this
-from .loggers_probe import training_step
-from .loggers_step import FAULTY, METRICS, NOTHING, STEPS, TRACKERS
+from . import faulty, hanging  # noqa: F401 - their trackers are known by this
+from .calls_probe import training_step
+from .step import FAULTY, METRICS, NOTHING, STEPS, TRACKERS
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PARTS = ("call", "threads", "processes")

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from .figures import Bench, Series, Target
-from .processes import Homes, environment
+from bench.figures import Bench, Series, Target
+from bench.processes import Homes, environment
 
 OURS = "dftrace_ai, four interfaces"
 TRACKERS = (
@@ -37,7 +37,7 @@ class _Worker:
         self._errors = (folder / "errors").open("w+")
         extra = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(folder)}
         extra |= {"TRACKIO_DIR": str(folder / "trackio"), "HF_HUB_OFFLINE": "1"}
-        command = [homes.main, "-m", "bench.loggers_peers_probe", name, str(folder)]
+        command = [homes.main, "-m", "bench.loggers.peers_probe", name, str(folder)]
         self._process = subprocess.Popen(
             [*command, *([packages] if packages else [])],
             stdin=subprocess.PIPE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .figures import Bench, Target
+from bench.figures import Bench, Target
 
 OURS = "dftrace_ai"
 DFTRACER = "pydftracer"

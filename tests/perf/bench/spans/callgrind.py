@@ -13,10 +13,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from .figures import Bench, Series
+from bench.figures import Bench, Series
+from bench.processes import Homes, environment
+
 from .lineup import WORKERS
 from .looking import looking_into
-from .processes import Homes, environment
 
 FEW, MANY = 2_000, 22_000
 
@@ -80,7 +81,15 @@ def instructions(homes: Homes, counted: Counted, part: str, n: int) -> int:
         raise RuntimeError("no interpreter with the peers")
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         env = environment(kind.env)
-        command = [python, "-m", "bench.counted", kind.module, kind.mode, counted.subject, part]
+        command = [
+            python,
+            "-m",
+            "bench.spans.counted",
+            kind.module,
+            kind.mode,
+            counted.subject,
+            part,
+        ]
         # Once without valgrind: compiling modules to bytecode must not be counted.
         subprocess.run([*command, "16", scratch], capture_output=True, env=env, check=False)
         watched = counted.looked_at and part == "loop"

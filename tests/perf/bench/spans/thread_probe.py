@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
-from .traces import events, is_span
+from bench.files.traces import events, is_span
 
 # The clocks of span and bracket are read through different calls, and the trace follows the wall
 # clock, which may be slewed.

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from . import loggers_peers, loggers_step
-from .figures import Bench, Series, Target
-from .processes import Homes, run_once
+from bench.figures import Bench, Series, Target
+from bench.processes import Homes, run_once
+
+from . import peers, step
 
 LOCAL = "local"
 ALL = "local, tensorboard, trace and one in a process of its own"
@@ -89,7 +90,7 @@ def measure(homes: Homes, rounds: int, idle_s: int) -> list[Bench]:
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
 
         def run(part: str, number: int) -> dict[str, Any]:
-            arguments = ["-m", "bench.loggers_probe", part, str(number), scratch]
+            arguments = ["-m", "bench.loggers.calls_probe", part, str(number), scratch]
             return run_once(homes.main, arguments, Path(scratch))
 
         # Who is idle does not disturb the other.
@@ -107,6 +108,6 @@ def measure(homes: Homes, rounds: int, idle_s: int) -> list[Bench]:
         benches.append(bench)
     return [
         *benches,
-        *loggers_step.measure(homes, rounds),
-        *loggers_peers.measure(homes, min(rounds, MOST_BESIDE)),
+        *step.measure(homes, rounds),
+        *peers.measure(homes, min(rounds, MOST_BESIDE)),
     ]

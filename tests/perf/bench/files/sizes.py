@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from .figures import Bench, Series, Target
-from .lineup import WORKERS
-from .processes import Homes, run_once
+from bench.figures import Bench, Series, Target
+from bench.processes import Homes, run_once
+from bench.spans.lineup import WORKERS
 
 SAME = "dftrace_ai, same content"
 FULL = "dftrace_ai, ns, ids, parents"
@@ -37,7 +37,7 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
     for _ in range(rounds):
         for label, (python, who, mode, extra) in runs.items():
             with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-                arguments = ["-m", "bench.workload", who, mode, scratch]
+                arguments = ["-m", "bench.files.workload", who, mode, scratch]
                 answer = run_once(python, arguments, Path(scratch), extra)
             if "missing" in answer:
                 packed.find(label).missing = plain.find(label).missing = answer["missing"]

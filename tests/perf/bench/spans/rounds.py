@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .figures import Series
+from bench.figures import Series
+from bench.processes import Homes, environment
+
 from .lineup import WORKERS, SpanBench, WorkerKind
-from .processes import Homes, environment
 
 
 class Worker:
@@ -32,7 +33,7 @@ class Worker:
         self.log_path = workdir / f"{name}.log"
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(
-                [python, "-m", "bench.worker", kind.module, kind.mode, str(workdir)],
+                [python, "-m", "bench.spans.worker", kind.module, kind.mode, str(workdir)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

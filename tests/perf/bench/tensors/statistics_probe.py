@@ -1,4 +1,4 @@
-"""Times statistics and quantisation of tensors on one thread: `tensor_probe ROUNDS DIR [PEER_PACKAGES]`.
+"""Times statistics and quantisation of tensors on one thread: `statistics_probe ROUNDS DIR [PEER_PACKAGES]`.
 
 Prints seconds by bench and contestant, a list with a figure a round. All take turns in each round.
 """

@@ -1,0 +1,1 @@
+"""What experiment logging costs."""

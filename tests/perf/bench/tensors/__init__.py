@@ -1,0 +1,1 @@
+"""What tensor inspection costs."""
