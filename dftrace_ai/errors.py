@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "DftraceError", "LogDirectoryError", "TraceError"]
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "ConfigError",
+    "DftraceError",
+    "LogDirectoryError",
+    "TraceError",
+    "missing_package",
+    "needs_numpy",
+]
 
 
 class DftraceError(Exception):
@@ -31,3 +44,33 @@ class LogDirectoryError(DftraceError, OSError):
 
 class TraceError(DftraceError):
     """A trace file is missing, unreadable or not a trace; the message names it."""
+
+
+def missing_package(package: str, what: str = "this") -> DftraceError:
+    """Return what to raise where a package of the extra `analysis` is not installed.
+
+    Args:
+        package: its name, as people write it.
+        what: needs it.
+    """
+    return DftraceError(
+        f"{what} needs {package}; install it with: pip install 'dftrace-ai[analysis]'"
+    )
+
+
+@contextmanager
+def needs_numpy(what: str = "this") -> Iterator[None]:
+    """Tell in a line how to install NumPy, where the ``with`` block does not find it.
+
+    Args:
+        what: needs it.
+
+    Raises:
+        DftraceError: it is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        raise missing_package("NumPy", what) from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,12 +76,8 @@ def command(
     Exit status: 0 whatever has changed, 1 where a condition of --fail-if is met, 2 when the
     call is wrong, nothing can be read, or a condition cannot be judged.
     """
-    try:
+    with needs_numpy():
         from dftrace_ai.analysis.diff import conditions_of, diff
-    except ImportError as error:
-        if error.name != "numpy":
-            raise
-        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
     from dftrace_ai.cli.terminal import complain, console, print_all, write_json
 
     conditions = conditions_of(fail_if or ())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,12 +116,8 @@ def command(
 
 
 def _steps(files: Sequence[Trace], text: str) -> ShownSteps:
-    try:
+    with needs_numpy("--steps"):
         from dftrace_ai.cli.trace_server.steps import parsed_steps, shown_steps
-    except ImportError as error:
-        if error.name != "numpy":
-            raise
-        raise DftraceError("--steps needs NumPy; install it with: pip install numpy") from error
     return shown_steps(files, parsed_steps(text))
 
 

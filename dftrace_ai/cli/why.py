@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
 
@@ -54,12 +54,8 @@ def command(
     Exit status: 0 with findings or without, 1 where --fail-on says so, 2 when the call is
     wrong or nothing can be read.
     """
-    try:
+    with needs_numpy():
         from dftrace_ai.analysis.why import limits_of, verdict_lines, why
-    except ImportError as error:
-        if error.name != "numpy":
-            raise
-        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
     from dftrace_ai.cli.terminal import console, print_all, shown, shown_progress, write_json
 
     limits = limits_of(limit or ())

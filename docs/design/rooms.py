@@ -33,6 +33,7 @@ COLUMNS = {
     "annotation": 0.6,
     "cli": 0.82,
     "config": 0.86,
+    "database": 0.37,
     "demo": 0.6,
     "face": 0.6,
     "inspect": 0.86,

@@ -267,4 +267,7 @@ def test_the_new_forms_say_that_they_need_numpy(steps: Path) -> None:
         [*words, "--tree"], capture_output=True, text=True, env=clean_environment()
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "dftrace: this needs NumPy; install it with: pip install numpy\n"
+    assert (
+        done.stderr
+        == "dftrace: this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'\n"
+    )

@@ -9,14 +9,17 @@ from rooms import LEAVES, arrows, room
 # Rooms from the ground up, and what each may import beside itself and the leaves.
 ROOMS: dict[str, set[str]] = {
     "trace_format": set(),
+    "database": set(),
     "config": {"trace_format"},
     "spools": {"_native", "trace_format", "config"},
     "run": {"_native", "trace_format", "config", "spools"},
     "annotation": {"_native", "trace_format", "config", "run"},
-    "analysis": {"_reader", "trace_format", "config"},
+    "analysis": {"_reader", "database", "trace_format", "config"},
     "live": {"_native", "trace_format", "config", "spools", "analysis"},
     "inspect": {"_native", "trace_format", "config", "spools", "run", "annotation"},
-    "loggers": {"trace_format", "config", "spools", "run", "annotation", "inspect"},
+    "loggers": {
+        *("database", "trace_format", "config", "spools", "run", "annotation", "inspect"),
+    },
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),

@@ -8,13 +8,14 @@ import pytest
 from analysis.trace_lines import TraceLines
 from docs.pages import DOCS, section, table
 
-from dftrace_ai.analysis.reading import decompression, duckdb_scan, reader
+from dftrace_ai.analysis.reading import decompression, reader
 from dftrace_ai.analysis.reading.gathering import archives, profile_text
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import line_model, nesting, validate
 from dftrace_ai.cli.summary import tables as summary_command
+from dftrace_ai.database.opening import MEMORY_LIMIT
 from safety.commands import invoke
 
 MIB = 1024 * 1024
@@ -35,7 +36,7 @@ def test_the_page_tells_the_limits() -> None:
         str(line_model.MOST_DEPTH),
         f"{nesting.MOST_SPANS:,}",
         f"{adding.MOST_BYTES // MIB // 1024} GiB",
-        duckdb_scan.MEMORY_LIMIT.replace("GiB", " GiB"),
+        MEMORY_LIMIT.replace("GiB", " GiB"),
         f"{summary.MOST_ROWS:,}",
         f"{summary_command.MOST_ROWS:,}",
     ]

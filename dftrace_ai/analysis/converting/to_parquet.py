@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.converting.placing import cannot_be_written, new_file
 from dftrace_ai.analysis.converting.report import ConvertedFile
-from dftrace_ai.analysis.reading.duckdb_scan import duckdb_module, quoted_text
-from dftrace_ai.analysis.sql.database import open_database
+from dftrace_ai.analysis.sql.database import open_views
 from dftrace_ai.analysis.sql.loading import EventLoader, load_processes
 from dftrace_ai.analysis.sql.processes import Processes
+from dftrace_ai.database.asking import said
+from dftrace_ai.database.opening import duckdb_module, quoted_text
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import TraceSet
@@ -43,7 +44,7 @@ def write_as_parquet(
     files: list[ConvertedFile] = []
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="dftrace-") as spare:
-        connection = open_database(Path(spare))
+        connection = open_views(Path(spare))
         processes = Processes(traces.files)
         loader = EventLoader(connection, processes)
         try:
@@ -58,7 +59,7 @@ def write_as_parquet(
             whole = _copy(connection, "FROM processes", folder, "processes.parquet", None)
             files.append(replace(whole, lines=0))
         except duckdb_module().Error as error:
-            raise cannot_be_written(out, str(error).partition("\n")[0]) from error
+            raise cannot_be_written(out, said(error)) from error
         finally:
             connection.close()
     return files, notes

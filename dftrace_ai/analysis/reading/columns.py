@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.reading.duckdb_scan import quoted_text
+from dftrace_ai.database.opening import quoted_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.reader import FRAMING, LINE_BYTES, LongLine
 from dftrace_ai.analysis.reading.trace_file import SkippedFile
+from dftrace_ai.database.opening import duckdb_module, lock, open_database
 from dftrace_ai.errors import DftraceError, TraceError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Codec
 
-__all__ = ["Scan", "Source", "duckdb_module", "paths_of", "quoted_text", "scan_of", "too_much"]
+__all__ = ["MOST_THREADS", "Scan", "Source", "paths_of", "scan_of"]
 
 # The names of the directories of a file say nothing of its columns (hive_partitioning).
 LINES = """
@@ -30,10 +30,6 @@ SELECT {names} FROM read_json(?, format = 'newline_delimited', compression = '{c
 PROBE = "SELECT {counts} FROM ({lines})"
 DUCKDB_CODEC = {"plain": "uncompressed", "gzip": "gzip", "zstd": "zstd"}
 
-# Beyond this DuckDB goes to its directory of temporary files. Figures of a hundred million spans
-# and of a million names fit.
-MEMORY_LIMIT = "1GiB"
-DISK_LIMIT = "16GiB"
 # Each thread holds two lines of the greatest length.
 MOST_THREADS = 8
 
@@ -208,29 +204,9 @@ class Scan:
 
     def connect(self) -> Any:
         """Return a DuckDB that can open the files of the scan and temporary ones of its own."""
-        options = {
-            "memory_limit": MEMORY_LIMIT,
-            "max_temp_directory_size": DISK_LIMIT,
-            "threads": str(min(len(os.sched_getaffinity(0)), MOST_THREADS)),
-            "temp_directory": str(self.spare / "duckdb"),
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "allow_community_extensions": "false",
-            "python_enable_replacements": "false",
-        }
-        connection = duckdb_module().connect(config=options)
-        # It would be drawn into the table, or the JSON, of who asks by `python -c`.
-        connection.execute("SET enable_progress_bar = false")
-        names = ", ".join(quoted_text(str(source.given)) for source in self.sources)
-        connection.execute(f"SET allowed_paths = [{names}]")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
+        connection = open_database(self.spare, MOST_THREADS)
+        lock(connection, (source.given for source in self.sources))
         return connection
-
-
-def too_much() -> str:
-    """Return what to say of traces that need more room than there is."""
-    return f"cannot be added up in {MEMORY_LIMIT} of memory and {DISK_LIMIT} of temporary files"
 
 
 def _by_codec(sources: Sequence[Source]) -> dict[Codec, list[str]]:
@@ -243,21 +219,3 @@ def _by_codec(sources: Sequence[Source]) -> dict[Codec, list[str]]:
 def paths_of(sources: Sequence[Source]) -> list[list[str]]:
     """Return the parameters of `Scan.lines`."""
     return list(_by_codec(sources).values())
-
-
-def quoted_text(text: str) -> str:
-    """Return a text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def duckdb_module() -> Any:
-    """Return DuckDB, which is imported when it is first needed.
-
-    Raises:
-        DftraceError: it is not installed.
-    """
-    try:
-        import duckdb
-    except ImportError as error:
-        raise DftraceError("this needs DuckDB; install it with: pip install duckdb") from error
-    return duckdb

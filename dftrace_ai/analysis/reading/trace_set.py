@@ -9,7 +9,7 @@ from dftrace_ai.analysis.reading.columns import COLUMNS, LINE_COLUMNS, checked_c
 from dftrace_ai.analysis.reading.duckdb_scan import paths_of, scan_of
 from dftrace_ai.analysis.reading.search import search_traces
 from dftrace_ai.analysis.reading.trace import Trace
-from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.errors import TraceError, needs_numpy
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -210,7 +210,5 @@ def _notes(scan: Scan) -> tuple[str, ...]:
 
 
 def _need_numpy() -> None:
-    try:
+    with needs_numpy("reading batches"):
         import numpy as np  # noqa: F401
-    except ImportError as error:
-        raise DftraceError("batches need NumPy; install it with: pip install numpy") from error

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.analysis.reading.duckdb_scan import (
-    DISK_LIMIT,
-    MEMORY_LIMIT,
-    MOST_THREADS,
-    duckdb_module,
-)
+from dftrace_ai.analysis.reading.duckdb_scan import MOST_THREADS
 from dftrace_ai.analysis.sql.views import VIEWS, table_sql, view_sql
+from dftrace_ai.database.opening import open_database
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["lock", "open_database"]
+__all__ = ["open_views"]
 
 
-def open_database(spare: Path) -> Any:
+def open_views(spare: Path) -> Any:
     """Return a DuckDB with the views, and the tables that they are made of.
 
     Args:
@@ -28,21 +23,8 @@ def open_database(spare: Path) -> Any:
     Raises:
         DftraceError: DuckDB is not installed.
     """
-    options = {
-        "memory_limit": MEMORY_LIMIT,
-        "max_temp_directory_size": DISK_LIMIT,
-        "threads": str(min(len(os.sched_getaffinity(0)), MOST_THREADS)),
-        "temp_directory": str(spare / "duckdb"),
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "allow_community_extensions": "false",
-        "allow_persistent_secrets": "false",
-        "python_enable_replacements": "false",
-    }
-    connection = duckdb_module().connect(config=options)
+    connection = open_database(spare, MOST_THREADS)
     for statement in (
-        # It would be drawn into what is printed.
-        "SET enable_progress_bar = false",
         "CREATE SCHEMA read",
         "CREATE TABLE read.labels (label UINTEGER, cat VARCHAR, name VARCHAR)",
         *map(table_sql, VIEWS),
@@ -50,9 +32,3 @@ def open_database(spare: Path) -> Any:
     ):
         connection.execute(statement)
     return connection
-
-
-def lock(connection: Any) -> None:
-    """From now on no file can be opened and no setting changed."""
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")

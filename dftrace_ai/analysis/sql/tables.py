@@ -7,8 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.reading.duckdb_scan import duckdb_module
-from dftrace_ai.analysis.sql.database import lock, open_database
+from dftrace_ai.analysis.sql.database import open_views
 from dftrace_ai.analysis.sql.loading import (
     EVENT_TABLES,
     EventLoader,
@@ -22,7 +21,8 @@ from dftrace_ai.analysis.sql.views import (
     VIEWS,
     view_sql,
 )
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.database.asking import QueryError, one_select, said
+from dftrace_ai.database.opening import duckdb_module, lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "QueryError", "TraceTables"]
 
 ROWS_AT_ONCE: Final = 1024
-
-
-class QueryError(DftraceError):
-    """A query is not accepted, or is more than there is room for."""
 
 
 class Answer:
@@ -97,7 +93,7 @@ class TraceTables:
         self._read: set[str] = set()
         self._arguments = False
         self._spare = tempfile.TemporaryDirectory(prefix="dftrace-")
-        self._connection = open_database(Path(self._spare.name))
+        self._connection = open_views(Path(self._spare.name))
         lock(self._connection)
         self._loader = EventLoader(self._connection, self._processes)
 
@@ -134,9 +130,7 @@ class TraceTables:
         """
         duckdb = duckdb_module()
         try:
-            statements = self._connection.extract_statements(sql)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise QueryError("the query is not accepted; accepted: one select")
+            one_select(self._connection, sql)
             self._show(self._read | set(VIEWS), arguments=True)
             self._connection.execute("EXPLAIN " + sql)
         except duckdb.Error as error:
@@ -260,8 +254,7 @@ def _quoted_name(name: str) -> str:
 
 def _said(error: Exception) -> str:
     """Return the first line of what DuckDB says, and which names there are, where one is wrong."""
-    first, _, rest = str(error).partition("\n")
-    columns = rest.partition("\n")[0]
+    first, columns = said(error), str(error).partition("\n")[2].partition("\n")[0]
     if columns.startswith("Candidate bindings:"):
         return f"{first} {columns}"
     if first.startswith("Catalog Error: Table with name"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.reading.duckdb_scan import quoted_text
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.database.opening import quoted_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from dftrace_ai.analysis.summary.figures import (
 )
 from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup, groups_of
 from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow  # noqa: TC001 - as above
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import needs_numpy
 from dftrace_ai.trace_format.vocabulary import LoopPart  # noqa: TC001 - pydantic evaluates it
 
 if TYPE_CHECKING:
@@ -188,15 +188,11 @@ def _unsorted(paths: Iterable[str | os.PathLike[str]], by: By, where_text: str |
     if where_text is None and by in ("rank", "host", "process"):
         grouped = summarise_groups(groups_of(found.files, by), found.skipped)
         return report_of(grouped.summary, grouped.groups, by)
-    try:
+    with needs_numpy():
         from dftrace_ai.analysis.summary.choosing import read_processes, summarise_chosen
         from dftrace_ai.analysis.summary.tensors import tensor_rows
         from dftrace_ai.analysis.summary.tree import tree_of
         from dftrace_ai.analysis.where import where_of
-    except ImportError as error:
-        if error.name != "numpy":
-            raise
-        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
     where = None if where_text is None else where_of(where_text)
     if by in ("tree", "tensor"):
         summary, traces = read_processes(found.files, found.skipped)

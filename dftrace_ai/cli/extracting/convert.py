@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
 
@@ -57,7 +57,7 @@ def command(
     from dftrace_ai.cli.terminal import complain, shown, write_json
     from dftrace_ai.wording import counted
 
-    try:
+    with needs_numpy():
         from dftrace_ai.analysis.converting import convert
         from dftrace_ai.analysis.reading import open_traces
 
@@ -65,10 +65,6 @@ def command(
             complete_dead_traces(paths)
         traces = open_traces(paths)
         made = convert(traces, to.value, out, force=force)
-    except ImportError as error:
-        if error.name != "numpy":
-            raise
-        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
     if json:
         write_json(made)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,13 +59,9 @@ def command(
 
     if json and csv:
         raise typer.BadParameter("--json and --csv cannot be given together")
-    try:
+    with needs_numpy():
         from dftrace_ai.analysis.reading import open_traces
         from dftrace_ai.analysis.sql import TraceTables
-    except ImportError as error:
-        if error.name != "numpy":
-            raise
-        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
     if recover:
         complete_dead_traces(paths)
     traces = open_traces(paths)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
-from dftrace_ai.errors import DftraceError
+from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
 
@@ -53,14 +53,10 @@ def command(
     Exit status: 0 done, 1 where files of a directory were skipped, 2 when the call is wrong,
     nothing can be read, or something that is no report has the name.
     """
-    try:
+    with needs_numpy():
         from dftrace_ai.analysis.report.page.page import json_text
         from dftrace_ai.analysis.report.run import Run
         from dftrace_ai.analysis.why import limits_of
-    except ImportError as error:
-        if error.name != "numpy":
-            raise
-        raise DftraceError("this needs NumPy; install it with: pip install numpy") from error
     from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_out
 
     limits = limits_of(limit or ())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dftrace_ai.database.asking import QueryError, one_select, said
+from dftrace_ai.database.opening import duckdb_module, lock, open_database, quoted_text
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.lines import number_text
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES
@@ -79,15 +80,9 @@ TABLES: dict[str, dict[str, str]] = {
 LISTED = {"name": "VARCHAR[]", "value": "DOUBLE[]"}
 LISTED_ROWS = 10_000
 
-MEMORY_LIMIT = "1GiB"
-DISK_LIMIT = "16GiB"
 MOST_THREADS = 4
 # A line is written again with names of ours, and texts within texts escaped.
 OBJECT_BYTES = 2 * LINE_BYTES + (1 << 16)
-
-
-class QueryError(DftraceError):
-    """A query is not accepted, or is more than there is room for."""
 
 
 class Rows(NamedTuple):
@@ -125,7 +120,7 @@ class RunTables:
     """
 
     def __init__(self, folders: Iterable[RunFolder]) -> None:
-        duckdb = _duckdb()
+        duckdb = duckdb_module()
         self.runs = Runs()
         self._locked = False
         self._spare = tempfile.TemporaryDirectory(prefix="dftrace-runs-")
@@ -174,21 +169,14 @@ class RunTables:
         Raises:
             QueryError: it is something else, or is refused; the message is DuckDB's.
         """
-        duckdb = _duckdb()
+        duckdb = duckdb_module()
         if not self._locked:
-            self._connection.execute("SET enable_external_access = false")
-            self._connection.execute("SET lock_configuration = true")
+            lock(self._connection)
             self._locked = True
         try:
-            statements = self._connection.extract_statements(sql)
+            return self.ask(one_select(self._connection, sql), most=most)
         except duckdb.Error as error:
-            raise QueryError(f"the query is not accepted: {_said(error)}") from error
-        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise QueryError("the query is not accepted; accepted: one select")
-        try:
-            return self.ask(statements[0], most=most)
-        except duckdb.Error as error:
-            raise QueryError(f"the query is not accepted: {_said(error)}") from error
+            raise QueryError(f"the query is not accepted: {said(error)}") from error
 
     def ask(self, sql: Any, parameters: Sequence[Any] = (), most: int | None = None) -> Rows:
         """Ask a query of ours; see `query`."""
@@ -210,11 +198,10 @@ class RunTables:
         options = "FORMAT csv, HEADER" if form == "csv" else "FORMAT parquet, COMPRESSION zstd"
         # The file is there already, with the rights that it is to have.
         options += ", USE_TMP_FILE false"
-        target = str(path).replace("'", "''")
         try:
-            self._connection.execute(f"COPY {table} TO '{target}' ({options})")
-        except _duckdb().Error as error:
-            raise DftraceError(f"{path}: cannot be written: {_said(error)}") from error
+            self._connection.execute(f"COPY {table} TO {quoted_text(str(path))} ({options})")
+        except duckdb_module().Error as error:
+            raise DftraceError(f"{path}: cannot be written: {said(error)}") from error
 
     def _fill(self, spare: Path, folders: Iterable[RunFolder]) -> None:
         with _TableFiles(spare) as files:
@@ -222,20 +209,7 @@ class RunTables:
                 run = read_run(folder, files)
                 files.take_run(run)
                 self.runs.append(run)
-        options = {
-            "memory_limit": MEMORY_LIMIT,
-            "max_temp_directory_size": DISK_LIMIT,
-            "threads": str(min(len(os.sched_getaffinity(0)), MOST_THREADS)),
-            "temp_directory": str(spare / "duckdb"),
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "allow_community_extensions": "false",
-            "allow_persistent_secrets": "false",
-            "python_enable_replacements": "false",
-        }
-        self._connection = _duckdb().connect(config=options)
-        # It would be drawn into what is printed.
-        self._connection.execute("SET enable_progress_bar = false")
+        self._connection = open_database(spare, MOST_THREADS)
         for table, columns in TABLES.items():
             read = columns | LISTED if table == "metrics" else columns
             names = ", ".join(
@@ -243,9 +217,9 @@ class RunTables:
                 for name in columns
             )
             types = ", ".join(f"{name}: '{kind}'" for name, kind in read.items())
-            path = str(spare / f"{table}.jsonl").replace("'", "''")
+            path = quoted_text(str(spare / f"{table}.jsonl"))
             self._connection.execute(
-                f"CREATE TABLE {table} AS SELECT {names} FROM read_json('{path}', "  # noqa: S608
+                f"CREATE TABLE {table} AS SELECT {names} FROM read_json({path}, "  # noqa: S608
                 f"format = 'newline_delimited', columns = {{{types}}}, "
                 f"maximum_object_size = {OBJECT_BYTES})"
             )
@@ -320,16 +294,3 @@ def _json(value: Any) -> str:
         if isinstance(value, str):
             return value
     return orjson.dumps(value).decode()
-
-
-def _said(error: Exception) -> str:
-    """Return the first line of what DuckDB says; below it draws where in the query."""
-    return str(error).partition("\n")[0]
-
-
-def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise DftraceError("this needs DuckDB; install it with: pip install duckdb") from error
-    return duckdb

@@ -302,7 +302,10 @@ def test_without_numpy_it_says_what_to_install(runs: tuple[Path, Path]) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "dftrace: this needs NumPy; install it with: pip install numpy\n"
+    assert (
+        done.stderr
+        == "dftrace: this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'\n"
+    )
 
 
 def profile(folder: Path, linear_us: int, steps: int) -> Path:

@@ -300,4 +300,7 @@ def test_without_numpy_it_says_what_to_install(starved: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "dftrace: this needs NumPy; install it with: pip install numpy\n"
+    assert (
+        done.stderr
+        == "dftrace: this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'\n"
+    )

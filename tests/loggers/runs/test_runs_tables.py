@@ -256,4 +256,4 @@ def test_runs_are_read_without_the_recorder_torch_and_duckdb(root: Path) -> None
         text=True,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "this needs DuckDB; install it with: pip install duckdb" in done.stderr
+    assert "this needs DuckDB; install it with: pip install 'dftrace-ai[analysis]'" in done.stderr
