@@ -17,6 +17,7 @@ PACKAGES = (
     "psutil",
     "typer",
     "rich",
+    "numpy",
     "duckdb",
     "viztracer",
     "torch",

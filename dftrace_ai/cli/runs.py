@@ -151,20 +151,19 @@ def _ask(runs: Runs, sql: str, *, as_json: bool) -> Runs:
 
 def _write_page(runs: Runs, title: str, path: Path, metrics: list[str] | tuple[str, ...]) -> Runs:
     from dftrace_ai.loggers.runs.exporting import write_page
+    from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
     from dftrace_ai.loggers.runs.html.page import page_of
-    from dftrace_ai.loggers.runs.tables import RunTables
 
-    with RunTables(run.folder for run in runs) as tables:
-        write_page(path, page_of(title, tables, metrics))
-        return tables.runs
+    found = RunsOnPage((run.folder for run in runs), metrics)
+    write_page(path, page_of(title, found))
+    return found.runs
 
 
 def _export(runs: Runs, folder: Path, form: str) -> Runs:
     from dftrace_ai.cli.terminal import shown
     from dftrace_ai.loggers.runs.exporting import export
-    from dftrace_ai.loggers.runs.tables import RunTables
 
-    with RunTables(run.folder for run in runs) as tables:
-        for path in export(tables, folder, form):
-            typer.echo(shown(path))
-        return tables.runs
+    found, paths = export((run.folder for run in runs), folder, form)
+    for path in paths:
+        typer.echo(shown(path))
+    return found

@@ -89,19 +89,19 @@ def _report(entries: Sequence[Entry], at: Point, status: Status, until_s: float)
     if facts is None or delivery is None or facts.rank != 0:
         return []
     from dftrace_ai.loggers.runs.exporting import write_page
+    from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
     from dftrace_ai.loggers.runs.html.page import page_of
     from dftrace_ai.loggers.runs.log_files import run_folders
-    from dftrace_ai.loggers.runs.tables import RunTables
 
     mark = Mark(1)
     delivery.put_mark(mark)
     wait_until(mark.is_through, until_s)
     folders, _ = run_folders(facts.log_dir)
-    with RunTables(folders) as tables:
-        for writer in (writer for run in tables.runs for writer in run.writers):
-            # It still writes, and will have ended so when anybody reads the page.
-            if writer.line and writer.line.process.pid == os.getpid() and not writer.ending:
-                writer.ending = status
-        path = facts.log_dir / REPORT
-        write_page(path, page_of(facts.run_name, tables))
+    found = RunsOnPage(folders)
+    for writer in (writer for run in found.runs for writer in run.writers):
+        # It still writes, and will have ended so when anybody reads the page.
+        if writer.line and writer.line.process.pid == os.getpid() and not writer.ending:
+            writer.ending = status
+    path = facts.log_dir / REPORT
+    write_page(path, page_of(facts.run_name, found))
     return [Artifact(REPORT, str(path), at)]

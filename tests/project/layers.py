@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
+        "database",
         *("inspect", "loggers", "demo", "face"),
     },
 }

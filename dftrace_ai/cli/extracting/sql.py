@@ -56,12 +56,14 @@ def command(
     where args->>'epoch' = '1' group by name"
     """
     from dftrace_ai.cli.terminal import complain
+    from dftrace_ai.database.opening import duckdb_module
 
     if json and csv:
         raise typer.BadParameter("--json and --csv cannot be given together")
     with needs_numpy():
         from dftrace_ai.analysis.reading import open_traces
         from dftrace_ai.analysis.sql import TraceTables
+    duckdb_module()
     if recover:
         complete_dead_traces(paths)
     traces = open_traces(paths)

@@ -108,4 +108,4 @@ def compact_here(log: str, limit_s: float) -> None:
     folder = RunFolder(f"{path.parent.parent.name}/{path.parent.name}", path.parent, (path.name,))
     mode = path.stat().st_mode & 0o777
     with RunTables([folder]) as tables, new_file(path.with_suffix(".parquet"), mode) as unnamed:
-        tables.copy_out("metrics", unnamed, "parquet")
+        tables.copy_out("metrics", unnamed)

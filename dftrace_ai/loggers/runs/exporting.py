@@ -4,47 +4,62 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from dftrace_ai.database.opening import duckdb_module
 from dftrace_ai.errors import DftraceError
-from dftrace_ai.loggers.runs.tables import TABLES
+from dftrace_ai.loggers.runs.csv_files import write_csv
+from dftrace_ai.loggers.runs.rows import TABLES
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.runs.tables import RunTables
+    from dftrace_ai.loggers.runs.log_files import RunFolder
+    from dftrace_ai.loggers.runs.reading import Runs
 
 __all__ = ["export", "write_page"]
 
 
-def export(tables: RunTables, folder: Path, form: str) -> list[Path]:
-    """Write each table to a file of its own.
+def export(folders: Iterable[RunFolder], folder: Path, form: str) -> tuple[Runs, list[Path]]:
+    """Write each table of some runs to a file of its own.
 
     Args:
-        tables: what to write.
+        folders: of the runs.
         folder: the files' directory, which is made where it is not there.
         form: ``"parquet"`` or ``"csv"``, also the suffix of their names.
 
     Returns:
-        The files; those that had their names are replaced.
+        The runs as they were read, and the files; those that had their names are replaced.
 
     Raises:
-        DftraceError: they cannot be written.
+        DftraceError: they cannot be written, or it is Parquet and DuckDB is not installed.
     """
-    written = []
+    if form == "parquet":
+        duckdb_module()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DftraceError(f"{quoted(str(folder))}: cannot be made: {error.strerror}") from error
-    for table in TABLES:
-        path = folder / f"{table}.{form}"
-        with new_file(path) as unnamed:
-            tables.copy_out(table, unnamed, form)
-        written.append(path)
-    return written
+    paths = {table: folder / f"{table}.{form}" for table in TABLES}
+    with ExitStack() as unfinished:
+        unnamed = {name: unfinished.enter_context(new_file(path)) for name, path in paths.items()}
+        if form == "parquet":
+            runs = _write_parquet(folders, unnamed)
+        else:
+            runs = write_csv(folders, unnamed)
+    return runs, list(paths.values())
+
+
+def _write_parquet(folders: Iterable[RunFolder], files: Mapping[str, Path]) -> Runs:
+    from dftrace_ai.loggers.runs.tables import RunTables
+
+    with RunTables(folders) as tables:
+        for table, path in files.items():
+            tables.copy_out(table, path)
+        return tables.runs
 
 
 def write_page(path: Path, page: str) -> None:

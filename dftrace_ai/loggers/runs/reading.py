@@ -22,7 +22,7 @@ from dftrace_ai.wording import counted, quoted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Runs", "Sink", "read_run", "read_runs"]
 
@@ -99,8 +99,6 @@ def read_run(folder: RunFolder, sink: Sink | None = None) -> LocalRun:
             continue
         try:
             _read_log(run, Writer(name), log, sink)
-        except OSError as error:
-            run.notes.append(f"{quoted(str(folder.path / name))}: {error.strerror}, read in part")
         finally:
             log.close()
     if run.unreadable:
@@ -117,7 +115,7 @@ def read_run(folder: RunFolder, sink: Sink | None = None) -> LocalRun:
 
 def _read_log(run: LocalRun, writer: Writer, log: LogLines, sink: Sink | None) -> None:
     run.writers.append(writer)
-    for data in log:
+    for data in _lines(run, writer, log):
         line = line_of(data)
         if isinstance(line, MetricsLine):
             run.add_metrics(line.values, line.step, line.time_s)
@@ -134,10 +132,7 @@ def _read_log(run: LocalRun, writer: Writer, log: LogLines, sink: Sink | None) -
         elif isinstance(line, RunLine):
             if writer.line is None:
                 writer.line = line
-                # The process first, then the rest of its log: one that ends in between has
-                # written its end where it is read.
                 writer.alive = is_alive(line.process, log.written_s)
-                log.look()
         elif data:
             run.unreadable += 1
         if isinstance(line, MetricsLine | MediaLine) and line.axis == "iteration":
@@ -146,3 +141,18 @@ def _read_log(run: LocalRun, writer: Writer, log: LogLines, sink: Sink | None) -
             writer.last_s = max(writer.last_s, line.time_s)
     run.unreadable += log.passed_over
     writer.written_s = log.written_s
+
+
+def _lines(run: LocalRun, writer: Writer, log: LogLines) -> Iterator[bytes]:
+    """Yield the lines of a log, and note where it cannot be read on; a sink's errors go up."""
+    begun = False
+    try:
+        for data in log:
+            yield data
+            if writer.line is not None and not begun:
+                # The process first, then the rest of its log: one that ends in between has
+                # written its end where it is read.
+                log.look()
+                begun = True
+    except OSError as error:
+        run.notes.append(f"{quoted(str(run.path / writer.log))}: {error.strerror}, read in part")

@@ -12,6 +12,7 @@ from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.lines import number_text
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES
 from dftrace_ai.loggers.runs.reading import Runs, read_run
+from dftrace_ai.loggers.runs.rows import TABLES, media_row, metrics_row, param_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,55 +27,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["TABLES", "QueryError", "Rows", "RunTables"]
-
-TABLES: dict[str, dict[str, str]] = {
-    "runs": {
-        "run": "VARCHAR",
-        "project": "VARCHAR",
-        "name": "VARCHAR",
-        "status": "VARCHAR",
-        "group_name": "VARCHAR",
-        "tags": "VARCHAR[]",
-        "hosts": "VARCHAR[]",
-        "processes": "BIGINT",
-        "started_s": "DOUBLE",
-        "last_s": "DOUBLE",
-        "duration_s": "DOUBLE",
-        "step": "BIGINT",
-        "rows": "BIGINT",
-        "media": "BIGINT",
-        "unreadable": "BIGINT",
-        "path": "VARCHAR",
-    },
-    "metrics": {
-        "run": "VARCHAR",
-        "name": "VARCHAR",
-        "axis": "VARCHAR",
-        "step": "BIGINT",
-        "value": "DOUBLE",
-        "time_s": "DOUBLE",
-        "rank": "INTEGER",
-        "process": "INTEGER",
-    },
-    "params": {
-        "run": "VARCHAR",
-        "name": "VARCHAR",
-        "value": "VARCHAR",
-        "number": "DOUBLE",
-    },
-    "media": {
-        "run": "VARCHAR",
-        "kind": "VARCHAR",
-        "name": "VARCHAR",
-        "axis": "VARCHAR",
-        "step": "BIGINT",
-        "time_s": "DOUBLE",
-        "rank": "INTEGER",
-        "file": "VARCHAR",
-        "facts": "VARCHAR",
-    },
-}
-"""Columns by table, with their types."""
 
 # In the file that is read into `metrics`: lists of names and values stand for as many rows.
 LISTED = {"name": "VARCHAR[]", "value": "DOUBLE[]"}
@@ -184,20 +136,18 @@ class RunTables:
         columns = tuple(column[0] for column in answer.description)
         return Rows(columns, answer.fetchall() if most is None else answer.fetchmany(most))
 
-    def copy_out(self, table: str, path: Path, form: str) -> None:
-        """Write a table to a file.
+    def copy_out(self, table: str, path: Path) -> None:
+        """Write a table to a file as Parquet.
 
         Args:
             table: its name.
             path: of the file, which is there and is written anew.
-            form: ``"parquet"`` or ``"csv"``.
 
         Raises:
             DftraceError: it cannot be written.
         """
-        options = "FORMAT csv, HEADER" if form == "csv" else "FORMAT parquet, COMPRESSION zstd"
         # The file is there already, with the rights that it is to have.
-        options += ", USE_TMP_FILE false"
+        options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
         try:
             self._connection.execute(f"COPY {table} TO {quoted_text(str(path))} ({options})")
         except duckdb_module().Error as error:
@@ -245,52 +195,22 @@ class _TableFiles:
 
     def take_run(self, run: LocalRun) -> None:
         self._write("runs", run.facts())
-        for name, value in run.params.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            text = value if isinstance(value, str) else _json(value)
-            row = {"run": run.key, "name": name, "value": text}
-            self._write("params", row | {"number": number_text(float(value)) if number else None})
+        for row in param_rows(run):
+            number = row["number"]
+            told = number if number is None else number_text(number)
+            self._write("params", row | {"number": told})
 
     def take_metrics(self, run: LocalRun, writer: Writer, line: MetricsLine) -> None:
-        row = {
-            "run": run.key,
-            "axis": line.axis,
-            "step": line.step,
-            "time_s": line.time_s,
-            "rank": writer.line.rank if writer.line else None,
-            "process": writer.line.process.pid if writer.line else None,
-        }
+        row = metrics_row(run, writer, line)
         names, values = list(line.values), list(map(number_text, line.values.values()))
         for at in range(0, len(names), LISTED_ROWS):
             to = at + LISTED_ROWS
             self._write("metrics", row | {"name": names[at:to], "value": values[at:to]})
 
     def take_media(self, run: LocalRun, writer: Writer, line: MediaLine) -> None:
-        row: JsonObject = {
-            "run": run.key,
-            "kind": line.kind,
-            "name": line.name,
-            "axis": line.axis,
-            "step": line.step,
-            "time_s": line.time_s,
-            "rank": writer.line.rank if writer.line else None,
-            "file": line.file or None,
-            "facts": _json(line.facts),
-        }
-        self._write("media", row)
+        self._write("media", media_row(run, writer, line))
 
     def _write(self, table: str, row: JsonObject) -> None:
         import orjson
 
         self._files[table].write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
-
-
-def _json(value: Any) -> str:
-    """Return a value of a line as JSON again; numbers that are not finite are texts there."""
-    import orjson
-
-    if isinstance(value, float):
-        value = number_text(value)
-        if isinstance(value, str):
-            return value
-    return orjson.dumps(value).decode()

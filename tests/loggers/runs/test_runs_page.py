@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+import math
+import random
+import re
 import shutil
+import statistics
 import subprocess
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,10 +20,10 @@ from loggers.runs.made_logs import Log
 from safety.commands import invoke
 
 from dftrace_ai.loggers import make_loggers
-from dftrace_ai.loggers.runs.html.page import MOST_DOTS, page_of
+from dftrace_ai.loggers.runs.html.gathering import MOST_DOTS, RunsOnPage
+from dftrace_ai.loggers.runs.html.page import page_of
 from dftrace_ai.loggers.runs.html.plots import COLOURS, Dot, Line, bars, lines
 from dftrace_ai.loggers.runs.log_files import run_folders
-from dftrace_ai.loggers.runs.tables import RunTables
 
 CHROMIUM = next(
     (b for n in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(n))), None
@@ -204,13 +209,63 @@ def test_many_steps_are_put_together_and_extremes_are_kept(tmp_path: Path) -> No
     for step in range(3 * MOST_DOTS):
         log.metrics(step, x=float(step % 2 * 2 - 1) if step != 700 else 50.0)
     folders, _ = run_folders(tmp_path)
-    with RunTables(folders) as tables:
-        page = Page(page_of("x", tables))
+    page = Page(page_of("x", RunsOnPage(folders)))
     (line,) = page.of("polyline", "line")
-    assert len(line["points"].split()) == MOST_DOTS
+    assert MOST_DOTS / 2 < len(line["points"].split()) <= MOST_DOTS
     (band,) = page.of("polygon", "band")
     # The greatest value lies at the top of the plot.
     assert min(float(dot.partition(",")[2]) for dot in band["points"].split()) == 10.0
+
+
+@pytest.mark.parametrize("count", [400, 5000])
+def test_dots_are_what_the_values_of_their_steps_come_to(tmp_path: Path, count: int) -> None:
+    chance = random.Random(count)
+    logged: list[tuple[int, float]] = []
+    for rank in range(3):
+        log = Log(tmp_path, rank=rank)
+        for _ in range(count):
+            step = chance.randrange(-200, 3 * count)
+            value = chance.choice([chance.gauss(0, 1), chance.gauss(0, 1), 1e308, float("nan")])
+            logged.append((step, value))
+            log.metrics(step, x="NaN" if value != value else value)
+    folders, _ = run_folders(tmp_path)
+    (((_, name), by_run),) = RunsOnPage(folders).plots
+    dots = by_run["p/r"].dots()
+    assert name == "x"
+    places: dict[int, list[tuple[int, float]]] = {}
+    for shift in range(20):
+        places = {}
+        for step, value in logged:
+            places.setdefault(step >> shift, []).append((step, value))
+        if len(places) <= MOST_DOTS:
+            break
+    assert len(dots) == len(places)
+    for dot, (_, found) in zip(dots, sorted(places.items()), strict=True):
+        finite = [value for _, value in found if math.isfinite(value)]
+        assert dot.x == pytest.approx(statistics.fmean(step for step, _ in found))
+        assert dot.non_finite == len(found) - len(finite)
+        if finite:
+            assert (dot.low, dot.high) == (min(finite), max(finite))
+            assert dot.y == pytest.approx(statistics.fmean(value / 1024 for value in finite) * 1024)
+        else:
+            assert (dot.low, dot.y, dot.high) == (None, None, None)
+
+
+def test_of_many_histograms_and_plots_some_are_shown(tmp_path: Path) -> None:
+    log = Log(tmp_path / "runs")
+    for step in range(100):
+        log.add("h", s=step, a="i", name="w", edges=[0, 1], counts=[step])
+        log.add("h", s=step, a="i", name="odd", edges=[0], counts=[step])
+    for axis in "ei":
+        log.metrics(0, axis, **{f"{axis}{number}": 1.0 for number in range(200)})
+    text = made(tmp_path / "runs")
+    steps = [int(step) for step in re.findall(r"<small>p/r, step (\d+)<", text)]
+    assert (len(steps), steps[0], steps[-1]) == (4, 0, 99)
+    assert all(20 <= after - before <= 50 for before, after in pairwise(steps))
+    names = [one["aria-label"] for one in Page(text).of("svg", "plot")]
+    # Those over iterations are first.
+    assert names == sorted(f"i{n}" for n in range(200)) + sorted(f"e{n}" for n in range(200))[:100]
+    assert "100 plots more; --metric chooses" in text
 
 
 def test_a_line_goes_through_its_dots() -> None:

@@ -17,6 +17,7 @@ from sampling import times
 from stress.pressure.disk import small_disk
 
 from dftrace_ai.loggers import make_loggers
+from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
 from dftrace_ai.loggers.runs.html.page import page_of
 from dftrace_ai.loggers.runs.lines import MOST_DEPTH, line_of
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES, NoRunsError, kept_bytes
@@ -246,7 +247,7 @@ def test_lines_that_were_changed_at_random_stop_nothing(tmp_path: Path) -> None:
         with RunTables(run.folder for run in runs) as tables:
             counted = tables.query("select sum(rows), sum(media) from runs").rows
             assert counted == [(sum(r.rows for r in runs), sum(r.media for r in runs))]
-            assert page_of("changed", tables).endswith("</html>\n")
+            assert page_of("changed", RunsOnPage(run.folder for run in runs)).endswith("</html>\n")
         for words in (["--compare"], ["--json"], ["--metric", "*"], ["--sort", "loss"]):
             assert invoke("runs", root, *words).status == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,14 +13,17 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from conftest import clean_environment
 from loggers.local_lines import entry
 from loggers.runs.made_logs import BEGUN_S, Log, only_run
 from safety.commands import invoke
 
+from dftrace_ai.database.asking import QueryError
 from dftrace_ai.loggers import make_loggers
 from dftrace_ai.loggers.runs import compacting
 from dftrace_ai.loggers.runs.reading import read_runs
-from dftrace_ai.loggers.runs.tables import TABLES, QueryError, RunTables
+from dftrace_ai.loggers.runs.rows import TABLES
+from dftrace_ai.loggers.runs.tables import RunTables
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +184,32 @@ def test_an_export_is_read_back(root: Path, tmp_path: Path, form: str) -> None:
             assert [same(row) for row in kept] == [same(row) for row in want]
     done = invoke("runs", root, "--export", form, "--out", root / "secret.csv")
     assert (done.status, "cannot be made" in done.err) == (2, True)
+
+
+FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+from dftrace_ai.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["--export", "csv", "--out", "."], ["--html", "p.html"], ["--sql", "from runs"]]
+)
+def test_a_full_disk_is_told_and_nothing_is_named(
+    root: Path, tmp_path: Path, words: list[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, "runs", str(root), *words],
+        cwd=tmp_path,
+        env={**clean_environment(), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"dftrace: .*cannot be written: File too large.*\n", done.stderr)
+    assert list(tmp_path.iterdir()) == []
 
 
 def same(row: tuple) -> tuple:

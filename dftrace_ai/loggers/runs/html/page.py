@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING
 
-from dftrace_ai.loggers.runs.comparing import Comparison, compared, metric_names
+from dftrace_ai.loggers.runs.comparing import Comparison, compared
 from dftrace_ai.loggers.runs.conditions import MISSING
+from dftrace_ai.loggers.runs.html.gathering import AXIS_NAMES, MOST_PLOTS, MOST_RUNS
 from dftrace_ai.loggers.runs.html.media import histograms, pictures
-from dftrace_ai.loggers.runs.html.plots import COLOURS, Dot, Line, lines, told
+from dftrace_ai.loggers.runs.html.plots import COLOURS, Line, lines, told
 from dftrace_ai.loggers.runs.model import FIGURES
 from dftrace_ai.loggers.runs.wording import duration, figure, moment, value_text
 from dftrace_ai.wording import counted
@@ -16,17 +18,13 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
     from dftrace_ai.loggers.runs.model import LocalRun
-    from dftrace_ai.loggers.runs.tables import RunTables
 
-__all__ = ["MOST_RUNS", "page_of"]
+__all__ = ["page_of"]
 
-MOST_RUNS = 50
-MOST_PLOTS = 300
 MOST_NAMES = 1000
 """Of hyper-parameters, and of metrics, in a table."""
-MOST_DOTS = 500
-"""Of one line; steps that are closer are put together."""
 
 STYLE = """
 :root { color-scheme: light dark; --soft: #8884; }
@@ -51,37 +49,21 @@ img { max-width: 320px; max-height: 320px; image-rendering: pixelated; min-width
 # What is allowed, whatever else a page might come to hold: no script, no address.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-AXES = {"iteration": "over iterations", "epoch": "over epochs", "time": "over seconds"}
-
-NAMES = """
-SELECT name, axis FROM metrics GROUP BY name, axis
-ORDER BY array_position(['iteration', 'epoch', 'time'], axis), name
-"""
-DOTS = """
-WITH found AS (
-  SELECT run, step, value, isfinite(value) AS sound FROM metrics WHERE name = ? AND axis = ?
-), spread AS (SELECT min(step)::HUGEINT AS low, max(step)::HUGEINT AS high FROM found)
-SELECT run, avg(step), avg(value) FILTER (sound), min(value) FILTER (sound),
-  max(value) FILTER (sound), count(*) FILTER (NOT sound)
-FROM found, spread
-GROUP BY run, (step::HUGEINT - low) // greatest(1, (high - low + 1 + ? - 1) // ?)
-ORDER BY run, 2
-"""
+TITLES = {"iteration": "over iterations", "epoch": "over epochs", "time": "over seconds"}
 
 
-def page_of(title: str, tables: RunTables, metrics: Sequence[str] = ()) -> str:
+def page_of(title: str, found: RunsOnPage) -> str:
     """Make the page: statuses, params, what metrics came to, plots, histograms, pictures.
 
     Args:
         title: what the runs are of.
-        tables: the runs, in the order in which they are shown.
-        metrics: patterns of the metrics' names; by default all.
+        found: the runs, in the order in which they are shown.
     """
-    runs = list(tables.runs)[:MOST_RUNS]
-    side = compared(runs, metrics)
-    notes = list(tables.runs.notes)
-    if len(tables.runs) > MOST_RUNS:
-        notes.insert(0, f"{counted(len(tables.runs) - MOST_RUNS, 'run')} more are not shown")
+    runs = list(found.runs)[:MOST_RUNS]
+    side = compared(runs, found.metrics)
+    notes = list(found.runs.notes)
+    if len(found.runs) > MOST_RUNS:
+        notes.insert(0, f"{counted(len(found.runs) - MOST_RUNS, 'run')} more are not shown")
     parts = [
         "<!doctype html><html lang=en><head><meta charset=utf-8>",
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
@@ -92,9 +74,9 @@ def page_of(title: str, tables: RunTables, metrics: Sequence[str] = ()) -> str:
         _statuses(runs),
         _params(side),
         _figures(side),
-        *_plots(runs, tables, metrics),
-        histograms(runs, tables),
-        pictures(runs, tables),
+        *_plots(runs, found),
+        histograms(found),
+        pictures(found),
         "</body></html>\n",
     ]
     return "\n".join(part for part in parts if part)
@@ -159,31 +141,23 @@ def _figures(side: Comparison) -> str:
     return _table("Metrics", heads, rows, "figures", figures=len(side.runs))
 
 
-def _plots(runs: Sequence[LocalRun], tables: RunTables, metrics: Sequence[str]) -> Iterable[str]:
-    wanted = set(metric_names(runs, metrics or ("*",)))
-    found = [(name, axis) for name, axis in tables.ask(NAMES).rows if name in wanted]
-    for axis, title in AXES.items():
-        names = [name for name, its in found[:MOST_PLOTS] if its == axis]
-        if names:
-            yield f"<h2>{title.capitalize()}</h2><div class=plots>"
-            for name in names:
-                drawn = _lines(runs, tables.ask(DOTS, [name, axis, MOST_DOTS, MOST_DOTS]).rows)
-                yield (
-                    f"<figure><figcaption>{told(name)} <small>{title}</small></figcaption>"
-                    f"{lines(name, drawn)}</figure>"
-                )
-            yield "</div>"
-    if len(found) > MOST_PLOTS:
-        yield f"<p>{counted(len(found) - MOST_PLOTS, 'plot')} more; --metric chooses</p>"
-
-
-def _lines(runs: Sequence[LocalRun], rows: Iterable[tuple[Any, ...]]) -> list[Line]:
-    dots: dict[str, list[Dot]] = {}
-    for run, *dot in rows:
-        dots.setdefault(run, []).append(Dot(*dot))
-    return [
-        Line(number, run.key, dots[run.key]) for number, run in enumerate(runs) if run.key in dots
-    ]
+def _plots(runs: Sequence[LocalRun], found: RunsOnPage) -> Iterable[str]:
+    for axis, plots in groupby(found.plots, lambda plot: plot[0][0]):
+        title = TITLES[AXIS_NAMES[axis]]
+        yield f"<h2>{title.capitalize()}</h2><div class=plots>"
+        for (_, name), by_run in plots:
+            drawn = [
+                Line(number, run.key, by_run[run.key].dots())
+                for number, run in enumerate(runs)
+                if run.key in by_run
+            ]
+            yield (
+                f"<figure><figcaption>{told(name)} <small>{title}</small></figcaption>"
+                f"{lines(name, drawn)}</figure>"
+            )
+        yield "</div>"
+    if found.plot_count > MOST_PLOTS:
+        yield f"<p>{counted(found.plot_count - MOST_PLOTS, 'plot')} more; --metric chooses</p>"
 
 
 def _table(
