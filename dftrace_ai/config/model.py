@@ -249,6 +249,13 @@ class Config(BaseModel):
         default=None,
         description="Directory of the training data; written to the trace's header, never read.",
     )
+    summary: bool = Field(
+        default=False,
+        description=(
+            "When the run has ended, write the verdict of `dftrace why` and the biggest figures to "
+            "standard error, in rank 0."
+        ),
+    )
 
     @field_validator("*", mode="before")
     @classmethod

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import dftrace_ai._native as _native
-from dftrace_ai.run.hooks import end_hooks
+from dftrace_ai.run.hooks import close_hooks, end_hooks
 from dftrace_ai.run.run import current_run
 from dftrace_ai.run.uncaught import told_of, uncaught_exception
 from dftrace_ai.wording import quoted, tell
@@ -38,11 +38,15 @@ def end(run: Run, ended: str, error: BaseException | None) -> None:
         if run._over:
             return
         step(run)
+    is_complete = False
     if settings is not None and run._number:
         outcome = _complete_trace(run, settings, ended, error)
-        if not outcome["abandoned"]:  # else the directory would not answer either
+        is_complete = not outcome["abandoned"]  # else the directory would not answer either
+        if is_complete:
             _complete_traces_of_children(settings)
     run._over = True
+    if is_complete and error is None:
+        close_hooks(run)
 
 
 def end_at_exit() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.run.run import Run
 
-__all__ = ["Hook", "begin_hooks", "end_hooks", "fork_hooks", "register"]
+__all__ = ["Hook", "begin_hooks", "close_hooks", "end_hooks", "fork_hooks", "register"]
 
 
 class Hook(NamedTuple):
@@ -31,12 +31,15 @@ class Hook(NamedTuple):
             the run in the middle of it: then it is called again.
         after_fork: called in a forked child that goes on with the run, before anything else is
             recorded there. The thread that forked is the only one that is left.
+        when_over: called with the run when it is over and its trace complete, once, where no
+            exception ended it. Recording is off.
     """
 
     name: str
     on_begin: Callable[[Run], None] | None = None
     on_end: Callable[[Run], None] | None = None
     after_fork: Callable[[Run], None] | None = None
+    when_over: Callable[[Run], None] | None = None
 
 
 _registered: dict[str, Hook] = {}
@@ -84,7 +87,19 @@ def end_hooks(run: Run) -> None:
                 _tell(hook, "end", error)
         if hook in begun:
             begun.remove(hook)
+            run._ended_hooks.append(hook)
     run._hooks = None
+
+
+def close_hooks(run: Run) -> None:
+    """Call what wants to know that the run is over; called when its trace is complete."""
+    while run._ended_hooks:
+        hook = run._ended_hooks.pop(0)
+        if hook.when_over is not None:
+            try:
+                hook.when_over(run)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
+                _tell(hook, "close", error)
 
 
 def fork_hooks(run: Run) -> None:

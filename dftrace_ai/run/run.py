@@ -42,6 +42,7 @@ class Run:
         self._holders: dict[object, None] = {}
         # What has begun with it; None before recording is on, and after.
         self._hooks: list[Any] | None = None
+        self._ended_hooks: list[Any] = []
         self._lock = threading.RLock()
         self._begun = False
         self._beginner = threading.get_ident()

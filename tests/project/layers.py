@@ -42,6 +42,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "sql": {"reading", "steps"},
         "converting": {"reading", "merged_trace", "sql"},
         "report": {"reading", "summary", "steps", "why"},
+        "closing": {"reading", "summary", "steps", "why"},
     },
     "cli": {
         **dict.fromkeys(("terminal", "dead_traces", "trace_server"), {"terminal"}),

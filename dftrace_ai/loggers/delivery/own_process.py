@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import pickle
 import signal
 import struct
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from dftrace_ai.loggers.delivery.delivery import TrackerProcessError
 from dftrace_ai.loggers.delivery.shared_count import SharedCount
+from dftrace_ai.run.closing.another_interpreter import clean_environment, interpreter, paths
 from dftrace_ai.spools.held_number import HeldNumber
 
 if TYPE_CHECKING:
@@ -42,17 +41,6 @@ from dftrace_ai.loggers.delivery.child import serve
 serve(int(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
 """
 
-# What would have the child take part in the run that is traced.
-OURS = ("DFTRACE_", "DFTRACER_")
-# How this interpreter was started: which of it the child has in common, and as what. Not `-S`: what
-# `site` does besides finding paths may be how this package is found.
-FLAGS = (
-    ("isolated", "-I"),
-    ("ignore_environment", "-E"),
-    ("no_user_site", "-s"),
-    ("safe_path", "-P"),
-    ("dont_write_bytecode", "-B"),
-)
 POLL_S = 0.005
 GONE_S = 0.5
 
@@ -81,13 +69,15 @@ class OwnProcess:
         Started on a thread of ours, a fork of the training at this moment would inherit the ends of
         pipes that are open meanwhile, and whoever waits for their end would wait for the child.
         """
-        if not sys.executable:
-            raise TrackerProcessError("the interpreter does not know its own path")
+        try:
+            command = interpreter()
+        except OSError as error:
+            raise TrackerProcessError(str(error)) from error
         self._told = SharedCount.made(self._run.log_dir)
         reading, writing = os.pipe()
         try:
             self._pipe = HeldNumber(writing)
-            self._launch(reading, self._told.number)
+            self._launch(command, reading, self._told.number)
         finally:
             os.close(reading)
             self._told.close_number()
@@ -155,20 +145,18 @@ class OwnProcess:
         self._is_forgotten = True
         self._close_pipe()
 
-    def _launch(self, reading: int, number: int) -> None:
-        paths = [os.path.abspath(os.fspath(path)) for path in sys.path]  # noqa: PTH100
+    def _launch(self, command: list[str], reading: int, number: int) -> None:
         output = str(self._run.log_dir / "output.log")
-        options = [flag for name, flag in FLAGS if getattr(sys.flags, name, 0)]
         process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
             [
-                *(sys.executable, *options, "-c", PROGRAM),
-                *(json.dumps(paths), str(number), output, str(self._limit_s)),
+                *(*command, "-c", PROGRAM),
+                *(paths(), str(number), output, str(self._limit_s)),
             ],
             stdin=reading,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[number],
-            env={k: v for k, v in os.environ.items() if not k.startswith(OURS)},
+            env=clean_environment(),
             # Neither Ctrl-C nor the end of the job reaches it: it ends with its pipe.
             start_new_session=True,
         )

@@ -1,0 +1,187 @@
+"""What a run says of itself when it has ended: its verdict, and where its time went, in lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.analysis.reading import TraceSet, open_traces
+from dftrace_ai.analysis.summary.report import reported
+from dftrace_ai.analysis.why.words import percent, time_text
+from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.trace_format.file_names import trace_name
+from dftrace_ai.wording import counted, escaped, quoted, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from dftrace_ai.analysis.reading import Trace
+    from dftrace_ai.analysis.summary.report import Report
+
+__all__ = ["closing_lines", "main"]
+
+# What a program is kept from its end for: about two million events, which take a second or two and
+# some hundred megabytes. Without compression the same events are ten times as large.
+MOST_BYTES: Final = 32 * 1024 * 1024
+PACKED: Final = 10
+# Of a run of more processes, those of rank 0 are enough.
+MOST_FILES: Final = 256
+
+MOST_SPANS: Final = 5
+NAME_LETTERS: Final = 60
+LEAST_SHARE: Final = 0.01
+
+
+def main(words: Sequence[str]) -> int:
+    """Print the lines on a run that has just ended; for an interpreter of its own.
+
+    Args:
+        words: the trace of rank 0, and when the run began, nanoseconds since 1970.
+
+    Returns:
+        The exit status: 1 where there is nothing to say, with the reason on standard error.
+    """
+    path, begun_ns = Path(words[0]), int(words[1])
+    try:
+        lines = list(closing_lines(path, begun_ns))
+    except DftraceError as error:
+        print(str(error), file=sys.stderr)  # noqa: T201 - it is read by who has started this
+        return 1
+    text = "".join(f"{escaped(line)}\n" for line in lines)
+    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+    sys.stdout.flush()
+    return 0
+
+
+def closing_lines(path: Path, begun_ns: int) -> Iterator[str]:
+    """Return what is said of a run.
+
+    Args:
+        path: the trace of rank 0.
+        begun_ns: nanoseconds since 1970; what was last written to before is of another run.
+
+    Raises:
+        DftraceError: its trace cannot be read.
+    """
+    directory = quoted(str(path.parent))
+    chosen, left_out = _chosen(path, begun_ns)
+    if not chosen:
+        size = sum(part.stat().st_size for part in _own_parts(path)) / 1e6
+        yield f"dftrace: the trace of {size:,.0f} MB is too large to be judged at once; see:"
+    else:
+        yield from _told(chosen)
+        if left_out:
+            others = counted(left_out, "more trace")
+            yield f"  {'note':<10}this is of rank 0 and its workers; {others} of the run lie beside"
+    yield f"  {'more':<10}dftrace why {directory}; also report, summary, view"
+
+
+def _told(chosen: Sequence[Trace]) -> Iterator[str]:
+    paths = [trace.path for trace in chosen]
+    report = reported(paths)
+    processes = len({(t.header and (t.header.hhash, t.header.pid)) or t.path for t in chosen})
+    many = "process" if processes == 1 else "processes"
+    yield f"dftrace: {counted(report.events, 'event')} of {processes:,} {many} in {_place(paths)}"
+    yield from _verdict(chosen)
+    own = _own_time(report)
+    if own:
+        yield f"  {'own time':<10}{own}"
+    lost = [line for line in report.warnings if ": LOST " in line]
+    yield from (f"  {'lost':<10}{line}" for line in lost[:MOST_SPANS])
+
+
+def _place(paths: Sequence[Path]) -> str:
+    return quoted(str(paths[0] if len(paths) == 1 else paths[0].parent))
+
+
+def _verdict(chosen: Sequence[Trace]) -> Iterator[str]:
+    try:
+        from dftrace_ai.analysis.steps import read_job
+        from dftrace_ai.analysis.why import verdict_lines
+        from dftrace_ai.analysis.why.judging import judge_traces
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        yield "no verdict: it needs NumPy; install it with: pip install numpy"
+        return
+    traces = TraceSet(tuple(chosen))
+    yield from verdict_lines(judge_traces(traces, read_job(traces)))
+
+
+def _own_time(report: Report) -> str:
+    """Return which spans have most of the time, that of what lies in them left out."""
+    rows = [row for row in report.spans if row.loop != "body" and row.self_us is not None]
+    whole = sum(row.self_us or 0.0 for row in rows)
+    rows.sort(key=lambda row: -(row.self_us or 0.0))
+    told = []
+    for row in rows[:MOST_SPANS]:
+        share = (row.self_us or 0.0) / whole if whole else 0.0
+        if share >= LEAST_SHARE:
+            name = row.name or row.cat
+            label = name if name.startswith(f"{row.cat}.") else f"{row.cat}.{name}"
+            spent = time_text(1000 * (row.self_us or 0.0))
+            told.append(f"{shortened(label, NAME_LETTERS)} {spent} ({percent(share)})")
+    return ", ".join(told)
+
+
+def _chosen(path: Path, begun_ns: int) -> tuple[list[Trace], int]:
+    """Return the traces that are judged, and how many of the run are not; none if too large."""
+    own = open_traces(_own_parts(path)).files
+    header = own[0].header
+    if header is None or header.run is None:
+        return list(own), 0
+    of_run = [*own, *_others(path, begun_ns, header.run, f"-{header.host}-{header.pid}")]
+    if len(of_run) <= MOST_FILES and _size(t.path for t in of_run) <= MOST_BYTES:
+        return of_run, 0
+    family = [*own]
+    for trace in of_run[len(own) :]:
+        other = trace.header
+        if other and other.hhash == header.hhash and other.ppid == header.pid:
+            family.append(trace)
+    if len(family) > MOST_FILES or _size(t.path for t in family) > MOST_BYTES:
+        return [], len(of_run)
+    return family, len(of_run) - len(family)
+
+
+def _own_parts(path: Path) -> list[Path]:
+    named = trace_name(path.name)
+    if named is None:
+        return [path]
+    parts = {}
+    for name in os.listdir(path.parent):  # noqa: PTH208 - a directory may hold thousands
+        other = trace_name(name)
+        if other is not None and other.base == named.base and other.suffix == named.suffix:
+            parts[other.part] = path.with_name(name)
+    return [parts[number] for number in sorted(parts)] or [path]
+
+
+def _others(path: Path, begun_ns: int, run: str, end: str) -> Iterator[Trace]:
+    """Yield the traces of other processes of a run, of which the latest files alone can be."""
+    named = trace_name(path.name)
+    stem, found, _ = named.base.rpartition(end) if named else ("", "", "")
+    if named is None or not found:
+        return
+    with os.scandir(path.parent) as entries:
+        for entry in entries:
+            other = trace_name(entry.name)
+            if other is None or other.base == named.base or not entry.name.startswith(f"{stem}-"):
+                continue
+            if not entry.is_file(follow_symlinks=False) or entry.stat().st_mtime_ns < begun_ns:
+                continue
+            try:
+                (trace,) = open_traces([entry.path])
+                header = trace.header
+            except TraceError:
+                continue  # another process is writing its first line
+            if header is not None and header.run == run:
+                yield trace
+
+
+def _size(paths: Iterable[Path]) -> int:
+    size = 0
+    for path in paths:
+        packed = path.name.endswith((".gz", ".zst"))
+        size += path.stat().st_size // (1 if packed else PACKED)
+    return size

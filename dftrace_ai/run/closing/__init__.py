@@ -1,0 +1,1 @@
+"""What is done when a run is over and its trace complete."""
