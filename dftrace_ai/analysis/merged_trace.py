@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from dftrace_ai.analysis.process_order import processes_in_order
 from dftrace_ai.analysis.reading.given.near import lines_near
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.process_order import ShownProcess
     from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -52,7 +54,8 @@ class MergedTrace:
     Files whose time bases differ are brought to one; a process id that two hosts have in
     common is renumbered, since a viewer would lay both processes on one track, and so are
     GPUs that several files of torch.profiler have in common. Lines that hold no event are
-    left out, for one of them makes Perfetto refuse all. Ranks are shown in their order.
+    left out, for one of them makes Perfetto refuse all. Ranks are shown in their order, and below
+    each the processes that it has started.
 
     Args:
         files: the files.
@@ -90,7 +93,7 @@ class MergedTrace:
         chunk: list[bytes] = [b"["]
         size = 1
         parts = [self._lines(*each) for each in enumerate(changes)]
-        for lines in (*parts, _order(self.files, changes)):
+        for lines in (*parts, _order(self._in_order(changes))):
             for line in lines:
                 chunk.append(line)
                 size += len(line) + 1
@@ -101,6 +104,22 @@ class MergedTrace:
             yield b"\n".join(chunk) + b"\n"
         if self._within and not self._within.count:
             self.notes.append(self._within.told())
+
+    def processes(self) -> list[ShownProcess]:
+        """Return the processes as they are called and numbered, in their order.
+
+        Empty where files say nothing of their processes, or hold several.
+        """
+        self._numbers = _ProcessNumbers()
+        is_whole = all(file.header and file.header.run for file in self.files)
+        return self._in_order(self._changes()) if is_whole else []
+
+    def _in_order(self, changes: Sequence[_Change]) -> list[ShownProcess]:
+        return processes_in_order(
+            (file.header, change.new_pid)
+            for file, change in zip(self.files, changes, strict=True)
+            if file.header
+        )
 
     def _lines(self, number: int, change: _Change) -> Iterator[bytes]:
         file = self.files[number]
@@ -201,30 +220,17 @@ class _ProcessNumbers:
         return given
 
 
-def _order(files: Sequence[Trace], changes: Sequence[_Change]) -> Iterator[bytes]:
-    """Yield lines that bring the ranks into their order, in viewers of every version.
+def _order(processes: Sequence[ShownProcess]) -> Iterator[bytes]:
+    """Yield lines that bring processes into their order, in viewers that go by them.
 
-    Perfetto up to v52 sorts processes by name, others as they are told.
+    Perfetto does from v53 on; before, it puts those with more spans first.
     """
-    ranked = [
-        (file.header.rank, file.header, change.new_pid)
-        for file, change in zip(files, changes, strict=True)
-        if file.header and file.header.rank is not None and change.new_pid
-    ]
-    if len({rank for rank, _, _ in ranked}) < 2:
+    if len(processes) < 2:
         return
-    digits = len(str(max(rank for rank, _, _ in ranked)))
-    seen: set[int] = set()
-    for rank, header, pid in sorted(ranked, key=lambda each: (each[0], each[2])):
-        if pid in seen:
-            continue
-        seen.add(pid)
+    for place, (pid, name) in enumerate(processes, 1):
         line = {"cat": "dftrace", "pid": pid, "tid": pid, "ph": "M"}
-        name = {"name": f"rank {rank:0{digits}} · {header.host or ''}"}
-        if header.run is not None and len(str(rank)) < digits:
-            yield orjson.dumps({"name": "process_name", **line, "args": name})
-        place = {"sort_index": len(seen)}
-        yield orjson.dumps({"name": "process_sort_index", **line, "args": place})
+        yield orjson.dumps({"name": "process_name", **line, "args": {"name": name}})
+        yield orjson.dumps({"name": "process_sort_index", **line, "args": {"sort_index": place}})
 
 
 class _Within:

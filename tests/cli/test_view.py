@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from cli.served_traces import serving, stand_in_ui
+from perfetto import engine
 from safety.commands import invoke
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
@@ -68,9 +69,8 @@ def test_the_address_opens_the_page_and_the_page_gets_the_trace(directory: Path,
         assert status == 200
         text = gzip.decompress(body)
         assert text.count(b"[\n") == 1
-        assert text.splitlines()[1:] == [
-            line.encode() for pid in (100, 200) for line in small_trace(pid).lines[1:]
-        ]
+        lines = [line.encode() for pid in (100, 200) for line in small_trace(pid).lines[1:]]
+        assert text.splitlines()[1 : 1 + len(lines)] == lines
         assert "Access-Control-Allow-Origin" not in headers
         status, headers, body = ask(server, f"{page.path}v1/engine.wasm")
         assert (headers["Content-Type"], body) == ("application/wasm", b"\0asm")
@@ -136,7 +136,34 @@ def test_a_part_is_opened_where_it_was_asked_for(tmp_path: Path, ui: Path) -> No
     assert {name: count for name, count in names.items() if name.startswith("at ")} == {
         f"at {second}": 3 for second in range(47, 54)
     }
-    assert names["all"] == names["process_name"] == 3
+    assert names["all"] == names["process_sort_index"] == 3
+
+
+def test_the_page_is_told_the_order_where_it_does_not_go_by_the_trace(
+    directory: Path, ui: Path
+) -> None:
+    (ui / "v52.0-0123").mkdir()
+    with serving(directory, ui, window=parsed_window("0s+1s")) as server:
+        status, headers, _ = ask(server, urlsplit(server.address).path)
+        assert (status, headers["Location"]) == (302, server.page)
+        shown = parse_qs(server.page.partition("#!/?")[2])
+        assert (shown["visStart"], shown["visEnd"]) == (["0"], ["1000000000"])
+        status, _, body = ask(server, urlsplit(shown["url"][0]).path)
+        assert status == 200
+        text = gzip.decompress(body)
+    (commands,) = shown["startupCommands"]
+    *copied, switched, unfolded = json.loads(commands)
+    place = directory.parent / "merged.json"
+    place.write_bytes(text)
+    names = engine.view(place).process_names
+    # The UI calls a process by its name and its number.
+    patterns = [re.compile(command["args"][0]) for command in copied]
+    found = [[pid for pid in names if p.search(f"{names[pid]} {pid}")] for p in patterns]
+    assert found == [[100], [200]]
+    assert {command["args"][1] for command in copied} == set(switched["args"]) == {"By rank"}
+    assert unfolded["args"] == [patterns[0].pattern]
+    with serving(directory / "a.pfw.gz", ui) as server:
+        assert server.address == server.page
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ ROOMS: dict[str, set[str]] = {
 INSIDE: dict[str, dict[str, set[str]]] = {
     "analysis": {
         "reading": set(),
-        "merged_trace": {"reading"},
+        "process_order": set(),
+        "merged_trace": {"reading", "process_order"},
         "summary": {"reading", "tracks", "where"},
         "steps": {"reading"},
         "why": {"reading", "steps"},

@@ -76,7 +76,7 @@ def test_view_shows_the_others(directory: Path) -> None:
             text = gzip.decompress(response.read())
         _, err = process.communicate(timeout=100)
     assert process.returncode == 1
-    assert text.count(b'"name":"process_name"') == 2
+    assert text.count(b'"name":"process_sort_index"') == 2
     assert err.count("skipped: ") == 2
     assert "serving 2 files as one trace" in err
 

@@ -16,6 +16,8 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.cli.trace_server.local import LocalServer
+from dftrace_ai.cli.trace_server.natural_order import ordering_commands, orders_by_commands
+from dftrace_ai.cli.trace_server.opener import OPENER_PAGE, OPENER_POLICY
 from dftrace_ai.cli.trace_server.straight import straight
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, without_suffix
@@ -38,6 +40,9 @@ ONLINE_UI = "https://ui.perfetto.dev"
 # The one local port that the content security policy of ui.perfetto.dev lets it fetch from
 # (perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui).
 ONLINE_UI_PORT = 9001
+
+# What leads to the page that shows the trace in its order.
+VIEW = "view"
 
 # After the trace the offline UI still asks for parts of itself.
 LINGER_S = 3.0
@@ -69,34 +74,6 @@ MEDIA_TYPES = {
     ".wasm": "application/wasm",
     ".woff2": "font/woff2",
 }
-
-# Hands the trace over by message, for when the port that the UI may fetch from is taken. A
-# click is needed: browsers open no window without one.
-OPENER_PAGE = """<!doctype html>
-<meta charset="utf-8">
-<title>dftrace view</title>
-<style nonce="NONCE">button { font: 1.5rem sans-serif; margin: 4rem; }</style>
-<button>Open the trace in Perfetto</button>
-<script nonce="NONCE">
-document.querySelector('button').onclick = async () => {
-  const origin = 'https://ui.perfetto.dev';
-  const ui = window.open(origin);
-  const buffer = await (await fetch('TRACE')).arrayBuffer();
-  const timer = setInterval(() => ui.postMessage('PING', origin), 100);
-  window.addEventListener('message', (event) => {
-    if (event.origin !== origin || event.data !== 'PONG') return;
-    clearInterval(timer);
-    ui.postMessage({perfetto: {buffer, title: 'TRACE', fileName: 'TRACE'}}, origin);
-  });
-};
-</script>
-"""
-
-
-OPENER_POLICY = (
-    "default-src 'none'; connect-src 'self'; script-src 'nonce-NONCE'; style-src 'nonce-NONCE'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 
 
 def offline_ui() -> Path | None:
@@ -149,6 +126,9 @@ class TraceServer:
         self.ui = ui
         self.once = once
         self.tell = tell
+        self.commands = ""
+        if ui is not None and orders_by_commands(ui):
+            self.commands = ordering_commands(MergedTrace(self.files, window).processes())
         self._stopped = False
         self.token = secrets.token_urlsafe(24)
         stem = f"{len(self.files)}-traces"
@@ -178,11 +158,21 @@ class TraceServer:
     @property
     def address(self) -> str:
         """What to open in a browser."""
+        if self.commands:
+            # They are long: the page is found by way of a short address.
+            return f"{self.origin}/{self.token}/{VIEW}"
+        return self.page
+
+    @property
+    def page(self) -> str:
+        """The page, with what it is told to show."""
         shown = f"#!/?url={quote(self.origin + self.trace_path, safe='')}"
         if self.window:
             # In nanoseconds; told on the page of the UI that is named above.
             begin_ns, end_ns = (round(us * 1000) for us in self.window)
             shown += f"&visStart={begin_ns}&visEnd={end_ns}"
+        if self.commands:
+            shown += f"&startupCommands={quote(self.commands, safe='')}"
         if self.ui:
             return f"{self.origin}/{self.token}/{shown}"
         if self.port == ONLINE_UI_PORT:
@@ -298,6 +288,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse()
         elif self._asks_for_trace():
             self._send_trace()
+        elif owner.commands and rest == VIEW:
+            self._send_on(owner.page)
         elif owner.ui:
             self._send_file(owner.ui, rest or "index.html")
         elif rest == "open":
@@ -323,6 +315,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_safety_headers()
         self.end_headers()
         self.wfile.write(body)
+
+    def _send_on(self, address: str) -> None:
+        self.send_response(HTTPStatus.FOUND)
+        self.send_header("Location", address)
+        self.send_header("Content-Length", "0")
+        self._send_safety_headers()
+        self.end_headers()
 
     def _send_safety_headers(self) -> None:
         for name, value in SAFETY_HEADERS.items():

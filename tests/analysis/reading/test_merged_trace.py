@@ -32,8 +32,11 @@ def test_one_bracket_then_the_lines_of_all(tmp_path: Path) -> None:
     traces = [small_trace(pid) for pid in (100, 200, 300)]
     for trace, name in zip(traces, ("a.pfw", "b.pfw.gz", "c.pfw.zst"), strict=True):
         trace.write(tmp_path / name)
-    lines, _, found = merged(tmp_path)
-    assert lines == [b"["] + [line.encode() for trace in traces for line in trace.lines[1:]]
+    lines, events, found = merged(tmp_path)
+    told = [line.encode() for trace in traces for line in trace.lines[1:]]
+    assert lines[: 1 + len(told)] == [b"[", *told]
+    added = events[len(told) :]
+    assert [event["name"] for event in added] == ["process_name", "process_sort_index"] * 3
     assert found.notes == []
 
 
@@ -61,7 +64,8 @@ def test_what_is_broken_is_left_out_and_told(tmp_path: Path) -> None:
     (tmp_path / "a.pfw").write_bytes(text + b'{"cut')
     small_trace(200).write(tmp_path / "b.pfw")
     lines, events, found = merged(tmp_path)
-    assert len(events) == 2 * (len(small_trace().lines) - 1)
+    of_files = [event for event in events[:-4] if event["name"] != "process_sort_index"]
+    assert len(of_files) == 2 * (len(small_trace().lines) - 1)
     assert lines.count(b"[") == 1
     notes = "\n".join(found.notes)
     assert "a.pfw: lines without an event left out: 1" in notes
@@ -116,7 +120,7 @@ def test_a_pid_that_two_hosts_share_is_renumbered(tmp_path: Path) -> None:
 
 
 def test_ranks_are_shown_in_their_order(tmp_path: Path) -> None:
-    """The engine sorts processes by name up to v52, and as they are told from then on."""
+    """Viewers sort processes as they are told, or with equal numbers of spans by name."""
     for rank in (2, 10, 0):
         pid = 500 - rank
         trace = TraceLines(pid)
@@ -138,6 +142,36 @@ def test_ranks_are_shown_in_their_order(tmp_path: Path) -> None:
     shown = engine.view(written(tmp_path, lines))
     assert shown.answer.clean
     assert shown.process_names[498] == "rank 02 · host"
+
+
+def test_the_processes_that_a_rank_has_started_are_shown_below_it(tmp_path: Path) -> None:
+    """Whatever their numbers are, on two hosts that have one of them in common."""
+    parents = {("a", 900): 1, ("a", 20): 900, ("a", 30): 20, ("a", 7): 1, ("b", 20): 7, ("b", 7): 1}
+    ranks = {("a", 900): 0, ("a", 20): 0, ("a", 30): 0, ("b", 20): 1, ("b", 7): 1}
+    for (host, pid), parent in parents.items():
+        trace = TraceLines(pid, host=host, host_hash=f"00000000000000f{host}")
+        trace.span(f"{host}{pid}", "compute", 0, 1000)
+        trace.footer()
+        rank = ranks.get((host, pid))
+        told = b'"ppid":%d' % parent + (b"" if rank is None else b',"rank":%d' % rank)
+        text = trace.text.replace(b'"ppid":1', told)
+        (tmp_path / f"t-{host}-{pid}.pfw").write_bytes(text)
+    lines, events, found = merged(tmp_path)
+    places = {
+        event["pid"]: event["args"]["sort_index"]
+        for event in events
+        if event["name"] == "process_sort_index"
+    }
+    shown = engine.view(written(tmp_path, lines))
+    assert shown.answer.clean
+    names = [shown.process_names[pid] for pid in sorted(places, key=lambda pid: places[pid])]
+    assert names == [
+        *("rank 0 · a", "rank 0 · a · worker 1", "rank 0 · a · worker 2"),
+        *("rank 1 · b", "rank 1 · b · worker 1", "python · a"),
+    ]
+    assert [tuple(one) for one in found.processes()] == [
+        (pid, shown.process_names[pid]) for pid in sorted(places, key=lambda pid: places[pid])
+    ]
 
 
 def test_profiles_of_several_ranks_are_told_apart(tmp_path: Path) -> None:
