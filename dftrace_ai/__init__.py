@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.tree import ai as ai
     from dftrace_ai.config.loading import load_config as load_config
     from dftrace_ai.config.model import Config as Config
+    from dftrace_ai.integrations.auto import auto as auto
     from dftrace_ai.run.lifecycle import dump as dump
     from dftrace_ai.run.lifecycle import finalize as finalize
     from dftrace_ai.run.lifecycle import initialize as initialize
@@ -31,6 +32,7 @@ __all__ = [
     "TraceError",
     "__version__",
     "ai",
+    "auto",
     "dft_fn",
     "dftracer",
     "dump",
@@ -46,6 +48,7 @@ _HOMES = {
     "Config": "config.model",
     "Run": "run.run",
     "ai": "annotation.tree",
+    "auto": "integrations.auto",
     "dft_fn": "annotation.dftracer_functions",
     "dftracer": "annotation.dftracer_logger",
     "dump": "run.lifecycle",

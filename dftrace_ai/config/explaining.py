@@ -20,6 +20,9 @@ __all__ = ["accepted_values", "explained"]
 
 # What `accepted_values` says where the type alone does not say it.
 ACCEPTED_IN_WORDS = {
+    "auto_modules": "names or patterns with commas between them, such as 'layers.*', or none",
+    "auto_parts": "names with commas between them, such as 'forward,backward' or '-data'",
+    "auto_steps": "a range A:B of whole numbers, such as '10:20', '10:' or ':20', or none",
     "compression_level": "a whole number, 1 to 12 for gzip and 1 to 19 for zstd, or none",
     "dump_signal": "the name of a signal that can be handled, such as SIGUSR2, or none",
     "file_mode": "an octal mode with reading and writing for the owner, such as '0640', "

@@ -22,9 +22,11 @@ from dftrace_ai.config.values import (
     directory,
     level_name,
     lower,
+    names,
     octal_mode,
     prefix,
     signal_name,
+    step_range,
 )
 from dftrace_ai.errors import ConfigError
 
@@ -254,6 +256,30 @@ class Config(BaseModel):
         description=(
             "When the run has ended, write the verdict of `dftrace why` and the biggest figures to "
             "standard error, in rank 0."
+        ),
+    )
+    auto_parts: Annotated[str, BeforeValidator(names)] = Field(
+        default="all",
+        description=(
+            "Which parts of a framework `auto` records: names with commas between them, `-name` "
+            "for all but that one."
+        ),
+    )
+    auto_steps: Annotated[str | None, BeforeValidator(step_range)] = Field(
+        default=None,
+        description="The steps that `auto` records, A up to B, counted from 0; none is all.",
+    )
+    auto_depth: int = Field(
+        default=1,
+        ge=1,
+        le=100,
+        description="How deep `auto` records modules within modules: 1 is the whole model alone.",
+    )
+    auto_modules: Annotated[str | None, BeforeValidator(names)] = Field(
+        default=None,
+        description=(
+            "Modules that `auto` records at any depth: patterns of names or classes, with commas "
+            "between them, such as 'layers.*,*Attention'."
         ),
     )
 

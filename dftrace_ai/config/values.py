@@ -17,9 +17,11 @@ __all__ = [
     "directory",
     "level_name",
     "lower",
+    "names",
     "octal_mode",
     "prefix",
     "signal_name",
+    "step_range",
 ]
 
 # Those that cannot be handled, and those whose default action a crash needs.
@@ -107,3 +109,21 @@ def directory(value: object) -> object:
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise ValueError("empty, or holds a NUL character")
     return Path(text).expanduser()
+
+
+def names(value: object) -> object:
+    """Accept names as a list, too."""
+    if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
+    return value
+
+
+def step_range(value: object) -> object:
+    """Accept ``A:B``, ``A:`` and ``:B`` of whole numbers, where A is less than B."""
+    if not isinstance(value, str):
+        return value
+    first, colon, end = (part.strip() for part in value.partition(":"))
+    whole = all(not part or (part.isascii() and part.isdigit()) for part in (first, end))
+    if not colon or not whole or (end and int(end) <= int(first or 0)):
+        raise ValueError("no range of steps")
+    return f"{first}:{end}"

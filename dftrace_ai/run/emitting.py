@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Moment",
     "complete",
+    "complete_between",
     "counter",
     "flow_in",
     "flow_out",
@@ -25,6 +26,7 @@ __all__ = [
     "is_recording",
     "metadata",
     "moment",
+    "ticks",
     "time_us",
 ]
 
@@ -37,6 +39,10 @@ moment: Callable[[], Moment] = _native.moment
 
 time_us: Callable[[], int] = _native.time_us
 """Returns microseconds since the epoch, by the trace's clock."""
+
+ticks: Callable[[], int] = _native.ticks
+"""Returns the recorder's own clock, for `complete_between`; 0 where nothing is recorded. What it
+tells a thread is later than all events of that thread so far, and earlier than those that come."""
 
 is_recording: Callable[[], bool] = _native.is_on
 """Returns whether a run is on: who has to work for an event asks first."""
@@ -159,3 +165,31 @@ def complete(
         complete("scheduler", began, time_us() - began, {"node": answer}, category="io")
     """
     _native.log_event(category, name, start_us, duration_us, dict(args or {}), sanitised, track)
+
+
+def complete_between(
+    name: str,
+    start: int,
+    end: int,
+    args: Mapping[str, Any] | None = None,
+    *,
+    category: str,
+    track: str,
+) -> None:
+    """Record a span whose beginning and end are known only afterwards, exact to the nanosecond.
+
+    Args:
+        name: name of the event.
+        start: when it began, as of `ticks` during this run; with 0 nothing is recorded.
+        end: when it ended, as of `ticks`.
+        args: its arguments, by name.
+        category: its category.
+        track: name of a track of its own, on which such spans follow each other or nest.
+
+    Example::
+
+        began = ticks()
+        kind = work_on(batch)
+        complete_between(kind, began, ticks(), category="pipeline", track="steps")
+    """
+    _native.log_between(category, name, start, end, dict(args or {}), track)

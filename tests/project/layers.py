@@ -20,11 +20,12 @@ ROOMS: dict[str, set[str]] = {
     "loggers": {
         *("database", "trace_format", "config", "spools", "run", "annotation", "inspect"),
     },
+    "integrations": {"trace_format", "config", "run", "annotation"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
         "database",
-        *("inspect", "loggers", "demo", "face"),
+        *("inspect", "loggers", "integrations", "demo", "face"),
     },
 }
 # In a room whose parts stand above each other: what each part may import of it.
@@ -90,6 +91,16 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         },
         "runs": set(),
         "adapters": {"records", "logger", "config"},
+    },
+    "integrations": {
+        "swapping": set(),
+        "late_import": set(),
+        "nodes": set(),
+        "training": {"nodes"},
+        "options": {"training"},
+        "torch": {"swapping", "nodes", "training", "options"},
+        "parts": {"swapping", "options"},
+        "auto": {"late_import", "nodes", "training", "options", "parts"},
     },
     "inspect": {
         "errors": set(),

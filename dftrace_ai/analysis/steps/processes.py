@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -174,7 +174,7 @@ def _process(parts: list[tuple[EventColumns, Integers]]) -> Process:
         pid=0 if source == "kineto" else int(first.pid[mask][0]),
         header=first.trace.header,
         source=source,
-        spans=spans,
+        spans=_with_marks_at_home(spans),
         samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
         unfinished=unfinished,
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),
@@ -239,6 +239,17 @@ def _employer(worker: Process, trains: list[Process]) -> int | None:
 
 def _run_of(process: Process) -> str | None:
     return process.header.run if process.header else None
+
+
+def _with_marks_at_home(spans: Spans) -> Spans:
+    """Put steps and evaluations that have tracks of their own on the thread that trains.
+
+    What is known to be a step only when it is over cannot enclose spans on a thread's own track.
+    """
+    work = spans.tid[~spans.has("step", "evaluation", "transparent")]
+    alone = spans.has("step", "evaluation") & ~np.isin(spans.tid, work)
+    tid = step_thread(spans.at(~alone)) if alone.any() else None
+    return spans if tid is None else replace(spans, tid=np.where(alone, tid, spans.tid))
 
 
 def step_thread(spans: Spans) -> int | None:

@@ -1,6 +1,7 @@
 // Events that are not spans, each one record with arguments of its own.
 #include "annotation/events.hpp"
 
+#include <algorithm>
 #include <new>
 #include <string>
 
@@ -46,6 +47,8 @@ struct Content {
     std::uint64_t value = 0;
     std::uint64_t start_ns = 0;  // with end_ns: given times; else now
     std::uint64_t end_ns = 0;
+    std::uint64_t start_tick = 0;  // with end_tick: times as `ticks` has them
+    std::uint64_t end_tick = 0;
     std::uint32_t track = 0;  // name of a track apart from that of the thread
     Moment moment;            // given: the span around it, too
 };
@@ -63,7 +66,7 @@ void put_record(const Place& place, const Content& content, Kind kind, std::uint
     if (!r) return;
     *r = Record{};
     r->start = start;
-    r->end = content.end_ns;
+    r->end = content.end_tick ? content.end_tick : content.end_ns;
     if (content.end_ns) r->flags = RecordFlag::absolute_time;
     r->id = place.thread->new_id();
     r->parent = place.around.id;
@@ -99,7 +102,9 @@ void record(const Content& content) {
         session->header().args_sanitised.fetch_add(content.sanitised, std::memory_order_relaxed);
     session->define_names(content.name);
     const std::uint32_t args = session->put_arguments(content.members);
-    const std::uint64_t start = content.end_ns ? content.start_ns : place.thread->tick();
+    const std::uint64_t start = content.end_tick ? content.start_tick
+                                : content.end_ns ? content.start_ns
+                                                 : place.thread->tick();
     // Perfetto ties an arrow to the slice of the track that began last, though it may have ended, and
     // turns the arrow round when the slice at its head began before the other: so each end has a mark
     // of its moment to hold it.
@@ -231,6 +236,24 @@ PyObject* log_event(PyObject*, PyObject* arguments) {
     Py_RETURN_NONE;
 }
 
+// Times of the recorder's own clock need no conversion: what happened between two of this thread's events
+// lies between them in the trace, to the nanosecond.
+PyObject* log_between(PyObject*, PyObject* arguments) {
+    PyObject *category = nullptr, *name = nullptr, *args = nullptr, *track = nullptr;
+    unsigned long long start = 0, end = 0;
+    if (!PyArg_ParseTuple(arguments, "OOKKO!U", &category, &name, &start, &end, &PyDict_Type, &args, &track))
+        return nullptr;
+    if (!run_is_on() || !start) Py_RETURN_NONE;
+    Content content{Kind::span, number_of(category, name), {}};
+    content.track = number_of("track", track);
+    content.sanitised = append_members(content.members, args);
+    content.start_tick = start;
+    content.end_tick = std::max(end, start + tick_source.min_step);
+    content.moment.given = true;  // what is open by now did not enclose it
+    record(content);
+    Py_RETURN_NONE;
+}
+
 // `function`, for which too little memory is no reason to fail the training: its event is dropped.
 template <PyObject* (*function)(PyObject*, PyObject*)>
 PyObject* dropped_without_memory(PyObject* module, PyObject* arguments) {
@@ -255,6 +278,11 @@ PyObject* moment(PyObject*, PyObject*) {
         static_cast<unsigned long long>(around.level), static_cast<unsigned long long>(generation));
 }
 
+PyObject* ticks(PyObject*, PyObject*) {
+    Thread* thread = recording_thread();
+    return PyLong_FromUnsignedLongLong(thread ? thread->tick() : 0);
+}
+
 PyObject* time_us(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_ns() / 1000); }
 
 PyObject* count_unmatched_stop(PyObject*, PyObject*) {
@@ -277,6 +305,9 @@ PyMethodDef event_functions[] = {
      "metadata(key, value): a CM event, written at once."},
     {"log_event", dropped_without_memory<log_event>, METH_VARARGS,
      "log_event(cat, name, start_us, duration_us, args, sanitised=0, track=''): a span with given times."},
+    {"log_between", dropped_without_memory<log_between>, METH_VARARGS,
+     "log_between(cat, name, start, end, args, track): a span between two moments that `ticks` told."},
+    {"ticks", ticks, METH_NOARGS, "The recorder's own clock, behind all events of this thread; 0 when off."},
     {"moment", moment, METH_NOARGS,
      "moment() -> (time_ns, id of the open span, its level, run): this moment, to be told of later."},
     {"time_us", time_us, METH_NOARGS, "Microseconds since the epoch, by the trace's clock."},

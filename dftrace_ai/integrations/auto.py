@@ -1,0 +1,162 @@
+"""`dftrace_ai.auto`: a framework traces itself, without a change of the program."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.config.loading import config_of
+from dftrace_ai.integrations.late_import import when_imported
+from dftrace_ai.integrations.options import AutoOptions, options_of
+from dftrace_ai.integrations.parts import install_parts
+from dftrace_ai.run.hooks import Hook, register
+from dftrace_ai.run.lifecycle import current_run, initialize
+from dftrace_ai.wording import described, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dftrace_ai.config.model import Config
+    from dftrace_ai.integrations.parts import Removal
+
+__all__ = ["Auto", "auto"]
+
+FRAMEWORK = "torch"
+
+
+class Auto:
+    """Switches on what records a framework's work, and takes it out again.
+
+    There is one, `dftrace_ai.auto`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._options: AutoOptions | None = None
+        self._give_up_waiting: Callable[[], None] | None = None
+        self._removals: dict[str, Removal] = {}
+
+    def __call__(
+        self,
+        model: Any = None,
+        optimizer: Any = None,
+        loader: Any = None,
+        *,
+        parts: str | Sequence[str] | None = None,
+        steps: str | None = None,
+        depth: int | None = None,
+        modules: str | Sequence[str] | None = None,
+        **settings: Any,
+    ) -> Auto:
+        """Have PyTorch trace itself from now on, whatever the program does with it.
+
+        A run is begun unless one is on. PyTorch is not imported: where the program has not done
+        so yet, everything waits for it. A second call changes nothing.
+
+        Args:
+            model: look at the forward of this model alone, or of several; None for all.
+            optimizer: look at this optimizer alone, or at several; None for all.
+            loader: look at this `DataLoader` alone, or at several; None for all.
+            parts: names of the parts to record, or, with a minus before it, not to; setting
+                `auto_parts`.
+            steps: ``A:B`` for the steps from A up to B, counted from 0; setting `auto_steps`.
+            depth: how deep modules within modules get spans of their own; setting `auto_depth`.
+            modules: patterns of names or classes of modules that get them, too; setting
+                `auto_modules`.
+            **settings: for the run, as `dftrace_ai.initialize` takes them.
+
+        Returns:
+            This object, for `remove`.
+
+        Raises:
+            ConfigError: a setting is unknown or its value is not accepted.
+            LogDirectoryError: the directory of the trace cannot be made or written.
+
+        Example::
+
+            import dftrace_ai
+
+            dftrace_ai.auto(log_file="out/trace")
+        """
+        given = {
+            "auto_parts": parts if parts is None or isinstance(parts, str) else ",".join(parts),
+            "auto_steps": steps,
+            "auto_depth": depth,
+            "auto_modules": modules
+            if modules is None or isinstance(modules, str)
+            else ",".join(modules),
+        }
+        config = _config(settings, {name: one for name, one in given.items() if one is not None})
+        options = options_of(config, model=model, optimizer=optimizer, loader=loader)
+        with self._lock:
+            if self._options is not None:
+                if options != self._options or options.models or options.optimizers:
+                    tell(
+                        logging.WARNING,
+                        "auto is on, and goes on with the options that it has; remove it first",
+                    )
+            elif config.enabled:
+                self._options = options
+                self._give_up_waiting = when_imported(FRAMEWORK, self._install)
+        return self
+
+    def __repr__(self) -> str:
+        state = "off" if self._options is None else ", ".join(self._removals) or "waiting for torch"
+        return f"<dftrace auto, {state}>"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts that are installed."""
+        return tuple(self._removals)
+
+    def remove(self) -> None:
+        """Take everything out again: the framework is as it was, and the run goes on.
+
+        Example::
+
+            dftrace_ai.auto.remove()
+        """
+        with self._lock:
+            options, self._options = self._options, None
+            if self._give_up_waiting is not None:
+                self._give_up_waiting()
+                self._give_up_waiting = None
+            while self._removals:
+                name, removal = self._removals.popitem()
+                try:
+                    removal()
+                except Exception as error:  # noqa: BLE001 - the others are taken out all the same
+                    tell(logging.WARNING, "auto could not take out %s: %s", name, described(error))
+            if options is not None:
+                options.training.end()
+                options.gate.live = options.gate.recording = False
+
+    def _begin_run(self) -> None:
+        if self._options is not None:
+            self._options.training.begin()
+
+    def _end_run(self) -> None:
+        if self._options is not None:
+            self._options.training.end()
+
+    def _install(self) -> None:
+        with self._lock:
+            options = self._options
+            if options is not None:
+                options.gate.live = True
+                options.training.begin()
+                self._removals = install_parts(options)
+
+
+def _config(settings: dict[str, Any], given: dict[str, Any]) -> Config:
+    """Return the settings in force with those given over them; a run is begun where none is on."""
+    run = current_run()
+    if run is None or settings:
+        run = initialize(**settings, **given)
+    config = run._config_in_force()
+    return config_of({**config.model_dump(exclude_unset=True), **given}) if given else config
+
+
+auto = Auto()
+register(Hook("auto", lambda _: auto._begin_run(), lambda _: auto._end_run()))

@@ -1,0 +1,62 @@
+"""The nodes of instrumentation: beside those of the tree, with arguments of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.annotation.node import ProfilerNode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["NOTHING", "beside", "forget_arguments", "give_to_all"]
+
+NOTHING = ProfilerNode("", "", enabled=False)
+"""Records nothing: takes the place of a node outside of the steps that are asked for."""
+
+# Kept with the tree: who instruments a second time finds them again.
+_beside: dict[tuple[ProfilerNode, str, int], ProfilerNode] = {}
+# Reaches those that carry what is said of the whole training.
+_all = ProfilerNode("", "")
+
+
+def beside(
+    node: ProfilerNode, name: str | None = None, *, of_the_step: bool = True, copy: int = 0
+) -> ProfilerNode:
+    """Return a node that follows one of the tree, with arguments that the tree's does not have.
+
+    It is enabled, disabled and updated with that node; what is said to it is said to it alone.
+
+    Args:
+        node: of the tree.
+        name: what is added to its name, behind a dot.
+        of_the_step: it carries what is said of the step, see `give_to_all`.
+        copy: one of several for the same place, such as that of a thread.
+
+    Returns:
+        The same one for the same place.
+    """
+    key = (node, name or "", copy)
+    found = _beside.get(key)
+    if found is None:
+        found = ProfilerNode(node.cat, f"{node.name}.{name}" if name else node.name, node.enabled)
+        found._merge_args(node._copy_args())
+        node._add_child(found)
+        if of_the_step:
+            _all._add_child(found)
+            found._merge_args(_all._copy_args())
+        _beside[key] = found
+    return found
+
+
+def give_to_all(arguments: Mapping[str, Any]) -> None:
+    """Set arguments of all nodes that carry those of the step; one native call."""
+    _all._merge_args(dict(arguments))
+
+
+def forget_arguments() -> None:
+    """Have all nodes again the arguments of those that they follow."""
+    _all._clear_args()
+    for (node, _, _), one in _beside.items():
+        one._clear_args()
+        one._merge_args(node._copy_args())

@@ -1,0 +1,97 @@
+"""What is recorded of a framework: the options of `auto`, and the gate that says whether now."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.integrations.training import ALL_STEPS, Gate, StepRange, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dftrace_ai.config.model import Config
+
+__all__ = ["AutoOptions", "Chosen", "Gate", "StepRange", "options_of"]
+
+
+class Chosen:
+    """Objects of the program by identity, not kept alive; where none were given, all are meant."""
+
+    def __init__(self, given: Any) -> None:
+        self.all = given is None
+        several = isinstance(given, (list, tuple, set, frozenset))
+        objects: Iterable[Any] = given if several else () if given is None else (given,)
+        self._references = {id(one): weakref.ref(one) for one in objects}
+
+    def __contains__(self, one: object) -> bool:
+        if self.all:
+            return True
+        reference = self._references.get(id(one))
+        return reference is not None and reference() is one
+
+    def __bool__(self) -> bool:
+        return not self.all
+
+
+@dataclass(frozen=True)
+class AutoOptions:
+    """What the parts are told.
+
+    Attributes:
+        parts: names of the parts that are wanted; None for all.
+        without: names of those that are not.
+        steps: which steps are recorded.
+        depth: how deep modules within modules are recorded; 1 for the outermost alone.
+        modules: patterns of names or classes of modules that are recorded at any depth.
+        models: the models that are looked at.
+        optimizers: the optimizers that are looked at.
+        loaders: the loaders that are looked at.
+        gate: whether anything is recorded now.
+        training: which step it is; the parts tell it what happens.
+    """
+
+    parts: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
+    steps: StepRange = ALL_STEPS
+    depth: int = 1
+    modules: tuple[str, ...] = ()
+    models: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
+    optimizers: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
+    loaders: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
+    gate: Gate = field(default_factory=Gate, compare=False)
+    training: Training = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "training", Training(self.gate, self.steps))
+
+    def wants(self, part: str) -> bool:
+        """Return whether a part is to be installed."""
+        return part not in self.without and (self.parts is None or part in self.parts)
+
+
+def options_of(
+    config: Config, *, model: Any = None, optimizer: Any = None, loader: Any = None
+) -> AutoOptions:
+    """Return the options that settings and a call of `auto` give.
+
+    Args:
+        config: the settings.
+        model: one or several; None for all.
+        optimizer: one or several; None for all.
+        loader: one or several; None for all.
+    """
+    named = [name.strip() for name in config.auto_parts.split(",") if name.strip()]
+    wanted = frozenset(name for name in named if not name.startswith("-"))
+    patterns = (config.auto_modules or "").split(",")
+    return AutoOptions(
+        parts=None if "all" in wanted or not wanted else wanted,
+        without=frozenset(name[1:] for name in named if name.startswith("-")),
+        steps=StepRange.parsed(config.auto_steps),
+        depth=config.auto_depth,
+        modules=tuple(pattern.strip() for pattern in patterns if pattern.strip()),
+        models=Chosen(model),
+        optimizers=Chosen(optimizer),
+        loaders=Chosen(loader),
+    )

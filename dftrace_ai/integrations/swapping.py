@@ -1,0 +1,96 @@
+"""Attributes of a framework's classes and modules that are replaced for a while, and put back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+__all__ = ["NotInThisVersion", "Swaps", "original_of"]
+
+_ABSENT: Any = object()
+_ORIGINAL = "__dftrace_original__"
+
+
+class NotInThisVersion(Exception):  # noqa: N818 - no fault: a part finds out that it has to rest
+    """The framework, in the version that is here, lacks what a part needs; the message names it."""
+
+
+def original_of(function: Any) -> Any:
+    """Return what a replacement stands for, or the object itself where it is none."""
+    return getattr(function, _ORIGINAL, function)
+
+
+class Swaps:
+    """Replacements that are put back together, the latest first.
+
+    As a block it puts everything back when an exception leaves it: a part is installed as a
+    whole or not at all.
+
+    Example::
+
+        with Swaps() as swaps:
+            swaps.swap(torch, "save", recorded)
+        return swaps.restore
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.restore()
+
+    def swap(
+        self, owner: Any, name: str, make: Callable[[Any], Any], *, static: bool = False
+    ) -> None:
+        """Replace an attribute by what `make` makes of it.
+
+        Args:
+            owner: a class or module.
+            name: of the attribute; what a class inherits is laid over, and uncovered again.
+            make: gets what is there, and returns what takes its place.
+            static: it becomes a static method.
+
+        Raises:
+            NotInThisVersion: there is no such attribute.
+        """
+        found = getattr(owner, name, _ABSENT)
+        if found is _ABSENT:
+            raise NotInThisVersion(f"{getattr(owner, '__name__', owner)}.{name}")
+        raw = vars(owner).get(name, _ABSENT)
+        made = make(found)
+        setattr(made, _ORIGINAL, found)
+        setattr(owner, name, staticmethod(made) if static else made)
+        put = vars(owner)[name]
+
+        def back() -> None:
+            # What somebody has laid over ours is his; ours stays below it and does nothing.
+            if vars(owner).get(name) is put:
+                if raw is _ABSENT:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, raw)
+
+        self._undo.append(back)
+
+    def then(self, undo: Callable[[], None]) -> None:
+        """Have something else undone with the replacements."""
+        self._undo.append(undo)
+
+    def restore(self) -> None:
+        """Put everything back; a second call does nothing."""
+        while self._undo:
+            self._undo.pop()()

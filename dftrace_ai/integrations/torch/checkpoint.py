@@ -1,0 +1,77 @@
+"""The part `checkpoint`: `torch.save` and `torch.load`, where they do not load data."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.swapping import Swaps
+from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.training import is_resting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.annotation.node import ProfilerNode
+    from dftrace_ai.integrations.options import AutoOptions
+
+__all__ = ["install"]
+
+
+def install(options: AutoOptions) -> Callable[[], None]:
+    """Record what is saved and loaded.
+
+    Args:
+        options: of `auto`.
+
+    Returns:
+        What takes it out again.
+
+    Raises:
+        NotInThisVersion: torch lacks what is needed.
+    """
+    with Swaps() as swaps:
+        for name, node, place in (
+            ("save", beside(ai.checkpoint.capture), 1),
+            ("load", beside(ai.checkpoint.restart), 0),
+        ):
+            swaps.swap(torch, name, functools.partial(_recorded, options, node, place))
+    return swaps.restore
+
+
+def _recorded(options: AutoOptions, node: ProfilerNode, place: int, original: Any) -> Any:
+    gate = options.gate
+
+    @functools.wraps(original)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        # Samples that a data set loads are no checkpoints.
+        if not gate.live or depth.waiting or is_resting():
+            return original(*args, **kwargs)
+        options.training.pause()
+        if not gate.recording:
+            return original(*args, **kwargs)
+        mine = node._alike(node.name, type(node))
+        with mine:
+            result = original(*args, **kwargs)
+            size = _bytes_of(kwargs.get("f", args[place] if len(args) > place else None))
+            if size is not None:
+                mine._merge_args({"bytes": size})
+            return result
+
+    return recorded
+
+
+def _bytes_of(file: Any) -> int | None:
+    """Return the length of a file that is named; None for anything else."""
+    if not isinstance(file, (str, os.PathLike)):
+        return None
+    try:
+        return Path(file).stat().st_size
+    except OSError:
+        return None

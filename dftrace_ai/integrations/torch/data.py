@@ -1,0 +1,109 @@
+"""The part `data`: the wait for each batch, the start of workers, and what loads the items."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import _utils, dataloader
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
+from dftrace_ai.integrations.torch.depth import depth, leave_hooked
+from dftrace_ai.integrations.torch.workers import WorkerLoop, record_fetchers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.integrations.options import AutoOptions
+
+__all__ = ["install"]
+
+# On an iterator: whether its loader is one of those that are looked at.
+MEANT = "_dftrace_meant"
+
+
+def install(options: AutoOptions) -> Callable[[], None]:
+    """Record what every `DataLoader` does, in this process and in its workers.
+
+    Args:
+        options: of `auto`.
+
+    Returns:
+        What takes it out again.
+
+    Raises:
+        NotInThisVersion: torch lacks what is needed.
+    """
+    base = getattr(dataloader, "_BaseDataLoaderIter", None)
+    several = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
+    if base is None or several is None:
+        raise NotInThisVersion("torch.utils.data.dataloader._BaseDataLoaderIter")
+    if options.steps.is_a_part and options.gate.shared is None:
+        from multiprocessing.sharedctypes import RawValue
+
+        options.gate.shared = RawValue("b", options.gate.recording)
+    with Swaps() as swaps:
+        if options.loaders:
+            swaps.swap(base, "__init__", functools.partial(_noting, options))
+        swaps.swap(base, "__next__", functools.partial(_waiting, options))
+        swaps.swap(several, "__init__", functools.partial(_starting, options))
+        record_fetchers(swaps, options)
+        worker = getattr(_utils, "worker", None)
+        swaps.swap(worker, "_worker_loop", lambda _: WorkerLoop(options.gate.shared))
+    return swaps.restore
+
+
+def _noting(options: AutoOptions, original: Any) -> Any:
+    @functools.wraps(original)
+    def recorded(self: Any, loader: Any) -> None:
+        setattr(self, MEANT, loader in options.loaders)
+        original(self, loader)
+
+    return recorded
+
+
+def _waiting(options: AutoOptions, original: Any) -> Any:
+    gate, training = options.gate, options.training
+    node = beside(ai.dataloader.fetch, "iter")
+
+    @functools.wraps(original)
+    def recorded(self: Any) -> Any:
+        if not gate.live or not getattr(self, MEANT, True):
+            return original(self)
+        leave_hooked()
+        number = self._num_yielded
+        training.fetch(self, first=number == 0)
+        span = node._begin() if gate.recording else None
+        depth.waiting = 1
+        try:
+            batch = original(self)
+        except StopIteration:
+            if span is not None:
+                span.end_unless_empty()
+            training.fetched_nothing(self)
+            raise
+        except BaseException as error:
+            if span is not None:
+                span.end(type(error))
+            raise
+        finally:
+            depth.waiting = 0
+        if span is not None:
+            span.end(None, number + 1)
+        return batch
+
+    return recorded
+
+
+def _starting(options: AutoOptions, original: Any) -> Any:
+    gate = options.gate
+    node = beside(ai.dataloader, "workers.start", of_the_step=False)
+
+    @functools.wraps(original)
+    def recorded(self: Any, loader: Any) -> None:
+        with node if gate.recording and loader in options.loaders else NOTHING:
+            original(self, loader)
+
+    return recorded

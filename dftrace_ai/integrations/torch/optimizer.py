@@ -1,0 +1,169 @@
+"""The part `optimizer`: steps of optimizers, their clearing of gradients, and steps left out."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.swapping import Swaps
+from dftrace_ai.integrations.torch.depth import depth, leave_hooked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.integrations.options import AutoOptions
+
+__all__ = ["install"]
+
+
+class _Steps:
+    """The steps of optimizers, by whichever door they are called."""
+
+    def __init__(self, options: AutoOptions) -> None:
+        self._options = options
+        self._node = beside(ai.compute.step)
+        self.ended = 0
+
+    def of(self, original: Any) -> Any:
+        """Make a `step` of a class that records.
+
+        The public hooks alone would not do: torch leaves out the one behind a step that raises,
+        and the span would take in all that follows.
+        """
+        is_compiling = torch.compiler.is_compiling
+
+        @functools.wraps(original)
+        def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            # A class that calls its base's is one step.
+            if is_compiling() or depth.optimizer or not self._is_meant(optimizer):
+                return original(optimizer, *args, **kwargs)
+            depth.optimizer = 1
+            self._options.training.optimizer_begins()
+            try:
+                with self._node if self._options.gate.recording else NOTHING:
+                    return original(optimizer, *args, **kwargs)
+            finally:
+                depth.optimizer = 0
+                self._over(optimizer)
+
+        return step
+
+    def _is_meant(self, optimizer: object) -> bool:
+        options = self._options
+        return options.gate.live and (not options.optimizers or optimizer in options.optimizers)
+
+    def _over(self, optimizer: object) -> None:
+        self.ended += 1
+        self._options.training.optimizer_ends(optimizer)
+
+    # What a scheduler made before has kept is the class's own `step`, and is seen by torch's hooks.
+    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling() and not depth.optimizer and self._is_meant(optimizer):
+            leave_hooked()
+            self._options.training.optimizer_begins()
+            span = self._node._begin() if self._options.gate.recording else None
+            depth.hooked = (optimizer, span)
+
+    def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling() and depth.hooked is not None:
+            begun, span = depth.hooked
+            if begun is optimizer:
+                depth.hooked = None
+                if span is not None:
+                    span.end()
+                self._over(optimizer)
+
+    def skipped(self, optimizer: object) -> None:
+        """Tell of a step that a scaler has left out."""
+        if self._options.gate.recording:
+            ai.instant("step skipped", args={"reason": "gradients that are not finite"})
+        self._over(optimizer)
+
+
+def install(options: AutoOptions) -> Callable[[], None]:
+    """Record the steps of all optimizers that are torch's or built on torch's.
+
+    Args:
+        options: of `auto`.
+
+    Returns:
+        What takes it out again.
+
+    Raises:
+        NotInThisVersion: torch lacks what is needed.
+    """
+    steps = _Steps(options)
+    done: weakref.WeakSet[type] = weakref.WeakSet()
+    with Swaps() as swaps:
+
+        def record(kind: type) -> None:
+            if kind not in done and "step" in vars(kind):
+                done.add(kind)
+                swaps.swap(kind, "step", steps.of)
+
+        def record_known(kind: type) -> None:
+            one: type
+            for one in kind.__subclasses__():
+                # Torch's own mark of classes that have instances by now.
+                if getattr(vars(one).get("step"), "hooked", None):
+                    record(one)
+                record_known(one)
+
+        def patched(original: Any) -> Any:
+            @functools.wraps(original)
+            def _patch_step_function(optimizer: Any) -> None:
+                original(optimizer)
+                if options.gate.live:
+                    record(type(optimizer))
+
+            return _patch_step_function
+
+        record_known(Optimizer)
+        swaps.swap(Optimizer, "_patch_step_function", patched)
+        swaps.swap(Optimizer, "zero_grad", functools.partial(_clearing, options))
+        swaps.swap(torch.amp.GradScaler, "step", functools.partial(_scaled, options, steps))
+        swaps.then(register_optimizer_step_pre_hook(steps.before).remove)
+        swaps.then(register_optimizer_step_post_hook(steps.after).remove)
+    return swaps.restore
+
+
+def _clearing(options: AutoOptions, original: Any) -> Any:
+    gate, optimizers, is_compiling = options.gate, options.optimizers, torch.compiler.is_compiling
+    node = beside(ai.compute.step, "zero_grad")
+
+    @functools.wraps(original)
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not gate.live or (optimizers and self not in optimizers):
+            return original(self, *args, **kwargs)
+        leave_hooked()
+        options.training.clears()
+        with node if gate.recording else NOTHING:
+            result = original(self, *args, **kwargs)
+        options.training.cleared()
+        return result
+
+    return zero_grad
+
+
+def _scaled(options: AutoOptions, steps: _Steps, original: Any) -> Any:
+    gate = options.gate
+
+    @functools.wraps(original)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        before = steps.ended
+        result = original(self, optimizer, *args, **kwargs)
+        if gate.live and steps.ended == before:
+            steps.skipped(optimizer)
+        return result
+
+    return step

@@ -1,0 +1,100 @@
+"""The part `transfer`: tensors that go from one device to another."""
+
+from __future__ import annotations
+
+import functools
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.swapping import Swaps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.integrations.options import AutoOptions
+
+__all__ = ["install"]
+
+DOORS = ("to", "cuda", "cpu")
+
+
+def install(options: AutoOptions) -> Callable[[], None]:
+    """Record `Tensor.to`, `Tensor.cuda` and `Tensor.cpu` where they move something.
+
+    A torch that was built for processors alone moves nothing, and stays as it is.
+
+    Args:
+        options: of `auto`.
+
+    Returns:
+        What takes it out again.
+
+    Raises:
+        NotInThisVersion: torch lacks what is needed.
+    """
+    with Swaps() as swaps:
+        if _has_devices():
+            for name in DOORS:
+                swaps.swap(torch.Tensor, name, functools.partial(_Door, options))
+    return swaps.restore
+
+
+def _has_devices() -> bool:
+    # Asked without a look at the devices: that would start a driver, and forked workers go without.
+    version = torch.version
+    built = any(getattr(version, name, None) for name in ("cuda", "hip", "xpu"))
+    mps = getattr(torch.backends, "mps", None)
+    return built or (mps is not None and bool(mps.is_built()))
+
+
+class _Door:
+    """A method of tensors, equal to torch's own.
+
+    Classes that answer for tensors (`__torch_function__`) look torch's function up in tables, in
+    which they may have put ours.
+    """
+
+    def __init__(self, options: AutoOptions, original: Any) -> None:
+        self._original = original
+        functools.update_wrapper(self, original)
+        gate, is_compiling = options.gate, torch.compiler.is_compiling
+
+        @functools.wraps(original)
+        def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or not gate.recording:
+                return original(tensor, *args, **kwargs)
+            node = beside(ai.device.transfer, copy=get_ident())
+            span = node._begin()
+            try:
+                result = original(tensor, *args, **kwargs)
+            except BaseException as error:
+                if span is not None:
+                    span.end(type(error))
+                raise
+            if span is not None:
+                before, after = tensor.device, result.device
+                if before == after or "meta" in {before.type, after.type}:
+                    span.cancel()
+                else:
+                    way = f"{before.type}->{after.type}"
+                    node._merge_args({"bytes": result.nbytes, "direction": way})
+                    span.end()
+            return result
+
+        self._method: Any = method
+
+    def __get__(self, tensor: Any, kind: type | None = None) -> Any:
+        return self if tensor is None else self._method.__get__(tensor, kind)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._method(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other == self._original
+
+    def __hash__(self) -> int:
+        return hash(self._original)

@@ -1,0 +1,173 @@
+"""What loads the items of a batch and collates them, here and in a loader's workers."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import _utils, dataloader
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.options import AutoOptions
+from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps, original_of
+from dftrace_ai.integrations.training import rest
+from dftrace_ai.run.beginning import join_run_of_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["WorkerLoop", "record_fetchers"]
+
+PREFIX = "DFTRACE_"
+# On a fetcher that records already.
+DONE = "_dftrace_records"
+
+
+class WorkerLoop:
+    """Takes the place of torch's function that workers run.
+
+    A forked worker is patched already. For a spawned one it is pickled: what unpickles it imports
+    this module, joins the run and patches. A fork server that is older than the run has none of its
+    variables; they come along.
+    """
+
+    def __init__(self, shared: Any = None, environment: Mapping[str, str] | None = None) -> None:
+        self._shared = shared
+        self._environment = environment
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        ours = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
+        return WorkerLoop, (self._shared, ours)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run a worker."""
+        rest()
+        if self._environment is not None:
+            os.environ.update(self._environment)
+            join_run_of_parent()
+            options = AutoOptions()
+            options.gate.live = options.gate.recording = True
+            options.gate.shared = self._shared
+            record_fetchers(Swaps(), options)
+        return original_of(_utils.worker._worker_loop)(*args)
+
+
+def record_fetchers(swaps: Swaps, options: AutoOptions) -> None:
+    """Have all fetchers that are made from now on record items and collating.
+
+    What they hold is replaced, and nothing of the user's: loader, data set and functions are his.
+
+    Args:
+        swaps: puts torch's own back.
+        options: of `auto`.
+
+    Raises:
+        NotInThisVersion: torch lacks what is needed.
+    """
+    kinds = getattr(dataloader, "_DatasetKind", None)
+    if kinds is None:
+        raise NotInThisVersion("torch.utils.data.dataloader._DatasetKind")
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+            fetcher = original(*args, **kwargs)
+            if options.gate.live and not getattr(fetcher, DONE, False):
+                _record(fetcher, options)
+            return fetcher
+
+        return create_fetcher
+
+    swaps.swap(kinds, "create_fetcher", make, static=True)
+
+
+def _record(fetcher: Any, options: AutoOptions) -> None:
+    setattr(fetcher, DONE, True)
+    if hasattr(fetcher, "dataset_iter"):
+        fetcher.dataset_iter = _RecordedIterator(fetcher.dataset_iter, options)
+    elif getattr(fetcher.dataset, "__getitems__", None) and fetcher.auto_collation:
+        fetcher.dataset = _RecordedBatches(fetcher.dataset, options)
+    else:
+        fetcher.dataset = _RecordedItems(fetcher.dataset, options)
+    if fetcher.auto_collation:
+        fetcher.collate_fn = _recorded_collate(fetcher.collate_fn, options)
+
+
+class _Recording:
+    """Whether an item is recorded now, and by which node."""
+
+    def __init__(self, options: AutoOptions) -> None:
+        self._gate = options.gate
+        self._node = beside(ai.data.item, of_the_step=False)
+
+    def is_on(self) -> bool:
+        gate = self._gate
+        return gate.live and (gate.recording if gate.shared is None else bool(gate.shared.value))
+
+
+class _RecordedItems(_Recording):
+    """A data set, in a fetcher, whose items are recorded."""
+
+    def __init__(self, dataset: Any, options: AutoOptions) -> None:
+        super().__init__(options)
+        self._dataset = dataset
+
+    def __getitem__(self, index: Any) -> Any:
+        with self._node if self.is_on() else NOTHING:
+            return self._dataset[index]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+
+class _RecordedBatches(_RecordedItems):
+    """A data set, in a fetcher, that gives all items of a batch at once."""
+
+    def __init__(self, dataset: Any, options: AutoOptions) -> None:
+        super().__init__(dataset, options)
+        self._node = beside(ai.data.item, "batch", of_the_step=False)
+
+    def __getitems__(self, indices: Any) -> Any:
+        with self._node if self.is_on() else NOTHING:
+            return self._dataset.__getitems__(indices)
+
+
+class _RecordedIterator(_Recording):
+    """The iterator of a data set, in a fetcher, whose items are recorded."""
+
+    def __init__(self, iterator: Iterator[Any], options: AutoOptions) -> None:
+        super().__init__(options)
+        self._iterator = iterator
+
+    def __iter__(self) -> _RecordedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        span = self._node._begin() if self.is_on() else None
+        try:
+            item = next(self._iterator)
+        except StopIteration:
+            if span is not None:
+                span.end_unless_empty()
+            raise
+        except BaseException as error:
+            if span is not None:
+                span.end(type(error))
+            raise
+        if span is not None:
+            span.end()
+        return item
+
+
+def _recorded_collate(collate: Any, options: AutoOptions) -> Any:
+    recording = _Recording(options)
+    node = beside(ai.data.preprocess, "collate", of_the_step=False)
+
+    @functools.wraps(collate, updated=())
+    def recorded(batch: Any) -> Any:
+        with node if recording.is_on() else NOTHING:
+            return collate(batch)
+
+    return recorded

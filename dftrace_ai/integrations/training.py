@@ -1,0 +1,342 @@
+"""Which step and epoch a training is in, told from what it does; recorded when each is over."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any
+
+from dftrace_ai.integrations.nodes import forget_arguments, give_to_all
+from dftrace_ai.run.emitting import complete_between, ticks
+
+__all__ = ["ALL_STEPS", "Gate", "StepRange", "Training", "is_resting", "rest"]
+
+_rests = False
+
+
+def rest() -> None:
+    """Have no steps told in this process, which works for one that trains."""
+    global _rests
+    _rests = True
+
+
+def is_resting() -> bool:
+    """Return whether this process works for one that trains, as a loader's worker does."""
+    return _rests
+
+
+class Gate:
+    """Whether anything is recorded now: what a part asks before each span.
+
+    Attributes:
+        live: the parts are installed. A wrapper that outlives them, because somebody has laid
+            his own over it, does nothing any more.
+        recording: they are, and the step that is on is one of those that are asked for.
+        shared: the same for workers of loaders, in memory that they share; None where all steps
+            are recorded.
+    """
+
+    __slots__ = ("live", "recording", "shared")
+
+    def __init__(self) -> None:
+        self.live = False
+        self.recording = False
+        self.shared: Any = None
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Steps from `first` on, up to `end` without it; counted from 0.
+
+    Attributes:
+        first: the first one.
+        end: the one behind the last; None for all that come.
+    """
+
+    first: int = 0
+    end: int | None = None
+
+    def __contains__(self, step: int) -> bool:
+        return step >= self.first and (self.end is None or step < self.end)
+
+    @property
+    def is_a_part(self) -> bool:
+        """Whether there are steps that are not in it."""
+        return self != ALL_STEPS
+
+    @classmethod
+    def parsed(cls, text: str | None) -> StepRange:
+        """Return the range that ``A:B``, ``A:``, ``:B`` or None for all steps names."""
+        first, _, end = (text or ":").partition(":")
+        return cls(int(first or 0), int(end) if end else None)
+
+
+ALL_STEPS = StepRange()
+
+
+class _Pass:
+    """A pass over a loader, from its first fetch on."""
+
+    __slots__ = ("begun", "evaluated", "iterator", "last", "number", "trained")
+
+    def __init__(self, iterator: object, begun: int) -> None:
+        self.iterator = weakref.ref(iterator)
+        self.begun = self.last = begun
+        self.number: int | None = None
+        self.trained = self.evaluated = False
+
+
+class Training:
+    """Hears of fetches, forwards, backwards and optimizer steps, and makes steps of them.
+
+    A step begins with the first fetch that leads to it or, without a loader, with the forward,
+    backward or optimizer step that comes first. It ends when, behind the step of an optimizer, the
+    next one begins, a pass over a loader ends or an evaluation begins. All optimizers that step
+    between two fetches belong to one step.
+
+    Attributes:
+        step: number of the step that is on, from 0.
+        epoch: number of the pass over the training's loader; None before there was one.
+        recorded: steps, epochs and evaluations become spans.
+    """
+
+    def __init__(self, gate: Gate, steps: StepRange) -> None:
+        self._gate = gate
+        self._steps = steps
+        self.recorded = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from 0 again: another run has begun."""
+        self.step = 0
+        self.epoch: int | None = None
+        self._passes: dict[int, _Pass] = {}
+        self._pass: _Pass | None = None
+        self._epochs = 0
+        self._told_epoch: int | None = None
+        self._several_without_fetch = self._clears_first = False
+        self._thread = 0
+        self._clear()
+        self._tell()
+
+    def _clear(self) -> None:
+        self._begun = self._last = 0
+        self._closing = self._fed = self._trained = self._judged = self._inner = False
+        self._backwards = self._microbatches = 0
+        self._optimizers: set[int] = set()
+
+    def _tell(self) -> None:
+        gate = self._gate
+        gate.recording = gate.live and self.step in self._steps
+        if gate.shared is not None and not _rests:
+            gate.shared.value = gate.recording
+        if gate.recording:
+            epoch = {} if self.epoch is None else {"epoch": self.epoch}
+            give_to_all({"step": self.step, "microbatch": 0, **epoch})
+
+    def _is_recorded(self) -> bool:
+        return self.recorded and self._gate.recording and not _rests
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this thread is another than the one that trains."""
+        if _rests:
+            return True
+        if self._thread == 0:
+            self._thread = get_ident()
+        return self._thread != get_ident()
+
+    def _come_here(self) -> None:
+        """Take the thread that learns for the one that trains."""
+        if self._is_elsewhere():
+            self._thread = get_ident()
+            self._clear()
+
+    def _close(self, end: int) -> None:
+        if self._begun and self._is_recorded():
+            most = max(self._microbatches, self._backwards, 1)
+            arguments = {"step": self.step, "microbatches": most}
+            if self.epoch is not None:
+                arguments["epoch"] = self.epoch
+            complete_between(
+                "step", self._begun, end, arguments, category="pipeline", track="steps"
+            )
+        self.step += 1
+        self._clear()
+        self._tell()
+
+    def fetch(self, iterator: Any, *, first: bool) -> None:
+        """A batch is about to be fetched from a loader.
+
+        Args:
+            iterator: the loader's, one for each pass.
+            first: it has not given any batch yet.
+        """
+        if self._is_elsewhere():
+            return
+        now = ticks()
+        if self._closing:
+            self._close(now)
+        if first:
+            self._abandon(iterator)
+            self._passes[id(iterator)] = _Pass(iterator, now)
+        self._pass = self._passes.get(id(iterator))
+        if not self._trained and (first or self._judged or not self._begun):
+            self._begun = now  # what was fetched before led to no training
+            self._judged = False
+        self._fed = True
+        self._several_without_fetch = False
+
+    def fetched_nothing(self, iterator: Any) -> None:
+        """The pass over a loader is over."""
+        if self._is_elsewhere():
+            return
+        if not self._trained:
+            self._begun = 0
+        over = self._passes.pop(id(iterator), None)
+        if over is not None:
+            self._over(over, ticks())
+
+    def _abandon(self, begun_anew: object) -> None:
+        """End the passes whose iterators are gone: their loops were left before the end."""
+        for key, one in list(self._passes.items()):
+            iterator = one.iterator()
+            if iterator is None or iterator is begun_anew:
+                del self._passes[key]
+                self._over(one, one.last)
+
+    def _over(self, one: _Pass, end: int) -> None:
+        if self._pass is one:
+            self._pass = None
+        if one.trained or one.evaluated:
+            arguments = {} if one.number is None else {"epoch": one.number}
+            name = "epoch" if one.trained else "evaluate"
+            if self._is_recorded():
+                complete_between(
+                    name, one.begun, end, arguments, category="pipeline", track=f"{name}s"
+                )
+
+    def forward(self, *, learns: bool) -> None:
+        """A model's forward is about to begin.
+
+        Args:
+            learns: gradients are recorded, and the model is in its training mode.
+        """
+        if self._is_elsewhere():
+            return
+        over = self._pass
+        if not learns:
+            if self._closing:
+                self._close(ticks())
+            self._judged = True
+            if over is not None and not over.trained:
+                over.evaluated = True
+                over.last = ticks()
+            return
+        if self._closing and not self._is_fed():
+            self._close(ticks())
+        self._learn()
+        if self._backwards and self._gate.recording:
+            give_to_all({"microbatch": self._backwards})
+
+    def clears(self) -> None:
+        """An optimizer is about to clear its gradients: before a forward, or behind its step."""
+        if self._is_elsewhere():
+            return
+        if not self._begun:
+            self._clears_first = True
+            self._begun = ticks()
+        elif self._closing and self._clears_first and not self._is_fed():
+            self._close(ticks())
+            self._begun = ticks()
+
+    def cleared(self) -> None:
+        """An optimizer has cleared its gradients: behind its step that belongs to it."""
+        if self._closing and not self._is_elsewhere():
+            self._last = ticks()
+
+    def _is_fed(self) -> bool:
+        """Whether the next fetch, and nothing else, ends the step."""
+        return self._fed and not self._several_without_fetch
+
+    def _learn(self) -> None:
+        self._last = ticks()
+        if not self._begun:
+            self._begun = self._last
+        self._trained = True
+
+    def backward(self, *, in_optimizer: bool) -> None:
+        """A backward pass has ended.
+
+        Args:
+            in_optimizer: it was part of an optimizer's step, as of the closure of LBFGS.
+        """
+        self._come_here()
+        self._learn()
+        self._inner |= in_optimizer
+        self._backwards += 1
+        self._pass_trains()
+
+    def _pass_trains(self) -> None:
+        over = self._pass
+        if over is not None:
+            if not over.trained:
+                over.trained = True
+                self._number(over)
+            over.last = self._last
+
+    def _number(self, over: _Pass) -> None:
+        """Give a pass that trains its number: what its sampler was told, or one more."""
+        told = _epoch_of(over.iterator())
+        is_news = told is not None and told != self._told_epoch
+        self.epoch = over.number = told if told is not None and is_news else self._epochs
+        self._told_epoch = told
+        self._epochs = self.epoch + 1
+        if self._gate.recording:
+            give_to_all({"epoch": self.epoch})
+
+    def optimizer_begins(self) -> None:
+        """An optimizer is about to step."""
+        self._come_here()
+        self._learn()
+        self._inner = False
+
+    def optimizer_ends(self, optimizer: object) -> None:
+        """An optimizer has stepped, or its step was left out for its gradients."""
+        self._come_here()
+        self._learn()
+        # The same one twice without a fetch in between: what is fetched is not what makes a step.
+        self._several_without_fetch |= id(optimizer) in self._optimizers
+        self._optimizers.add(id(optimizer))
+        self._microbatches = max(self._microbatches, self._backwards)
+        self._backwards = 0
+        self._closing = True
+        self._pass_trains()
+        if self._inner:
+            self._close(ticks())
+
+    def pause(self) -> None:
+        """Something begins that is no part of a step, such as the writing of a checkpoint."""
+        if self._closing and not self._is_elsewhere():
+            self._close(ticks())
+
+    def end(self) -> None:
+        """Record what is over, for nothing more will come."""
+        if self._closing:
+            self._close(self._last)
+        for one in list(self._passes.values()):
+            self._over(one, one.last)
+        self._passes.clear()
+        forget_arguments()
+
+
+def _epoch_of(iterator: Any) -> int | None:
+    """Return the number that a sampler was told by `set_epoch`; None where it was told none."""
+    for name in ("_index_sampler", "_sampler"):
+        sampler = getattr(iterator, name, None)
+        while sampler is not None:
+            epoch = vars(sampler).get("epoch") if hasattr(sampler, "__dict__") else None
+            if type(epoch) is int:
+                return epoch
+            sampler = getattr(sampler, "sampler", None)
+    return None

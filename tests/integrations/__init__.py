@@ -1,0 +1,1 @@
+"""Tests of what frameworks trace by themselves."""

@@ -1,0 +1,256 @@
+"""Switching on and off: torch is as it was, nothing is doubled, and what goes wrong stops nobody."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import weakref
+from importlib.metadata import EntryPoint
+
+import pytest
+import torch
+from conftest import RunScript, Traced
+from torch import nn
+from torch.utils.data import DataLoader, _utils, dataloader
+
+import dftrace_ai
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.integrations import parts as parts_module
+from dftrace_ai.integrations.auto import Auto
+from dftrace_ai.integrations.parts import BUILT_IN, Part
+from integrations.training_loops import LOOPS, net, plain
+
+PLACES = [
+    (nn.Module, "__call__"),
+    *((torch.autograd, name) for name in ("backward", "grad")),
+    *((torch.optim.Optimizer, name) for name in ("zero_grad", "_patch_step_function")),
+    *((kind, "step") for kind in (torch.optim.SGD, torch.optim.AdamW, torch.amp.GradScaler)),
+    (dataloader._BaseDataLoaderIter, "__init__"),
+    (dataloader._BaseDataLoaderIter, "__next__"),
+    (dataloader._MultiProcessingDataLoaderIter, "__init__"),
+    (dataloader._DatasetKind, "create_fetcher"),
+    (_utils.worker, "_worker_loop"),
+    *((torch, name) for name in ("save", "load")),
+    *((torch.Tensor, name) for name in ("to", "cuda", "cpu")),
+]
+CHANGED = len(PLACES) - 1 - 3  # no loader is chosen, and there is no device to go to
+
+
+def snapshot() -> list[object]:
+    return [vars(owner).get(name, "absent") for owner, name in PLACES]
+
+
+def work() -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for batch in DataLoader(torch.randn(8, 4), batch_size=4):
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.fixture(autouse=True)
+def _known_optimizers() -> None:
+    """Torch patches a class when its first instance is made."""
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        kind([nn.Parameter(torch.ones(1))], lr=0.1)
+
+
+def test_torch_is_as_it_was_and_a_second_call_changes_nothing(traced: Traced, auto: Auto) -> None:
+    with traced(perfetto=False) as run:
+        before = snapshot()
+        assert auto() is auto
+        assert set(auto.parts) == set(BUILT_IN)
+        during = snapshot()
+        assert sum(a is not b for a, b in zip(before, during)) == CHANGED
+        assert auto() is auto
+        assert all(a is b for a, b in zip(during, snapshot()))
+        work()
+        auto.remove()
+        assert all(a is b for a, b in zip(before, snapshot()))
+        work()
+        auto.remove()
+    assert [e.args["count"] for e in run.trace.spans if e.name == "fetch.iter"] == [1, 2]
+
+
+def test_a_hundred_rounds_leave_nothing(traced: Traced, auto: Auto) -> None:
+    with traced(perfetto=False):
+        auto()
+        work()
+        auto.remove()
+        gc.collect()
+        before, alive = snapshot(), []
+        counts = [sys.getrefcount(one) for one in before]
+        for _ in range(100):
+            auto()
+            alive.append(weakref.ref(torch.autograd.backward))
+            alive.append(weakref.ref(auto._options.training))
+            auto.remove()
+        gc.collect()
+        assert all(a is b for a, b in zip(before, snapshot()))
+        assert [sys.getrefcount(one) for one in before] == counts
+        assert not [one for one in alive if one() is not None]
+
+
+def test_what_somebody_lays_over_ours_stays(
+    traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+    with traced(perfetto=False) as run:
+        monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
+        auto()
+        ours = torch.autograd.backward
+
+        def theirs(*args, **kwargs):
+            called.append(1)
+            return ours(*args, **kwargs)
+
+        torch.autograd.backward = theirs
+        work()
+        auto.remove()
+        assert torch.autograd.backward is theirs
+        work()
+    assert len(called) == 4
+    assert [e.name for e in run.trace.spans].count("backward") == 2
+
+
+def test_what_a_user_raises_goes_up_and_ends_its_spans(traced: Traced, auto: Auto) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    hooks = [
+        model.register_forward_hook(lambda *_: 1 / 0),
+        optimizer.register_step_post_hook(lambda *_: [].pop()),
+    ]
+    with traced(perfetto=False) as run:
+        auto()
+        with pytest.raises(ZeroDivisionError):
+            plain(model, optimizer)
+        hooks[0].remove()
+        with pytest.raises(IndexError):
+            plain(model, optimizer)
+        hooks[1].remove()
+        plain(model, optimizer, 2)
+        auto.remove()
+    errors = [(e.name, e.args["error"]) for e in run.trace.spans if "error" in e.args]
+    assert errors == [("forward", "ZeroDivisionError"), ("step", "IndexError")]
+    assert all(e.level == 1 for e in run.trace.spans if e.cat == "compute")
+
+
+def test_an_optimizer_whose_scheduler_is_older_is_seen(traced: Traced, auto: Auto) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    with traced(perfetto=False) as run:
+        auto()
+        for _ in range(2):
+            plain(model, optimizer, 1)
+            scheduler.step()
+        with pytest.raises(ZeroDivisionError):
+            optimizer.step(lambda: 1 / 0)
+        plain(model, optimizer, 1)
+        auto.remove()
+        optimizer.step()
+    spans = [e for e in run.trace.spans if (e.cat, e.name) == ("compute", "step")]
+    assert len(spans) == 3
+
+
+def test_parts_steps_depth_and_modules(traced: Traced, auto: Auto) -> None:
+    with traced(perfetto=False) as run:
+        auto(parts=["-data", "-checkpoint"], steps="1:3", depth=2)
+        assert not {"data", "checkpoint"} & set(auto.parts)
+        LOOPS["in_place_relu"].train()
+        auto.remove()
+    named = [(e.name, e.args["step"]) for e in run.trace.spans if e.cat == "compute"]
+    assert {step for _, step in named} == {1, 2}
+    assert [name for name, _ in named].count("forward.2") == 2
+    assert [e.args["step"] for e in run.trace.spans if e.cat == "pipeline"] == [1, 2]
+    with traced(perfetto=False) as run:
+        auto(parts="forward", modules="ReLU,4")
+        LOOPS["in_place_relu"].train()
+        auto.remove()
+    names = {e.name for e in run.trace.spans}
+    assert names == {"forward", "forward.1", "forward.3", "forward.4"}
+
+
+def test_chosen_objects_alone(traced: Traced, auto: Auto) -> None:
+    one, two = net(), net(1)
+    mine, other = (torch.optim.SGD(m.parameters(), 0.1) for m in (one, two))
+    loaders = [DataLoader(torch.randn(8, 4), batch_size=4) for _ in range(2)]
+    with traced(perfetto=False) as run:
+        auto(one, mine, loaders[0])
+        plain(one, mine, 1)
+        plain(two, other, 2)
+        for loader in loaders:
+            list(loader)
+        auto.remove()
+    names = [e.name for e in run.trace.spans if e.cat != "pipeline"]
+    assert names.count("forward") == names.count("step") == 1
+    assert names.count("step.zero_grad") == 1
+    assert names.count("fetch.iter") == 2
+
+
+def test_a_wrong_option_says_what_is_accepted(auto: Auto, tmp_path) -> None:
+    for steps in ("3", "5:2", "a:b"):
+        with pytest.raises(ConfigError, match="auto_steps.*10:20"):
+            auto(steps=steps, log_file=tmp_path / "trace")
+    assert auto.parts == ()
+
+
+def test_a_part_that_fails_stops_nobody(
+    traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another version of torch, and parts of other packages, good and bad."""
+    undone = []
+    others = {
+        "good": EntryPoint("good", "good_part:part", parts_module.GROUP),
+        "bad": EntryPoint("bad", "no_such_module:part", parts_module.GROUP),
+    }
+    good = Part("good", lambda options: lambda: undone.append(options.gate.live))
+    monkeypatch.setitem(sys.modules, "good_part", type(sys)("good_part"))
+    sys.modules["good_part"].part = good
+    monkeypatch.setattr(parts_module, "entry_points", lambda group: list(others.values()))
+    monkeypatch.delattr(torch.optim.Optimizer, "_patch_step_function")
+    monkeypatch.delattr(_utils.worker, "_worker_loop")
+    before = snapshot()
+    with traced(perfetto=False) as run, caplog.at_level(logging.WARNING):
+        auto()
+        assert set(auto.parts) == set(BUILT_IN) - {"optimizer", "data"} | {"good"}
+        model = net()
+        F_loss = model(torch.randn(2, 16)).sum()
+        F_loss.backward()
+        auto.remove()
+    assert undone == [True]
+    assert all(a is b for a, b in zip(before, snapshot()))
+    said = [r.getMessage() for r in caplog.records]
+    assert len(said) == 3
+    assert "optimizer" in said[0] or "_worker_loop" in said[0]
+    assert {e.name for e in run.trace.spans} == {"forward", "backward"}
+
+
+def test_everything_waits_for_torch(run_script: RunScript) -> None:
+    """One line at the top; torch is not loaded by it, and its loader stays its own."""
+    outcome = run_script(
+        """
+        import json, sys
+        import dftrace_ai
+        before = list(sys.meta_path)
+        dftrace_ai.auto()
+        print(json.dumps("torch" in sys.modules))
+        import torch
+        print(json.dumps([sys.meta_path == before, "exec_module" in vars(torch.__spec__.loader)]))
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        """
+    )
+    assert outcome.said == [False, [True, False]]
+    names = [e.name for e in outcome.trace().spans]
+    assert names.count("forward") == names.count("backward") == 3
+    assert names.count("step") == 6
+
+
+def test_the_face_has_it() -> None:
+    assert dftrace_ai.auto is sys.modules["dftrace_ai.integrations.auto"].auto

@@ -1,0 +1,45 @@
+"""Trainings that trace themselves learn the same, bit for bit, and each has exactly its events."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from conftest import Traced
+
+from dftrace_ai.integrations.auto import Auto
+from integrations.training_loops import LOOPS
+
+# Between the lines of a training, and looked at elsewhere.
+APART = {"preprocess.collate", "workers.start", "epoch", "evaluate"}
+
+
+def learned(model) -> list[bytes]:
+    return [p.detach().numpy().tobytes() for p in model.state_dict().values()]
+
+
+@pytest.mark.parametrize("name", sorted(LOOPS))
+def test_a_training_learns_the_same_and_has_its_events(
+    name: str, traced: Traced, auto: Auto
+) -> None:
+    loop = LOOPS[name]
+    without, losses_without = loop.train()
+    with traced(perfetto=False) as run:
+        auto()
+        model, losses = loop.train()
+        auto.remove()
+    assert losses == losses_without
+    assert learned(model) == learned(without)
+    trace = run.trace
+    steps = [e for e in trace.spans if (e.cat, e.name) == ("pipeline", "step")]
+    assert [e.args["microbatches"] for e in steps] == loop.microbatches
+    assert [e.args["step"] for e in steps] == list(range(len(steps)))
+    assert all(one.end_ns <= next_one.ts_ns for one, next_one in zip(steps, steps[1:]))
+    found = Counter(e.name.replace(" ", "_") for e in [*trace.spans, *trace.of("i")])
+    found["step"] -= len(steps)
+    assert {k: v for k, v in found.items() if v and k not in APART} == loop.events
+    # What a step is made of lies in it, and says so.
+    for event in trace.spans:
+        if event.cat == "compute" and "step" in event.args and "forward.eval" not in event.name:
+            inside = [s for s in steps if s.ts_ns <= event.ts_ns and event.end_ns <= s.end_ns]
+            assert [s.args["step"] for s in inside] == ([event.args["step"]] if steps else [])
