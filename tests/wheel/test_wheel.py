@@ -122,7 +122,14 @@ def test_a_wheel_is_small_and_says_what_it_runs_with(wheel: Path, tmp_path: Path
         modules = sorted(n for n in archive.namelist() if n.endswith(".so"))
         archive.extractall(tmp_path, modules)
         metadata = next(n for n in archive.namelist() if n.endswith("/METADATA"))
-        assert "Requires-Python: <3.14,>=3.10" in archive.read(metadata).decode()
+        told = archive.read(metadata).decode()
+    assert "Requires-Python: <3.14,>=3.10" in told
+    needed = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", told, re.M)
+    base = {name for name, rest in needed if "extra ==" not in rest}
+    assert {"orjson", "pydantic", "typer"} <= base
+    assert not {"duckdb", "numpy", "torch"} & base
+    extra = {name for name, rest in needed if re.search(r"extra == .analysis.", rest)}
+    assert extra == {"duckdb", "numpy"}
     names = [re.sub(r".*/(\w+)\..*", r"\1", module) for module in modules]
     assert names == ["_native", "_reader"]
     for name, module in zip(names, modules):

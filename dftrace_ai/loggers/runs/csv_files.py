@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["write_csv"]
 
 METRICS = tuple(TABLES["metrics"])
+NAME_AT, VALUE_AT = METRICS.index("name"), METRICS.index("value")
 
 
 def write_csv(folders: Iterable[RunFolder], files: Mapping[str, Path]) -> Runs:
@@ -82,10 +83,10 @@ class _CsvRows:
 
     def take_metrics(self, run: LocalRun, writer: Writer, line: MetricsLine) -> None:
         row = metrics_row(run, writer, line)
-        self._writers["metrics"].writerows(
-            [row.get(column, name if column == "name" else value) for column in METRICS]
-            for name, value in line.values.items()
-        )
+        fields = [row.get(column) for column in METRICS]
+        write = self._writers["metrics"].writerow
+        for fields[NAME_AT], fields[VALUE_AT] in line.values.items():
+            write(fields)
 
     def take_media(self, run: LocalRun, writer: Writer, line: MediaLine) -> None:
         self._write("media", media_row(run, writer, line))

@@ -155,35 +155,57 @@ class Series:
     look at the log is needed.
     """
 
-    __slots__ = ("_last", "_rows", "_shift")
+    __slots__ = (
+        *("_finite", "_high", "_last", "_low", "_mean", "_rows", "_shift", "_steps", "_values"),
+    )
 
     def __init__(self) -> None:
         self._rows = array("d")
         self._shift = 0
+        # The row that is being added to, and its place.
         self._last: int | None = None
+        self._steps = self._values = self._finite = 0
+        self._mean = self._low = self._high = math.nan
 
     def add(self, step: int, value: float) -> None:
-        """Take a value; both may come in any order."""
-        rows, place = self._rows, step >> self._shift
-        row = (step, 1.0, 1.0 if value - value == 0 else 0.0, value, value, value)
-        if place == self._last:
-            rows[-WIDTH:] = array("d", _Row(*rows[-WIDTH:]).and_(_Row(*row)))
-        elif len(rows) < 2 * MOST_DOTS * WIDTH:
-            rows.extend(row)
-            self._last = place
-        else:
+        """Take a value; steps may come in any order."""
+        place = step >> self._shift
+        if place != self._last:
+            self._end_row()
+            self._last = step >> self._shift
+        self._steps += step
+        self._values += 1
+        if value - value == 0:
+            self._finite = finite = self._finite + 1
+            if finite == 1:
+                self._mean = self._low = self._high = value
+            else:
+                # Neither sum nor difference of two values need be finite.
+                self._mean = self._mean * ((finite - 1) / finite) + value / finite
+                if value < self._low:
+                    self._low = value
+                elif value > self._high:
+                    self._high = value
+
+    def _end_row(self) -> None:
+        if self._last is None:
+            return
+        x = self._steps / self._values
+        self._rows.extend((x, self._values, self._finite, self._mean, self._low, self._high))
+        self._last = None
+        self._steps = self._values = self._finite = 0
+        if len(self._rows) >= 2 * MOST_DOTS * WIDTH:
             self.close_up()
-            self.add(step, value)
 
     def close_up(self) -> None:
         """Put together what belongs to one place."""
+        self._end_row()
         found = [_Row(*self._rows[at : at + WIDTH]) for at in range(0, len(self._rows), WIDTH)]
         found = self._together(sorted(found, key=_step_of))
         while len(found) > MOST_DOTS:
             self._shift += 1
             found = self._together(found)
         self._rows = array("d", (number for row in found for number in row))
-        self._last = None
 
     def _together(self, rows: list[_Row]) -> list[_Row]:
         found: list[_Row] = []
@@ -237,13 +259,14 @@ class RunsOnPage:
         self.others: Firsts[tuple[str, str, str], list[int]] = Firsts(MOST_OTHERS)
         self._plotted: dict[tuple[str, str], bool] = {}
         # Of the run that is being read.
-        self._series: dict[tuple[str, str], Series | None] = {}
+        self._series: dict[str, dict[str, Series | None]] = {}
         for folder in folders:
+            self._series = {axis: {} for axis in AXIS_NAMES}
             self.runs.append(read_run(folder, self if len(self.runs) < MOST_RUNS else None))
-            for series in self._series.values():
+            for series in (one for found in self._series.values() for one in found.values()):
                 if series is not None:
                     series.close_up()
-            self._series.clear()
+        self._series.clear()
 
     @property
     def plot_count(self) -> int:
@@ -252,13 +275,12 @@ class RunsOnPage:
 
     def take_metrics(self, run: LocalRun, writer: Writer, line: MetricsLine) -> None:
         """Take the numbers of a line."""
-        axis, step = line.axis, line.step
+        step, by_name = line.step, self._series[line.axis]
         for name, value in line.values.items():
-            key = (axis, name)
-            if key in self._series:
-                series = self._series[key]
+            if name in by_name:
+                series = by_name[name]
             elif name in run.metrics:
-                series = self._series[key] = self._new_series(run, axis, name)
+                series = by_name[name] = self._new_series(run, line.axis, name)
             else:
                 continue  # one of more names than are counted
             if series is not None:
