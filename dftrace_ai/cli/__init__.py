@@ -115,6 +115,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        sys.stderr.write(f"dftrace: the output cannot be written: {error.strerror}\n")
+        # What is written has no name; all that is read has one.
+        named = error.filename is not None
+        what = shown(os.fsdecode(error.filename)) if named else "the output cannot be written"
+        sys.stderr.write(f"dftrace: {what}: {error.strerror}\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(BAD_INPUT)

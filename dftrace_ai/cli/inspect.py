@@ -61,8 +61,12 @@ def check(
     from dftrace_ai.inspect.config.reading.loading import examine
     from dftrace_ai.inspect.errors import InspectValueError
 
-    if not config.exists() or config.is_dir():
-        fault = "is a directory" if config.is_dir() else "there is no such file"
+    try:
+        fault = "is a directory" if config.is_dir() else ""
+        fault = fault or ("" if config.exists() else "there is no such file")
+    except OSError as error:
+        fault = f"cannot be read: {error.strerror}"
+    if fault:
         raise InspectValueError(f"{quoted(str(config))}: {fault}")
     layers = None
     # Before the config is read: what it names has to be registered.

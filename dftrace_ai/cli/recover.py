@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import Annotated
 
@@ -39,18 +40,12 @@ def command(
     at any time. Exit status 1 when something could not be recovered, or only in part.
     """
     from dftrace_ai.cli.terminal import shown, shown_progress, write_json
-    from dftrace_ai.errors import TraceError
     from dftrace_ai.spools.completing import complete_directories
     from dftrace_ai.spools.recovery import adopt_orphans
-    from dftrace_ai.wording import counted, quoted
+    from dftrace_ai.wording import counted
 
     for directory in directories:
-        if not directory.exists():
-            raise TraceError(f"{quoted(str(directory))}: no such directory")
-        if not directory.is_dir():
-            raise TraceError(f"{quoted(str(directory))}: not a directory")
-        if not os.access(directory, os.R_OK | os.X_OK):
-            raise TraceError(f"{quoted(str(directory))}: cannot be listed: permission denied")
+        _check_listable(directory)
     with shown_progress("recovering"):
         found = complete_directories(directories, spool_dir, anew=orphans)
         if orphans:
@@ -73,3 +68,20 @@ def command(
             typer.echo(f"{counted(len(found.finished) - len(whole), 'trace')} recovered")
     if found.failed or found.damaged:
         raise typer.Exit(NOT_ALL_RECOVERED)
+
+
+def _check_listable(directory: Path) -> None:
+    from dftrace_ai.errors import TraceError
+    from dftrace_ai.wording import quoted
+
+    name = quoted(str(directory))
+    try:
+        mode = directory.stat().st_mode
+    except FileNotFoundError as error:
+        raise TraceError(f"{name}: no such directory") from error
+    except OSError as error:
+        raise TraceError(f"{name}: cannot be read: {error.strerror}") from error
+    if not stat.S_ISDIR(mode):
+        raise TraceError(f"{name}: not a directory")
+    if not os.access(directory, os.R_OK | os.X_OK):
+        raise TraceError(f"{name}: cannot be listed: permission denied")

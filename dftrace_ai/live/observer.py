@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,11 @@ from dftrace_ai.live.saved import merged, plain, read_snapshot
 from dftrace_ai.live.spool_looks import LEAST_RATE_S, path_as_text, rank_status
 from dftrace_ai.live.wording import processes_text
 from dftrace_ai.spools.marked import MarkedSpool, spools_below
-from dftrace_ai.spools.search import lives_without
+from dftrace_ai.spools.search import lives_without, spool_of_marker
 from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
 __all__ = ["Observer", "snapshot"]
@@ -98,12 +98,13 @@ class Observer:
         return replace(found, processes=processes)
 
     def _look_at(self, path: Path) -> Snapshot:
-        if path.is_dir():
+        # os.path, since pathlib raises where a directory above is closed.
+        if os.path.isdir(path):  # noqa: PTH112
             try:
                 return self._look_at_spools(self._spools_in(path))
             except OSError as error:
                 raise TraceError(f"{error.filename}: cannot be read: {error.strerror}") from error
-        if path.exists() and not path.is_file():
+        if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
             raise TraceError(f"{path}: not a regular file")
         try:
             with path.open("rb") as file:
@@ -140,7 +141,7 @@ class Observer:
             except FileNotFoundError:
                 if f"-{here}-" not in marked.marker.name:
                     elsewhere.append(marked)
-                elif marked.marker.exists():
+                elif (now := spool_of_marker(marked.marker)) and not now.complete:
                     problems.append(f"{marked.spool}: {_why_not_there(marked)}")
                 continue
             except (OSError, ValueError) as error:

@@ -14,6 +14,8 @@ from dftrace_ai.run.ranks import RankInfo, find_rank
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dftrace_ai.loggers.config import EntryConfig
 
 __all__ = ["named_now", "place_of", "rank_logs"]
@@ -21,6 +23,8 @@ __all__ = ["named_now", "place_of", "rank_logs"]
 # What all ranks of a job have in common, where no name is configured.
 JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE")
 NO_JOB = ("", "none")
+
+ELSEWHERE = "choose another place with log_dir"
 
 
 def rank_here() -> RankInfo:
@@ -70,9 +74,9 @@ def place_of(config: EntryConfig, run_name: str) -> RunFacts:
         LogDirectoryError: the directory cannot be made or written.
     """
     rank = rank_here()
-    root = config.log_dir.absolute()
+    root = _absolute(config.log_dir)
     folder = root / safe_name(config.project) / safe_name(run_name)
-    there = folder.is_dir() and any(folder.iterdir())
+    there = _holds_something(folder)
     of_several = config.ranks == "all" and (rank.world_size or 1) > 1
     if config.resume == "must" and not there:
         raise ConfigError(f"resume: must, and there is no run in {quoted(str(folder))}")
@@ -82,10 +86,10 @@ def place_of(config: EntryConfig, run_name: str) -> RunFacts:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LogDirectoryError(
-            f"{quoted(str(folder))}: cannot be made: {error.strerror}"
+            f"{quoted(str(folder))}: cannot be made: {error.strerror}; {ELSEWHERE}"
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise LogDirectoryError(f"{quoted(str(folder))}: cannot be written")
+        raise LogDirectoryError(f"{quoted(str(folder))}: cannot be written; {ELSEWHERE}")
     return RunFacts(
         project=config.project,
         run_name=run_name,
@@ -99,3 +103,24 @@ def place_of(config: EntryConfig, run_name: str) -> RunFacts:
         options=dict(config.options),
         all_ranks=of_several,
     )
+
+
+def _absolute(log_dir: Path) -> Path:
+    try:
+        return log_dir.absolute()
+    except FileNotFoundError as error:
+        raise LogDirectoryError(
+            f"{quoted(str(log_dir))}: the current directory is gone; give an absolute path with "
+            "log_dir"
+        ) from error
+
+
+def _holds_something(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False  # it is made, or cannot be, which is told then
+    except OSError as error:
+        raise LogDirectoryError(
+            f"{quoted(str(folder))}: cannot be read: {error.strerror}; {ELSEWHERE}"
+        ) from error

@@ -70,25 +70,30 @@ def spools_below(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
 
     Returns:
         What each of them says, sorted by path. One that goes away meanwhile is left
-        out: its process has just finished.
+        out: its process has just finished. A directory below that cannot be listed has
+        a fault that says so.
 
     Raises:
         OSError: the directory cannot be read.
     """
-    found = []
-    for folder, _, names in os.walk(directory, onerror=_raise):
+    found: list[MarkedSpool] = []
+    closed: list[OSError] = []
+    for folder, _, names in os.walk(directory, onerror=closed.append):
         for name in names:
             if name.endswith(MARKER_SUFFIX):
                 spool = spool_of_marker(Path(folder, name))
                 if spool and not spool.begun and not spool.complete:
                     marker = Path(folder, name)
                     found.append(MarkedSpool(marker, spool.path, spool.fault, spool.place))
+    for error in closed:
+        if error.filename == os.fspath(directory):
+            raise error
+        # What a training removes meanwhile, such as an old checkpoint, is nobody's concern.
+        if not isinstance(error, FileNotFoundError):
+            fault = f"cannot be listed: {error.strerror}"
+            found.append(MarkedSpool(Path(error.filename), "", fault))
     named = {spool.spool for spool in found}
     # Where the disk was full, or a process was killed early, there is no marker.
-    unnamed = [one.path for one in find_spools(directory) if one.path not in named]
-    found += [MarkedSpool(Path(path), path) for path in unnamed if path]
+    others = [one for one in find_spools(directory) if one.path and one.path not in named]
+    found += [MarkedSpool(Path(one.path), one.path) for one in others if not one.complete]
     return sorted(found, key=lambda spool: spool.marker)
-
-
-def _raise(error: OSError) -> None:
-    raise error

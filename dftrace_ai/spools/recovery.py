@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -252,10 +253,17 @@ def _tell_of_missing(spool: FoundSpool, directory: HeldDirectory, result: Recove
     # Its process, or who finished the trace, took the marker away before the spool. So one that has
     # only its marker was lost (a reboot empties /dev/shm), unless it lies on another host or in
     # another container, or its process lives: that has it in memory, and completes its trace.
-    if not spool.marker or not _is_there(spool.marker, directory):
+    if not spool.marker:
         return
-    if spool.complete:
-        _remove(spool.marker, directory, result)
+    # Read again: somebody else may be completing the trace, who says so in the marker and removes
+    # the spool before it.
+    now = marker_in(directory, spool.marker.name)
+    if now is None:
+        return
+    if now.complete:
+        # Nothing is missing: where it has to stay, there is nothing to tell.
+        with contextlib.suppress(OSError):
+            directory.remove(spool.marker.name)
     elif (
         _process_of(spool.marker) is not None
         and not spool.elsewhere
@@ -297,16 +305,6 @@ def _tell_of_copy(spool: FoundSpool, original: str, result: Recovery) -> None:
         )
 
 
-def _is_there(marker: Path, directory: HeldDirectory) -> bool:
-    try:
-        directory.look(marker.name)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
 def _adopt(
     spool: FoundSpool, directory: HeldDirectory, result: Recovery, *, anew: bool = False
 ) -> None:
@@ -330,7 +328,7 @@ def _adopt(
                 f"{quoted(spool.path)}: is in its trace, and cannot be removed: {outcome['error']}"
             )
         elif spool.marker:
-            _remove(spool.marker, directory, result)
+            _remove(spool.marker, directory, result, "its trace is complete, and it ")
     elif outcome["state"] == "alive":
         result.alive.append(spool.path)
     elif outcome["state"] == "gone":
@@ -339,8 +337,9 @@ def _adopt(
         result.failed.append(f"{quoted(spool.path)}: {quoted(outcome['error'])}")
 
 
-def _remove(marker: Path, directory: HeldDirectory, result: Recovery) -> None:
+def _remove(marker: Path, directory: HeldDirectory, result: Recovery, also: str = "") -> None:
     try:
         directory.remove(marker.name)
     except OSError as error:
-        result.failed.append(f"{quoted(str(marker))}: cannot be removed: {error.strerror}")
+        why = f"{also}cannot be removed: {error.strerror}"
+        result.failed.append(f"{quoted(str(marker))}: {why}")

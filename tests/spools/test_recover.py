@@ -8,10 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import RunScript, clean_environment
 from perfetto.trace_file import read
+
+from dftrace_ai.errors import TraceError
+from dftrace_ai.live import observer
+from dftrace_ai.spools import recovery
 
 UNIT = 64 * 1024
 
@@ -174,3 +179,31 @@ def test_a_process_that_runs_is_left_alone(run_script: RunScript) -> None:
     ((status, said, _),) = answers
     assert status == 0
     assert said.startswith("runs, left alone: ")
+
+
+def test_somebody_else_completes_it_at_the_same_time(
+    dead: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that end together do so for their children: none of them tells of a loss, nor `top`."""
+    folder, spool = dead
+    (marker,) = folder.glob("*.spool-at")
+    find = recovery.spools_of
+    below = observer.spools_below(folder)
+
+    def found_before(*given: Any, **more: Any) -> list[recovery.FoundSpool]:
+        found = find(*given, **more)
+        # Who completes the trace does so, and then removes the marker, too.
+        with marker.open("a") as file:
+            file.write("complete\n")
+        spool.unlink()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "spools_of", found_before)
+        looked = marker.read_bytes()
+        assert recovery.adopt_dead(folder) == recovery.Recovery.nothing()
+    assert not marker.exists()
+    marker.write_bytes(looked + b"complete\n")
+    monkeypatch.setattr(observer, "spools_below", lambda _: below)
+    with pytest.raises(TraceError, match="nothing was recorded here"):
+        observer.snapshot([folder])

@@ -120,7 +120,9 @@ def _traces_under(directory: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[
             if name.endswith(suffixes):
                 path = Path(folder, name)
                 target = os.path.realpath(path)
-                outside = path.is_symlink() and not Path(target).is_relative_to(root)
+                # os.path, since pathlib raises for a name in a directory that is closed.
+                link = os.path.islink(path)  # noqa: PTH114
+                outside = link and not Path(target).is_relative_to(root)
                 yield path, "a link that leads out of the directory" if outside else ""
     for problem in problems:
         reason = f"cannot be listed: {problem.strerror}"

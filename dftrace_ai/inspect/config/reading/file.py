@@ -42,9 +42,17 @@ def parsed(config_file: object) -> tuple[Any, str | None] | None:
     path = os.fspath(config_file)
     if not isinstance(path, str):
         raise InspectTypeError(f"config_file: {in_short(path)} is not accepted; accepted: text")
-    if "\0" not in path and not Path(path).exists():
-        return None
-    return read_yaml(path), path
+    return None if _is_missing(path) else (read_yaml(path), path)
+
+
+def _is_missing(path: str) -> bool:
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False  # whatever is there cannot be read, which reading it tells
+    return False
 
 
 def read_yaml(path: str) -> Any:
