@@ -124,7 +124,7 @@ def in_short(value: object, letters: int = VALUE_LETTERS) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return class and message of an error, also of one that cannot say its message.
+    """Return class and message of an error on one line, also of one that cannot say its message.
 
     Args:
         error: what a user's code or a library has raised.
@@ -133,11 +133,8 @@ def described(error: BaseException) -> str:
 
         described(OSError("disk full"))  # OSError: disk full
     """
-    try:
-        message = str(error)
-    except Exception as another:  # noqa: BLE001 - the error is not ours, nor is what it does
-        message = f"(its message cannot be told: {type(another).__name__})"
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    lines = filter(None, map(str.strip, _class_and_message(error).splitlines()))
+    return escaped(" ".join(lines))
 
 
 def briefly(error: BaseException) -> str:
@@ -149,7 +146,16 @@ def briefly(error: BaseException) -> str:
 
         briefly(RuntimeError("no such operator\n\nCPU: registered at ..."))
     """
-    return shortened(escaped(described(error).strip().partition("\n")[0]), ERROR_LETTERS)
+    first = _class_and_message(error).strip().partition("\n")[0]
+    return shortened(escaped(first), ERROR_LETTERS)
+
+
+def _class_and_message(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except Exception as another:  # noqa: BLE001 - the error is not ours, nor is what it does
+        message = f"(its message cannot be told: {type(another).__name__})"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def text_of(name: object) -> str:

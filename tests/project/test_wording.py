@@ -43,6 +43,8 @@ def test_an_error_that_cannot_say_its_message_is_described() -> None:
             raise RuntimeError
 
     assert described(OSError("disk full")) == "OSError: disk full"
+    assert described(RuntimeError("too new\n\n  take 3.9\r\n")) == "RuntimeError: too new take 3.9"
+    assert described(RuntimeError("\x1b[31mno")) == r"RuntimeError: \x1b[31mno"
     assert described(KeyboardInterrupt()) == "KeyboardInterrupt"
     assert described(MuteError()) == "MuteError: (its message cannot be told: RuntimeError)"
 

@@ -77,5 +77,4 @@ def register_features_in(directories: list[str]) -> None:
 
 def _described_in_line(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(described(error).split())
-    return f"{text} ({last.filename}:{last.lineno})"
+    return f"{described(error)} ({last.filename}:{last.lineno})"

@@ -13,7 +13,7 @@ from dftrace_ai.inspect.output.outbox import Outbox
 from dftrace_ai.inspect.output.sinks import Sinks
 from dftrace_ai.inspect.ranks.exchange import Groups, rank_of_process
 from dftrace_ai.inspect.ranks.reduction import digest_of
-from dftrace_ai.wording import ToldOnce, described
+from dftrace_ai.wording import ToldOnce, briefly
 
 if TYPE_CHECKING:
     import os
@@ -138,7 +138,7 @@ class SessionState:
     def failed(self, layer: str, tensor: str, error: Exception) -> None:
         """Tell once that the statistics of a tensor could not be made."""
         # Torch goes on with pages of where it comes from.
-        reason = described(error).partition("\n")[0]
+        reason = briefly(error)
         self.say_once(
             ("failed", layer, tensor, type(error)),
             f"{layer}: the statistics of {tensor} failed, which is told once: {reason}",

@@ -129,6 +129,7 @@ class Delivery:
         self._counting = threading.Lock()
         self._given = 0
         self._fault = ""
+        self._is_gone = False
         self._bell = Bell()
         self._status: Status | None = None
         self._until_s = 0.0
@@ -264,8 +265,23 @@ class Delivery:
                 continue
             try:
                 self.tracker.take(item)
+            except TrackerProcessError as error:
+                self._lose_process(str(error))
             except BaseException as error:  # noqa: BLE001
                 self._note(_said(error))
+
+    def _lose_process(self, fault: str) -> None:
+        """Tell now that nothing reaches the tracker any more: the training may go on for days."""
+        self._note(fault)
+        # What is lost in the end is told then.
+        if self._is_gone or self._status is not None:
+            return
+        self._is_gone = True
+        warn(
+            "the tracker %s takes nothing more, and all else goes on without it: %s",
+            quoted(self.name),
+            fault,
+        )
 
     def _seen_so_far(self) -> Callable[[], bool]:
         sent = self.tracker.sent()

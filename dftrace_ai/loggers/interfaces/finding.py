@@ -62,13 +62,20 @@ def logint_class(name: str) -> type[BaseLogint]:
         raise ConfigError(
             f"there is no logging interface {in_short(name)}{hint}; known: {', '.join(names)}"
         )
-    missing = [package for package in found.packages if find_spec(package) is None]
+    missing = [package for package in found.packages if not _is_there(package)]
     if missing:
         raise ConfigError(
             f"the interface {name!r} needs {', '.join(missing)}, which is not installed: "
             f"pip install 'dftrace-ai[{found.extra or name}]'"
         )
     return found
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:
+        return True  # the program has put a module of its own in its place
 
 
 def _load(name: str) -> None:
