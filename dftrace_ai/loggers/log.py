@@ -15,7 +15,7 @@ from dftrace_ai.loggers.delivery.nesting import Nesting
 from dftrace_ai.loggers.endings import unwatch
 from dftrace_ai.loggers.entry import routes, settings_of
 from dftrace_ai.loggers.pipeline import Pipeline
-from dftrace_ai.loggers.records import MetricsRecord
+from dftrace_ai.loggers.records import MOST_STEP, MetricsRecord
 from dftrace_ai.loggers.routines.finding import routine_class
 from dftrace_ai.loggers.status_line import StatusLine
 from dftrace_ai.loggers.system_metrics import SystemMetrics
@@ -268,11 +268,7 @@ class Log:
     def _whole(self, step: Any) -> int | None:
         """Return a number as Python has it; None for what is none, which is told once."""
         try:
-            return index(step)
-        except TypeError:
-            pass
-        try:
-            return int(step)
+            return _number(step)
         except Exception as error:  # noqa: BLE001 - whatever a training has for a step
             if self._told.first("step", type(step)):
                 warn(
@@ -314,6 +310,16 @@ class Log:
             last=self._attach if any(config.attach for config in configs) else None,
             on_end=self._on_converted,
         )
+
+
+def _number(step: Any) -> int:
+    try:
+        whole = index(step)
+    except TypeError:
+        whole = int(step)
+    if abs(whole) > MOST_STEP:
+        raise OverflowError("it has more than 63 bits")
+    return whole
 
 
 class NotInProcessError(DftraceError, AttributeError):

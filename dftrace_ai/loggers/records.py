@@ -19,6 +19,7 @@ __all__ = [
     "EPOCH",
     "ITERATION",
     "LEVELS",
+    "MOST_STEP",
     "Alert",
     "Artifact",
     "Axis",
@@ -38,6 +39,8 @@ __all__ = [
 Axis = Literal["iteration", "epoch", "time"]
 ITERATION: Axis = "iteration"
 EPOCH: Axis = "epoch"
+MOST_STEP = (1 << 63) - 1
+"""Of databases and of readers of JSON; also of what is less than 0."""
 
 Level = Literal["info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
