@@ -3,7 +3,8 @@
 The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrace_ai.config.model`,
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
 `dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
-`dftrace_ai.analysis.converting` and `dftrace_ai.analysis.report`, with sorted keys, so that the
+`dftrace_ai.analysis.converting`, `dftrace_ai.analysis.validating`,
+`dftrace_ai.analysis.trace_facts` and `dftrace_ai.analysis.report`, with sorted keys, so that the
 same models always give the same bytes.
 """
 
@@ -116,6 +117,22 @@ def _report_schema() -> dict[str, Any]:
     return schema
 
 
+def _validate_schema() -> dict[str, Any]:
+    from dftrace_ai.analysis.validating.report import report_adapter
+
+    schema = report_adapter().json_schema()
+    schema["title"] = "What `dftrace validate --json` prints"
+    return schema
+
+
+def _info_schema() -> dict[str, Any]:
+    from dftrace_ai.analysis.trace_facts import facts_adapter
+
+    schema = facts_adapter().json_schema()
+    schema["title"] = "What `dftrace info --json` prints of traces"
+    return schema
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
     schemas = {
@@ -129,6 +146,8 @@ def schema_texts() -> dict[str, str]:
         "convert.schema.json": _convert_schema(),
         "diff.schema.json": _diff_schema(),
         "report.schema.json": _report_schema(),
+        "validate.schema.json": _validate_schema(),
+        "info.schema.json": _info_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

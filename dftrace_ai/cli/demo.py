@@ -22,11 +22,14 @@ def command(
     ] = Path("dftrace-demo"),
     workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, split and order.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Train a small network on handwritten digits and trace it.
 
     Shows what a trace of a whole training holds: the loader's processes, transfers,
     forward, backward, optimizer, evaluation, checkpoints, the loss as a curve.
+
+    Example: dftrace demo --epochs 2 --out traces
     """
     import dftrace_ai
     from dftrace_ai.analysis.summary.report import reported
@@ -39,6 +42,9 @@ def command(
     before = set(_traces_in(out))
     with dftrace_ai.tracing(log_file=out / "digits"):
         result = _train(epochs, workers, seed, out)
+    if json:
+        _print_json(result, [path for path in _traces_in(out) if path not in before])
+        return
     screen.print(
         f"accuracy {result.accuracies[-1]:.1%} on unseen digits after "
         f"{counted(epochs, 'epoch')} ({result.steps} steps); best {result.best_accuracy:.1%}"
@@ -61,6 +67,16 @@ def command(
         f"\nto see it in Perfetto:  {typed} view {shown(out)}\n"
         f"or open {shown(traces[0].name)} at https://ui.perfetto.dev (it stays on this machine)"
     )
+
+
+def _print_json(result: Result, traces: list[Path]) -> None:
+    from dataclasses import asdict
+
+    from dftrace_ai.analysis.why import why
+    from dftrace_ai.cli.terminal import write_json
+
+    verdict = why(traces) if traces else None
+    write_json({**asdict(result), "traces": list(map(str, traces)), "verdict": verdict})
 
 
 def _as_typed() -> str:

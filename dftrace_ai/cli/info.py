@@ -1,14 +1,23 @@
-"""`dftrace info`: versions, what was built in, the environment and the settings in effect."""
+"""`dftrace info`: versions, what was built in, environment and settings; or the facts of traces."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dftrace_ai.analysis.trace_facts import FileFacts, TraceFacts
 
 __all__ = ["collect", "command"]
 
 FAULTS_FOUND = 1
+MOST_ROWS = 1000
 
 PACKAGES = (
     "pydantic",
@@ -25,12 +34,28 @@ PACKAGES = (
 
 
 def command(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATHS]...", help=f"{PATHS_HELP} Without any: of this installation."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
 ) -> None:
     """Show versions, compression libraries, clock, environment and the settings in effect.
 
-    Exit status 1 when the native core is missing or the settings are not accepted.
+    With PATHS: which processes the traces are of, when they began, how they ended and what
+    they count, by their first and last lines alone, however large they are.
+
+    Example: dftrace info out
+
+    Exit status 1 when the native core is missing or the settings are not accepted; with PATHS
+    when files of a directory were skipped, 2 when nothing can be read.
     """
+    if paths:
+        _show_traces(paths, as_json=json, recover=recover)
+        return
     facts = collect()
     if json:
         from dftrace_ai.cli.terminal import write_json
@@ -53,6 +78,72 @@ def command(
             out.print(table)
     if "error" in facts["native core"] or "error" in facts["settings"]:
         raise typer.Exit(FAULTS_FOUND)
+
+
+def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
+    from dftrace_ai.analysis.trace_facts import facts_of
+    from dftrace_ai.cli.terminal import complain, console, print_all, shown_progress, write_json
+
+    if recover:
+        complete_dead_traces(paths)
+    with shown_progress("reading"):
+        facts = facts_of(paths)
+    if as_json:
+        write_json(facts.to_dict())
+    else:
+        print_all(console(), [_table(facts), _told(facts)])
+    for skipped in facts.skipped:
+        complain(f"skipped: {skipped}")
+    for note in facts.notes:
+        complain(note)
+    if facts.skipped:
+        raise typer.Exit(FAULTS_FOUND)
+
+
+def _table(facts: TraceFacts) -> Table:
+    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, shown
+
+    table = figures_table("", ["file", "process", "began", "ended"], ["events", "bytes", "lost"])
+    for file in facts.files[:MOST_ROWS]:
+        began = "" if file.began_us is None else _time_text(file.began_us)
+        table.add_row(
+            shown(file.path, NAME_LETTERS),
+            shown(_process(file), NAME_LETTERS),
+            began,
+            shown(file.ended or file.state, NAME_LETTERS),
+            "" if file.events is None else f"{file.events:,}",
+            f"{file.bytes:,}",
+            f"{file.losses.get('dropped', 0):,}",
+        )
+    return table
+
+
+def _process(file: FileFacts) -> str:
+    rank = "" if file.rank is None else f"rank {file.rank}"
+    of_world = f" of {file.world_size}" if rank and file.world_size else ""
+    process = "" if file.pid is None else f"process {file.pid}"
+    host = "" if file.host is None else f"on {file.host}"
+    part = "" if not file.part else f"part {file.part}"
+    return ", ".join(word for word in (rank + of_world, f"{process} {host}".strip(), part) if word)
+
+
+def _time_text(us: int) -> str:
+    from datetime import datetime, timezone
+
+    try:
+        moment = datetime.fromtimestamp(us / 1e6, timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return "beyond all years"
+    return moment.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+
+
+def _told(facts: TraceFacts) -> str:
+    from dftrace_ai.wording import counted
+
+    told = f"{counted(len(facts.files), 'file')} of {counted(facts.runs, 'run')}, "
+    told += f"{counted(facts.events, 'event')} by their closing lines; times are UTC"
+    more = len(facts.files) - MOST_ROWS
+    return f"{told}; {counted(more, 'file')} more than shown, --json has all" if more > 0 else told
 
 
 def collect() -> dict[str, dict[str, object]]:

@@ -53,6 +53,8 @@ def check(
 ) -> None:
     """Tell what a config does: layers, tensors, GEMMs, iterations, and all that is wrong with it.
 
+    Example: dftrace inspect check inspect.yaml --model train:make_model --steps 1000
+
     Without a model, the layers are told as the rule that selects them. Exit status: 0 the
     config can be used, 1 it has errors, 2 the call is wrong.
     """
@@ -93,7 +95,10 @@ def features(
     feature_dirs: FeatureDirs = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """List the features that a config can name, or explain some of them with their keys."""
+    """List the features that a config can name, or explain some of them with their keys.
+
+    Example: dftrace inspect features FakeQuant
+    """
     from dftrace_ai.cli.terminal import write_out
     from dftrace_ai.inspect.config.features import explanations, summaries
 

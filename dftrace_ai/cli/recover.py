@@ -38,6 +38,8 @@ def command(
     Every event that had ended is written, once; spans that were open become unfinished
     ones. Processes that still run are left alone, and the command may be given again and
     at any time. Exit status 1 when something could not be recovered, or only in part.
+
+    Example: dftrace recover out
     """
     from dftrace_ai.cli.terminal import shown, shown_progress, write_json
     from dftrace_ai.spools.completing import complete_directories

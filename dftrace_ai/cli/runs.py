@@ -80,6 +80,8 @@ def command(
 ) -> None:
     """List, compare, query and show runs that were logged by the interface `local`.
 
+    Example: dftrace runs runs --where "loss.min < 0.5" --sort loss
+
     Runs may be written meanwhile. Exit status 1 when something in the directory cannot be
     read, which is told.
     """

@@ -61,6 +61,8 @@ def command(
     Looks once, at running processes, without their noticing. Ranks in a collective wait
     for those that are elsewhere; the likely cause is marked.
 
+    Example: dftrace stuck out --limit 30
+
     Exit status: 0 nothing is stuck, 1 the call or its input is wrong, 2 something is
     stuck, or a rank has died while others live.
     """

@@ -45,6 +45,8 @@ def command(
     Looks at running processes without their noticing, and at dead ones as they were at
     the last. Ranks that differ from the others are marked. `q` or Ctrl+C leaves.
     Where the output is no terminal, one table is printed.
+
+    Example: dftrace top out --interval 2
     """
     from dftrace_ai.cli.terminal import console
     from dftrace_ai.live import Observer

@@ -26,21 +26,32 @@ def command(
             "--unfinished-ok", help="Accept a missing closing line, as while the process runs."
         ),
     ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
 ) -> None:
     """Check every line, the framing, the nesting of spans and the counts of trace files.
 
-    Prints the first faults as file:line: message. Exit status 1 when there are any. A
-    file of a directory that cannot be read as a trace is a fault.
+    Prints the first faults as file:line: message. A file of a directory that cannot be read
+    as a trace is a fault.
+
+    Example: dftrace validate out --limit 100
+
+    Exit status: 0 no faults, 1 there are any, 2 when the call is wrong or nothing can be read.
     """
+    from dftrace_ai.analysis.validating.report import report_of
     from dftrace_ai.analysis.validating.validate import validate_traces
-    from dftrace_ai.cli.terminal import complain, shown, shown_progress
+    from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_json
     from dftrace_ai.wording import counted
 
     if recover:
         complete_dead_traces(paths)
     with shown_progress("reading", paths):
         found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
+    if json:
+        write_json(report_of(found).to_dict())
+        if found.fault_count:
+            raise typer.Exit(FAULTS_FOUND)
+        return
     first = found.first_faults(limit)
     for fault in first:
         typer.echo(shown(fault))

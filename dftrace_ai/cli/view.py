@@ -58,6 +58,12 @@ def command(
         str | None,
         typer.Option(metavar="N,N-N,...", help="Only the files of these ranks, such as 0,4-7."),
     ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print a line of JSON with the address instead of the address alone."
+        ),
+    ] = False,
     recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
 ) -> None:
     """Open traces in Perfetto: its offline UI where installed, else ui.perfetto.dev.
@@ -70,11 +76,11 @@ def command(
     A million events are slow in any viewer: --at, --steps and --ranks open a part.
     With --steps, a track of each rank has its steps by their numbers.
 
-        dftrace view out --at 12.3s+49ms --ranks 0,1
+    Example: dftrace view out --at 12.3s+49ms --ranks 0,1
     """
     from dftrace_ai.analysis.reading import open_traces
     from dftrace_ai.analysis.reading.time_window import parsed_window
-    from dftrace_ai.cli.terminal import shown_progress
+    from dftrace_ai.cli.terminal import json_line, shown_progress, write_out
     from dftrace_ai.cli.trace_server.ranks import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
     from dftrace_ai.wording import counted
@@ -98,7 +104,11 @@ def command(
     with TraceServer(
         files, window=window, tracks=tracks, ui=ui, once=once, port=port, tell=_tell
     ) as server:
-        typer.echo(server.address)
+        if json:
+            said = {"address": server.address, "files": len(files)}
+            write_out(json_line({**said, "skipped": list(map(str, found.skipped))}) + "\n")
+        else:
+            typer.echo(server.address)
         _tell(f"serving {counted(len(files), 'file')} as one trace; Ctrl+C ends it")
         if ui is None and not online:
             _tell("to view without network: pip install 'dftrace-ai[viewer]'")

@@ -38,6 +38,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "steps": {"reading"},
         "why": {"reading", "steps"},
         "tracks": {"reading"},
+        "trace_facts": {"reading"},
         "where": {"reading"},
         "diff": {"reading", "tracks", "steps", "why"},
         "validating": {"reading"},

@@ -1,0 +1,205 @@
+"""What traces say of themselves by their first and last lines: processes, ends, counts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from dftrace_ai.analysis.reading.trace_end import EndState  # noqa: TC001 - pydantic needs it
+from dftrace_ai.analysis.reading.trace_file import (
+    Codec,
+    SkippedFile,
+)
+from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.errors import TraceError
+from dftrace_ai.wording import counted
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+    from pydantic import TypeAdapter
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = ["FileFacts", "TraceFacts", "facts_adapter", "facts_of"]
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What a file says of itself; null for what it does not say.
+
+    Attributes:
+        path: the file.
+        codec: how it is compressed.
+        bytes: its size; of a member of an archive that of its copy.
+        state: how it ends, without what comes before.
+        ended: what ended the recording.
+        run: hexadecimal digits, the same in all processes of a run.
+        rank: the rank.
+        world_size: number of ranks.
+        host: name of the host.
+        pid: the process.
+        part: number of the file among the parts of a trace.
+        began_us: microseconds since 1970 at which its times begin.
+        version: that of dftrace_ai.
+        command: words of the command line.
+        events: events by its closing line.
+        losses: counts of that line that are above zero, by name.
+    """
+
+    path: str
+    codec: Codec
+    bytes: int
+    state: EndState
+    ended: str | None
+    run: str | None
+    rank: int | None
+    world_size: int | None
+    host: str | None
+    pid: int | None
+    part: int | None
+    began_us: int | None
+    version: str | None
+    command: tuple[str, ...] | None
+    events: int | None
+    losses: dict[str, int]
+
+
+@dataclass(frozen=True)
+class TraceFacts:
+    """What `dftrace info PATHS --json` prints.
+
+    Attributes:
+        format: version of this form.
+        files: the facts of each file, by path.
+        skipped: files of the directories that were given which cannot be read.
+        events: of all files, by their closing lines.
+        runs: how many runs they are of.
+        missing_ranks: ranks of a run of which there is no file, by run.
+        notes: what a reader has to know, one line each.
+    """
+
+    format: Literal[1]
+    files: tuple[FileFacts, ...]
+    skipped: tuple[SkippedFile, ...]
+    events: int
+    runs: int
+    missing_ranks: dict[str, tuple[int, ...]]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> JsonObject:
+        """Return everything as plain values, fit for JSON."""
+        return asdict(self)
+
+
+def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
+    """Return what traces say of themselves, by their first and last lines alone.
+
+    Args:
+        paths: files and directories, as for `open_traces`.
+
+    Raises:
+        TraceError: a path is missing or is no trace, or nothing can be read.
+
+    Example::
+
+        for file in facts_of(["out/"]).files:
+            print(file.path, file.rank, file.state, file.events)
+    """
+    traces = open_traces(paths)
+    files, skipped = [], list(traces.skipped)
+    for trace in traces:
+        found = _file_or_skipped(trace)
+        if isinstance(found, SkippedFile):
+            skipped.append(found)
+        else:
+            files.append(found)
+    if not files:
+        raise TraceError(str(min(skipped, key=str)))
+    missing = {run: ranks for run, ranks in _missing_ranks(files) if ranks}
+    return TraceFacts(
+        format=FORMAT,
+        files=tuple(files),
+        skipped=tuple(sorted(skipped, key=str)),
+        events=sum(file.events or 0 for file in files),
+        runs=len({file.run for file in files if file.run is not None}),
+        missing_ranks=missing,
+        notes=tuple(_notes(files, missing)),
+    )
+
+
+def _file_or_skipped(trace: Trace) -> FileFacts | SkippedFile:
+    try:
+        return _file(trace)
+    except TraceError as error:
+        if trace.file.asked_for:
+            raise
+        return SkippedFile.because_of(error, trace.path)
+
+
+def _file(trace: Trace) -> FileFacts:
+    header, end = trace.header, trace.end
+    footer = end.footer
+    try:
+        size = trace.file.content.stat().st_size
+    except OSError as error:
+        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    return FileFacts(
+        path=str(trace),
+        codec=trace.file.codec,
+        bytes=size,
+        state=end.state,
+        ended=footer and footer.ended,
+        run=header and header.run,
+        rank=header and header.rank,
+        world_size=header and header.world_size,
+        host=header and header.host,
+        pid=header and header.pid,
+        part=header and header.part,
+        began_us=header and header.time_base_us,
+        version=header and header.version,
+        command=header and header.cmdline,
+        events=footer and footer.events,
+        losses=footer.losses if footer else {},
+    )
+
+
+def _missing_ranks(files: Iterable[FileFacts]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    seen: dict[str, set[int]] = {}
+    worlds: dict[str, int] = {}
+    for file in files:
+        if file.run is not None and file.rank is not None:
+            seen.setdefault(file.run, set()).add(file.rank)
+            worlds[file.run] = max(worlds.get(file.run, 1), file.world_size or 1)
+    for run, ranks in seen.items():
+        # Whoever says that there are a million ranks gets no list of them.
+        if worlds[run] <= MOST_RANKS:
+            yield run, tuple(sorted(set(range(worlds[run])) - ranks))
+
+
+MOST_RANKS: Final = 100_000
+
+
+def _notes(files: Iterable[FileFacts], missing: dict[str, tuple[int, ...]]) -> Iterator[str]:
+    for file in files:
+        if file.state == "damaged":
+            yield f"{file.path}: damaged at its end; what comes before it can be read"
+        elif file.state == "cut off":
+            yield (
+                f"{file.path}: no closing line: the process still runs, or died and its spool was "
+                "not adopted"
+            )
+    for run, ranks in missing.items():
+        named = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+        yield f"run {run}: {counted(len(ranks), 'rank')} without a file: {named}"
+
+
+def facts_adapter() -> TypeAdapter[TraceFacts]:
+    """Return what checks such facts and makes their schema."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TraceFacts)
