@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from errno import EACCES
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.regular_file import open_regular
@@ -17,11 +18,46 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.report.drawing.svg import Plot
 
-__all__ = ["PAGE_MARK", "write_plots", "write_report"]
+__all__ = ["PAGE_MARK", "check_page", "check_plots", "write_plots", "write_report"]
 
 PAGE_MARK: Final = f'<meta name="generator" content="{MADE_BY}">'
 PLOT_MARK: Final = f"<!-- {MADE_BY} -->"
 HEAD_BYTES: Final = 4096
+NO_FOLDER: Final = "there is no such directory"
+
+
+def check_page(path: Path, *, force: bool = False) -> None:
+    """Hold that a page can be written, before anybody works for it.
+
+    Args:
+        path: its name.
+        force: whatever has the name is replaced.
+
+    Raises:
+        DftraceError: something else has the name, or there is no directory to write to.
+    """
+    if path.is_dir():
+        raise DftraceError(f"{quoted(str(path))}: cannot be written: it is a directory")
+    _check(path, PAGE_MARK, force=force)
+    folder = path.parent
+    if not folder.is_dir():
+        raise DftraceError(f"{quoted(str(path))}: cannot be written: {NO_FOLDER}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise DftraceError(f"{quoted(str(path))}: cannot be written: {os.strerror(EACCES)}")
+
+
+def check_plots(folder: Path) -> None:
+    """Make the directory of plots, before anybody works for them.
+
+    Raises:
+        DftraceError: it cannot be made, or nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DftraceError(f"{quoted(str(folder))}: cannot be made: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise DftraceError(f"{quoted(str(folder))}: cannot be written: {os.strerror(EACCES)}")
 
 
 def write_report(path: Path, page: str, *, force: bool = False) -> None:
@@ -35,7 +71,7 @@ def write_report(path: Path, page: str, *, force: bool = False) -> None:
     Raises:
         DftraceError: it cannot be written, or something else has the name.
     """
-    _check(path, PAGE_MARK, force=force)
+    check_page(path, force=force)
     _write(path, page)
 
 
@@ -53,10 +89,7 @@ def write_plots(folder: Path, plots: Iterable[Plot], *, force: bool = False) -> 
     Raises:
         DftraceError: they cannot be written, or something else has one of their names.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DftraceError(f"{quoted(str(folder))}: cannot be made: {error.strerror}") from error
+    check_plots(folder)
     named = [(folder / f"{plot.name}.svg", plot) for plot in plots]
     for path, _ in named:
         _check(path, PLOT_MARK, force=force)

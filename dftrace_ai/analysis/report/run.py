@@ -31,7 +31,12 @@ from dftrace_ai.analysis.report.figures.tensors import (
     tensor_figures,
     tensor_series,
 )
-from dftrace_ai.analysis.report.files import write_plots, write_report
+from dftrace_ai.analysis.report.files import (
+    check_page,
+    check_plots,
+    write_plots,
+    write_report,
+)
 from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page.page import page_of, short_page
 from dftrace_ai.analysis.report.page.plots import plots_of
@@ -206,6 +211,7 @@ class Run:
             TraceError: the traces cannot be read.
         """
         target = Path(path)
+        check_page(target, force=force)
         write_report(target, page_of(self.figures), force=force)
         return target
 
@@ -223,6 +229,7 @@ class Run:
             DftraceError: they cannot be written, or something else has one of the names.
             TraceError: the traces cannot be read.
         """
+        check_plots(Path(folder))
         return write_plots(Path(folder), plots_of(self.figures), force=force)
 
 

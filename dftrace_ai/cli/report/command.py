@@ -54,19 +54,26 @@ def command(
     nothing can be read, or something that is no report has the name.
     """
     with needs_numpy():
+        from dftrace_ai.analysis.report.files import check_page, check_plots
         from dftrace_ai.analysis.report.page.page import json_text
         from dftrace_ai.analysis.report.run import Run
         from dftrace_ai.analysis.why import limits_of
     from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_out
 
     limits = limits_of(limit or ())
+    page = Path(PAGE) if output is None and not json else output
+    # Not after minutes of reading.
+    if page is not None:
+        check_page(page, force=force)
+    if plots is not None:
+        check_plots(plots)
     if recover:
         complete_dead_traces(paths)
     run = Run(paths, limits)
     with shown_progress("reading", paths):
         figures = run.figures
-    if not json or output is not None:
-        made = run.report(output or Path(PAGE), force=force)
+    if page is not None:
+        made = run.report(page, force=force)
         if not json:
             typer.echo(shown(made))
     if plots is not None:
