@@ -78,12 +78,13 @@ def command(
     """
     with needs_numpy():
         from dftrace_ai.analysis.diff import conditions_of, diff
-    from dftrace_ai.cli.terminal import complain, console, print_all, write_json
+    from dftrace_ai.cli.terminal import complain, console, print_all, shown_progress, write_json
 
     conditions = conditions_of(fail_if or ())
     if recover:
         complete_dead_traces([before, after])
-    found = diff(before, after, conditions)
+    with shown_progress("reading", [before, after]):
+        found = diff(before, after, conditions)
     if json:
         write_json(found.to_dict())
     else:

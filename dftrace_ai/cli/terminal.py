@@ -52,6 +52,8 @@ NAME_LETTERS = 200
 # Who waits for longer wants to know for what.
 SHOWN_AFTER_S = 2.0
 LOOK_EVERY_S = 0.1
+# Beyond so many times what the files have, they are read a second time.
+ONCE = 1.05
 # So much of a name is on one line before figures give way for it.
 NAME_ROOM = 24
 BETWEEN_COLUMNS = 3
@@ -275,15 +277,23 @@ class Bar:
             return
         if self._progress is None:
             self._progress = self._drawn()
-        done = min(self._read() - self._read_before, self._total)
-        self._progress.update(self._progress.task_ids[0], completed=done, refresh=True)
+        done = self._read() - self._read_before
+        what = self._what
+        # What is needed once more is read again; headers and ends are so beside the rest.
+        if self._total and done > self._total * ONCE:
+            again, done = divmod(done, self._total)
+            what = f"{what}, pass {again + 1}"
+        done = min(done, self._total)
+        self._progress.update(
+            self._progress.task_ids[0], completed=done, description=what, refresh=True
+        )
 
     def _drawn(self) -> Progress:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._total = _bytes_of(self._paths)
         sizes = [DownloadColumn()] if self._total else []
-        columns = (TextColumn(self._what), BarColumn(), *sizes, TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), *sizes, TimeElapsedColumn())
         progress = Progress(
             *columns,
             console=self._out,

@@ -78,11 +78,23 @@ def test_a_bar_appears_after_two_seconds_and_goes_at_the_end(
     text = screen.written()
     assert "reading" in text
     assert "1.0/4.0 MB" in text
-    now[0], read[0] = 163.0, 99_000_000
+    # The ends of files are read beside the rest.
+    now[0], read[0] = 163.0, 11_100_000
     bar.look()
     text = screen.written()
     assert "4.0/4.0 MB" in text
+    assert "pass" not in text
     assert "0:01:01" in text
+    now[0], read[0] = 164.0, 12_000_000
+    bar.look()
+    text = screen.written()
+    assert "reading, pass 2" in text
+    assert "1.0/4.0 MB" in text
+    now[0], read[0] = 165.0, 17_000_000
+    bar.look()
+    text = screen.written()
+    assert "reading, pass 3" in text
+    assert "2.0/4.0 MB" in text
     bar.end()
     assert screen.written().endswith("\x1b[2K")
 

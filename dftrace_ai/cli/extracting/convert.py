@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
@@ -27,7 +27,7 @@ class Form(str, Enum):
 def command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
     ],
     to: Annotated[
         Form,
@@ -54,7 +54,7 @@ def command(
 
     Example: dftrace convert out --to parquet --out out-parquet
     """
-    from dftrace_ai.cli.terminal import complain, shown, write_json
+    from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_json
     from dftrace_ai.wording import counted
 
     with needs_numpy():
@@ -63,8 +63,9 @@ def command(
 
         if recover:
             complete_dead_traces(paths)
-        traces = open_traces(paths)
-        made = convert(traces, to.value, out, force=force)
+        with shown_progress("converting", paths):
+            traces = open_traces(paths)
+            made = convert(traces, to.value, out, force=force)
     if json:
         write_json(made)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LINES_AT_ONCE = 1000
 def command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATHS...", help="Trace files, and directories to search for them."),
+        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
     ],
     query: Annotated[
         str,
@@ -55,7 +55,7 @@ def command(
     Example: dftrace sql out "select name, max(dur_ns) / 1e6 as longest_ms from spans
     where args->>'epoch' = '1' group by name"
     """
-    from dftrace_ai.cli.terminal import complain
+    from dftrace_ai.cli.terminal import complain, shown_progress
     from dftrace_ai.database.opening import duckdb_module
 
     if json and csv:
@@ -66,9 +66,11 @@ def command(
     duckdb_module()
     if recover:
         complete_dead_traces(paths)
-    traces = open_traces(paths)
+    with shown_progress("reading", paths):
+        traces = open_traces(paths)
     with TraceTables(traces) as tables:
-        answer = tables.query(query)
+        with shown_progress("reading", paths):
+            answer = tables.query(query)
         if json:
             _write(_json_lines(answer, limit))
         elif csv:
