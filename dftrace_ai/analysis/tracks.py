@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.event_columns import Integers
 
-__all__ = ["own_ns", "parents_of", "places_of", "track_order"]
+__all__ = ["distinct", "own_ns", "parents_of", "places_of", "track_order"]
+
+MOST_SPREAD: Final = 100_000
 
 
 def track_order(track: Integers, start_ns: Integers, end_ns: Integers, ids: Integers) -> Integers:
@@ -24,8 +26,35 @@ def track_order(track: Integers, start_ns: Integers, end_ns: Integers, ids: Inte
         ids: numbers of the spans, by which those of the same time come; of those that have none
             the one that was written last encloses the others.
     """
-    rows = np.arange(len(start_ns))
-    return np.lexsort((-rows, ids, -end_ns, start_ns, track))
+    order = np.lexsort((start_ns, track))
+    begin, of_track = start_ns[order], track[order]
+    same = (begin[1:] == begin[:-1]) & (of_track[1:] == of_track[:-1])
+    # Few begin together, and only these need more than that to be told apart.
+    tied = np.zeros(len(order), bool)
+    tied[1:] |= same
+    tied[:-1] |= same
+    rows = order[tied]
+    keys = (-rows, ids[rows], -end_ns[rows], start_ns[rows], track[rows])
+    order[tied] = rows[np.lexsort(keys)]
+    return order
+
+
+def distinct(values: Integers) -> tuple[Integers, Integers]:
+    """Return the values that there are, in order, and for each which of them it is.
+
+    As ``np.unique`` does, without sorting where they are whole numbers that lie close together.
+    """
+    if not len(values):
+        return values, np.zeros(0, np.int64)
+    least, most = int(values.min()), int(values.max())
+    if most - least > 2 * len(values) + MOST_SPREAD:
+        found, which = np.unique(values, return_inverse=True)
+        return found, which
+    moved = values - least
+    there = np.zeros(most - least + 1, bool)
+    there[moved] = True
+    number = np.cumsum(there, dtype=np.int32) - 1
+    return np.flatnonzero(there) + least, number[moved]
 
 
 def parents_of(track: Integers, start_ns: Integers, end_ns: Integers, near_ns: int = 0) -> Integers:
@@ -113,7 +142,7 @@ def places_of(
     numbers: dict[int, int] = {}
     while len(level):
         around = np.where(parents[level] >= 0, place[parents[level]], roots[level])
-        pairs, which = np.unique((around - least) * names + code[level], return_inverse=True)
+        pairs, which = distinct((around - least) * names + code[level])
         for pair in pairs.tolist():
             if pair not in numbers:
                 numbers[pair] = number(pair // names + least, pair % names)

@@ -11,6 +11,7 @@ import orjson
 from dftrace_ai.analysis.reading.scanning.blocks import (
     LETTERS,
     TraceBlocks,
+    argument_places,
     arguments_of,
     new_scanner,
 )
@@ -53,8 +54,9 @@ class EventColumns:
         tid: thread or lane.
         start_ns: start, nanoseconds since 1970; -1 for a line without a time.
         dur_ns: end minus start, nanoseconds; -1 for all but finished spans.
-        texts: the arguments of all rows as JSON, one behind the other.
+        texts: holds the arguments of all rows as JSON.
         ends: where those of each row end, in bytes.
+        begins: where they begin; None where they follow each other.
 
     Example::
 
@@ -72,8 +74,9 @@ class EventColumns:
     tid: Integers
     start_ns: Integers
     dur_ns: Integers
-    texts: bytes
+    texts: bytes | memoryview
     ends: Integers
+    begins: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.ph)
@@ -87,7 +90,10 @@ class EventColumns:
         Args:
             row: number of the row, from 0.
         """
-        begin = int(self.ends[row - 1]) if row else 0
+        if self.begins is not None:
+            begin = int(self.begins[row])
+        else:
+            begin = int(self.ends[row - 1]) if row else 0
         text = self.texts[begin : int(self.ends[row])]
         if not text:
             return {}
@@ -147,10 +153,8 @@ def columns_by_block(trace: Trace) -> Iterator[EventColumns]:
         labels += tuple(Label(cat, name) for cat, name in scanner.labels(len(labels)))
         columns = {name: np.array(getattr(block, name)) for name in SCANNED}
         columns["ph"] = LETTERS[columns["ph"]]
-        slices, lengths = arguments_of(block)
-        yield EventColumns(
-            trace, labels, texts=b"".join(slices), ends=np.cumsum(lengths), **columns
-        )
+        begins, ends = argument_places(block)
+        yield EventColumns(trace, labels, texts=block.text, ends=ends, begins=begins, **columns)
 
 
 @dataclass

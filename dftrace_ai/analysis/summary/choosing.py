@@ -18,6 +18,7 @@ from dftrace_ai.analysis.summary.figures import (
 )
 from dftrace_ai.analysis.summary.grouping import groups_of, processes_of
 from dftrace_ai.analysis.summary.spread import Spread
+from dftrace_ai.analysis.tracks import distinct
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _add(found: ProcessSpans, of_files: str, spreads: defaultdict[Key, Spread]) 
     if not len(rows):
         return
     names = len(found.labels)
-    keys, which = np.unique(found.group[rows] * names + found.label[rows], return_inverse=True)
+    keys, which = distinct(found.group[rows].astype(np.int64) * names + found.label[rows])
     _check_room(len(keys))
     own = np.zeros(len(keys), np.int64)
     np.add.at(own, which, found.own_ns[rows])

@@ -10,7 +10,7 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import columns_by_block
 from dftrace_ai.analysis.summary.grouping import NOT_SAID, host_of
-from dftrace_ai.analysis.tracks import own_ns, parents_of, track_order
+from dftrace_ai.analysis.tracks import distinct, own_ns, parents_of, track_order
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Group: TypeAlias = tuple[int, ...]
 """Process and thread, epoch and step, or one of these; () for what is not said."""
 
 THREAD_NAME: Final = "thread_name"
-KEPT: Final = ("label", "group", "pid", "tid", "id", "start", "dur", "chosen")
+KEPT: Final = ("label", "group", "track", "id", "start", "dur", "chosen")
 MOST_DIGITS: Final = 19
 
 
@@ -68,6 +68,7 @@ class _Gathered:
     labels: dict[Label, int] = field(default_factory=dict)
     groups: dict[Group, int] = field(default_factory=dict)
     threads: dict[tuple[int, int], str] = field(default_factory=dict)
+    tracks: dict[tuple[int, int], int] = field(default_factory=dict)
     pieces: dict[str, list[Integers]] = field(default_factory=dict)
     others: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     chosen_events: int = 0
@@ -92,13 +93,15 @@ def spans_of_process(
             _gather(columns, where, by, found)
     none = np.zeros(0, np.int64)
     found.pieces.setdefault("chosen", [np.zeros(0, bool)])
-    label, group, pid, tid, ids, start, dur, chosen = (
+    label, group, track, ids, start, dur, chosen = (
         np.concatenate(found.pieces.pop(name)) if name in found.pieces else none for name in KEPT
     )
-    track = _tracks(pid, tid, start)
+    # What says no time has a track of its own.
+    untimed = np.flatnonzero(start < 0)
+    track[untimed] = len(found.tracks) + np.arange(len(untimed))
     end = start + dur
     order = track_order(track, start, end, ids)
-    del pid, tid, ids
+    del ids
     track, start, end = track[order], start[order], end[order]
     parents = parents_of(track, start, end)
     return ProcessSpans(
@@ -115,12 +118,16 @@ def spans_of_process(
     )
 
 
-def _tracks(pid: Integers, tid: Integers, start_ns: Integers) -> Integers:
-    """Return a number for the track of each span; one of its own where it says no time."""
-    processes, process = np.unique(pid, return_inverse=True)
-    threads, thread = np.unique(tid, return_inverse=True)
-    alone = len(processes) * len(threads) + np.arange(len(tid))
-    return np.where(start_ns >= 0, process * len(threads) + thread, alone)
+def _tracks(pid: Integers, tid: Integers, known: dict[tuple[int, int], int]) -> Integers:
+    """Return the number of each event's track; new tracks are added to `known`."""
+    processes, process = distinct(pid)
+    threads, thread = distinct(tid)
+    pairs, which = distinct(process.astype(np.int64) * len(threads) + thread)
+    numbers = [
+        known.setdefault((int(processes[one]), int(threads[other])), len(known))
+        for one, other in (divmod(pair, len(threads)) for pair in pairs.tolist())
+    ]
+    return np.array(numbers, np.int32)[which]
 
 
 def _gather(
@@ -135,8 +142,7 @@ def _gather(
     values = {
         "label": codes[columns.label[rows]].astype(np.int32),
         "group": _groups(columns, rows, by, found.groups).astype(np.int32),
-        "pid": columns.pid[rows],
-        "tid": columns.tid[rows],
+        "track": _tracks(columns.pid[rows], columns.tid[rows], found.tracks),
         "id": columns.id[rows].astype(np.int64),
         "start": columns.start_ns[rows],
         "dur": columns.dur_ns[rows],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.summary.totals import SpanFigures
 
 __all__ = ["Spread"]
+
+MANTISSA: Final = (1 << MANTISSA_BITS + 1) - 1
 
 
 class Spread:
@@ -41,7 +43,7 @@ class Spread:
         self._least = min(self._least, least) if self.count else least
         self._greatest = max(self._greatest, greatest)
         self.count += len(durations_ns)
-        self.total_ns += sum(durations_ns.tolist())
+        self.total_ns += _sum(durations_ns, greatest)
         self.own_ns += own_ns
         if self._exact is not None and self.count <= MOST_EXACT:
             self._exact += durations_ns.tolist()
@@ -49,8 +51,9 @@ class Spread:
         if self._exact:
             durations_ns = np.concatenate([durations_ns, np.array(self._exact, np.int64)])
         self._exact = None
-        lows, counts = np.unique(_first_bits(durations_ns), return_counts=True)
-        self._coarse.update(dict(zip(lows.tolist(), counts.tolist(), strict=True)))
+        for code, count in enumerate(np.bincount(_first_bits(durations_ns)).tolist()):
+            if count:
+                self._coarse[(code & MANTISSA) << (code >> MANTISSA_BITS + 1)] += count
 
     def figures(self, cat: str, name: str) -> SpanFigures:
         """Return the figures as the native reader has them."""
@@ -93,9 +96,16 @@ class Spread:
         return min(max(middle, float(self._least)), float(self._greatest))
 
 
+def _sum(times: Integers, greatest: int) -> int:
+    if greatest * len(times) < 2**63:
+        return int(times.sum())
+    return sum(times.tolist())
+
+
 def _first_bits(times: Integers) -> Integers:
+    """Return the first bits of times, with the number of those behind them above these."""
     bits = np.frexp(times.astype(np.float64))[1].astype(np.int64)
     # A number that was rounded up to a power of two has a bit too many.
     bits -= (times >> np.maximum(bits - 1, 0)) == 0
     octave = np.maximum(bits - 1 - MANTISSA_BITS, 0)
-    return (times >> octave) << octave
+    return octave << MANTISSA_BITS + 1 | times >> octave

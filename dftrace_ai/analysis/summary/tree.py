@@ -12,7 +12,7 @@ from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.summary.chosen_events import spans_of_process
 from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.summary.rows import TreeRow
-from dftrace_ai.analysis.tracks import places_of
+from dftrace_ai.analysis.tracks import distinct, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -69,17 +69,18 @@ class Tree:
         roots = np.full(len(found.parents), -1, np.int64)
         place = places_of(found.parents, found.label, roots, number)
         rows = np.flatnonzero(found.chosen)
-        rows = rows[np.argsort(place[rows], kind="stable")]
         self.chosen_events += found.chosen_events
         if not len(rows):
             return
-        begins = np.flatnonzero(np.diff(place[rows], prepend=-1))
-        counts = np.diff(np.append(begins, len(rows)))
-        columns = (
-            *(place[rows][begins], counts),
-            *(np.add.reduceat(values[rows], begins) for values in (found.dur_ns, found.own_ns)),
-            *(each.reduceat(found.dur_ns[rows], begins) for each in (np.minimum, np.maximum)),
-        )
+        places, which = distinct(place[rows])
+        dur = found.dur_ns[rows]
+        least_ns = np.full(len(places), np.iinfo(np.int64).max)
+        total_ns, own_ns, greatest_ns = (np.zeros(len(places), np.int64) for _ in range(3))
+        np.add.at(total_ns, which, dur)
+        np.add.at(own_ns, which, found.own_ns[rows])
+        np.minimum.at(least_ns, which, dur)
+        np.maximum.at(greatest_ns, which, dur)
+        columns = (places, np.bincount(which), total_ns, own_ns, least_ns, greatest_ns)
         for at, count, total, own, least, greatest in zip(
             *(values.tolist() for values in columns), strict=True
         ):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["LETTERS", "TraceBlocks", "arguments_of", "new_scanner"]
+__all__ = ["LETTERS", "TraceBlocks", "argument_places", "arguments_of", "new_scanner"]
 
 # Of all names and categories; who makes a name for every step may make millions.
 MOST_LABEL_BYTES: Final = 1024 * 1024 * 1024
@@ -57,13 +57,21 @@ def arguments_of(block: EventBlock | PlainBlock) -> tuple[list[Any], NDArray[Any
         Slices of the text, one for each row that has arguments; and the bytes of each row's
         arguments, 0 where it has none.
     """
-    at, sizes = np.array(block.args_at, np.int64), np.array(block.args_bytes, np.int64)
-    some = at > 0
-    # With the braces, which stand around what the block has of them.
-    begins, stops = at[some] - 1, at[some] + sizes[some] + 1
+    begins, ends = argument_places(block)
+    some = ends > 0
     text = block.text
-    slices = [text[begin:stop] for begin, stop in zip(begins.tolist(), stops.tolist(), strict=True)]
-    return slices, np.where(some, sizes + 2, 0)
+    places = zip(begins[some].tolist(), ends[some].tolist(), strict=True)
+    return [text[begin:end] for begin, end in places], ends - begins
+
+
+def argument_places(block: EventBlock | PlainBlock) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return where in the text of a block the arguments of each row begin and end, braces included.
+
+    Args:
+        block: whose rows; those without arguments begin and end at 0.
+    """
+    at, sizes = np.array(block.args_at, np.int64), np.array(block.args_bytes, np.int64)
+    return np.where(at > 0, at - 1, 0), np.where(at > 0, at + sizes + 1, 0)
 
 
 class TraceBlocks:
