@@ -1,4 +1,4 @@
-"""What a run says of itself when it has ended: its verdict, and where its time went, in lines."""
+"""What a run says of itself when it ends: its verdict and where its time went, or its report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.summary.report import Report
 
-__all__ = ["closing_lines", "main"]
+__all__ = ["closing_lines", "print_lines", "write_report"]
 
 # What a program is kept from its end for: about two million events, which take a second or two and
 # some hundred megabytes. Without compression the same events are ten times as large.
@@ -34,7 +34,7 @@ NAME_LETTERS: Final = 60
 LEAST_SHARE: Final = 0.01
 
 
-def main(words: Sequence[str]) -> int:
+def print_lines(words: Sequence[str]) -> int:
     """Print the lines on a run that has just ended; for an interpreter of its own.
 
     Args:
@@ -43,16 +43,44 @@ def main(words: Sequence[str]) -> int:
     Returns:
         The exit status: 1 where there is nothing to say, with the reason on standard error.
     """
-    path, begun_ns = Path(words[0]), int(words[1])
     try:
-        lines = list(closing_lines(path, begun_ns))
+        lines = list(closing_lines(Path(words[0]), int(words[1])))
     except DftraceError as error:
-        print(str(error), file=sys.stderr)  # noqa: T201 - it is read by who has started this
-        return 1
+        return _failed(error)
     text = "".join(f"{escaped(line)}\n" for line in lines)
     sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     sys.stdout.flush()
     return 0
+
+
+def write_report(words: Sequence[str]) -> int:
+    """Write the page on a run that is about to end; for an interpreter of its own.
+
+    Args:
+        words: as for `print_lines`, and the path of the page.
+
+    Returns:
+        The exit status, as of `print_lines`.
+    """
+    try:
+        from dftrace_ai.analysis.report.run import Run
+
+        chosen, _ = _chosen(Path(words[0]), int(words[1]))
+        if not chosen:
+            return _failed(DftraceError("the trace is too large for that"))
+        Run(trace.path for trace in chosen).report(words[2])
+    except DftraceError as error:
+        return _failed(error)
+    except ImportError as error:
+        if error.name != "numpy":
+            raise
+        return _failed(DftraceError("it needs NumPy; install it with: pip install numpy"))
+    return 0
+
+
+def _failed(error: DftraceError) -> int:
+    print(str(error), file=sys.stderr)  # noqa: T201 - it is read by who has started this
+    return 1
 
 
 def closing_lines(path: Path, begun_ns: int) -> Iterator[str]:

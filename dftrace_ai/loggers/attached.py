@@ -1,14 +1,16 @@
-"""What is kept with a run at its end: the trace that was written meanwhile, and a page on it."""
+"""What is kept with a run at its end: the trace that was written meanwhile, and reports."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from dftrace_ai.errors import ConfigError
+from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
 from dftrace_ai.loggers.records import Artifact
+from dftrace_ai.run.closing.another_interpreter import answer_of
 from dftrace_ai.run.run import current_run
 from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import described, warn
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["attach", "check_attached"]
 
 REPORT = "report.html"
+TRACE_REPORT = "trace-report.html"
+REPORTING = ("dftrace_ai.analysis.closing", "write_report")
 
 
 def check_attached(settings: Mapping[str, EntryConfig]) -> None:
@@ -32,13 +36,13 @@ def check_attached(settings: Mapping[str, EntryConfig]) -> None:
         settings: by interface.
 
     Raises:
-        ConfigError: a report is asked for, and nothing logs what it is made from.
+        ConfigError: a report is asked for, and there is nothing that it is made from.
     """
     asking = [name for name, config in settings.items() if "report" in config.attach]
-    if asking and "local" not in settings:
+    if asking and "local" not in settings and current_run() is None:
         raise ConfigError(
-            f"logger.{asking[0]}: attach: the report shows what the interface local has logged; "
-            "add an entry local"
+            f"logger.{asking[0]}: attach: a report shows what the interface local has logged, or "
+            "what is traced; add an entry local, or begin to trace before"
         )
 
 
@@ -51,12 +55,13 @@ def attach(entries: Sequence[Entry], at: Point, status: Status, until_s: float) 
         status: how the run ended.
         until_s: by `time.monotonic`; until then it waits for what the report shows.
     """
-    makers: dict[str, Callable[[], list[Artifact]]] = {
-        "trace": lambda: _trace(at),
-        "report": lambda: _report(entries, at, status, until_s),
-    }
-    for what, made in makers.items():
-        asking = [entry for entry in entries if what in entry.config.attach]
+    makers: list[tuple[Literal["trace", "report"], str, Callable[[], list[Artifact]]]] = [
+        ("trace", "trace", lambda: _trace(at)),
+        ("report", "report", lambda: _report(entries, at, status, until_s)),
+        ("report", "report of the trace", lambda: _report_of_trace(entries, at, until_s)),
+    ]
+    for asked, what, made in makers:
+        asking = [entry for entry in entries if asked in entry.config.attach]
         if not asking:
             continue
         try:
@@ -80,6 +85,25 @@ def _trace(at: Point) -> list[Artifact]:
     named = ((trace_name(other.name), other) for other in path.parent.iterdir())
     parts = {name.part: other for name, other in named if name and own and name.base == own.base}
     return [Artifact(parts[part].name, str(parts[part]), at) for part in sorted(parts)]
+
+
+def _report_of_trace(entries: Sequence[Entry], at: Point, until_s: float) -> list[Artifact]:
+    run = current_run()
+    facts = next((entry.facts for entry in entries if entry.facts is not None), None)
+    if run is None or run.path is None or facts is None or facts.rank != 0:
+        return []
+    run.flush()
+    if run.path is None or not os.path.lexists(run.path):
+        return []  # nothing was recorded
+    page = facts.log_dir / TRACE_REPORT
+    # The trackers need time to end, too.
+    limit_s = max(0.0, until_s - time.monotonic()) / 2
+    answer = answer_of(*REPORTING, [run.path, str(run._begun_ns), str(page)], limit_s)
+    if answer.status is None:
+        raise TimeoutError(f"it takes longer than {limit_s:.1f} s; raise limit_s")
+    if answer.status:
+        raise DftraceError(answer.reason)
+    return [Artifact(TRACE_REPORT, str(page), at)]
 
 
 def _report(entries: Sequence[Entry], at: Point, status: Status, until_s: float) -> list[Artifact]:

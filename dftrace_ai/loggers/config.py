@@ -83,7 +83,8 @@ class EntryConfig(BaseModel):
     attach: list[Literal["trace", "report"]] = Field(
         default_factory=list,
         description="What is kept with the run at its end: the trace that was written meanwhile, "
-        "and a report, one page of HTML on what the interface local has logged.",
+        "and a report: a page of HTML on what the interface local has logged, and that of "
+        "`dftrace report` on what is traced.",
     )
     sync: bool = Field(
         default=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ class Run:
         self._ended_hooks: list[Any] = []
         self._lock = threading.RLock()
         self._begun = False
+        self._begun_ns = time.time_ns()
         self._beginner = threading.get_ident()
         self._ending = False
         self._last_word = LastWord()

@@ -12,7 +12,7 @@ from loggers.local_lines import Kept, entry
 
 from dftrace_ai import ai
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.loggers import Logger, make_loggers
+from dftrace_ai.loggers import Logger, attached, make_loggers
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 
 
@@ -58,7 +58,8 @@ def nothing_kept():
 
 
 def asking(folder: Path, *what: str) -> dict[str, dict[str, object]]:
-    return {"config": {**entry(folder)["config"], "attach": list(what)}}
+    # On a busy machine another interpreter takes its time.
+    return {"config": {**entry(folder)["config"], "attach": list(what), "limit_s": 240}}
 
 
 def test_each_interface_keeps_what_it_was_asked_to_keep(traced: Traced, tmp_path: Path) -> None:
@@ -80,8 +81,10 @@ def test_each_interface_keeps_what_it_was_asked_to_keep(traced: Traced, tmp_path
         loggers.end_log("failed")
         path = Path(rec.run.path)
     assert Keeping.files == {}
-    assert sorted(Asked.files) == sorted([path.stem, "report"])
+    assert sorted(Asked.files) == sorted([path.stem, "report", "trace-report"])
     (trace,), (page,) = Asked.files[path.stem], Asked.files["report"]
+    (of_trace,) = Asked.files["trace-report"]
+    assert b"compute.forward" in of_trace or b">forward<" in of_trace
     assert b'"forward"' in gzip.decompress(trace)
     words = Words(page.decode()).found
     assert {"failed", "loss", "by one", "epoch/loss/mean"} <= set(words)
@@ -90,6 +93,31 @@ def test_each_interface_keeps_what_it_was_asked_to_keep(traced: Traced, tmp_path
     (artifact,) = kept.of("a")
     assert artifact["name"] == path.name
     assert b'"forward"' in gzip.decompress(kept.file(artifact).read_bytes())
+
+
+def test_a_report_of_the_trace_needs_no_entry_local(
+    traced: Traced,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it cannot be made that is told, and everything else is kept."""
+    with traced(perfetto=False):
+        with make_loggers({"kept_asked": asking(tmp_path, "report")}):
+            pass
+        assert Asked.files == {}  # nothing was recorded
+        with ai.compute.forward:
+            pass
+        with make_loggers({"kept_asked": asking(tmp_path, "report")}):
+            pass
+        assert list(Asked.files) == ["trace-report"]
+        assert caplog.text == ""
+        monkeypatch.setattr(attached, "REPORTING", ("dftrace_ai.analysis.closing", "nothing"))
+        with make_loggers({"kept_asked": asking(tmp_path, "report", "trace")}):
+            pass
+        assert "the report of the trace could not be attached to the run" in caplog.text
+        assert "has no attribute 'nothing'" in caplog.text
+    assert len(Asked.files) == 2
 
 
 def test_all_parts_of_a_trace_are_kept(traced: Traced, tmp_path: Path) -> None:

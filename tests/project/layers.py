@@ -45,7 +45,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "sql": {"reading", "steps"},
         "converting": {"reading", "merged_trace", "sql"},
         "report": {"reading", "summary", "steps", "why"},
-        "closing": {"reading", "summary", "steps", "why"},
+        "closing": {"reading", "summary", "steps", "why", "report"},
     },
     "cli": {
         **dict.fromkeys(("terminal", "dead_traces", "trace_server"), {"terminal"}),

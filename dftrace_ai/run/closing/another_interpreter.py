@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from dftrace_ai.wording import escaped, shortened
+
 __all__ = ["Answer", "answer_of", "clean_environment", "interpreter", "paths"]
 
 # The paths of this process, as its own: the same package is found, and nothing that lies in the
@@ -35,6 +37,7 @@ FLAGS = (
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # A process that waits for a file system that does not answer cannot be ended.
 GONE_S = 1.0
+SAID_LETTERS = 300
 
 
 class Answer(NamedTuple):
@@ -49,6 +52,12 @@ class Answer(NamedTuple):
     status: int | None
     output: str
     said: str
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, by its last line."""
+        last = shortened(escaped(self.said.strip().rpartition("\n")[2]), SAID_LETTERS)
+        return last or f"exit status {self.status}"
 
 
 def interpreter() -> list[str]:
@@ -90,7 +99,7 @@ def answer_of(module: str, function: str, words: list[str], limit_s: float) -> A
 
     Example::
 
-        answer = answer_of("dftrace_ai.analysis.closing", "main", [path], 20.0)
+        answer = answer_of("dftrace_ai.analysis.closing", "print_lines", [path, "0"], 20.0)
     """
     process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
         [*interpreter(), "-c", PROGRAM, paths(), module, function, *words],

@@ -7,11 +7,10 @@ import os
 import signal
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.run.hooks import Hook, register
-from dftrace_ai.wording import briefly, escaped, quoted, shortened, warn
+from dftrace_ai.wording import briefly, quoted, warn
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -23,11 +22,10 @@ __all__ = ["LIMIT_S"]
 LIMIT_S = 20.0
 """Seconds that a program waits for its summary at most."""
 
-FUNCTION = ("dftrace_ai.analysis.closing", "main")
+FUNCTION = ("dftrace_ai.analysis.closing", "print_lines")
 STANDARD_ERROR = 2
-SAID_LETTERS = 300
 
-_asked: tuple[Run, int] | None = None
+_asked: Run | None = None
 
 
 def _begin(run: Run) -> None:
@@ -39,7 +37,7 @@ def _begin(run: Run) -> None:
         # Loaded now: what is imported at the end may make the interpreter forget an interrupt.
         import dftrace_ai.run.closing.another_interpreter  # noqa: F401
 
-        _asked = run, time.time_ns()
+        _asked = run
 
 
 def _forget(_: Run) -> None:
@@ -49,25 +47,23 @@ def _forget(_: Run) -> None:
 
 def _tell(run: Run) -> None:
     global _asked
-    if _asked is None or _asked[0] is not run:
+    if _asked is not run:
         return
-    begun_ns, _asked = _asked[1], None
+    _asked = None
     if not run.path or _is_in_signal_handler():
         return
     from dftrace_ai.run.closing.another_interpreter import answer_of
 
     where_else = f"dftrace why {quoted(os.path.dirname(run.path) or '.')}"
     try:
-        answer = answer_of(*FUNCTION, [run.path, str(begun_ns)], LIMIT_S)
+        answer = answer_of(*FUNCTION, [run.path, str(run._begun_ns)], LIMIT_S)
     except OSError as error:
         warn("there is no summary: %s; %s tells it", briefly(error), where_else)
         return
     if answer.status is None:
         warn("the summary took longer than %g s; %s tells it", LIMIT_S, where_else)
     elif answer.status:
-        said = answer.said.strip().rpartition("\n")[2]
-        reason = shortened(escaped(said), SAID_LETTERS) or f"exit status {answer.status}"
-        warn("there is no summary: %s; %s tells it", reason, where_else)
+        warn("there is no summary: %s; %s tells it", answer.reason, where_else)
     else:
         _write(answer.output)
 

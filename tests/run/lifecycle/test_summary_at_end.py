@@ -14,6 +14,9 @@ TRAINING = """
     import multiprocessing, sys
     import dftrace_ai
     from dftrace_ai import ai
+    from dftrace_ai.run.closing import summary
+
+    summary.LIMIT_S = 100  # a machine may be busy
 
     def train(steps):
         for batch in ai.dataloader.fetch.iter(range(steps)):
@@ -108,8 +111,6 @@ def test_what_goes_wrong_is_told_and_the_program_goes_on(run_script: RunScript) 
     script = run_script(
         TRAINING
         + """
-    from dftrace_ai.run.closing import summary
-
     def run():
         with dftrace_ai.tracing(summary=True):
             train(3)
