@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["closing_lines", "print_lines", "write_report"]
 
-# What a program is kept from its end for: about two million events, which take a second or two and
-# some hundred megabytes. Without compression the same events are ten times as large.
-MOST_BYTES: Final = 32 * 1024 * 1024
+# What a program is kept from its end for: about a million events, which take three seconds and half
+# a gigabyte of memory. Without compression the same events are ten times as large.
+MOST_BYTES: Final = 12 * 1000 * 1000
 PACKED: Final = 10
 # Of a run of more processes, those of rank 0 are enough.
 MOST_FILES: Final = 256
