@@ -220,7 +220,8 @@ def _blocks(data: bytes, decompressor: Callable[[], Any]) -> tuple[list[bytes], 
         piece = block.decompress(data[end:])
         if not block.eof:
             break
-        pieces.append(piece)
+        if piece:  # a frame of zstd to be skipped has none
+            pieces.append(piece)
         end = len(data) - len(block.unused_data)
     return pieces, end
 

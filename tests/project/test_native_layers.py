@@ -12,15 +12,16 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 LAYERS = {
     "system": set(),
     "text": {"system"},
+    "index": {"system", "text"},
     "spool": {"system", "text"},
-    "writing": {"system", "text", "spool"},
-    "reading": {"system", "text", "spool", "writing"},
-    "recording": {"system", "text", "spool", "writing", "reading"},
+    "writing": {"system", "text", "index", "spool"},
+    "reading": {"system", "text", "index", "spool", "writing"},
+    "recording": {"system", "text", "index", "spool", "writing", "reading"},
     "tensor": {"system"},
-    "bench": {"system", "text", "spool", "writing"},
+    "bench": {"system", "text", "index", "spool", "writing"},
 }
 # What reads traces becomes a module of its own, in which nothing records.
-ALONE = {"reading/traces": {"reading/traces", "text"}}
+ALONE = {"reading/traces": {"reading/traces", "index", "text"}, "index": {"index", "text"}}
 # Read as it stands: no more than the blocking of signals.
 HEADERS_ALONE = {"dftrace/system/signals_blocked.hpp"}
 MOST_FILES = 15

@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from dftrace_ai.analysis.reading.regular_file import open_regular
-from dftrace_ai.analysis.reading.trace_file import Tear
+from dftrace_ai.analysis.reading.trace_file import MAGIC_BYTES, Tear, is_skippable
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class BrokenBlockError(Exception):
 
 
 class BlockDecoder(Protocol):
-    """A decoder of one gzip member or zstd frame, in memory that its input cannot raise.
+    """A decoder of one gzip member, or one zstd frame and what is to be skipped before it, in memory that its input cannot raise.
 
     Attributes:
         ended: the block is complete.
@@ -92,24 +92,34 @@ class _ZstdBlock:
     def __init__(self) -> None:
         import zstandard
 
-        limited = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
-        self._frame = limited.decompressobj()
+        self._limited = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
+        self._frame = self._limited.decompressobj()
+        self._head = b""
         self._broken = zstandard.ZstdError
         self.ended = False
         self.unused = b""
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        for at in range(0, len(data), ZSTD_CRUMB_BYTES):
+        at = 0
+        while at < len(data):
+            crumb = data[at : at + ZSTD_CRUMB_BYTES]
+            at += len(crumb)
+            self._head += crumb[: MAGIC_BYTES - len(self._head)]
             try:
-                plain = self._frame.decompress(data[at : at + ZSTD_CRUMB_BYTES])
+                plain = self._frame.decompress(crumb)
             except self._broken as error:
                 raise BrokenBlockError(str(error)) from error
             if plain:
                 yield plain
-            if self._frame.eof:
+            if not self._frame.eof:
+                continue
+            at -= len(self._frame.unused_data)
+            if not is_skippable(self._head):
                 self.ended = True
-                self.unused = self._frame.unused_data + data[at + ZSTD_CRUMB_BYTES :]
+                self.unused = data[at:]
                 return
+            # It says what the frame behind it holds: the two are one block.
+            self._frame, self._head = self._limited.decompressobj(), b""
 
 
 def block_decoder(codec: Codec) -> BlockDecoder:

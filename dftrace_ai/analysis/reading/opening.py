@@ -9,7 +9,7 @@ from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_de
 from dftrace_ai.analysis.reading.gathering.profile_text import begins_profile
 from dftrace_ai.analysis.reading.gathering.profiles import opened_profile
 from dftrace_ai.analysis.reading.regular_file import open_regular
-from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, ZSTD_MAGIC, Codec, TraceFile
+from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile, codec_of
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -68,11 +68,7 @@ def read_head(path: Path, content: Path | None = None) -> Head:
             head = file.read(HEAD_BYTES)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
-    codec: Codec = "plain"
-    if head.startswith(GZIP_MAGIC):
-        codec = "gzip"
-    elif head.startswith(ZSTD_MAGIC):
-        codec = "zstd"
+    codec = codec_of(head)
     return Head(codec, head if codec == "plain" else _plain_head(path, codec, head))
 
 

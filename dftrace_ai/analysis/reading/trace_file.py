@@ -12,12 +12,38 @@ if TYPE_CHECKING:
     from dftrace_ai.errors import TraceError
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
-__all__ = ["GZIP_MAGIC", "ZSTD_MAGIC", "Codec", "Copy", "SkippedFile", "Tear", "TraceFile"]
+__all__ = [
+    "GZIP_MAGIC",
+    "MAGIC_BYTES",
+    "ZSTD_MAGIC",
+    "Codec",
+    "Copy",
+    "SkippedFile",
+    "Tear",
+    "TraceFile",
+    "codec_of",
+    "is_skippable",
+]
 
 Codec = Literal["gzip", "zstd", "plain"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+# So many bytes tell how a file is compressed.
+MAGIC_BYTES = len(ZSTD_MAGIC)
+
+
+def codec_of(head: bytes) -> Codec:
+    """Return how a file is compressed that begins with `head`."""
+    if head.startswith(GZIP_MAGIC):
+        return "gzip"
+    return "zstd" if head.startswith(ZSTD_MAGIC) or is_skippable(head) else "plain"
+
+
+def is_skippable(head: bytes) -> bool:
+    """Return whether a frame of zstd begins so that readers pass over."""
+    return head[1:MAGIC_BYTES] == b"\x2a\x4d\x18" and head[0] & 0xF0 == 0x50
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@
 #include <string>
 #include <system_error>
 
-#include "dftrace/reading/traces/budget.hpp"
+#include "dftrace/index/budget.hpp"
 #include "python.hpp"
 
 namespace dftrace::py {

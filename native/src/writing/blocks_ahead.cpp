@@ -57,7 +57,7 @@ void BlocksAhead::work(BlockCodec& codec) {
         lock.unlock();
         std::exception_ptr failure;
         try {
-            codec.append(job.block.compressed, job.block.text.view());
+            codec.append(job.block.compressed, job.block.text.view(), job.block.reach);
         } catch (...) {
             failure = std::current_exception();  // told by `take`
         }

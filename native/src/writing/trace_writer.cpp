@@ -4,21 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <optional>
 #include <utility>
-
-#include "dftrace/text/json_check.hpp"
-#include "dftrace/text/json_string.hpp"
 
 namespace dftrace {
 
 namespace {
-
-// What a track is called that bears the name of an event.
-std::string plain_name(std::string_view json) {
-    const std::optional<JsonName> parts = parts_of_json_name(json);
-    return parts ? text_of_json_string(parts->name) : "unknown";
-}
 
 Losses difference(const Losses& all, const Losses& told) {
     return {all.dropped - told.dropped, all.waits - told.waits, all.unmatched_stops - told.unmatched_stops,
@@ -80,90 +70,6 @@ void TraceWriter::forget_track(const Track& track) {
         }
 }
 
-std::string_view TraceWriter::lane_track(const Record& record, Track& track, std::uint64_t start_ns,
-                                         std::uint64_t end_ns) {
-    std::uint32_t tid = 0;
-    if (record.kind == Kind::span && (record.flags & (RecordFlag::overlaps | RecordFlag::absolute_time))) {
-        const bool logged = record.flags & RecordFlag::absolute_time;
-        Lanes& lanes = logged ? track.logged : track.overlaps;
-        std::vector<std::uint32_t>& tids = logged ? track.logged_tids : track.overlap_tids;
-        const std::size_t lane = lanes.place(start_ns, end_ns);
-        while (lane >= tids.size()) {  // more than one where there was no memory for those before
-            tids.push_back((logged ? first_logged_lane : first_overlap_lane) + lanes_made_++);
-            name(tids.back(), track.name + (logged ? " · logged" : " · overlapping") +
-                                  (lane ? " " + std::to_string(lane + 1) : ""));
-        }
-        tid = tids[lane];
-    } else {
-        tid = record.lane;
-    }
-    std::string& text = lane_texts_[tid];
-    if (text.empty()) text = formatter_.track(tid);
-    return text;
-}
-
-// Nobody's record lies in the future; times that the user gave are his own business.
-bool TraceWriter::plausible(const Record& r, const ClockMap& clock) const {
-    if (!latest_ns_) return true;
-    if (r.lane && (r.lane < first_task_lane || r.lane >= first_overlap_lane)) return false;
-    if (r.flags & RecordFlag::absolute_time) return r.start < INT64_MAX && r.end < INT64_MAX;
-    if (r.kind == Kind::lane_name) return r.lane != 0;
-    const std::uint64_t earliest = clock.segments().front().ns - clock_margin_ns;
-    const auto within = [&](std::uint64_t tick) {
-        const std::uint64_t ns = clock.to_ns(tick);
-        return ns >= earliest && ns <= latest_ns_;
-    };
-    return within(r.start) && (r.kind != Kind::span || (r.flags & RecordFlag::unfinished) || within(r.end));
-}
-
-void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
-    // A crash of the machine can leave pages of a spool unwritten.
-    if (r.kind < Kind::span || r.kind > Kind::lane_name || !plausible(r, clock)) {
-        ++unreadable_;
-        return;
-    }
-    const bool absolute = r.flags & RecordFlag::absolute_time;
-    const bool open = r.flags & RecordFlag::unfinished;
-    const bool awaited = r.kind == Kind::span && !open_lines_.empty() && open_lines_.settle(r.id);
-    if (first_tick_ && !open && !awaited && r.kind != Kind::lane_name) {
-        const std::uint64_t ended = absolute || r.kind == Kind::span ? r.end : r.start;
-        if (ended < (absolute ? clock.to_ns(first_tick_) : first_tick_)) {
-            ++left_out_;
-            return;
-        }
-    }
-    line(text_, r, track, tables, clock);
-    if (open)
-        ++lines_[0];
-    else if (r.kind != Kind::lane_name)
-        count(r.kind);
-}
-
-void TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, const BlobTables& tables,
-                       const ClockMap& clock) {
-    const bool absolute = r.flags & RecordFlag::absolute_time;
-    const bool open = r.flags & RecordFlag::unfinished;
-    const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
-    // Times before the base cannot be written.
-    const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
-    if (r.kind == Kind::lane_name) {
-        name(r.lane, r.node ? plain_name(tables.name(r.node))
-                            : track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
-        return;
-    }
-    const std::uint64_t end =
-        r.kind != Kind::span || open ? start : std::max(absolute ? r.end : clock.to_ns(r.end), start);
-    RecordText text{tables.name(r.node), {}, {}};
-    // There was no room for the name, or it is damaged: the line still has to be one.
-    if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";
-    if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
-    if (r.error) text.error = tables.exception_type(r.error);
-    const bool on_lane =
-        r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
-    const std::string_view where = on_lane ? lane_track(r, track, start, end) : std::string_view(track.text);
-    formatter_.line(out, r, where, text, start, end);
-}
-
 bool TraceWriter::records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t limit, Track& track,
                           const BlobTables& tables, const ClockMap& clock) {
     if (scan >= limit) return true;
@@ -198,6 +104,8 @@ int TraceWriter::note(std::string_view name_json, std::string_view args, Track& 
     r.level = 1;
     r.kind = Kind::instant;
     formatter_.line(text_, r, track.text, {name_json, args, {}}, ns, ns);
+    const BlockReach reach = reach_in_line(ns, ns);
+    reach_.add(reach.first_ns, reach.last_ns);
     count(Kind::instant);
     return 0;
 }
@@ -223,6 +131,7 @@ int TraceWriter::block_done() {
         if (const int error = write_oldest()) return error;
     GatheredBlock block = std::exchange(spare_, {});
     std::swap(block.text, text_);
+    block.reach = std::exchange(reach_, {});
     block.lines = lines_;
     block.lanes = lanes_made_;
     block.stage = stage_;
@@ -275,7 +184,7 @@ int TraceWriter::flush() {
         if (const int error = write_oldest()) return error;
     if (text_.size() == 0) return 0;
     if (const int error = check_file()) return error;
-    if (block_.empty()) codec_->append(block_, text_.view());
+    if (block_.empty()) codec_->append(block_, text_.view(), reach_);
     if (spoilt()) {
         FirstBlock first = first_of_next();
         give_up_part();
@@ -286,6 +195,7 @@ int TraceWriter::flush() {
         return error;
     block_head_ = 0;
     text_.clear();
+    reach_ = {};
     block_.clear();
     tell_durable(std::exchange(touched_, {}));
     return 0;
@@ -328,6 +238,7 @@ int TraceWriter::finish(const Ending& ending) {
     // not know that they are told.
     for (const auto& [id, told] : open_lines_.take_lost()) {
         text_.append(told);
+        reach_ = BlockReach::everywhere();  // nobody has looked at its times
         ++lines_[is_open_span(told) ? 0 : static_cast<std::size_t>(Kind::span)];
     }
     formatter_.footer(text_, lines_, difference(header_.losses(), parts_.told()),

@@ -56,6 +56,7 @@ int TraceWriter::lost_spans() {
             name(lane->second, "open at an earlier dump · " + std::to_string(tid));
         }
         text_.append(on_track(open, lane->second));
+        reach_ = BlockReach::everywhere();  // nobody has looked at its times
         ++lines_[0];
     }
     return 0;
@@ -74,7 +75,7 @@ bool TraceWriter::ended_since(const Record& r, Track& track, const BlobTables& t
 int TraceWriter::end_dump() {
     std::string block;
     const std::string text = open_lines_.tell_seen();
-    if (!text.empty()) codec_->append(block, text);
+    if (!text.empty()) codec_->append(block, text, BlockReach::everywhere());
     return last_error_ = parts_.put_tail(block);
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "check.hpp"
+#include "dftrace/index/block_facts.hpp"
 
 namespace {
 
@@ -82,6 +83,7 @@ std::vector<std::string> gzip_members(std::string_view bytes) {
 std::vector<std::string> zstd_frames(std::string_view bytes) {
     std::vector<std::string> frames;
     while (!bytes.empty()) {
+        bytes.remove_prefix(std::min(dftrace::skippable_bytes(bytes), bytes.size()));
         const std::size_t used = ZSTD_findFrameCompressedSize(bytes.data(), bytes.size());
         const auto size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
         if (ZSTD_isError(used) || size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN)

@@ -14,12 +14,12 @@ from dftrace_ai.analysis.reading.gathering.zip import is_zip, zip_members
 from dftrace_ai.analysis.reading.opening import read_head, trace_file_of
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import (
-    GZIP_MAGIC,
-    ZSTD_MAGIC,
+    MAGIC_BYTES,
     Copy,
     SkippedFile,
     Tear,
     TraceFile,
+    codec_of,
 )
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
@@ -166,10 +166,10 @@ class _Archive:
         """Copy a member: as it is where it is packed, else packed as lines."""
         chunks = iter(member.chunks)
         start = b""
-        while len(start) < len(ZSTD_MAGIC) and (chunk := next(chunks, b"")):
+        while len(start) < MAGIC_BYTES and (chunk := next(chunks, b"")):
             start += chunk
         with self.folder.writing():
-            if not start.startswith((GZIP_MAGIC, ZSTD_MAGIC)):
+            if codec_of(start) == "plain":
                 with PackedLines(copy) as packed:
                     packed.add(start)
                     for chunk in chunks:

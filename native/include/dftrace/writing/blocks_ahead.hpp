@@ -25,6 +25,7 @@ using TouchedUnits = std::vector<std::pair<UnitHeader*, std::uint32_t>>;
 // A block that waits to be written, and what the mark of its write will say.
 struct GatheredBlock {
     ByteBuffer text;
+    BlockReach reach;
     LineCounts lines{};
     std::uint32_t lanes = 0;
     TraceStage stage = TraceStage::records;

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "dftrace/index/block_facts.hpp"
 #include "dftrace/spool/settings.hpp"
 
 namespace dftrace {
@@ -12,8 +13,10 @@ namespace dftrace {
 class BlockCodec {
   public:
     virtual ~BlockCodec() = default;
-    // Appends the compressed block (a whole gzip member, a whole zstd frame, or the text itself).
-    virtual void append(std::string& out, std::string_view block) = 0;
+    // Appends the compressed block (a whole gzip member, a whole zstd frame, each with its facts in front, or
+    // the text itself).
+    virtual void append(std::string& out, std::string_view block, const BlockReach& reach = {},
+                        BlockHolds holds = BlockHolds::lines) = 0;
     // The text of a block; empty if that is not what the bytes are, or if it is longer than `most`.
     virtual std::string text(std::string_view block, std::size_t most) const = 0;
 };

@@ -116,9 +116,11 @@ class TraceWriter {
   private:
     bool plausible(const Record& record, const ClockMap& clock) const;
     void one(const Record& record, Track& track, const BlobTables& tables, const ClockMap& clock);
-    void line(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
-              const ClockMap& clock);
+    // From when to when it reaches, as the line has it.
+    BlockReach line(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
+                    const ClockMap& clock);
     void begin(ByteBuffer& out, std::uint32_t part) const;
+    BlockReach reach_in_line(std::uint64_t start_ns, std::uint64_t end_ns) const noexcept;
     void open();
     void name(std::uint32_t tid, const std::string& name);
     std::string_view lane_track(const Record& record, Track& track, std::uint64_t start_ns,
@@ -153,6 +155,7 @@ class TraceWriter {
     std::uint64_t latest_ns_ = 0;
     std::uint64_t unreadable_ = 0;
     ByteBuffer text_;
+    BlockReach reach_;            // of the events in it
     std::string block_;           // compressed, kept until it is written
     std::size_t block_head_ = 0;  // plain bytes in front of it that begin a new part
     LineCounts lines_{};          // formatted lines of this part by Kind

@@ -13,11 +13,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "dftrace/index/block_facts.hpp"
 #include "dftrace/system/signals_blocked.hpp"
 
 namespace dftrace {
@@ -71,13 +73,16 @@ class Unpacker {
         }
     }
     Unpacked zstd(std::string_view packed, PlainText& text) {
+        const std::size_t skipped = skippable_bytes(packed);
+        if (skipped >= packed.size()) return {};
+        packed.remove_prefix(skipped);
         const std::size_t bytes = ZSTD_findFrameCompressedSize(packed.data(), packed.size());
         const unsigned long long plain = ZSTD_getFrameContentSize(packed.data(), packed.size());
-        // Frames to be skipped say 0, too: they are the general reader's.
+        // A frame without text is the general reader's.
         if (ZSTD_isError(bytes) || plain == 0 || plain > most_block_bytes) return {};
         const std::size_t got =
             ZSTD_decompressDCtx(zstd_.get(), text.room_for(plain), plain, packed.data(), bytes);
-        return got == plain ? Unpacked{bytes, got} : Unpacked{};
+        return got == plain ? Unpacked{skipped + bytes, got} : Unpacked{};
     }
 
     BlockCodec codec_;
@@ -118,9 +123,16 @@ class Window {
     std::vector<char> bytes_;
 };
 
-// The length of the block that a window begins with: where the next one seems to begin, by the first bytes of
-// this one, or what the frames of zstd say. A wrong guess shows when the block is unpacked.
+// The length of the block that a window begins with: what it says itself, or where the next one seems to
+// begin, by the first bytes of this one, or what the frames of zstd say. A wrong guess shows when the block
+// is unpacked.
 std::size_t guessed_length(BlockCodec codec, Window& window) {
+    window.want(gzip_head_bytes);
+    if (const std::optional<BlockFacts> facts = block_facts(window.bytes());
+        facts && facts->packed_bytes <= most_block_bytes) {
+        window.want(facts->packed_bytes);
+        return std::min<std::size_t>(facts->packed_bytes, window.bytes().size());
+    }
     for (std::size_t step = first_step;;) {
         window.want(step);
         const std::string_view bytes = window.bytes();
@@ -132,8 +144,10 @@ std::size_t guessed_length(BlockCodec codec, Window& window) {
                     : nullptr;
             if (next) return static_cast<std::size_t>(static_cast<const char*>(next) - bytes.data());
         } else {
-            const std::size_t length = ZSTD_findFrameCompressedSize(bytes.data(), bytes.size());
-            if (!ZSTD_isError(length)) return length;
+            const std::size_t skipped = std::min(skippable_bytes(bytes), bytes.size());
+            const std::size_t length =
+                ZSTD_findFrameCompressedSize(bytes.data() + skipped, bytes.size() - skipped);
+            if (!ZSTD_isError(length)) return skipped + length;
         }
         if (window.at_end() || step >= most_block_bytes || bytes.size() < step) return bytes.size();
         step *= 2;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "dftrace/index/block_facts.hpp"
 #include "scratch.hpp"
 
 using namespace dftrace;
@@ -35,6 +36,19 @@ std::string packed(const std::string& text, BlockCodec codec) {
         libdeflate_free_compressor(c);
     }
     return out;
+}
+
+// A block that says of itself to have `told` bytes, or as many as it has.
+std::string with_facts(const std::string& text, BlockCodec codec, std::uint32_t told = 0) {
+    const bool gzip = codec == BlockCodec::gzip;
+    constexpr std::size_t plain_head = 10;
+    const std::string body = packed(text, codec).substr(gzip ? plain_head : 0);
+    std::string head(gzip ? gzip_head_bytes : zstd_head_bytes, '\0');
+    BlockFacts facts;
+    facts.packed_bytes = told ? told : static_cast<std::uint32_t>(head.size() + body.size());
+    facts.plain_bytes = static_cast<std::uint32_t>(text.size());
+    gzip ? put_gzip_head(head.data(), facts) : put_zstd_head(head.data(), facts);
+    return head + body;
 }
 
 struct Seen {
@@ -100,6 +114,24 @@ TEST("all blocks are read in their order, wherever they seem to begin") {
         }
         for (const std::size_t readers : {1u, 2u, 5u}) {
             const Seen seen = read(dir, bytes, codec, readers);
+            CHECK(seen.text == whole);
+            CHECK_EQ(seen.read.file_bytes, bytes.size());
+        }
+    }
+}
+
+TEST("what a block says of its length is a guess, and all is read whatever it says") {
+    const ScratchDir dir;
+    std::mt19937 noise(4);
+    for (const BlockCodec codec : {BlockCodec::gzip, BlockCodec::zstd}) {
+        for (const std::uint32_t lie : {0u, 41u, 300u, 5'000u, 70'000u, 0x7fffffffu, 0xffffffffu}) {
+            std::string whole, bytes;
+            for (int block = 0; block < 12; ++block) {
+                const std::string text = noisy(noise, 1 + noise() % 4000);
+                whole += text;
+                bytes += with_facts(text, codec, block % 3 == 1 ? lie : 0);
+            }
+            const Seen seen = read(dir, bytes, codec, 1 + lie % 3);
             CHECK(seen.text == whole);
             CHECK_EQ(seen.read.file_bytes, bytes.size());
         }

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "dftrace/reading/traces/budget.hpp"
+#include "dftrace/index/budget.hpp"
 
 namespace dftrace {
 

@@ -8,10 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "dftrace/index/covered_time.hpp"
+
 namespace dftrace {
 
 inline constexpr std::int64_t no_time = std::numeric_limits<std::int64_t>::min();
-inline constexpr std::uint64_t no_parent = std::numeric_limits<std::uint64_t>::max();
 // The year 2115. Start and duration of this size make an end that 64 bits hold.
 inline constexpr std::int64_t most_micros = 4'600'000'000'000'000;
 

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "dftrace/reading/traces/budget.hpp"
-#include "dftrace/reading/traces/covered_time.hpp"
-#include "dftrace/reading/traces/durations.hpp"
+#include "dftrace/index/budget.hpp"
+#include "dftrace/index/covered_time.hpp"
+#include "dftrace/index/durations.hpp"
 #include "dftrace/reading/traces/labels.hpp"
 #include "dftrace/reading/traces/rows.hpp"
 #include "dftrace/reading/traces/scanner.hpp"

@@ -1,5 +1,5 @@
 // Percentiles by buckets that grow with what is in them.
-#include "dftrace/reading/traces/durations.hpp"
+#include "dftrace/index/durations.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -11,9 +11,9 @@
 #include <tuple>
 #include <vector>
 
-#include "dftrace/reading/traces/rows.hpp"
-
 namespace dftrace {
+
+inline constexpr std::uint64_t no_parent = std::numeric_limits<std::uint64_t>::max();
 
 class CoveredTime {
   public:

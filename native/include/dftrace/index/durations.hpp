@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "dftrace/reading/traces/budget.hpp"
+#include "dftrace/index/budget.hpp"
 
 namespace dftrace {
 

@@ -1,5 +1,5 @@
 // Spans inside of spans, with no more memory than a track is deep.
-#include "dftrace/reading/traces/covered_time.hpp"
+#include "dftrace/index/covered_time.hpp"
 
 namespace dftrace {
 

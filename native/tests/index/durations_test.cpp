@@ -1,5 +1,5 @@
 // Percentiles of few durations are exact, and those of many as near as is promised.
-#include "dftrace/reading/traces/durations.hpp"
+#include "dftrace/index/durations.hpp"
 
 #include <algorithm>
 #include <cmath>

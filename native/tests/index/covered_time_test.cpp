@@ -1,5 +1,5 @@
 // The time of spans inside of spans, against a look at each pair of them.
-#include "dftrace/reading/traces/covered_time.hpp"
+#include "dftrace/index/covered_time.hpp"
 
 #include <algorithm>
 #include <random>

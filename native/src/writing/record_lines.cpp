@@ -1,0 +1,124 @@
+// What a record becomes: a line on the track where it belongs.
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
+#include "dftrace/writing/trace_writer.hpp"
+
+namespace dftrace {
+
+namespace {
+
+// What a track is called that bears the name of an event.
+std::string plain_name(std::string_view json) {
+    const std::optional<JsonName> parts = parts_of_json_name(json);
+    return parts ? text_of_json_string(parts->name) : "unknown";
+}
+
+}  // namespace
+
+std::string_view TraceWriter::lane_track(const Record& record, Track& track, std::uint64_t start_ns,
+                                         std::uint64_t end_ns) {
+    std::uint32_t tid = 0;
+    if (record.kind == Kind::span && (record.flags & (RecordFlag::overlaps | RecordFlag::absolute_time))) {
+        const bool logged = record.flags & RecordFlag::absolute_time;
+        Lanes& lanes = logged ? track.logged : track.overlaps;
+        std::vector<std::uint32_t>& tids = logged ? track.logged_tids : track.overlap_tids;
+        const std::size_t lane = lanes.place(start_ns, end_ns);
+        while (lane >= tids.size()) {  // more than one where there was no memory for those before
+            tids.push_back((logged ? first_logged_lane : first_overlap_lane) + lanes_made_++);
+            name(tids.back(), track.name + (logged ? " · logged" : " · overlapping") +
+                                  (lane ? " " + std::to_string(lane + 1) : ""));
+        }
+        tid = tids[lane];
+    } else {
+        tid = record.lane;
+    }
+    std::string& text = lane_texts_[tid];
+    if (text.empty()) text = formatter_.track(tid);
+    return text;
+}
+
+// Nobody's record lies in the future; times that the user gave are his own business.
+bool TraceWriter::plausible(const Record& r, const ClockMap& clock) const {
+    if (!latest_ns_) return true;
+    if (r.lane && (r.lane < first_task_lane || r.lane >= first_overlap_lane)) return false;
+    if (r.flags & RecordFlag::absolute_time) return r.start < INT64_MAX && r.end < INT64_MAX;
+    if (r.kind == Kind::lane_name) return r.lane != 0;
+    const std::uint64_t earliest = clock.segments().front().ns - clock_margin_ns;
+    const auto within = [&](std::uint64_t tick) {
+        const std::uint64_t ns = clock.to_ns(tick);
+        return ns >= earliest && ns <= latest_ns_;
+    };
+    return within(r.start) && (r.kind != Kind::span || (r.flags & RecordFlag::unfinished) || within(r.end));
+}
+
+void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
+    // A crash of the machine can leave pages of a spool unwritten.
+    if (r.kind < Kind::span || r.kind > Kind::lane_name || !plausible(r, clock)) {
+        ++unreadable_;
+        return;
+    }
+    const bool absolute = r.flags & RecordFlag::absolute_time;
+    const bool open = r.flags & RecordFlag::unfinished;
+    const bool awaited = r.kind == Kind::span && !open_lines_.empty() && open_lines_.settle(r.id);
+    if (first_tick_ && !open && !awaited && r.kind != Kind::lane_name) {
+        const std::uint64_t ended = absolute || r.kind == Kind::span ? r.end : r.start;
+        if (ended < (absolute ? clock.to_ns(first_tick_) : first_tick_)) {
+            ++left_out_;
+            return;
+        }
+    }
+    const BlockReach reach = line(text_, r, track, tables, clock);
+    if (r.kind != Kind::lane_name && r.kind != Kind::metadata) reach_.add(reach.first_ns, reach.last_ns);
+    if (open)
+        ++lines_[0];
+    else if (r.kind != Kind::lane_name)
+        count(r.kind);
+}
+
+// A moment before the base is told as the base.
+BlockReach TraceWriter::reach_in_line(std::uint64_t start_ns, std::uint64_t end_ns) const noexcept {
+    const std::uint64_t base = settings_.time_base_us * 1000;
+    const auto start = static_cast<std::int64_t>(settings_.epoch_us ? start_ns / 1000 * 1000
+                                                 : start_ns > base  ? start_ns - base
+                                                                    : 0);
+    const auto duration = static_cast<std::int64_t>(
+        settings_.epoch_us ? end_ns / 1000 * 1000 - start_ns / 1000 * 1000 : end_ns - start_ns);
+    std::int64_t end;
+    // Users may have given any.
+    if (__builtin_add_overflow(start, duration, &end)) return BlockReach::everywhere();
+    return {start, end};
+}
+
+BlockReach TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, const BlobTables& tables,
+                             const ClockMap& clock) {
+    const bool absolute = r.flags & RecordFlag::absolute_time;
+    const bool open = r.flags & RecordFlag::unfinished;
+    const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
+    // Times before the base cannot be written.
+    const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
+    if (r.kind == Kind::lane_name) {
+        name(r.lane, r.node ? plain_name(tables.name(r.node))
+                            : track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
+        return {};
+    }
+    const std::uint64_t end =
+        r.kind != Kind::span || open ? start : std::max(absolute ? r.end : clock.to_ns(r.end), start);
+    RecordText text{tables.name(r.node), {}, {}};
+    // There was no room for the name, or it is damaged: the line still has to be one.
+    if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";
+    if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
+    if (r.error) text.error = tables.exception_type(r.error);
+    const bool on_lane =
+        r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
+    const std::string_view where = on_lane ? lane_track(r, track, start, end) : std::string_view(track.text);
+    formatter_.line(out, r, where, text, start, end);
+    BlockReach reach = reach_in_line(start, end);
+    if (open) reach.add_from(reach.first_ns);
+    return reach;
+}
+
+}  // namespace dftrace
