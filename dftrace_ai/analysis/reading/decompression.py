@@ -37,7 +37,9 @@ class BrokenBlockError(Exception):
 
 
 class BlockDecoder(Protocol):
-    """A decoder of one gzip member, or one zstd frame and what is to be skipped before it, in memory that its input cannot raise.
+    """A decoder of one gzip member, or one zstd frame and what is to be skipped before it.
+
+    Its input cannot raise the memory that it takes.
 
     Attributes:
         ended: the block is complete.

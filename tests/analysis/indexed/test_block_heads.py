@@ -12,9 +12,9 @@ import duckdb
 import pytest
 import zstandard
 from analysis.indexed.heads import check_blocks
+from conftest import RunScript, Traced
 
 import dftrace_ai
-from conftest import RunScript, Traced
 from dftrace_ai import ai
 from dftrace_ai.analysis.summary.figures import summarise
 
@@ -53,9 +53,7 @@ def test_blocks_of_gzip_say_what_they_hold(traced: Traced, timestamps: str) -> N
 
 
 def test_frames_of_zstd_say_what_they_hold(tmp_path: Path) -> None:
-    with dftrace_ai.tracing(
-        log_file=tmp_path / "t", compression="zstd", write_buffer_bytes=4096
-    ):
+    with dftrace_ai.tracing(log_file=tmp_path / "t", compression="zstd", write_buffer_bytes=4096):
         some_events(200)
     (path,) = tmp_path.glob("*.zst")
     blocks = check_blocks(path)
