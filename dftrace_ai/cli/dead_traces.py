@@ -1,14 +1,16 @@
-"""Before traces are read: those of processes that died are completed from their spools."""
+"""Before traces are read: which are given, and those of processes that died are completed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
-__all__ = ["PATHS_HELP", "RECOVER_HELP", "complete_dead_traces"]
+__all__ = ["PATHS_HELP", "RECOVER_HELP", "Paths", "Recover", "complete_dead_traces"]
 
 PATHS_HELP = "Trace files, patterns for them in quotes, and directories and archives to search."
 
@@ -16,6 +18,9 @@ RECOVER_HELP = (
     "Complete the traces of processes that died first. Without it nothing is written to the "
     "directory, and what is only in a spool is not counted."
 )
+
+Paths = Annotated[list[Path], typer.Argument(metavar="PATHS...", help=PATHS_HELP)]
+Recover = Annotated[bool, typer.Option(help=RECOVER_HELP)]
 
 
 def complete_dead_traces(paths: Iterable[Path]) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
@@ -24,10 +23,7 @@ class Severity(str, Enum):
 
 
 def command(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
-    ],
+    paths: Paths,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     limit: Annotated[
         list[str] | None,
@@ -42,7 +38,7 @@ def command(
         Severity | None,
         typer.Option(help="End with status 1 where a finding is at least that severe."),
     ] = None,
-    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+    recover: Recover = True,
 ) -> None:
     """Tell in plain words why the steps of a run are slow, or that nothing stands out.
 

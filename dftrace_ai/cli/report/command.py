@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
@@ -17,10 +17,7 @@ PAGE = "report.html"
 
 
 def command(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
-    ],
+    paths: Paths,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help=f"The page; by default {PAGE}."),
@@ -41,7 +38,7 @@ def command(
         bool,
         typer.Option("--json", help="Print the figures as JSON; a page only where -o names it."),
     ] = False,
-    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+    recover: Recover = True,
 ) -> None:
     """Write one page on a run: verdict, steps, where the time goes, loader, tensors, counters.
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-TESTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from analysis.diff.made_pairs import ALIKE, PLANTED, Told, compared, told  # noqa: E402
+from analysis.page_tables import write_table  # noqa: E402
 
-PAGE = TESTS.parent / "docs" / "guide" / "compare-two-runs.md"
 # Not those of the tests, by which the rules were watched while they were written.
 SEEDS, SEEDS_ALIKE = range(101, 104), range(101, 116)
-BEGIN, END = "<!-- pairs: begin -->\n", "<!-- pairs: end -->"
 
 
 @dataclass
@@ -84,14 +82,5 @@ def as_text(rows: dict[str, Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Write the table."""
-    table = as_text(measured())
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}{table}{END}{rest.split(END)[1]}", encoding="utf-8")
-    sys.stdout.write(table)
-
-
 if __name__ == "__main__":
-    main()
+    write_table("compare-two-runs.md", "pairs", as_text(measured()))

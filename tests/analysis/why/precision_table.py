@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-TESTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from analysis.page_tables import write_table  # noqa: E402
 from analysis.why.made_runs import CATEGORIES, CLEAN, PLANTED  # noqa: E402
 from analysis.why.verdicts import found, training_of, verdict_of, wrong_without  # noqa: E402
 
-PAGE = TESTS.parent / "docs" / "guide" / "why-is-my-step-slow.md"
 # Not those of the tests, by which the rules were watched while they were written.
 SEEDS = range(101, 104)
-BEGIN, END = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 
 
 @dataclass
@@ -91,14 +89,5 @@ def as_text(rows: dict[str, Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Write the table."""
-    table = as_text(measured(SEEDS))
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}{table}{END}{rest.split(END)[1]}", encoding="utf-8")
-    sys.stdout.write(table)
-
-
 if __name__ == "__main__":
-    main()
+    write_table("why-is-my-step-slow.md", "verdicts", as_text(measured(SEEDS)))
