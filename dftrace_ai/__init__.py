@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.dftracer_functions import dft_fn as dft_fn
     from dftrace_ai.annotation.dftracer_logger import dftracer as dftracer
     from dftrace_ai.annotation.tree import ai as ai
-    from dftrace_ai.config.loading import load_config as load_config
     from dftrace_ai.config.model import Config as Config
     from dftrace_ai.integrations.auto import auto as auto
     from dftrace_ai.run.lifecycle import dump as dump
@@ -38,7 +37,6 @@ __all__ = [
     "dump",
     "finalize",
     "initialize",
-    "load_config",
     "tracing",
 ]
 
@@ -54,7 +52,6 @@ _HOMES = {
     "dump": "run.lifecycle",
     "finalize": "run.lifecycle",
     "initialize": "run.lifecycle",
-    "load_config": "config.loading",
     "tracing": "run.lifecycle",
 }
 
