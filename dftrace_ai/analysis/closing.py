@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.summary.report import Report
 
-__all__ = ["closing_lines", "print_lines", "write_report"]
+__all__ = ["closing_lines", "print_lines", "print_verdict", "write_report"]
 
 # What a program is kept from its end for: about a million events, which take three seconds and half
 # a gigabyte of memory. Without compression the same events are ten times as large.
@@ -28,6 +28,9 @@ MOST_BYTES: Final = 12 * 1000 * 1000
 PACKED: Final = 10
 # Of a run of more processes, those of rank 0 are enough.
 MOST_FILES: Final = 256
+
+# What is looked at beside a training that runs.
+NICE: Final = 10
 
 MOST_SPANS: Final = 5
 NAME_LETTERS: Final = 60
@@ -47,10 +50,56 @@ def print_lines(words: Sequence[str]) -> int:
         lines = list(closing_lines(Path(words[0]), int(words[1])))
     except DftraceError as error:
         return _failed(error)
-    text = "".join(f"{escaped(line)}\n" for line in lines)
-    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-    sys.stdout.flush()
+    _print(lines)
     return 0
+
+
+def print_verdict(words: Sequence[str]) -> int:
+    """Print in three lines what is known of a run that goes on; nothing where that is too little.
+
+    Args:
+        words: the traces of its processes, of which each may be cut off anywhere.
+
+    Returns:
+        The exit status, as of `print_lines`.
+    """
+    os.nice(NICE)
+    try:
+        paths = [part for word in words for part in _own_parts(Path(word))]
+        if len(paths) > MOST_FILES or _size(paths) > MOST_BYTES:
+            return 0
+        lines = list(_in_short(list(_readable(paths))))
+    except OSError as error:
+        return _failed(DftraceError(f"{error.filename}: {error.strerror}"))
+    except DftraceError as error:
+        return _failed(error)
+    _print(lines)
+    return 0
+
+
+def _in_short(traces: list[Trace]) -> Iterator[str]:
+    from dftrace_ai.analysis.steps import read_job
+    from dftrace_ai.analysis.why import verdict_lines
+    from dftrace_ai.analysis.why.judging import judge_traces
+
+    if not traces:
+        return
+    chosen = TraceSet(tuple(traces))
+    verdict = judge_traces(chosen, read_job(chosen))
+    if verdict.verdict == "abstained":
+        return
+    lines = verdict_lines(verdict)
+    yield " ".join(lines[:2] if verdict.findings else lines[:1])
+    yield from (line for line in lines if line.startswith(("  step ", "  do next ")))
+
+
+def _readable(paths: Iterable[Path]) -> Iterator[Trace]:
+    for path in paths:
+        try:
+            (trace,) = open_traces([path])
+        except TraceError:
+            continue  # its process is writing the first line, or has gone
+        yield trace
 
 
 def write_report(words: Sequence[str]) -> int:
@@ -76,6 +125,12 @@ def write_report(words: Sequence[str]) -> int:
             raise
         return _failed(DftraceError("it needs NumPy; install it with: pip install numpy"))
     return 0
+
+
+def _print(lines: Iterable[str]) -> None:
+    text = "".join(f"{escaped(line)}\n" for line in lines)
+    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+    sys.stdout.flush()
 
 
 def _failed(error: DftraceError) -> int:

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dftrace_ai.another_interpreter import answer_of
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
 from dftrace_ai.loggers.records import Artifact
-from dftrace_ai.run.closing.another_interpreter import answer_of
 from dftrace_ai.run.run import current_run
 from dftrace_ai.trace_format.file_names import trace_name
-from dftrace_ai.wording import described, warn
+from dftrace_ai.wording import described, escaped, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ def _report_of_trace(entries: Sequence[Entry], at: Point, until_s: float) -> lis
     if answer.status is None:
         raise TimeoutError(f"it takes longer than {limit_s:.1f} s; raise limit_s")
     if answer.status:
-        raise DftraceError(answer.reason)
+        raise DftraceError(escaped(answer.reason))
     return [Artifact(TRACE_REPORT, str(page), at)]
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from live.programs import Program, dftrace, program
+from dftrace_ai.cli.live_view import why_now
+from dftrace_ai.live import snapshot
+from live.programs import LIMIT_S, Program, dftrace, program
 from live.terminal import ALTERNATE_SCREEN, Terminal
 
 SOURCE = """
@@ -94,3 +96,60 @@ def test_without_a_terminal_one_table_is_printed(tmp_path: Path, running: Progra
     assert told.returncode == 0, told.stderr
     assert told.stdout == told.stdout.replace("\x1b", "")
     assert "train > compute.forward" in told.stdout
+
+
+STEPS = """
+    def train(steps):
+        for _ in ai.dataloader.fetch.iter(range(steps)):
+            with ai.compute.forward, ai.compute.step:
+                pass
+
+    with dftrace_ai.tracing(flush_interval_ms=10, rank=0, world_size=1) as run:
+        with ai.pipeline.train:
+            train({first})
+            run.flush()
+            done()
+            train(100)
+            run.flush()
+            done()
+"""
+
+
+def test_the_verdict_stands_below_the_table(tmp_path: Path) -> None:
+    with (
+        program(STEPS.format(first=100), tmp_path),
+        Terminal("top", tmp_path, "--interval", "0.05", columns=250) as terminal,
+    ):
+        frame = terminal.until(shows("why: "))
+        place = next(at for at, line in enumerate(frame) if line.startswith("why: "))
+        assert frame[place + 1].split()[0] == "step"
+        assert place > next(at for at, line in enumerate(frame) if "pipeline.train" in line)
+        terminal.resize(250, 6)
+        terminal.until(lambda frame: len(frame) <= 6 and not shows("why: ")(frame))
+        terminal.type("q")
+        assert terminal.wait() == 0
+        assert terminal.is_as_before()
+
+
+def test_nothing_is_said_before_there_are_steps_enough_and_where_it_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with program(STEPS.format(first=2), tmp_path) as running:
+        found = snapshot([tmp_path])
+
+        def judged() -> list[str]:
+            judging = why_now.WhyNow()
+            judging.look(found)
+            assert judging._process is not None
+            judging._process.wait(LIMIT_S)
+            judging.look(found)
+            judging.end()
+            return judging.lines
+
+        assert judged() == []
+        running.go_on()
+        running.wait_until_ready()
+        # Said, where the time goes, and perhaps what to do.
+        assert len(judged()) in {2, 3}
+        monkeypatch.setattr(why_now, "FUNCTION", ("dftrace_ai.analysis.closing", "nothing"))
+        assert judged() == []

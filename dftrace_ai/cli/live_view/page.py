@@ -15,6 +15,8 @@ from dftrace_ai.live.model import NS
 from dftrace_ai.live.wording import age_text, processes_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
     from dftrace_ai.live import Job, Snapshot
@@ -22,10 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 TABLE_HEAD_LINES = 2
+# Of a table that is cut so many rows are worth more than a verdict.
+FEWEST_ROWS = 8
 
 
 def page(
-    snapshot: Snapshot, width: int, most_rows: int | None, *, coloured: bool
+    snapshot: Snapshot,
+    width: int,
+    most_rows: int | None,
+    *,
+    coloured: bool,
+    verdict: Sequence[str] = (),
 ) -> list[RenderableType]:
     """Return what to print, in order.
 
@@ -34,15 +43,21 @@ def page(
         width: characters a line may have.
         most_rows: lines there are in all; None for as many as it takes.
         coloured: the reader sees colours.
+        verdict: why steps are slow, in lines, for which processes make room.
     """
     jobs = jobs_of(snapshot)
     processes = [process for job in jobs for process in job.processes]
     notes = [Text(line, style="yellow") for line in hidden_lines(snapshot.hidden)]
     notes += [Text(line, style="bold red") for line in problem_lines(snapshot.problems)]
     head = _head(snapshot, jobs)
+    judged = _verdict(verdict)
     room = len(processes)
     if most_rows is not None:
         room = most_rows - 1 - TABLE_HEAD_LINES - len(notes)
+        if room - len(judged) >= min(len(processes), FEWEST_ROWS):
+            room -= len(judged)
+        else:
+            judged = []
         if room < len(processes):
             room -= 1  # for the line that says so
     room = max(room, 1)
@@ -54,9 +69,15 @@ def page(
         notes.insert(
             0, Text(f"{left_out:,} more, for which there is no room; those {what}", style="dim")
         )
-    for text in (head, *notes):
+    for text in (head, *notes, *judged):
         text.truncate(width, overflow="ellipsis")
-    return [head, live_table(rows, width, snapshot.window_s, bars=coloured), *notes]
+    return [head, live_table(rows, width, snapshot.window_s, bars=coloured), *judged, *notes]
+
+
+def _verdict(lines: Sequence[str]) -> list[Text]:
+    if not lines:
+        return []
+    return [Text(), Text(f"why: {lines[0]}", style="bold"), *(Text(line) for line in lines[1:])]
 
 
 def _head(snapshot: Snapshot, jobs: list[Job]) -> Text:

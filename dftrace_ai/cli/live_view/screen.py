@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dftrace_ai.cli.live_view.page import page
+from dftrace_ai.cli.live_view.why_now import WhyNow
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.errors import TraceError
 
@@ -47,6 +48,7 @@ class LiveScreen:
         self._interval_s = interval_s
         self._seen: Snapshot | None = None
         self._ended = ""
+        self._why_now = WhyNow()
 
     def run(self) -> None:
         """Show until a key, Ctrl+C or SIGTERM.
@@ -58,6 +60,7 @@ class LiveScreen:
         with ExitStack() as stack:
             wakes = stack.enter_context(_wakes())
             keys = stack.enter_context(_single_keys())
+            stack.callback(self._why_now.end)
             live = Live(console=self._console, screen=True, auto_refresh=False)
             stack.enter_context(live)
             try:
@@ -85,6 +88,7 @@ class LiveScreen:
     def _look(self) -> None:
         try:
             self._seen = self._observer.look()
+            self._why_now.look(self._seen)
             self._ended = ""
         except TraceError as error:
             # What was seen last stays: the run has ended.
@@ -95,7 +99,9 @@ class LiveScreen:
         parts: list[RenderableType] = []
         if self._seen is not None:
             coloured = self._console.color_system is not None
-            parts += page(self._seen, width, height - 1, coloured=coloured)
+            parts += page(
+                self._seen, width, height - 1, coloured=coloured, verdict=self._why_now.lines
+            )
         last = Text(KEYS_LINE, style="dim")
         if self._ended:
             last = Text(f"{shown(self._ended)}; {KEYS_LINE}", style="yellow")

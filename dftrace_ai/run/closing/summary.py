@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.run.hooks import Hook, register
-from dftrace_ai.wording import briefly, quoted, warn
+from dftrace_ai.wording import briefly, escaped, quoted, warn
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -35,7 +35,7 @@ def _begin(run: Run) -> None:
         return
     if run._settings["rank"]["rank"] in (None, 0):
         # Loaded now: what is imported at the end may make the interpreter forget an interrupt.
-        import dftrace_ai.run.closing.another_interpreter  # noqa: F401
+        import dftrace_ai.another_interpreter  # noqa: F401
 
         _asked = run
 
@@ -52,7 +52,7 @@ def _tell(run: Run) -> None:
     _asked = None
     if not run.path or _is_in_signal_handler():
         return
-    from dftrace_ai.run.closing.another_interpreter import answer_of
+    from dftrace_ai.another_interpreter import answer_of
 
     where_else = f"dftrace why {quoted(os.path.dirname(run.path) or '.')}"
     try:
@@ -63,7 +63,7 @@ def _tell(run: Run) -> None:
     if answer.status is None:
         warn("the summary took longer than %g s; %s tells it", LIMIT_S, where_else)
     elif answer.status:
-        warn("there is no summary: %s; %s tells it", answer.reason, where_else)
+        warn("there is no summary: %s; %s tells it", escaped(answer.reason), where_else)
     else:
         _write(answer.output)
 

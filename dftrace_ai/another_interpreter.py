@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dftrace_ai.wording import escaped, shortened
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import IO
 
-__all__ = ["Answer", "answer_of", "clean_environment", "interpreter", "paths"]
+__all__ = ["Answer", "answer_of", "begun", "clean_environment", "ended", "interpreter", "paths"]
 
 # The paths of this process, as its own: the same package is found, and nothing that lies in the
 # working directory.
@@ -55,9 +57,9 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why it failed, by its last line."""
-        last = shortened(escaped(self.said.strip().rpartition("\n")[2]), SAID_LETTERS)
-        return last or f"exit status {self.status}"
+        """Why it failed, by its last line; not escaped."""
+        last = self.said.strip().rpartition("\n")[2]
+        return last[:SAID_LETTERS] or f"exit status {self.status}"
 
 
 def interpreter() -> list[str]:
@@ -101,23 +103,45 @@ def answer_of(module: str, function: str, words: list[str], limit_s: float) -> A
 
         answer = answer_of("dftrace_ai.analysis.closing", "print_lines", [path, "0"], 20.0)
     """
-    process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
-        [*interpreter(), "-c", PROGRAM, paths(), module, function, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**clean_environment(), **ONE_THREAD},
-    )
+    process = begun(module, function, words, subprocess.PIPE)
     try:
         output, said = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         return Answer(None, "", "")
     finally:
-        _end(process)
+        ended(process)
     return Answer(process.returncode, _text(output), _text(said))
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def begun(
+    module: str, function: str, words: Iterable[str], output: int | IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Begin what `answer_of` waits for.
+
+    Args:
+        module: as for `answer_of`.
+        function: as for `answer_of`.
+        words: as for `answer_of`.
+        output: where to it prints and writes what it says: a file for both, or `subprocess.PIPE`.
+
+    Raises:
+        OSError: as of `answer_of`.
+    """
+    return subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
+        [*interpreter(), "-c", PROGRAM, paths(), module, function, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env={**clean_environment(), **ONE_THREAD},
+    )
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Have the process ended, whatever it is at, and close its pipes.
+
+    Args:
+        process: which `begun` has returned.
+    """
     if process.returncode is None:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
