@@ -11,7 +11,8 @@ PREAMBLE = """
 import os, sys, torch
 from dftrace_ai.loggers import make_loggers
 out = sys.argv[1]
-entry = {"config": {"log_dir": out, "run_name": "run", "status_line": False, "system_metrics_s": None}}
+entry = {"config": {"log_dir": out, "run_name": "run", "status_line": False, "system_metrics_s": None,
+                    "windows": [1]}}
 torch.manual_seed(0)
 data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
 """
@@ -150,7 +151,9 @@ x, y = (part.numpy() for part in data.tensors)
 callbacks = [keras_callback(make_loggers({"local": entry})), Told()]
 import pickle
 pickle.loads(pickle.dumps(callbacks[0]))
-model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
+told = model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
+for epoch, loss in enumerate(told.history["loss"]):
+    print("epoch", loss, epoch)
 """,
 }
 
@@ -171,4 +174,8 @@ def test_what_a_trainer_logs_is_found(framework, tmp_path, run_script):
     if framework == "lightning":
         assert len(kept.metric("test_loss")) == 1
     if framework == "keras":
-        assert [step for step, _ in kept.metric("epoch/loss/mean")] == [0, 1]
+        told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("epoch ")]
+        of_epochs = {int(epoch): float(loss) for loss, epoch in told}
+        assert len(of_epochs) == 2
+        for figure in ("mean", "last", "min", "max", "mean_1"):
+            assert dict(kept.metric(f"epoch/loss/{figure}")) == of_epochs

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.loggers.routines.metric import SoFar
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,6 +17,9 @@ __all__ = ["keras_callback"]
 
 def keras_callback(loggers: Logger | Loggers) -> Any:
     """Return a callback for ``model.fit``: an iteration a batch, an epoch an epoch.
+
+    What Keras tells of a batch is of all of its epoch so far. What is logged of an epoch is what
+    Keras tells of it.
 
     Args:
         loggers: where it is logged; the run ends with the program or with ``end_log``.
@@ -45,7 +50,10 @@ def _callback_class() -> type[Any]:
             self.loggers.log_hyperparams(dict(self.params))
 
         def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-            self.loggers.log_iter(logs or {})
+            # Keras tells means, and what else its metrics are, of all of the epoch so far.
+            self.loggers.log_iter(
+                {k: SoFar(v) if type(v) is float else v for k, v in (logs or {}).items()}
+            )
 
         def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
             validated = {k: v for k, v in (logs or {}).items() if k.startswith("val_")}

@@ -18,12 +18,21 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.records import Point, Record
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["EpochFigures", "MetricLogger", "number_of"]
+__all__ = ["EpochFigures", "MetricLogger", "SoFar", "number_of"]
 
 
 # Whole numbers up to here are floats, too.
 EXACT = 1 << 53
 ONLY_FLOATS = frozenset({float})
+
+
+class SoFar(float):
+    """A number that a framework has taken over all of the epoch so far; the last one is its own."""
+
+    __slots__ = ()
+
+
+FLOATS = frozenset({float, SoFar})
 
 
 class EpochFigures:
@@ -77,6 +86,14 @@ class EpochFigures:
         self._compensation += (larger - total) + smaller
         self._sum = total
 
+    def replace(self, value: float) -> None:
+        """Take a value in place of all those since the epoch began."""
+        if self.count:
+            for recent in self._recent.values():
+                recent.pop()
+        self.begin()
+        self.add(value)
+
     def values(self) -> dict[str, float]:
         """Return the figures by name; without any value, none."""
         if not self.count + self.non_finite:
@@ -129,7 +146,7 @@ class MetricLogger(BaseLogger):
 
     def take(self, value: Any) -> Any:
         """Return the number; for a tensor on a GPU, a copy that is on its way."""
-        return value if type(value) is float else number_of(value)
+        return value if type(value) in FLOATS else number_of(value)
 
     def records(self, name: str, taken: Any, at: Point) -> Iterable[Record]:
         """Make one record of one number."""
@@ -147,7 +164,10 @@ class MetricLogger(BaseLogger):
         figures = self.figures.get(name)
         if figures is None:
             figures = self.figures[name] = EpochFigures(self.settings.windows)
-        figures.add(value)
+        if type(taken) is SoFar:
+            figures.replace(value)
+        else:
+            figures.add(value)
         return value
 
     def iteration_records(self, at: Point) -> Iterable[Record]:

@@ -11,6 +11,7 @@ import torch
 from loggers.local_lines import Kept, entry
 
 from dftrace_ai.loggers import Logger, make_loggers
+from dftrace_ai.loggers.routines.metric import SoFar
 
 
 def test_an_epoch_is_what_its_iterations_come_to(tmp_path):
@@ -166,3 +167,21 @@ def test_the_figures_are_those_of_the_gpu(tmp_path):
     ((_, allocated),) = found["allocated_bytes"]
     assert allocated >= held.nbytes
     assert found["reserved_bytes"][0][1] >= allocated
+
+
+def test_what_a_framework_has_taken_over_the_epoch_so_far(tmp_path):
+    """Of an epoch it has one value, its last one; the iterations keep what was told of each."""
+    epochs = [[4.0, 3.0, 2.5], [1.0, math.nan, 2.0], [math.nan, math.nan]]
+    with make_loggers({"local": entry(tmp_path, "metric", windows=[2])}) as loggers:
+        for values in epochs:
+            for value in values:
+                loggers.log_iter({"loss": SoFar(value), "own": value})
+            loggers.log_epoch()
+    kept = Kept(tmp_path)
+    flat = [value for values in epochs for value in values]
+    np.testing.assert_equal([value for _, value in kept.metric("loss")], flat)
+    for figure in ("mean", "min", "max"):
+        assert kept.metric(f"epoch/loss/{figure}") == [(0, 2.5), (1, 2.0)]
+    np.testing.assert_equal(kept.metric("epoch/loss/last"), [(0, 2.5), (1, 2.0), (2, math.nan)])
+    assert kept.metric("epoch/loss/mean_2") == [(0, 2.5), (1, 2.25), (2, 2.25)]
+    assert kept.metric("epoch/own/mean_2") == [(0, 2.75), (1, 1.5), (2, 1.5)]
