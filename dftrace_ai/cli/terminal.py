@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, is_dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,7 @@ def write_json(value: Any) -> None:
         text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str)
     except TypeError:
         # A path that is not UTF-8 has halves of surrogates, which only escapes can carry.
-        text = json.dumps(value, indent=2, default=str).encode("ascii")
+        text = json.dumps(value, indent=2, default=_plain).encode("ascii")
     typer.echo(text)
 
 
@@ -114,7 +115,13 @@ def json_line(value: Any) -> str:
         return orjson.dumps(value, default=str).decode()
     except TypeError:
         # Integers beyond 64 bits, and halves of surrogates, which only escapes can carry.
-        return json.dumps(value, default=str)
+        return json.dumps(value, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -150,6 +150,24 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_converted(tmp_path: Path) -
     assert (span["ph"], span["ts"], span["dur"]) == ("X", 1800000000000001, 3)
 
 
+def test_a_path_that_is_not_utf_8_is_converted_and_asked(job: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"odd\xff")
+    job.rename(odd)
+    for form in FORMS:
+        assert invoke("convert", odd, "--to", form, "--out", tmp_path / form).status == 0
+    # Its manifest lets it be replaced.
+    out = tmp_path / os.fsdecode(b"out\xff")
+    for more in ([], ["--force"]):
+        done = invoke("convert", odd, "--to", "dftracer", "--out", out, "--json", *more)
+        assert (done.status, json.loads(done.out)["out"]) == (0, str(out))
+    done = invoke("sql", odd / "t-b-300.pfw.zst", FILES, "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out) == [{"files": [f"{tmp_path}/odd\\xff/t-b-300.pfw.zst"]}]
+
+
+FILES = "select files from processes"
+
+
 def test_what_is_there_stays_unless_a_conversion_made_it(job: Path, tmp_path: Path) -> None:
     inputs = {path: path.read_bytes() for path in job.iterdir()}
     for form in FORMS:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, get_args
-
-import orjson
 
 from dftrace_ai.analysis.converting.placing import (
     MANIFEST,
@@ -55,7 +55,8 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
         lines = sum(file.lines for file in files)
         made = Converted(REPORT_FORMAT, to, str(out), lines, tuple(files), tuple(notes))
         if directory:
-            manifest = orjson.dumps(made, option=orjson.OPT_INDENT_2, default=str)
+            # A path that is not UTF-8 has halves of surrogates, which only escapes can carry.
+            manifest = json.dumps(asdict(made), indent=2).encode("ascii")
             new_file(unnamed / MANIFEST)
             (unnamed / MANIFEST).write_bytes(manifest)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,8 @@ class ProcessRow:
             said and said.ppid,
             said and said.run,
             said and said.time_base_us,
-            [str(trace) for trace in self.files],
+            # DuckDB takes UTF-8 alone, and a path may be any bytes.
+            [os.fsencode(trace.path).decode("utf-8", "backslashreplace") for trace in self.files],
             state,
             footers[-1].ended if footers else None,
             sum(footer.dropped or 0 for footer in footers) if footers else None,
