@@ -1,0 +1,195 @@
+"""Loaders: what is recorded here and in workers of every kind, and whose wait a late item is."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import torch
+from conftest import RunScript, Traced
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, random_split
+
+from dftrace_ai.integrations.auto import Auto
+
+LOADERS = """
+    import json, os, sys, threading, time
+    import torch
+    from torch.utils.data import DataLoader, Dataset, IterableDataset
+    import dftrace_ai
+
+    LATE = 9  # of the third batch of four
+
+    class Items(Dataset):
+        def __init__(self, let_go=None):
+            self.let_go = let_go
+        def __len__(self):
+            return 16
+        def __getitem__(self, i):
+            if i == LATE and self.let_go is not None:
+                assert self.let_go.wait(100)
+            return torch.tensor([i, torch.randint(1000, ()).item()])
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            info = torch.utils.data.get_worker_info()
+            first, by = (info.id, info.num_workers) if info else (0, 1)
+            return iter([torch.tensor([i, 0]) for i in range(first, 16, by)])
+
+    def started(number):
+        global STARTED
+        STARTED = number
+
+    def is_waiting(thread):
+        frame = sys._current_frames()[thread]
+        while frame is not None and frame.f_code.co_name != "_next_data":
+            frame = frame.f_back
+        return frame is not None
+
+    def run(dataset, passes=1, late=None, **options):
+        torch.manual_seed(0)
+        loader = DataLoader(dataset, batch_size=4, worker_init_fn=started, **options)
+        batches, here = [], threading.get_ident()
+        for _ in range(passes):
+            iterator = iter(loader)
+            while True:
+                if late is not None and len(batches) == LATE // 4:
+                    def let_go():
+                        while not is_waiting(here):
+                            time.sleep(0.001)
+                        late.set()
+                    threading.Thread(target=let_go).start()
+                try:
+                    batches.append(next(iterator).tolist())
+                except StopIteration:
+                    break
+        assert loader.dataset is dataset and loader.worker_init_fn is started
+        return batches
+
+    def main():
+        torch.set_num_threads(1)
+        out = os.path.dirname(os.environ["DFTRACE_LOG_FILE"])
+        let_go = torch.multiprocessing.get_context("fork").Event()
+        late = {"late": let_go, "num_workers": 2}
+        cases = {
+            "none": (Items(), {}),
+            "stream": (Stream(), {}),
+            "many": (torch.utils.data.Subset(Items(), range(16)), {}),
+            "fork1": (Items(), {"num_workers": 1}),
+            "fork4": (Items(), {"num_workers": 4, "passes": 2}),
+            "kept": (Items(), {"num_workers": 2, "passes": 2, "persistent_workers": True}),
+            "streams": (Stream(), {"num_workers": 2}),
+            "late": (Items(let_go), late),
+            "spawn": (Items(), {"num_workers": 1, "multiprocessing_context": "spawn"}),
+            "server": (Items(), {"num_workers": 1, "multiprocessing_context": "forkserver"}),
+        }
+        for name, (dataset, options) in cases.items():
+            without = None if name in {"late", "spawn"} else run(dataset, **options)
+            with dftrace_ai.tracing(log_file=f"{out}/{name}"):
+                dftrace_ai.auto()
+                rows = run(dataset, **options)
+                dftrace_ai.auto.remove()
+            assert without in (None, rows), name
+            print(json.dumps([name, os.getpid()]))
+
+    if __name__ == "__main__":
+        main()
+"""
+
+EVENTS = {
+    # name of the case: here, and in workers
+    "none": ({"fetch.iter": 4, "item": 16, "preprocess.collate": 4}, {}),
+    "stream": ({"fetch.iter": 4, "item": 16, "preprocess.collate": 4}, {}),
+    "many": ({"fetch.iter": 4, "item.batch": 4, "preprocess.collate": 4}, {}),
+    "fork1": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
+    "fork4": ({"fetch.iter": 8, "dataloader.workers.start": 2}, 2),
+    "kept": ({"fetch.iter": 8, "dataloader.workers.start": 1}, 2),
+    "streams": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
+    "late": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
+    "spawn": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
+    "server": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
+}
+
+
+def test_loaders_of_every_kind(run_script: RunScript) -> None:
+    """The same batches, all items, and the late one on the wait for its batch."""
+    outcome = run_script(LOADERS)
+    here: dict[str, Counter[str]] = defaultdict(Counter)
+    workers: dict[str, Counter[str]] = defaultdict(Counter)
+    spans = defaultdict(list)
+    parents = dict(outcome.said)
+    for trace in outcome.traces(perfetto=False):
+        case = trace.path.name.partition("-")[0]
+        for span in trace.spans:
+            spans[case].append(span)
+            (here if span.pid == parents[case] else workers)[case][span.name] += 1
+    for case, (expected, in_workers) in EVENTS.items():
+        passes = in_workers or 0
+        loaded = {"item": 16 * passes, "preprocess.collate": 4 * passes} if passes else {}
+        assert (case, dict(here[case]), dict(workers[case])) == (case, expected, loaded)
+        waits = [s.args["count"] for s in spans[case] if s.name == "fetch.iter"]
+        assert waits == [1, 2, 3, 4] * (passes or 1)
+    items = sorted((s for s in spans["late"] if s.name == "item"), key=lambda s: s.dur_ns)
+    (wait,) = [s for s in spans["late"] if s.name == "fetch.iter" and s.args["count"] == 3]
+    assert wait.ts_ns <= items[-1].end_ns <= wait.end_ns
+    assert all(i.args["p_idx"] for i in spans["none"] if i.name == "item")
+
+
+def test_epochs_evaluations_and_steps(traced: Traced, auto: Auto) -> None:
+    """Two epochs with an evaluation behind each, and a look at the data that is neither."""
+    train, judge = random_split(TensorDataset(torch.randn(24, 4), torch.randn(24, 1)), [16, 8])
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with traced(perfetto=True) as run:
+        auto()
+        list(DataLoader(judge, batch_size=4))
+        for _ in range(2):
+            model.train()
+            for x, y in DataLoader(train, batch_size=4):
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(x), y).backward()
+                optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                for x, _ in DataLoader(judge, batch_size=4):
+                    model(x)
+        model.train()
+        for x, y in DataLoader(train, batch_size=4):  # left before its end
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            break
+        auto.remove()
+    trace = run.trace
+    named = defaultdict(list)
+    for span in trace.spans:
+        named[span.cat, span.name].append(span)
+    steps, epochs = named["pipeline", "step"], named["pipeline", "epoch"]
+    assert [(s.args["step"], s.args["epoch"]) for s in steps] == [
+        *((n, n // 4) for n in range(8)),
+        (8, 2),
+    ]
+    assert [e.args["epoch"] for e in epochs] == [0, 1, 2]
+    assert len(named["pipeline", "evaluate"]) == 2
+    for outer in (*epochs[:2], *named["pipeline", "evaluate"]):
+        inner = "forward" if outer.name == "epoch" else "forward.eval"
+        inside = [f for f in named["compute", inner] if outer.ts_ns <= f.ts_ns <= outer.end_ns]
+        assert len(inside) == (4 if outer.name == "epoch" else 2)
+        assert all(f.end_ns <= outer.end_ns for f in inside)
+    # The wait that leads to a step is the step's.
+    waits = [w for w in named["dataloader", "fetch.iter"] if w.args["count"] <= 4]
+    for step in steps:
+        assert sum(step.ts_ns <= w.ts_ns and w.end_ns <= step.end_ns for w in waits) == 1
+
+
+def test_the_data_of_steps_that_are_asked_for(traced: Traced, auto: Auto) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with traced(perfetto=False) as run:
+        auto(steps="2:4")
+        for (x,) in DataLoader(TensorDataset(torch.randn(24, 4)), batch_size=4):
+            model(x).sum().backward()
+            optimizer.step()
+        auto.remove()
+    counts = Counter(s.name for s in run.trace.spans if s.cat != "pipeline")
+    assert counts["fetch.iter"] == counts["preprocess.collate"] == 2
+    assert counts["forward"] == counts["backward"] == counts["step"] == 2
+    assert [s.args["step"] for s in run.trace.spans if s.name == "step"] == [2, 2, 3, 3]
