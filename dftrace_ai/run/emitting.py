@@ -1,4 +1,4 @@
-"""The one door for events that are not spans: whoever records something records it here.
+"""The one door for events that are not spans of a block: whoever records something records it here.
 
 Annotations, counters of the system, tensor inspection, loggers and instrumentation alike. Each
 call does nothing where no run is on, waits for nothing and raises nothing for what it is given to
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "ApartSpan",
     "Moment",
+    "begin",
     "complete",
     "complete_between",
     "counter",
@@ -33,6 +35,12 @@ __all__ = [
 Moment = tuple[int, int, int, int]
 """When and where something was: nanoseconds since the epoch by the trace's clock, id and level of
 the span that was open, and the run that the span belongs to. What is told later lies there."""
+
+ApartSpan = _native.ApartSpan
+"""A span that any thread may end, of `begin`. ``span.end(args=None, exc_type=None)`` ends it:
+arguments given there stand beside those it began with, or in their place; the type of an exception
+becomes its ``error``; a second end does nothing. ``span.is_open`` tells whether it is recorded and
+has not ended. Who drops it ends it, and the event says ``"dropped": true``."""
 
 moment: Callable[[], Moment] = _native.moment
 """Returns the present, in the span that is open in this thread or task."""
@@ -193,3 +201,36 @@ def complete_between(
         complete_between(kind, began, ticks(), category="pipeline", track="steps")
     """
     _native.log_between(category, name, start, end, dict(args or {}), track)
+
+
+def begin(
+    name: str,
+    args: Mapping[str, Any] | None = None,
+    *,
+    category: str,
+    track: str,
+) -> ApartSpan:
+    """Open a span that another thread may end, in any order with others.
+
+    It begins now, in the span that is open in this thread or task, and lies on a track that is no
+    thread's. Meanwhile ``dftrace top`` and ``dftrace stuck`` see it there, a flight recorder's dump
+    tells of it, and so does the trace of a process that dies: as unfinished. Times are as exact as
+    those of any span. Where no run is on it is nothing, and ending it is nothing.
+
+    Args:
+        name: name of the event.
+        args: its arguments, by name; values are written down now.
+        category: its category.
+        track: name of its track. The first 64 names of a run have tracks of their own, at
+            64 KiB of the spool each; others share the last. Of those that are open on one track
+            120 are seen before they end.
+
+    Returns:
+        What ends it.
+
+    Example::
+
+        request = begin("ask", {"node": "a"}, category="io", track="requests")
+        future.add_done_callback(lambda answer: request.end({"bytes": len(answer.result())}))
+    """
+    return _native.begin(category, name, dict(args or {}), track)

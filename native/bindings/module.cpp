@@ -1,6 +1,7 @@
 // The module `dftrace_ai._native`, put together from its parts.
 #include <cstdint>
 
+#include "annotation/apart_span.hpp"
 #include "annotation/events.hpp"
 #include "annotation/node.hpp"
 #include "annotation/span.hpp"
@@ -81,7 +82,7 @@ PyMODINIT_FUNC PyInit__native() {
         PyModule_AddFunctions(module.get(), tensor_functions) < 0 ||
         PyModule_AddFunctions(module.get(), run_functions) < 0 ||
         PyModule_AddFunctions(module.get(), dead_spool_functions) < 0 || add_constants(module.get()) < 0 ||
-        add_span_types(module.get()) < 0 || add_node_type(module.get()) < 0 ||
+        add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 || add_node_type(module.get()) < 0 ||
         add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0)
         return nullptr;
     made = Py_NewRef(module.get());

@@ -5,6 +5,7 @@
 #include <new>
 #include <string>
 
+#include "annotation/apart_span.hpp"
 #include "annotation/json_args.hpp"
 #include "annotation/span.hpp"
 #include "dftrace/text/names.hpp"
@@ -308,6 +309,8 @@ PyMethodDef event_functions[] = {
     {"log_between", dropped_without_memory<log_between>, METH_VARARGS,
      "log_between(cat, name, start, end, args, track): a span between two moments that `ticks` told."},
     {"ticks", ticks, METH_NOARGS, "The recorder's own clock, behind all events of this thread; 0 when off."},
+    {"begin", begin_apart, METH_VARARGS,
+     "begin(cat, name, args, track) -> ApartSpan: a span on a track of that name, which any thread may end."},
     {"moment", moment, METH_NOARGS,
      "moment() -> (time_ns, id of the open span, its level, run): this moment, to be told of later."},
     {"time_us", time_us, METH_NOARGS, "Microseconds since the epoch, by the trace's clock."},

@@ -167,7 +167,7 @@ void sort_units(SpoolView& spool, const std::vector<UnitHeader*>& units, DeadRun
         spool.let_go(unit);
         const auto* block = reinterpret_cast<const ThreadBlock*>(unit);
         DeadThread thread{block, {unit}, {}};
-        const bool sound = block->tid > 0 && block->tid <= highest_thread_id;
+        const bool sound = (block->tid > 0 && block->tid <= highest_thread_id) || is_track_apart(block->tid);
         misnumbered += !sound;
         thread.track.tid = sound ? block->tid : first_lost_thread + ++unknown;
         thread.track.name.assign(block->name, strnlen(block->name, sizeof block->name));

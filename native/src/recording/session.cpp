@@ -1,11 +1,18 @@
 // A session from its beginning to its end.
 #include "dftrace/recording/session.hpp"
 
+#include <new>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "dftrace/reading/waiting_events.hpp"
 #include "dftrace/spool/new_spool.hpp"
+#include "dftrace/text/json_check.hpp"
+#include "dftrace/text/json_string.hpp"
+#include "dftrace/text/names.hpp"
+#include "dftrace/writing/trace_writer.hpp"
 
 namespace dftrace {
 
@@ -28,6 +35,25 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
 }
 
 Session::~Session() = default;
+
+Thread* Session::track_apart(std::uint32_t name) noexcept {
+    // Each takes a unit of the spool: who makes up names without end gets the last one.
+    constexpr std::size_t most = 64;
+    for (const auto& [known, track] : tracks_apart_)
+        if (known == name) return track;
+    if (tracks_apart_.size() == most) return tracks_apart_.back().second;
+    try {
+        tracks_apart_.reserve(tracks_apart_.size() + 1);
+        const std::string json = interned_json(name);
+        const std::optional<JsonName> parts = parts_of_json_name(json);
+        const std::string text = parts ? text_of_json_string(parts->name) : "unknown";
+        Thread* track = threads_.attach(*retention_, first_task_lane + new_lane(), text);
+        if (track) tracks_apart_.emplace_back(name, track);
+        return track;
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
 
 UnitHeader* Session::next_unit(Thread& thread) noexcept {
     UnitHeader* unit = retention_->next_unit(thread);

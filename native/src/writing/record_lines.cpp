@@ -29,8 +29,8 @@ std::string_view TraceWriter::lane_track(const Record& record, Track& track, std
         const std::size_t lane = lanes.place(start_ns, end_ns);
         while (lane >= tids.size()) {  // more than one where there was no memory for those before
             tids.push_back((logged ? first_logged_lane : first_overlap_lane) + lanes_made_++);
-            name(tids.back(), track.name + (logged ? " · logged" : " · overlapping") +
-                                  (lane ? " " + std::to_string(lane + 1) : ""));
+            const char* kind = logged ? " · logged" : track.apart() ? "" : " · overlapping";
+            name(tids.back(), track.name + kind + (lane ? " " + std::to_string(lane + 1) : ""));
         }
         tid = tids[lane];
     } else {
@@ -112,6 +112,8 @@ BlockReach TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, con
     if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";
     if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
     if (r.error) text.error = tables.exception_type(r.error);
+    if (open && track.apart() && !names_for_next_part_.contains(track.tid))
+        name(track.tid, track.name + " · open");
     const bool on_lane =
         r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
     const std::string_view where = on_lane ? lane_track(r, track, start, end) : std::string_view(track.text);

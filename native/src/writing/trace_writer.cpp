@@ -57,7 +57,8 @@ void TraceWriter::name_track(Track& track) {
     open();
     if (track.named) return;
     track.text = formatter_.track(track.tid);
-    if (!track.name.empty()) name(track.tid, track.name);
+    // What has ended on a track apart has lanes of its own.
+    if (!track.name.empty() && !track.apart()) name(track.tid, track.name);
     track.named = true;  // last: there may be no memory for the others
 }
 

@@ -136,3 +136,47 @@ TEST("tasks have slots, and tracks that are used again") {
     CHECK_EQ(left[0].tid, first);
     CHECK_EQ(left[3].tid, second);
 }
+
+TEST("spans of tracks that are no thread's: open ones are told apart from those that have ended") {
+    const ScratchDir dir;
+    start_run(dir.settings());
+    EventName name("open", "apart");
+    Session* session = recording_thread()->session;
+    const auto named = [](int n) { return intern_name("track", "track " + std::to_string(n)); };
+    Thread* track = session->track_apart(named(0));
+    REQUIRE(track != nullptr);
+    const std::uint32_t node = name.in(*track);
+    std::array<OpenSpan, 4> spans{};
+    std::array<int, 4> slots{};
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+        spans[i] = {track->new_id(), track->tick(), 0, node, 0, 0, 1, 1};
+        slots[i] = track->take_task_slot(spans[i]);
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+        Record* record = track->reserve();
+        *record = {};
+        record->start = spans[i].start;
+        record->end = track->tick();
+        record->id = spans[i].id;
+        record->node = node;
+        record->level = 1;
+        record->kind = Kind::span;
+        record->flags = RecordFlag::overlaps;
+        track->commit();
+        track->give_task_slot(slots[i]);
+    }
+    CHECK(session->track_apart(named(0)) == track);
+    // Who makes up names without end gets no more tracks.
+    std::set<Thread*> others;
+    for (int n = 0; n < 100; ++n) others.insert(session->track_apart(named(n)));
+    CHECK_EQ(others.size(), 64);
+    const Trace trace = finished();
+    std::set<std::uint64_t> ended, open;
+    for (const TraceEvent& e : trace.of("X")) ended.insert(e.tid);
+    for (const TraceEvent& e : trace.of("B")) open.insert(e.tid);
+    CHECK_EQ(trace.count("X"), 2);
+    CHECK_EQ(trace.count("B"), 2);
+    CHECK_EQ(ended.size(), 2);  // they overlapped
+    CHECK_EQ(open.size(), 1);
+    CHECK_EQ(*open.begin(), 0x40000000);
+}

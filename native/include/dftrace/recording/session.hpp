@@ -24,6 +24,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "dftrace/recording/blob_store.hpp"
 #include "dftrace/recording/drain.hpp"
@@ -51,6 +53,10 @@ class Session {
     Thread* attach(std::uint32_t tid, std::string_view name) noexcept {
         return threads_.attach(*retention_, tid, name);
     }
+    // The state of a track that is no thread's: its spans begin on one thread and end on another, and are
+    // among its tasks' meanwhile. nullptr when there is no room for it. The caller must hold off all
+    // recording threads (the bindings do: they hold the GIL), also while it records there.
+    Thread* track_apart(std::uint32_t name) noexcept;
     // The thread is over.
     void detach(Thread* thread) { retention_->thread_over(*thread); }
     // The caller must hold off all recording threads (the bindings do: they hold the GIL).
@@ -116,6 +122,7 @@ class Session {
     BlobStore blobs_;
     RecordFlow flow_;
     Drain drain_;
+    std::vector<std::pair<std::uint32_t, Thread*>> tracks_apart_;  // by number of the name
 };
 
 }  // namespace dftrace

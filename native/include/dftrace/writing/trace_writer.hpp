@@ -29,6 +29,11 @@ constexpr std::uint32_t first_task_lane = 0x40000000;
 constexpr std::uint32_t first_overlap_lane = 0x50000000;
 constexpr std::uint32_t first_logged_lane = 0x60000000;
 
+// Whether a number among those of threads is that of a track apart from them.
+constexpr bool is_track_apart(std::uint32_t tid) noexcept {
+    return tid >= first_task_lane && tid < first_overlap_lane;
+}
+
 // Wall clocks are set now and then: nearer than this to the present is not the future.
 constexpr std::uint64_t clock_margin_ns = 3'600'000'000'000;
 
@@ -42,6 +47,9 @@ struct Track {
     Lanes logged{true};  // times given by the user, who meant them to nest
     std::vector<std::uint32_t> overlap_tids;
     std::vector<std::uint32_t> logged_tids;
+
+    // No thread's: spans that one thread began and another ended.
+    bool apart() const noexcept { return is_track_apart(tid); }
 };
 
 class TraceWriter {
