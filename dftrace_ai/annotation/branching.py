@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from dftrace_ai._native import Node
+from dftrace_ai.annotation.compiled_code import has_kind
 
 __all__ = ["BranchingNode"]
 
@@ -13,6 +14,10 @@ N = TypeVar("N", bound="BranchingNode")
 
 class BranchingNode(Node):
     """A node with named children, which have from the start what it has by then."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        has_kind(cls)
 
     def __init__(self, cat: str, name: str, enabled: bool = True) -> None:
         super().__init__()

@@ -1,17 +1,29 @@
-"""The binding of decorated methods, as torch.compile finds it in the type."""
+"""Annotations as torch.compile finds them: in one graph with what they stand around, and inert."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dftrace_ai._native import TracedFunction, show_binding
+from dftrace_ai._native import TracedFunction, show_method
+from dftrace_ai.annotation.late_import import when_imported
+from dftrace_ai.wording import briefly, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["know_torch", "needs_plain_functions"]
+    from dftrace_ai.annotation.dynamo_rules import DynamoRules
+
+__all__ = ["forget_dynamo", "has_kind", "knows_dynamo", "needs_plain_functions", "teach_dynamo"]
+
+K = TypeVar("K", bound="type[Any]")
+
+DYNAMO = "torch._dynamo"
+
+# Types whose instances stand in a `with` statement; what is in a graph is known by its exact type.
+_kinds: list[type] = []
+_rules: DynamoRules | None = None
 
 
 def _not_compiling() -> bool:
@@ -21,39 +33,86 @@ def _not_compiling() -> bool:
 # torch.compiler.is_compiling, once torch is here: Dynamo makes a constant of it.
 _is_compiling: Callable[[], bool] = _not_compiling
 _native_get: Any = TracedFunction.__get__
-_plain_functions = False
+_native_call: Any = TracedFunction.__call__
 
 
-# CPython binds by the slot of the type, which stays native; Dynamo binds by what it finds under the
-# name, and calls what it cannot look into without the object. Neither defaults nor a closure: torch
-# 2.13 fails on the guards that it would make for those of a `__get__`.
+# CPython binds and calls by the slots of the type, which stay native; Dynamo reads what it finds
+# under the names, and calls what it cannot look into without the object. Neither defaults nor a
+# closure: torch 2.13 fails on the guards that it would make for those of a `__get__`.
 def _get(self: Any, obj: Any, /, *owner: Any) -> Any:
     if _is_compiling():
         return self if obj is None else functools.partial(self, obj)
     return _native_get(self, obj, *owner)
 
 
-show_binding(_get)
+def _call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if _is_compiling():
+        return self.__wrapped__(*args, **kwargs)
+    return self(*args, **kwargs)
 
 
-def know_torch() -> None:
-    """Take note of torch if it is imported by now; called where that costs nothing."""
-    global _is_compiling, _plain_functions
-    if _is_compiling is not _not_compiling or "torch" not in sys.modules:
+def has_kind(kind: K) -> K:
+    """Take note of a type whose instances stand in ``with`` statements.
+
+    Args:
+        kind: the type; it is told to Dynamo now or when Dynamo is there.
+
+    Returns:
+        The type.
+    """
+    _kinds.append(kind)
+    if _rules is not None:
+        _rules.add_kind(kind)
+    return kind
+
+
+def knows_dynamo() -> bool:
+    """Whether torch.compile leaves annotations out of its graphs, instead of breaking them."""
+    return _rules is not None
+
+
+def teach_dynamo() -> None:
+    """Have annotations in compiled code be inert, from the import of ``torch._dynamo`` on.
+
+    Of decorated functions Dynamo reads a Python function, for which it needs nothing of ours. What
+    stands in a `with` is told to it by its own tables; where they are no more what they were, that
+    is told once, and such a `with` breaks the graph.
+    """
+    global _rules, _is_compiling
+    if _rules is not None:
         return
-    torch = sys.modules["torch"]
-    predicate = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    if predicate is None:  # being imported at this moment, or without torch.compile
-        return
-    _is_compiling = predicate
-    _plain_functions = _version(str(torch.__version__)) < (2, 8)
+    try:
+        _is_compiling = sys.modules["torch.compiler"].is_compiling
+        show_method("__call__", _call)
+        from dftrace_ai.annotation.dynamo_rules import DynamoRules
+
+        _rules = DynamoRules(_kinds, _call)
+    except Exception as error:  # noqa: BLE001 - whatever another torch has changed
+        warn(
+            "a `with ai...:` inside of a compiled function breaks its graph with this torch: %s",
+            briefly(error),
+        )
+
+
+def forget_dynamo() -> None:
+    """Undo `teach_dynamo`: what is compiled from now on breaks its graph at an annotation."""
+    global _rules
+    show_method("__call__", _native_call)
+    if _rules is not None:
+        _rules.remove()
+        _rules = None
 
 
 def needs_plain_functions() -> bool:
     """Whether the torch that is here takes only plain functions in properties and class methods."""
-    know_torch()
-    return _plain_functions
+    torch = sys.modules.get("torch")
+    version = getattr(torch, "__version__", None)  # none while it is being imported
+    return version is not None and _version(str(version)) < (2, 8)
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.partition("+")[0].split(".")[:2] if part.isdecimal())
+
+
+show_method("__get__", _get)
+when_imported(DYNAMO, teach_dynamo)

@@ -8,6 +8,7 @@ import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from dftrace_ai.annotation.compiled_code import has_kind
 from dftrace_ai.annotation.node import ProfilerNode
 from dftrace_ai.annotation.wrapping import in_place_of, wrap
 from dftrace_ai.run.emitting import complete, is_recording, metadata, time_us
@@ -40,6 +41,7 @@ class _Block:
 _open_blocks: ContextVar[tuple[_Block, ...]] = ContextVar("dftrace_dft_fn", default=())
 
 
+@has_kind
 class dft_fn:  # noqa: N801 - the name that users of dftracer know
     """Spans of a category: for functions, constructors, loops and blocks.
 

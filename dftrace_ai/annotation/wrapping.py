@@ -9,7 +9,7 @@ import types
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dftrace_ai._native import Node, Span, TracedFunction
-from dftrace_ai.annotation.compiled_code import know_torch, needs_plain_functions
+from dftrace_ai.annotation.compiled_code import needs_plain_functions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
@@ -41,7 +41,6 @@ def wrap(node: Node, target: F) -> F:
 
         forward = wrap(ai.compute.forward, forward)
     """
-    know_torch()
     wrapped = _of_descriptor(node, target)
     if wrapped is not None:
         return cast("F", wrapped)

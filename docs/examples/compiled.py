@@ -1,4 +1,4 @@
-"""torch.compile: annotate around what is compiled, not inside of it."""
+"""torch.compile: what is annotated is compiled as one graph, with one span around each call."""
 
 import sys
 from pathlib import Path
@@ -10,12 +10,20 @@ from dftrace_ai import ai
 
 OUT = Path(sys.argv[1])
 
-model = torch.compile(torch.nn.Linear(4, 2), backend="eager", fullgraph=True)
+layer = torch.nn.Linear(4, 2)
 
 
+@ai.data.preprocess
+def normalised(batch: torch.Tensor) -> torch.Tensor:
+    return batch / batch.norm()
+
+
+@torch.compile(backend="eager", fullgraph=True)
 @ai.compute.forward
 def forward(batch: torch.Tensor) -> torch.Tensor:
-    output: torch.Tensor = model(batch)
+    batch = normalised(batch)  # in the graph: not recorded
+    with ai.compute.derive("layer"):  # nor is this
+        output: torch.Tensor = layer(batch)
     return output
 
 

@@ -32,8 +32,8 @@ PyObject* build_info(PyObject*, PyObject*) {
 }
 
 PyMethodDef functions[] = {
-    {"show_binding", show_binding, METH_O,
-     "show_binding(get): the `__get__` that is found in the type of decorated functions."},
+    {"show_method", show_method, METH_VARARGS,
+     "show_method(name, method): what decorated functions show to who reads their type."},
     {"look_into", or_memory_error<look_into_spool>, METH_VARARGS,
      "look_into(spool, window_s): what its process is doing."},
     {"build_info", build_info, METH_NOARGS, "What this module was built with."},

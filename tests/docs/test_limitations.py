@@ -54,7 +54,7 @@ def test_a_span_is_not_stopped_by_another_thread(traced: Traced) -> None:
 COMPILE = """
 import json
 import torch
-from dftrace_ai import ai, initialize
+from dftrace_ai import ai, dft_fn, initialize
 
 initialize()
 
@@ -69,6 +69,25 @@ def holds_with(x):
     with ai.compute.forward:
         y = x + 1
     return y
+
+@dft_fn("mine").log
+def picks_up(x, step=1):
+    return x * step
+
+fetched = ai.dataloader.fetch.iter([1.0, 2.0])
+
+def walks(x):
+    for factor in fetched:
+        x = x * factor
+    return x
+
+def updates(x):
+    ai.update(step=1)
+    return x + 1
+
+def marks(x):
+    ai.instant("now")
+    return x + 1
 
 class Decorated(torch.nn.Module):
     @ai.compute.forward
@@ -105,7 +124,14 @@ print(json.dumps({
     "decorated, one graph": compiled(calls_decorated, fullgraph=True),
     "with": compiled(holds_with),
     "with, one graph": compiled(holds_with, fullgraph=True),
-    "inner module": compiled(Outer()),
+    "picks up": compiled(picks_up),
+    "picks up, one graph": compiled(lambda x: picks_up(x), fullgraph=True),
+    "loop from outside": compiled(walks),
+    "loop from outside, one graph": compiled(walks, fullgraph=True),
+    "update": compiled(updates),
+    "update, one graph": compiled(updates, fullgraph=True),
+    "mark, one graph": compiled(marks, fullgraph=True),
+    "inner module": compiled(Outer(), fullgraph=True),
     "module": compiled(Decorated()),
     "module in place": outcome(in_place),
 }))
@@ -118,9 +144,16 @@ def test_torch_compile_does_what_the_table_says(run_script: RunScript) -> None:
         {
             "around": "runs",
             "decorated": "runs",
-            "decorated, one graph": "Unsupported",
+            "decorated, one graph": "runs",
             "with": "runs",
-            "with, one graph": "Unsupported",
+            "with, one graph": "runs",
+            "picks up": "runs",
+            "picks up, one graph": "Unsupported",
+            "loop from outside": "runs",
+            "loop from outside, one graph": "Unsupported",
+            "update": "runs",
+            "update, one graph": "Unsupported",
+            "mark, one graph": "runs",
             "inner module": "runs",
             "module": "runs",
             "module in place": "runs",

@@ -266,8 +266,11 @@ static int add_bound_type(PyObject* module) {
     return PyModule_AddObjectRef(module, "BoundFunction", reinterpret_cast<PyObject*>(&bound_type));
 }
 
-PyObject* show_binding(PyObject*, PyObject* get) {
-    if (PyDict_SetItemString(function_type.tp_dict, "__get__", get) < 0) return nullptr;
+PyObject* show_method(PyObject*, PyObject* arguments) {
+    const char* name = nullptr;
+    PyObject* method = nullptr;
+    if (!PyArg_ParseTuple(arguments, "sO", &name, &method)) return nullptr;
+    if (PyDict_SetItemString(function_type.tp_dict, name, method) < 0) return nullptr;
     PyType_Modified(&function_type);
     Py_RETURN_NONE;
 }

@@ -7,7 +7,8 @@ namespace dftrace::py {
 
 int add_function_type(PyObject* module);
 
-// Puts a Python function where those look who read the type's `__get__` instead of calling its slot.
-PyObject* show_binding(PyObject* module, PyObject* get);
+// show_method(name, method): puts a Python function where those look who read the type's `__get__` and
+// `__call__` instead of calling its slots.
+PyObject* show_method(PyObject* module, PyObject* arguments);
 
 }  // namespace dftrace::py

@@ -1,4 +1,4 @@
-"""Decorated functions and methods that compiled code calls: right results, and all of it recorded."""
+"""Decorated functions and methods that compiled code calls, or that are compiled themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from conftest import RunScript
 
 from dftrace_ai import ai
-from dftrace_ai.annotation import compiled_code
+from dftrace_ai.annotation import wrapping
 
 SHAPES = """
 import functools
@@ -95,21 +95,22 @@ def recorded(call):
 
 wrong = {}
 for name, shape in shapes.items():
-    want = recorded(shape)
+    spans = name in ("compiled method", "compiled module")  # that around the call
+    want = shape(x)
     torch._dynamo.reset()
     compiled = torch.compile(shape, backend="eager")
     try:
         for _ in range(2):
             got = recorded(compiled)
-            if not torch.equal(got[0], want[0]) or got[1] != want[1]:
-                wrong[name] = f"{got} instead of {want}"
+            if not torch.equal(got[0], want) or got[1] != spans:
+                wrong[name] = f"{got} instead of {want} and {spans}"
     except Exception as error:
         wrong[name] = f"{type(error).__name__}: {error}"
 print(json.dumps(wrong))
 """
 
 
-def test_compiled_code_calls_decorated_methods(run_script: RunScript) -> None:
+def test_compiled_code_is_right_and_recorded_by_one_span_around_it(run_script: RunScript) -> None:
     pytest.importorskip("torch")
     assert run_script(SHAPES).said == [{}]
 
@@ -132,7 +133,7 @@ def test_the_binding_that_is_shown_to_a_compiler_binds() -> None:
 
 def test_for_an_old_torch_descriptors_hold_plain_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to 2.7 Dynamo asserts that what a property or class method calls is a plain function."""
-    monkeypatch.setattr(compiled_code, "_plain_functions", True)
+    monkeypatch.setattr(wrapping, "needs_plain_functions", lambda: True)
 
     class Model:
         @ai.compute.forward

@@ -1,0 +1,79 @@
+"""Waiting for a module that the program may import later: nothing here imports it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+__all__ = ["when_imported"]
+
+
+def when_imported(name: str, then: Callable[[], None]) -> Callable[[], None]:
+    """Call a function when a module is there: at once, or behind its first import.
+
+    Args:
+        name: full name of the module.
+        then: called once, when the module has been executed; raises nothing.
+
+    Returns:
+        What gives the waiting up.
+
+    Example::
+
+        give_up = when_imported("torch._dynamo", teach)
+    """
+    waiting = _Waiting(name, then)
+    if name in sys.modules:
+        from importlib import import_module
+
+        import_module(name)  # another thread may be in the middle of it
+        then()
+    else:
+        sys.meta_path.insert(0, waiting)
+    return waiting.give_up
+
+
+class _Waiting:
+    """A finder that knows one module, by what the others say of it, until that is imported."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name = name
+        self._then = then
+
+    def give_up(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        for finder in sys.meta_path:
+            find: Any = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(fullname, path, target)
+            if spec is not None:
+                self._watch(spec.loader)
+                return spec
+        return None
+
+    def _watch(self, loader: Any) -> None:
+        """Call the function behind this import, if one follows: some only ask for the spec."""
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            # On the loader for this one import, so that the module's is what it would be.
+            del loader.exec_module
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._then()
+
+        loader.exec_module = exec_module

@@ -1,0 +1,87 @@
+"""Waiting for a module: called once, behind its import, which finds the module as it always is."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dftrace_ai.annotation.late_import import when_imported
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package `late` with a module `part`, which fails as long as `late.broken` is set."""
+    folder = tmp_path / "late"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("broken = False\n")
+    (folder / "part.py").write_text(
+        "import late\nif late.broken:\n    raise RuntimeError('broken')\nready = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    before = list(sys.meta_path)
+    yield folder
+    assert sys.meta_path == before
+    for name in ("late", "late.part"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("package")
+def test_it_is_called_behind_the_import_and_once() -> None:
+    seen = []
+    when_imported("late.part", lambda: seen.append(sys.modules["late.part"].ready))
+    importlib.import_module("late")
+    assert not seen
+    part = importlib.import_module("late.part")
+    assert seen == [True]
+    assert part.__spec__.loader is part.__loader__
+    assert "exec_module" not in vars(part.__loader__)
+    importlib.reload(part)
+    assert seen == [True]
+
+
+@pytest.mark.usefixtures("package")
+def test_a_module_that_is_there_is_not_waited_for() -> None:
+    importlib.import_module("late.part")
+    seen = []
+    when_imported("late.part", lambda: seen.append(1))
+    assert seen == [1]
+
+
+@pytest.mark.usefixtures("package")
+def test_who_only_asks_whether_it_is_there_changes_nothing() -> None:
+    seen = []
+    when_imported("late.part", lambda: seen.append(1))
+    assert importlib.util.find_spec("late.part") is not None
+    assert importlib.util.find_spec("late.none") is None
+    assert not seen
+    importlib.import_module("late.part")
+    assert seen == [1]
+
+
+@pytest.mark.usefixtures("package")
+def test_an_import_that_fails_is_waited_for_again() -> None:
+    seen = []
+    when_imported("late.part", lambda: seen.append(1))
+    late = importlib.import_module("late")
+    late.broken = True
+    with pytest.raises(RuntimeError, match="broken"):
+        importlib.import_module("late.part")
+    assert not seen
+    late.broken = False
+    importlib.import_module("late.part")
+    assert seen == [1]
+
+
+@pytest.mark.usefixtures("package")
+def test_waiting_can_be_given_up() -> None:
+    seen = []
+    give_up = when_imported("late.part", lambda: seen.append(1))
+    give_up()
+    give_up()
+    importlib.import_module("late.part")
+    assert not seen
