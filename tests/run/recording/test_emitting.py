@@ -11,7 +11,9 @@ from dftrace_ai import ai
 from dftrace_ai.run import emitting
 
 PACKAGE = Path(emitting.__file__).parents[1]
-DOORS = r"_native\.(instant|counter|flow|metadata|log_event|log_between|begin|moment|ticks|time_us)\b"
+DOORS = (
+    r"_native\.(instant|counter|flow|metadata|log_event|log_between|begin|moment|ticks|time_us)\b"
+)
 
 
 def test_every_kind_of_event(traced: Traced) -> None:
