@@ -91,7 +91,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             *("records", "config", "run_place", "endings", "entry", "attached", "log", "familiar"),
         },
         "runs": set(),
-        "adapters": {"records", "logger", "config"},
+        "adapters": {"records", "routines", "logger", "config"},
     },
     "integrations": {
         "swapping": set(),
