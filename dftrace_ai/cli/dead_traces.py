@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["PATHS_HELP", "RECOVER_HELP", "Paths", "Recover", "complete_dead_traces"]
+__all__ = ["PATHS_HELP", "Paths", "Recover", "complete_dead_traces"]
 
 PATHS_HELP = "Trace files, patterns for them in quotes, and directories and archives to search."
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def command(
             "limit is for what is added to A, else for B by itself. May be given again.",
         ),
     ] = None,
-    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+    recover: Recover = True,
 ) -> None:
     """Tell what became slower, faster, new or gone in a step, from run A to run B.
 

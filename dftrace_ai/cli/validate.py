@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
 
 __all__ = ["command"]
 
@@ -15,10 +14,7 @@ FAULTS_FOUND = 1
 
 
 def command(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
-    ],
+    paths: Paths,
     limit: Annotated[int, typer.Option(min=1, help="Faults to print; all are counted.")] = 10,
     unfinished_ok: Annotated[
         bool,
@@ -27,7 +23,7 @@ def command(
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+    recover: Recover = True,
 ) -> None:
     """Check every line, the framing, the nesting of spans and the counts of trace files.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
@@ -22,10 +21,7 @@ FILES_SKIPPED = 1
 
 
 def command(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
-    ],
+    paths: Paths,
     browser: Annotated[
         bool, typer.Option(help="Open a browser, or only print the address.")
     ] = True,
@@ -64,7 +60,7 @@ def command(
             "--json", help="Print a line of JSON with the address instead of the address alone."
         ),
     ] = False,
-    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+    recover: Recover = True,
 ) -> None:
     """Open traces in Perfetto: its offline UI where installed, else ui.perfetto.dev.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
@@ -25,10 +25,7 @@ class Form(str, Enum):
 
 
 def command(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
-    ],
+    paths: Paths,
     to: Annotated[
         Form,
         typer.Option(
@@ -45,7 +42,7 @@ def command(
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON of what was written instead of its names.")
     ] = False,
-    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+    recover: Recover = True,
 ) -> None:
     """Write traces as files for other tools.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import PATHS_HELP, RECOVER_HELP, complete_dead_traces
+from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
 from dftrace_ai.cli.summary.tables import csv_text, summary_tables
 
 if TYPE_CHECKING:
@@ -44,10 +43,7 @@ class Sort(str, Enum):
 
 
 def command(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATHS...", help=PATHS_HELP),
-    ],
+    paths: Paths,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     csv: Annotated[
         bool,
@@ -92,7 +88,7 @@ def command(
         bool,
         typer.Option("--tensors", help="A row for each statistic of a tensor that was inspected."),
     ] = False,
-    recover: Annotated[bool, typer.Option(help=RECOVER_HELP)] = True,
+    recover: Recover = True,
 ) -> None:
     """Count events and add up their durations, by category and name.
 
