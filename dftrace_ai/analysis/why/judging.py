@@ -282,7 +282,7 @@ def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:
     if evidence.hides_comm:
         found.append(
             Abstention(
-                "compute-bound, optimizer-heavy",
+                "compute-bound",
                 f"{evidence.rank.process.world_size} ranks, and no communication is annotated",
             )
         )

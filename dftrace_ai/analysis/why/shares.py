@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -62,10 +62,18 @@ def _all(evidence: Evidence) -> Iterator[Finding]:
         ("optimizer-heavy", "optimizer", "optimizer"),
     )
     for kind, limit, part in single:
-        # The optimizer's share is not known where an unknown time goes to communication.
-        if part == "optimizer" and evidence.hides_comm:
-            continue
-        finding = evidence.finding(kind, limits[limit], sums.share(part), confidence=sure)
+        # What the share is, is known; waiting for other ranks inside of it would be another cause.
+        unsure = part == "optimizer" and evidence.hides_comm
+        more: dict[str, Any] = {}
+        if unsure:
+            more["ranks_unseen"] = evidence.rank.process.world_size - 1
+        finding = evidence.finding(
+            kind,
+            limits[limit],
+            sums.share(part),
+            confidence="low" if unsure else sure,
+            **more,
+        )
         if finding:
             yield finding
     idle = _host_bound(evidence) if evidence.signals.gpu else _not_annotated(evidence)

@@ -123,6 +123,11 @@ def _because(finding: Finding) -> str:
         sentences.append(f"Beside it: {name}, {percent(also['share'])}.")
     if told.get("untold_evaluation"):
         sentences.append("It may be an evaluation without ai.pipeline.evaluate.")
+    if others := told.get("ranks_unseen"):
+        sentences.append(
+            f"Waiting for {counted(others, 'other rank')} may be part of it: no communication is "
+            "annotated."
+        )
     if span := told.get("span"):
         where = f"{shortened(span['name'], ARGUMENT_LETTERS)}, {time_text(span['ns'])}"
         sentences.append(f"The longest span there is {where}.")
@@ -169,6 +174,8 @@ def _item(item: JsonObject) -> str:
 def _next(finding: Finding) -> str:
     if finding.kind == "input-bound":
         return _next_of_input(finding.cause, finding.evidence)
+    if finding.evidence.get("ranks_unseen"):
+        return "Annotate communication (ai.comm) in it first; then try fused=True or foreach=True."
     if finding.kind == "not-annotated" and finding.evidence.get("lacking"):
         return f"Annotate {', '.join(finding.evidence['lacking'])}."
     return {

@@ -72,6 +72,17 @@ def test_what_others_do_on_the_machine_lowers_the_confidence() -> None:
     assert waiting.confidence == "high"
 
 
+def test_a_heavy_optimizer_is_told_where_it_may_wait_for_ranks_that_are_not_seen() -> None:
+    for world, confidence in ((1, "high"), (4, "low")):
+        verdict = verdict_of(Training(step_ms=30, optimizer=0.69, world=world), 1)
+        (finding,) = verdict.findings
+        assert (finding.kind, finding.confidence) == ("optimizer-heavy", confidence)
+        assert ("3 other ranks may be part of it" in finding.because) == (world > 1)
+        assert ("ai.comm" in finding.next) == (world > 1)
+        silent = [one.what for one in verdict.abstained]
+        assert silent == (["compute-bound"] if world > 1 else [])
+
+
 @pytest.mark.parametrize("steps", [2, 3, 5, 12, 19])
 def test_few_steps_are_judged_by_what_is_clear_alone(steps: int) -> None:
     clear = Training(workers=0, item_ms=2, steps=steps + 1, epochs=1)
