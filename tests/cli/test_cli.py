@@ -238,7 +238,7 @@ def test_view_serves_until_the_trace_was_fetched(tmp_path: Path) -> None:
         if "#!/?" in address:
             (address,) = parse_qs(address.partition("#!/?")[2])["url"]
         else:
-            address = address.removesuffix("open") + "t.pfw.gz"
+            address = address.rpartition("/")[0] + "/t.pfw.gz"
         with urllib.request.urlopen(address) as response:
             assert gzip.decompress(response.read()) == small_trace().text
         _, err = process.communicate(timeout=120)

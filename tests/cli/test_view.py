@@ -25,6 +25,7 @@ from dftrace_ai.cli.trace_server import server as trace_server
 from dftrace_ai.cli.trace_server.ranks import of_ranks, parsed_ranks
 from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
 from dftrace_ai.errors import DftraceError
+from dftrace_ai.inspect.output.trace_events import FIRST_NONFINITE_TRACK
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_the_page_is_told_the_order_where_it_does_not_go_by_the_trace(
         assert status == 200
         text = gzip.decompress(body)
     (commands,) = shown["startupCommands"]
-    *copied, switched, unfolded = json.loads(commands)
+    *copied, switched, unfolded, pinned = json.loads(commands)
     place = directory.parent / "merged.json"
     place.write_bytes(text)
     names = engine.view(place).process_names
@@ -162,8 +163,10 @@ def test_the_page_is_told_the_order_where_it_does_not_go_by_the_trace(
     assert found == [[100], [200]]
     assert {command["args"][1] for command in copied} == set(switched["args"]) == {"By rank"}
     assert unfolded["args"] == [patterns[0].pattern]
+    assert re.search(pinned["args"][0], f"{FIRST_NONFINITE_TRACK} 4711")
     with serving(directory / "a.pfw.gz", ui) as server:
-        assert server.address == server.page
+        (commands,) = parse_qs(server.page.partition("#!/?")[2])["startupCommands"]
+    assert json.loads(commands) == [unfolded, pinned]
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_view_shows_the_others(directory: Path) -> None:
         if "#!/?" in address:
             (address,) = parse_qs(address.partition("#!/?")[2])["url"]
         else:
-            address = address.removesuffix("open") + "2-traces.pfw.gz"
+            address = address.rpartition("/")[0] + "/2-traces.pfw.gz"
         with urllib.request.urlopen(address) as response:
             text = gzip.decompress(response.read())
         _, err = process.communicate(timeout=100)

@@ -21,6 +21,9 @@ BY_COMMANDS: Final = "v52."
 # So many a person looks through.
 MOST_PROCESSES: Final = 256
 
+# The track on which tensor inspection puts it.
+FIRST_NONFINITE: Final = "first non-finite value"
+
 WORKSPACE: Final = "By rank"
 SPECIAL: Final = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 
@@ -35,24 +38,31 @@ def orders_by_commands(ui: Path) -> bool:
 
 
 def ordering_commands(processes: Sequence[ShownProcess]) -> str:
-    """Return commands for a Perfetto UI as JSON: a workspace in the order, the first one unfolded.
+    """Return commands for a Perfetto UI as JSON.
+
+    They make a workspace in the order of the processes, unfold the first one, and pin the track of
+    the first value that is not finite, if there is one, above all others.
 
     Args:
         processes: in their order.
 
     Returns:
-        The commands; empty where there is nothing to be put into an order.
+        The commands; empty where nothing is known of the processes.
     """
-    if not 2 <= len(processes) <= MOST_PROCESSES:
+    if not processes:
         return ""
     # As the UI calls the tracks of processes.
     names = [SPECIAL.sub(r"\\\g<0>", f"{one.name} {one.pid}") for one in processes]
-    copied = [
-        {"id": "dev.perfetto.CopyTracksToWorkspaceByRegex", "args": [f"^{name}$", WORKSPACE]}
-        for name in names
-    ]
-    shown = [
-        {"id": "dev.perfetto.SwitchWorkspace", "args": [WORKSPACE]},
-        {"id": "dev.perfetto.ExpandTracksByRegex", "args": [f"^{names[0]}$"]},
-    ]
-    return json.dumps([*copied, *shown], ensure_ascii=False)
+    commands = []
+    if 2 <= len(names) <= MOST_PROCESSES:
+        commands += [
+            _command("CopyTracksToWorkspaceByRegex", f"^{name}$", WORKSPACE) for name in names
+        ]
+        commands.append(_command("SwitchWorkspace", WORKSPACE))
+    commands.append(_command("ExpandTracksByRegex", f"^{names[0]}$"))
+    commands.append(_command("PinTracksByRegex", f"^{FIRST_NONFINITE}( |$)"))
+    return json.dumps(commands, ensure_ascii=False)
+
+
+def _command(name: str, *args: str) -> dict[str, object]:
+    return {"id": f"dev.perfetto.{name}", "args": args}
