@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 
 from dftrace_ai import _native
 from dftrace_ai.cli import app
+from dftrace_ai.live import snapshot
+from dftrace_ai.spools import marked
+from dftrace_ai.spools.search import FoundSpool
 from live.programs import LIMIT_S, dftrace, program
 
 # Where the version stands in a spool: behind the magic.
@@ -212,3 +215,18 @@ def test_the_status_of_stuck_survives_a_reader_that_has_seen_enough(left: Path) 
         )
         assert (told.returncode, told.stderr) == (status, "")
     os.close(writing)
+
+
+def test_a_directory_that_is_removed_meanwhile(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old checkpoint beside the traces goes while they are looked for: the rest is seen."""
+    checkpoint = left / "checkpoint-1"
+    checkpoint.mkdir()
+    read = marked.spool_of_marker
+
+    def and_it_goes(marker: Path) -> FoundSpool | None:
+        checkpoint.rmdir()
+        return read(marker)
+
+    monkeypatch.setattr(marked, "spool_of_marker", and_it_goes)
+    assert len(snapshot([left]).processes) == 1
+    assert not checkpoint.exists()
