@@ -31,6 +31,7 @@ __all__ = [
     "ParamsRecord",
     "Point",
     "Record",
+    "SoFar",
     "Status",
     "TextRecord",
     "VideoRecord",
@@ -46,6 +47,12 @@ Level = Literal["info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 Status = Literal["running", "finished", "failed", "killed"]
 ENDINGS: tuple[Status, ...] = ("finished", "failed", "killed")
+
+
+class SoFar(float):
+    """A number that a framework has taken over all of the epoch so far; the last one is its own."""
+
+    __slots__ = ()
 
 
 class Point(NamedTuple):

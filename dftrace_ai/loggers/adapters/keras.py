@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.loggers.routines.metric import SoFar
+from dftrace_ai.loggers.records import SoFar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

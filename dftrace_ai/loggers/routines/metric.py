@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.records import MetricsRecord
+from dftrace_ai.loggers.records import MetricsRecord, SoFar
 from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
 from dftrace_ai.run.loaded_torch import loaded_torch
 from dftrace_ai.wording import text_of
@@ -18,18 +18,12 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.records import Point, Record
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["EpochFigures", "MetricLogger", "SoFar", "number_of"]
+__all__ = ["EpochFigures", "MetricLogger", "number_of"]
 
 
 # Whole numbers up to here are floats, too.
 EXACT = 1 << 53
 ONLY_FLOATS = frozenset({float})
-
-
-class SoFar(float):
-    """A number that a framework has taken over all of the epoch so far; the last one is its own."""
-
-    __slots__ = ()
 
 
 FLOATS = frozenset({float, SoFar})

@@ -11,7 +11,7 @@ import torch
 from loggers.local_lines import Kept, entry
 
 from dftrace_ai.loggers import Logger, make_loggers
-from dftrace_ai.loggers.routines.metric import SoFar
+from dftrace_ai.loggers.records import SoFar
 
 
 def test_an_epoch_is_what_its_iterations_come_to(tmp_path):
