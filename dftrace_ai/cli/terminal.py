@@ -81,7 +81,18 @@ def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
 
 
 def prepare_streams() -> None:
-    """Let letters that the terminal's encoding lacks come out escaped, and no pipe be coloured."""
+    """Let letters that the terminal's encoding lacks come out escaped, and no pipe be coloured.
+
+    A stream that the caller has closed leads nowhere, rather than into the next file that is
+    opened.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
     # Help and wrong calls are printed by typer, which would heed it.
     os.environ.pop("FORCE_COLOR", None)
     for stream in (sys.stdout, sys.stderr):

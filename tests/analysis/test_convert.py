@@ -150,6 +150,26 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_converted(tmp_path: Path) -
     assert (span["ph"], span["ts"], span["dur"]) == ("X", 1800000000000001, 3)
 
 
+@pytest.mark.parametrize("base_us", [0, 2**62])
+def test_times_beyond_all_years_stay_as_they_are(tmp_path: Path, base_us: int) -> None:
+    odd = [
+        f'{{"name":"a","cat":"b","pid":1,"tid":1,"id":{number},"ph":"X","ts":{ts},"dur":{dur}}}'
+        for number, (ts, dur) in enumerate(
+            [("1e300", 1), (1, "1e300"), (2**80, 1), (1.5, 2**80), (f"-{2**70}.5", 1), ("1e999", 1)]
+        )
+    ]
+    trace = TraceLines(1, time_base_us=base_us)
+    trace.lines += odd
+    path = trace.write(tmp_path / "t.pfw")
+    read = len(list(open_traces([path]).files[0].events()))
+    for form in FORMS:
+        done = invoke("convert", path, "--to", form, "--out", tmp_path / form, "--json")
+        assert done.status in (0, 1), done.err
+        assert json.loads(done.out)["files"]
+    (made,) = open_traces([tmp_path / "dftracer"]).files
+    assert len(list(made.events())) == read
+
+
 def test_a_path_that_is_not_utf_8_is_converted_and_asked(job: Path, tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"odd\xff")
     job.rename(odd)

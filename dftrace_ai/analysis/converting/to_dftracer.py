@@ -161,7 +161,7 @@ def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
         or (dur is None) != (found[3] is None)
         or not isinstance(ph, str)
     ):
-        return _anew(event, base_ns)
+        return _anew(text, event, base_ns)
     start_us, dur_us = _whole(
         int(found[1] + (found[2] or b"000")) + base_ns,
         int((found[3] or b"0") + (found[4] or b"000")),
@@ -170,18 +170,25 @@ def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
     return text[: found.start()] + times + text[found.end() :]
 
 
-def _anew(event: JsonObject, base_ns: int) -> bytes:
-    """Write the line of another writer anew."""
+def _anew(text: bytes, event: JsonObject, base_ns: int) -> bytes:
+    """Write the line of another writer anew; one with times beyond all years stays as it is."""
     changed: dict[str, Any] = dict(event)
     changed["ph"] = lettered_phase(event.get("ph")) or event.get("ph")
     ts, dur = event.get("ts"), event.get("dur")
     if isinstance(ts, int | float) and not isinstance(ts, bool):
         length = dur if isinstance(dur, int | float) and not isinstance(dur, bool) else 0
+        # It may be infinite.
+        if not max(abs(ts), abs(length)) + base_ns / 1000 < LATEST_US:
+            return text
         start_us, dur_us = _whole(round(ts * 1000) + base_ns, round(length * 1000))
         changed["ts"] = start_us
         if length is dur:
             changed["dur"] = dur_us
     return orjson.dumps(changed)
+
+
+# Nanoseconds of it, also since 1970, fit into 64 bits.
+LATEST_US: Final = 2.0**52
 
 
 def _whole(start_ns: int, dur_ns: int) -> tuple[int, int]:
