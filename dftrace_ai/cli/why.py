@@ -30,7 +30,7 @@ def command(
         typer.Option(
             metavar="NAME=WARNING[,CRITICAL]",
             help="From which share on something is a finding, such as input=0.1,0.25. Names: "
-            "input, comm, transfer, checkpoint, optimizer, host, not-annotated, evaluation, "
+            "input, comm, transfer, checkpoint, optimizer, other, host, not-annotated, evaluation, "
             "start-up, warm-up, slower, periodic, compute. May be given again.",
         ),
     ] = None,

@@ -10,16 +10,18 @@ import numpy as np
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
     from dftrace_ai.analysis.steps.roles import Role, Source
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["Spans", "integer", "spans_of", "union"]
+__all__ = ["Spans", "in_pieces", "integer", "spans_of", "union"]
 
 # Sums of times stay within 64 bits.
 LATEST_NS = 2**61
+
+ROWS_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +73,25 @@ class Spans:
         columns = self.columns[int(self.place[index])]
         return columns.labels[int(columns.label[int(self.row[index])])]
 
+    def time_by_label(self, indices: Integers, ns: Integers) -> dict[Label, int]:
+        """Add up times by category and name.
+
+        Args:
+            indices: of spans.
+            ns: a time of each, nanoseconds.
+        """
+        found: dict[Label, int] = {}
+        place, row = self.place[indices], self.row[indices]
+        for number in np.unique(place).tolist():
+            columns, here = self.columns[number], place == number
+            codes, which = np.unique(columns.label[row[here]], return_inverse=True)
+            sums = np.zeros(len(codes), np.int64)
+            np.add.at(sums, which, ns[here])
+            for code, total in zip(codes.tolist(), sums.tolist(), strict=True):
+                label = columns.labels[code]
+                found[label] = found.get(label, 0) + total
+        return found
+
 
 def integer(value: Any) -> int | None:
     """Return a whole number that stands in arguments as a number or, by dftracer, as text."""
@@ -110,6 +131,18 @@ def spans_of(columns: Sequence[EventColumns], masks: Sequence[Integers], source:
     # In whole microseconds a span may begin and end with the one around it, numbered before it.
     order = np.lexsort((whole["id"], -whole["end_ns"], whole["start_ns"]))
     return Spans(**{name: values[order] for name, values in whole.items()}, columns=columns)
+
+
+def in_pieces(order: Integers, *columns: Integers) -> Iterator[tuple[int, ...]]:
+    """Yield rows of columns as numbers of Python's, of which few are in memory at a time.
+
+    Args:
+        order: indices of the rows.
+        columns: their values.
+    """
+    for first in range(0, len(order), ROWS_AT_ONCE):
+        rows = order[first : first + ROWS_AT_ONCE]
+        yield from zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
 def union(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, ROLES
-from dftrace_ai.analysis.steps.spans import union
+from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
+from dftrace_ai.analysis.steps.spans import in_pieces, union
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
@@ -36,6 +37,7 @@ PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 PART_CODE: Final[dict[Part, int]] = {part: number for number, part in enumerate(PARTS)}
 NO_CODE: Final = PART_CODE["none"]
+OTHER_CODE: Final = PART_CODE["other"]
 
 # What such a span encloses is its own, but for the parts that are named.
 _ABSORBING: Final[dict[Part, frozenset[Part]]] = {
@@ -101,6 +103,11 @@ class Timeline:
         chosen = self.part == PART_CODE[part]
         return self.start_ns[chosen], self.end_ns[chosen]
 
+    def only(self, which: Integers) -> Timeline:
+        """Return some of the pieces, by a mask or by indices that rise."""
+        values = (self.start_ns, self.end_ns, self.part, self.span)
+        return Timeline(*(column[which] for column in values))
+
     def overlaid(self, start_ns: Integers, end_ns: Integers, part: Part) -> Timeline:
         """Return the timeline in which a part has the time of intervals, whoever had it.
 
@@ -156,10 +163,7 @@ def timeline_of(spans: Spans, near_ns: int) -> Timeline:
         line = timeline_of(process.spans.at(process.spans.tid == tid), process.near_ns)
         start_ns, end_ns = line.of("wait")
     """
-    starts: list[int] = []
-    ends: list[int] = []
-    parts: list[int] = []
-    owners: list[int] = []
+    starts, ends, parts, owners = (array("q") for _ in range(4))
     # End, part and index of the spans that are open.
     stack: list[tuple[int, int, int]] = []
     now = 0
@@ -175,7 +179,7 @@ def timeline_of(spans: Spans, near_ns: int) -> Timeline:
             owners.append(stack[-1][2])
         now = until
 
-    rows = zip(spans.start_ns.tolist(), spans.end_ns.tolist(), spans.role.tolist(), strict=True)
+    rows = in_pieces(np.arange(len(spans)), spans.start_ns, spans.end_ns, spans.role)
     for index, (start, end, role) in enumerate(rows):
         if end <= start:
             continue
@@ -184,8 +188,10 @@ def timeline_of(spans: Spans, near_ns: int) -> Timeline:
             stack.pop()
         give(start)
         part = _WITHIN[stack[-1][1] if stack else NO_CODE][role]
-        # A span that only holds others leaves the time to the one around it.
-        owner = stack[-1][2] if stack and stack[-1][1] == part else index
+        # A span that only holds others leaves the time to the one around it. What is other work
+        # is known by its names alone.
+        named = part == OTHER_CODE and role == CODE["other"]
+        owner = stack[-1][2] if stack and stack[-1][1] == part and not named else index
         stack.append((min(end, stack[-1][0]) if stack else end, part, owner))
     while stack:
         give(stack[-1][0])

@@ -11,7 +11,7 @@ import numpy as np
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
-from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 from dftrace_ai.analysis.why.limits import severity
 from dftrace_ai.analysis.why.model import Finding
 from dftrace_ai.analysis.why.statistics import BatchSums
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps import Job, Part, Rank, Steps
     from dftrace_ai.analysis.steps.steady import Steady
+    from dftrace_ai.analysis.steps.timeline import Timeline
     from dftrace_ai.analysis.why.limits import Limit, Limits
     from dftrace_ai.analysis.why.model import Confidence, Kind
     from dftrace_ai.analysis.why.statistics import Share
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["ENOUGH_STEPS", "FEWEST_STEPS", "Evidence", "Signals", "signals_of"]
 
@@ -32,6 +34,10 @@ MANY_STEPS: Final = 50
 
 # What a busy machine did to runs with which nothing was wrong.
 STALL_NS: Final = 250_000_000
+
+# Of the other work those spans are named that have most of it.
+NAMED_SPANS: Final = 3
+LEAST_NAMED: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,46 @@ class Evidence:
             part: self.steps.parts[part][self.used] for part in STEP_PARTS
         }
         return BatchSums.of(parts, self.time[self.used])
+
+    @cached_property
+    def _others(self) -> Timeline:
+        """Other work of the steps, without what a span has to itself that is around a whole one."""
+        steps, line = self.steps, self.steps.timeline
+        step = np.searchsorted(steps.start_ns, line.start_ns, side="right") - 1
+        at = np.maximum(step, 0)
+        chosen = (line.part == PART_CODE["other"]) & (line.span >= 0) & (step >= 0)
+        chosen &= line.start_ns < steps.end_ns[at]
+        owner = np.maximum(line.span, 0)
+        around = steps.thread.start_ns[owner] <= steps.start_ns[at]
+        around &= steps.thread.end_ns[owner] >= steps.end_ns[at]
+        return line.only(chosen & ~around)
+
+    @cached_property
+    def other_ns(self) -> Integers:
+        """What other work took in each step, nanoseconds."""
+        if self.rank.process.source != "annotated":
+            return self.steps.parts["other"]
+        line, steps = self._others, self.steps
+        inside = covered_within(line.start_ns, line.end_ns, steps.start_ns, steps.end_ns)
+        return np.minimum(inside, steps.parts["other"])
+
+    @cached_property
+    def unnamed_ns(self) -> Integers:
+        """What of each step is in no span, or only in one around all of it; nanoseconds."""
+        parts = self.steps.parts
+        return parts["none"] + parts["other"] - self.other_ns
+
+    @property
+    def longest_others(self) -> list[JsonObject]:
+        """Which spans have most of the other work, with their share of all steps."""
+        line, whole = self._others, float(self.time.sum())
+        times = self.steps.thread.time_by_label(line.span, line.end_ns - line.start_ns)
+        longest = sorted(times, key=lambda label: -times[label])[:NAMED_SPANS]
+        return [
+            {"cat": label.cat, "name": label.name, "share": times[label] / whole}
+            for label in longest
+            if times[label] >= LEAST_NAMED * whole
+        ]
 
     @property
     def confidence(self) -> Confidence:

@@ -29,6 +29,7 @@ LIMITS: Final[Limits] = {
     "transfer": Limit(0.10, 0.25),
     "checkpoint": Limit(0.05, 0.20),
     "optimizer": Limit(0.60, 0.80),
+    "other": Limit(0.15, 0.30),
     "host": Limit(0.15, 0.30),
     "not-annotated": Limit(0.20, 0.40),
     "evaluation": Limit(0.25, 0.50),

@@ -26,8 +26,9 @@ __all__ = [
 
 Kind = Literal[
     "input-bound", "communication-bound", "transfer-bound", "checkpoint-bound", "optimizer-heavy",
-    "periodic", "slower-and-slower", "slower-since", "evaluation-heavy", "start-up-heavy",
-    "slow-warm-up", "slow-step", "memory-creep", "host-bound", "not-annotated", "compute-bound",
+    "other-heavy", "periodic", "slower-and-slower", "slower-since", "evaluation-heavy",
+    "start-up-heavy", "slow-warm-up", "slow-step", "memory-creep", "host-bound", "not-annotated",
+    "compute-bound",
 ]  # fmt: skip
 """What can be found, the more special before the more general."""
 

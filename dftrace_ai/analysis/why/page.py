@@ -16,10 +16,17 @@ __all__ = ["verdict_lines"]
 
 MOST_LINES: Final = 15
 LEAST_PART: Final = 0.02
-MOST_PARTS, MOST_BESIDE = 6, 3
+MOST_PARTS, MOST_BESIDE, MOST_NOTES = 6, 3, 2
 BURSTS: Final = 1.1
 SHARES_OF_STEPS: Final[frozenset[Kind]] = frozenset(
-    {"input-bound", "communication-bound", "transfer-bound", "optimizer-heavy", "host-bound"}
+    {
+        "input-bound",
+        "communication-bound",
+        "transfer-bound",
+        "optimizer-heavy",
+        "other-heavy",
+        "host-bound",
+    }
 )
 
 
@@ -77,8 +84,11 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
     for one in verdict.abstained:
         yield one.what if len(one.what) < 10 else "silent", _silence(one.what, one.why)
-    for note in verdict.notes[:2]:
+    for note in verdict.notes[:MOST_NOTES]:
         yield "note", note
+    more = len(verdict.notes) - MOST_NOTES
+    if more > 0:
+        yield "note", f"{counted(more, 'more note')}; --json has all"
     if steps is not None:
         yield "judged", _judged(steps, verdict)
     if verdict.unseen:

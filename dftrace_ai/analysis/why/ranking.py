@@ -19,17 +19,26 @@ EXPLAINS: Final[dict[str, Kind]] = {
     "checkpoint": "checkpoint-bound",
     "wait": "input-bound",
     "data": "input-bound",
+    "other": "other-heavy",
 }
+MOST_OF_IT: Final = 0.6
 SEVERITIES: Final = ("critical", "warning", "info")
 
 
 def explained(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings without patterns that another one explains.
+    """Return the findings without those that another one explains.
 
     Args:
         findings: of a rank.
     """
     found = list(findings)
+    beat = next((f.share for f in found if f.kind == "periodic" and f.cause == "other"), 0.0)
+
+    def is_a_beat(finding: Finding) -> bool:
+        # When it comes says more than how much it is.
+        return finding.kind == "other-heavy" and beat >= MOST_OF_IT * finding.share
+
+    found = [finding for finding in found if not is_a_beat(finding)]
     kinds = {finding.kind for finding in found}
 
     def is_explained(finding: Finding) -> bool:

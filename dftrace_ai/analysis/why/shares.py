@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dftrace_ai.analysis.why.input_causes import cause_of_input
+from dftrace_ai.analysis.why.statistics import BatchSums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,9 +77,27 @@ def _all(evidence: Evidence) -> Iterator[Finding]:
         )
         if finding:
             yield finding
+    other = _other_heavy(evidence)
+    if other:
+        yield other
     idle = _host_bound(evidence) if evidence.signals.gpu else _not_annotated(evidence)
     if idle:
         yield idle
+
+
+def _other_heavy(evidence: Evidence) -> Finding | None:
+    # To Kineto nearly all is other work that is neither an operation nor a kernel.
+    if evidence.rank.process.source != "annotated":
+        return None
+    used, limit = evidence.used, evidence.limits["other"]
+    sums = BatchSums.of({"other": evidence.other_ns[used]}, evidence.time[used])
+    return evidence.finding(
+        "other-heavy",
+        limit,
+        sums.share("other"),
+        confidence=evidence.confidence,
+        spans=evidence.longest_others,
+    )
 
 
 def _host_bound(evidence: Evidence) -> Finding | None:
@@ -90,7 +109,8 @@ def _host_bound(evidence: Evidence) -> Finding | None:
 def _not_annotated(evidence: Evidence) -> Finding | None:
     limit = evidence.limits["not-annotated"]
     used = evidence.used
-    typical = np.median(evidence.steps.parts["none"][used] / evidence.time[used])
+    unnamed = evidence.unnamed_ns[used]
+    typical = np.median(unnamed / evidence.time[used])
     if typical < TYPICAL * limit.warning:
         return None
     signals = evidence.signals
@@ -103,7 +123,7 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
     return evidence.finding(
         "not-annotated",
         limit,
-        evidence.sums.share("none"),
+        BatchSums.of({"none": unnamed}, evidence.time[used]).share("none"),
         confidence="low" if lacking else evidence.confidence,
         lacking=lacking,
     )
@@ -122,7 +142,8 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     """
     parts: tuple[Part, ...] = ("forward", "backward", "optimizer", "compute")
     share = evidence.sums.share(*(("gpu",) if evidence.signals.gpu else parts))
-    idle = evidence.sums.share("none").share
+    used = evidence.used
+    idle = float(evidence.unnamed_ns[used].sum() / evidence.time[used].sum())
     if evidence.hides_comm or evidence.is_short:
         return None
     if max(idle, evidence.between) > MOST_NOT_ANNOTATED:

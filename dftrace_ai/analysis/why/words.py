@@ -86,6 +86,8 @@ def _what(finding: Finding, evidence: Evidence) -> str:
         "transfer-bound": f"{share} of a step is copying to the device that no computation hides.",
         "checkpoint-bound": f"{share} of the training is saving, {times} checkpoints.",
         "optimizer-heavy": f"The optimizer takes {share} of a step.",
+        "other-heavy": f"{share} of a step is other work: neither data, nor computation, nor "
+        "communication.",
         "evaluation-heavy": f"{share} of the run is evaluation, {times} times.",
         "start-up-heavy": f"{share} of the run passes before the second step.",
         "slow-warm-up": f"The first {told.get('steps')} steps cost {share} of the training more "
@@ -131,12 +133,19 @@ def _because(finding: Finding) -> str:
     if span := told.get("span"):
         where = f"{shortened(span['name'], ARGUMENT_LETTERS)}, {time_text(span['ns'])}"
         sentences.append(f"The longest span there is {where}.")
+    if finding.kind == "other-heavy":
+        sentences.append(f"Most of it: {'; '.join(map(_other_span, told['spans']))}.")
     if finding.kind == "not-annotated" and told.get("lacking"):
         sentences.append(f"These are not annotated: {', '.join(told['lacking'])}.")
     if finding.kind == "memory-creep" and told.get("full_in_s") is not None:
         hours = told["full_in_s"] / 3600
         sentences.append(f"At that rate the host's memory is full in {hours:,.1f} hours.")
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _other_span(span: JsonObject) -> str:
+    name = shortened(f"{span['cat']} {span['name']}", ARGUMENT_LETTERS)
+    return f"{name}, {percent(span['share'])} of a step"
 
 
 def _because_of_input(cause: str, told: JsonObject) -> str:
@@ -186,6 +195,8 @@ def _next(finding: Finding) -> str:
         "checkpoint-bound": "Save less often, or asynchronously "
         "(torch.distributed.checkpoint.async_save).",
         "optimizer-heavy": "Try fused=True or foreach=True, and look for work inside of the step.",
+        "other-heavy": "Do it less often, or on another thread; annotate what is a part of the "
+        "training below ai.compute or ai.data.",
         "evaluation-heavy": "Evaluate less often, on a part, without gradients, with larger "
         "batches.",
         "start-up-heavy": "Cache what is prepared; a longer run pays it once.",

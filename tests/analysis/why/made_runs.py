@@ -60,6 +60,8 @@ class Training:
     transfer_ms: float = 0.3
     optimizer: float = 0.1
     gap_ms: float = 0.2
+    log_ms: float = 0.0
+    around: bool = False
     take_over_ms: float = 0.15
     slow: dict[int, float] = field(default_factory=dict)
     warm: int = 0
@@ -116,6 +118,8 @@ class _Writer:
             self.epoch(epoch)
             if t.evaluate:
                 self.evaluation(epoch)
+        if t.around:
+            self.main.say("app", "work", 0.0, self.now)
         for lines in (self.main, *self.staff):
             lines.footer()
             lines.write(self.folder / f"t-host-{lines.pid}.pfw", 10**9)
@@ -213,6 +217,8 @@ class _Writer:
             if name == "backward" and t.hidden_comm_ms:
                 length += self.some(t.hidden_comm_ms)
             self.spend(cat, name, length, tags)
+        if t.log_ms:
+            self.spend("other", "other.log", self.some(t.log_ms), tags)
         if t.where == "nowhere":
             self.now += extra * MS
         if t.checkpoint and n % t.checkpoint[0] == 0:
@@ -294,7 +300,11 @@ PLANTED: dict[str, tuple[str, Training]] = {
     "start": ("start-up-heavy/", T(start_ms=4000)),
     "warm-up": ("slow-warm-up/forward", T(warm=5, warm_ms=400)),
     "warm-up, backward": ("slow-warm-up/backward", T(warm=12, warm_ms=150, where="backward")),
+    "a logger": ("other-heavy/", T(log_ms=9)),
+    "a logger, mild": ("other-heavy/", T(log_ms=5.5)),
+    "a logger below a span of the program": ("other-heavy/", T(log_ms=9, around=True)),
     "gaps": ("not-annotated/", T(gap_ms=9)),
+    "gaps below a span of the program": ("not-annotated/", T(gap_ms=9, around=True)),
     "gaps without a loop": ("not-annotated/", T(gap_ms=9, loop=False, marks=True)),
     "slow step": ("slow-step/forward", T(slow={77: 600.0})),
     "slow step, backward": ("slow-step/backward", T(slow={131: 500.0}, where="backward")),
@@ -318,6 +328,8 @@ PLANTED: dict[str, tuple[str, Training]] = {
 # Nothing is wrong here, though some of it looks odd.
 CLEAN: dict[str, Training] = {
     "plain": T(),
+    "a little logging": T(log_ms=1),
+    "below a span of the program": T(around=True),
     "jitter": T(jitter=0.25),
     "drift": T(drift=0.05),
     "drift and jitter": T(drift=0.08, jitter=0.15),
@@ -350,5 +362,15 @@ CLEAN: dict[str, Training] = {
 }
 
 CATEGORIES = (
-    *("compute", "data", "dataloader", "comm", "device", "checkpoint", "pipeline", "counter"),
+    *(
+        "compute",
+        "data",
+        "dataloader",
+        "comm",
+        "device",
+        "checkpoint",
+        "pipeline",
+        "counter",
+        "other",
+    ),
 )

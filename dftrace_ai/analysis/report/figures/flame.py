@@ -9,7 +9,7 @@ import numpy as np
 
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
-from dftrace_ai.analysis.steps.spans import LATEST_NS
+from dftrace_ai.analysis.steps.spans import LATEST_NS, in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,8 +101,8 @@ class _Tree:
         tid, start, dur, number, label = map(np.concatenate, zip(*pieces, strict=True))
         order = np.lexsort((number, -dur, start, tid))
         root = self._path(-1, "", kind)
-        rows = (column[order].tolist() for column in (tid, start, dur, label))
-        self._add_rows(root, zip(*rows, strict=True), labels, process.near_ns)
+        rows = in_pieces(order, tid, start, dur, label)
+        self._add_rows(root, rows, labels, process.near_ns)
 
     def _add_rows(
         self,
