@@ -48,6 +48,7 @@ BUILT_IN = {
     "data": "dftrace_ai.integrations.torch.data",
     "transfer": "dftrace_ai.integrations.torch.transfer",
     "checkpoint": "dftrace_ai.integrations.torch.checkpoint",
+    "collectives": "dftrace_ai.integrations.torch.collectives",
 }
 """Our parts by name: modules with a function `install`, imported when the framework is there."""
 

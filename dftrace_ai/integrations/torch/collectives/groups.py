@@ -1,0 +1,96 @@
+"""What is known of the process groups of a training: names, ranks, how much they did."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from typing import Any
+
+from dftrace_ai.run import emitting
+
+__all__ = ["Group", "Groups"]
+
+
+class Group:
+    """A process group.
+
+    Attributes:
+        name: its name, the same on all of its ranks.
+        description: what its maker calls it; empty where he does not.
+        ranks: its ranks in the whole job by their numbers in the group; None where unknown.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self.name: str = group.group_name
+        self.description = str(getattr(group, "group_desc", "") or "")
+        if self.description == "undefined":
+            self.description = ""
+        self.ranks = _ranks_of(group)
+        self._reference = weakref.ref(group)
+        self._counts = True
+        self._messages: dict[tuple[str, int | None, int | None], int] = {}
+
+    def is_of(self, group: Any) -> bool:
+        """Return whether these are the facts of a group: names may be used again."""
+        return self._reference() is group
+
+    def rank(self, number: int) -> int:
+        """Return the rank in the job of a number in the group."""
+        return self.ranks[number] if self.ranks and 0 <= number < len(self.ranks) else number
+
+    def collectives(self, group: Any) -> int | None:
+        """Return how many collectives the group has had; None where its backend does not count."""
+        if not self._counts:
+            return None
+        try:
+            had: int = group._get_sequence_number_for_group()
+        except Exception:  # noqa: BLE001 - backends answer as they like; what matters is told
+            self._counts = False  # to raise costs more than all the rest
+            return None
+        return had
+
+    def messages(self, direction: str, peer: int | None, tag: int | None) -> int:
+        """Return how many messages of a kind there were before this one."""
+        kind = (direction, peer, tag)
+        had = self._messages.get(kind, 0)
+        self._messages[kind] = had + 1
+        return had
+
+
+def _ranks_of(group: Any) -> list[int] | None:
+    import torch.distributed as dist
+
+    try:
+        return list(dist.get_process_group_ranks(group))
+    except (KeyError, ValueError, RuntimeError, TypeError):
+        return None  # made beside torch's own functions
+
+
+class Groups:
+    """All groups that have been met, each told once in a run."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Group] = {}
+        self._told: set[tuple[str, str, tuple[int, ...]]] = set()
+
+    def of(self, group: Any) -> Group:
+        """Return what is known of a group, and write it into the trace when it is new."""
+        name = group.group_name
+        known = self._known.get(name)
+        if known is None or not known.is_of(group):
+            known = self._known[name] = Group(group)
+            self._tell(known)
+        return known
+
+    def forget(self) -> None:
+        """Begin anew: another run has begun, or the groups are of no concern any more."""
+        self._known.clear()
+        self._told.clear()
+
+    def _tell(self, group: Group) -> None:
+        facts = (group.name, group.description, tuple(group.ranks or ()))
+        if facts in self._told:
+            return
+        self._told.add(facts)
+        said = {"name": group.name, "description": group.description, "ranks": group.ranks}
+        emitting.metadata("process_group", json.dumps(said, ensure_ascii=False))

@@ -1,0 +1,346 @@
+"""Every collective of torch.distributed as a span: the functions, DDP's buckets, FSDP's gathers.
+
+All of them go through the operators ``c10d::*`` of torch's dispatcher. A kernel of ours for each,
+at a key that lies above those of the devices and below those that trace programs, passes the call
+on and records it. Nothing of the training's own is replaced, no other operator pays for it, and
+when the kernels are taken out, the dispatcher is as it was.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
+from dftrace_ai.integrations.torch.collectives.ends import ENQUEUED, Ends
+from dftrace_ai.integrations.torch.collectives.groups import Groups
+from dftrace_ai.integrations.torch.collectives.operations import bytes_of, first_tensor, operations
+from dftrace_ai.run import emitting
+from dftrace_ai.run.hooks import Hook, register
+from dftrace_ai.wording import described, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.integrations.options import AutoOptions
+    from dftrace_ai.integrations.torch.collectives.operations import Operation
+    from dftrace_ai.run.emitting import ApartSpan
+    from dftrace_ai.run.run import Run
+
+__all__ = ["install"]
+
+CATEGORY = "comm"
+TRACK = "collectives"
+
+KEY = "BackendSelect"
+
+# Their works have no future with gloo, and are waited for in C++.
+FUNCTIONAL = ("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced")
+
+
+def install(options: AutoOptions | None = None) -> Callable[[], None]:
+    """Record every collective from now on, whoever asks for it.
+
+    Args:
+        options: say when to record, by their gate; without any, whenever a run is on.
+
+    Returns:
+        What takes it out again; nothing where it was installed already, or where this torch was
+        built without torch.distributed.
+
+    Raises:
+        NotInThisVersion: torch lacks what is needed; nothing has been changed then.
+
+    Example::
+
+        remove = install()
+        torch.distributed.all_reduce(gradients)
+        remove()
+    """
+    import torch.distributed as dist
+
+    if not dist.is_available() or _switch.seam is not None:
+        return _nothing
+    with Swaps() as swaps:
+        seam = _Seam(options, swaps)
+        seam.build()
+    return swaps.restore
+
+
+def _nothing() -> None:
+    """Take out nothing."""
+
+
+class _Seam:
+    """The kernels, and what they share."""
+
+    def __init__(self, options: AutoOptions | None, swaps: Swaps) -> None:
+        self._gate = options.gate if options is not None else None
+        self._training = options.training if options is not None else None
+        self._swaps = swaps
+        self._groups = Groups()
+        self._ends = Ends()
+        self._told = False
+
+    def build(self) -> None:
+        import torch
+
+        needed = _needed()
+        swaps = self._swaps
+        library: Any = torch.library.Library
+        swaps.then(self._groups.forget)
+        swaps.then(self._ends.give_up)
+        swaps.swap(needed.work, "wait", self._ends.seen_by)
+        collectives = library("c10d", "IMPL")
+        swaps.then(collectives._destroy)
+        for operation in needed.operations:
+            kernel = _kernel_of(operation.op, partial(_collective, operation, needed))
+            collectives.impl(operation.op, kernel, KEY, with_keyset=True)
+        functional = library("_c10d_functional", "IMPL")
+        swaps.then(functional._destroy)
+        for op in FUNCTIONAL:
+            overload = getattr(getattr(torch.ops._c10d_functional, op, None), "default", None)
+            if overload is not None:
+                kernel = _kernel_of(op, partial(_functional, overload, needed))
+                functional.impl(op, kernel, KEY, with_keyset=True)
+        swaps.then(_switch.off)
+        _switch.seam = self
+        register(_HOOK)
+
+    def run_begins(self) -> None:
+        """Tell of the groups in the trace of another run, too."""
+        self._groups.forget()
+
+    def run_ends(self) -> None:
+        """End what is done, while it can be recorded."""
+        self._ends.settle()
+
+    def forked(self) -> None:
+        """Leave what is under way to the parent."""
+        self._ends.forget()
+
+    def call(
+        self,
+        operation: Operation,
+        needed: _Needed,
+        keys: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Pass a call on, and record it where that is wanted."""
+        redispatch = operation.overload.redispatch
+        gate = self._gate
+        if not emitting.is_recording() or (gate is not None and not gate.recording):
+            return redispatch(keys, *args, **kwargs)
+        span = self._begun(operation, needed, args)
+        try:
+            result = redispatch(keys, *args, **kwargs)
+        except BaseException as error:
+            if span is not None:
+                span.end(None, type(error))
+            raise
+        if span is not None:
+            self._follow(span, operation, needed, args, result)
+        return result
+
+    def _begun(
+        self, operation: Operation, needed: _Needed, args: tuple[Any, ...]
+    ) -> ApartSpan | None:
+        try:
+            told = self._arguments(
+                operation, needed.process_group.unbox(args[operation.group_at]), args
+            )
+            return emitting.begin(operation.name, told, category=CATEGORY, track=TRACK)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+            self._tell(operation, error)
+            return None
+
+    def _arguments(
+        self, operation: Operation, handle: Any, args: tuple[Any, ...]
+    ) -> dict[str, Any]:
+        group = self._groups.of(handle)
+        told: dict[str, Any] = {"group": group.name}
+        if self._training is not None and self._training.recorded:
+            told["step"] = self._training.step
+        if operation.sized:
+            # What goes to all, or comes from all: the larger of the two.
+            told["bytes"] = max(bytes_of(args[at]) for at in operation.tensors_at)
+        if operation.tag_at is not None:
+            tag = args[operation.tag_at]
+            peer = None if operation.peer_at is None else group.rank(args[operation.peer_at])
+            told |= {"seq": group.messages(operation.name, peer, tag), "tag": tag}
+            told |= {"direction": operation.name} | ({} if peer is None else {"peer": peer})
+            return told
+        number = group.collectives(handle)
+        if number is not None:
+            told["seq"] = number
+        if operation.root_at is not None:
+            told["root"] = group.rank(args[operation.root_at])
+        return told
+
+    def _follow(
+        self,
+        span: ApartSpan,
+        operation: Operation,
+        needed: _Needed,
+        args: tuple[Any, ...],
+        result: Any,
+    ) -> None:
+        try:
+            if operation.work_at is None:
+                span.end()  # it has waited
+                return
+            boxed = result if operation.alone else result[operation.work_at]
+            tensor = first_tensor([args[at] for at in operation.tensors_at])
+            # The work of a device is done when it is handed to it.
+            if boxed is None or tensor is None or not tensor.is_cpu:
+                span.end(ENQUEUED)
+                return
+            work = needed.work.unbox(boxed)
+            tells = self._tells(work)
+            if not tells and _here.functional:  # it is waited for in C++
+                span.end(ENQUEUED)
+            else:
+                self._ends.follow(span, work, tells=tells)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+            span.end(ENQUEUED)
+            self._tell(operation, error)
+
+    def _tells(self, work: Any) -> bool:
+        """Return whether a work says when it is done: those that have a future do."""
+        try:
+            work.get_future()
+        except RuntimeError:  # how a backend says that this one has none
+            return False
+        return True
+
+    def _tell(self, operation: Operation, error: Exception) -> None:
+        if not self._told:
+            self._told = True
+            tell(
+                logging.WARNING,
+                "a collective (%s) is not recorded as it should be, and the training goes on: %s",
+                operation.op,
+                described(error),
+            )
+
+
+class _Here(threading.local):
+    """How deep in functional collectives this thread is."""
+
+    functional = 0
+
+
+_here = _Here()
+
+
+class _Switch:
+    """What the kernels record with.
+
+    Torch keeps the functions that kernels were made of for ever: they are made once, and hold
+    nothing of those who have them installed.
+    """
+
+    def __init__(self) -> None:
+        self.seam: _Seam | None = None
+        self.kernels: dict[str, Callable[..., Any]] = {}
+
+    def off(self) -> None:
+        self.seam = None
+
+
+_switch = _Switch()
+
+
+def _kernel_of(op: str, make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    if op not in _switch.kernels:
+        _switch.kernels[op] = make()
+    return _switch.kernels[op]
+
+
+def _collective(operation: Operation, needed: _Needed) -> Callable[..., Any]:
+    redispatch, below = operation.overload.redispatch, needed.below
+
+    def collective(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        seam = _switch.seam
+        if seam is None:
+            return redispatch(keys & below, *args, **kwargs)
+        return seam.call(operation, needed, keys & below, args, kwargs)
+
+    return collective
+
+
+def _functional(overload: Any, needed: _Needed) -> Callable[..., Any]:
+    redispatch, below = overload.redispatch, needed.below
+
+    def functional(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        _here.functional += 1
+        try:
+            return redispatch(keys & below, *args, **kwargs)
+        finally:
+            _here.functional -= 1
+
+    return functional
+
+
+class _Needed(NamedTuple):
+    """What of torch's inside the kernels stand on."""
+
+    process_group: Any
+    work: Any
+    below: Any
+    operations: list[Operation]
+
+
+def _needed() -> _Needed:
+    """Find it, in the version of torch that is here.
+
+    Raises:
+        NotInThisVersion: it lacks some of it.
+    """
+    import torch
+
+    try:
+        from torch._C._distributed_c10d import ProcessGroup, Work
+
+        below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))
+        found = list(operations())
+    except (ImportError, AttributeError) as error:
+        raise NotInThisVersion(str(error)) from error
+    lacking = [
+        name
+        for name, there in {
+            "Library.impl(with_keyset)": "with_keyset"
+            in inspect.signature(torch.library.Library.impl).parameters,
+            "Library._destroy": hasattr(torch.library.Library, "_destroy"),
+            "ProcessGroup.unbox": hasattr(ProcessGroup, "unbox"),
+            "ProcessGroup.group_name": hasattr(ProcessGroup, "group_name"),
+            "Work.unbox": hasattr(Work, "unbox"),
+            "Work.get_future": hasattr(Work, "get_future"),
+            "OpOverload.redispatch": all(hasattr(one.overload, "redispatch") for one in found),
+            "torch.ops.c10d": bool(found),
+        }.items()
+        if not there
+    ]
+    if lacking:
+        raise NotInThisVersion(", ".join(lacking))
+    return _Needed(ProcessGroup, Work, below, found)
+
+
+def _now(what: Callable[[_Seam], None]) -> Callable[[Run], None]:
+    def call(_run: Run) -> None:
+        if _switch.seam is not None:
+            what(_switch.seam)
+
+    return call
+
+
+_HOOK = Hook(
+    "collectives",
+    on_begin=_now(_Seam.run_begins),
+    on_end=_now(_Seam.run_ends),
+    after_fork=_now(_Seam.forked),
+)
