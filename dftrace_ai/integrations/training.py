@@ -210,11 +210,9 @@ class Training:
             self._pass = None
         if one.trained or one.evaluated:
             arguments = {} if one.number is None else {"epoch": one.number}
-            name = "epoch" if one.trained else "evaluate"
+            name, track = ("epoch", "epochs") if one.trained else ("evaluate", "evaluations")
             if self._is_recorded():
-                complete_between(
-                    name, one.begun, end, arguments, category="pipeline", track=f"{name}s"
-                )
+                complete_between(name, one.begun, end, arguments, category="pipeline", track=track)
 
     def forward(self, *, learns: bool) -> None:
         """A model's forward is about to begin.

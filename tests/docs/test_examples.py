@@ -12,13 +12,14 @@ from docs.conftest import ExampleRun, RunExample
 from docs.pages import DOCS, EXAMPLES, ROOT, after_example, plain, quoted_examples, table
 
 GUIDE = DOCS / "guide" / "annotate.md"
+AUTO = DOCS / "guide" / "auto.md"
 STUCK = DOCS / "guide" / "find-the-stuck-rank.md"
 INSPECT = DOCS / "guide" / "inspect.md"
 LOGGING = DOCS / "guide" / "log-experiments.md"
 RUNS = DOCS / "guide" / "runs.md"
 WHY = DOCS / "guide" / "why-is-my-step-slow.md"
 DIFF = DOCS / "guide" / "compare-two-runs.md"
-PAGES = (GUIDE, STUCK, INSPECT, LOGGING, RUNS, WHY, DIFF)
+PAGES = (GUIDE, AUTO, STUCK, INSPECT, LOGGING, RUNS, WHY, DIFF)
 QUOTING = (*PAGES, ROOT / "README.md", DOCS / "quick-start.md")
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KINDS = {
@@ -62,10 +63,13 @@ def recorded(traces: Iterable[Trace]) -> dict[tuple[str, str, str], tuple[int, s
     return {key: (count, arguments[key]) for key, count in counts.items()}
 
 
-@pytest.mark.parametrize("name", sorted(quoted_examples(GUIDE)))
-def test_the_trace_holds_what_the_guide_lists(name: str, run_example: RunExample) -> None:
+LISTED = [(page, name) for page in (GUIDE, AUTO) for name in sorted(quoted_examples(page))]
+
+
+@pytest.mark.parametrize(("page", "name"), LISTED, ids=[name for _, name in LISTED])
+def test_the_trace_holds_what_the_guide_lists(page, name: str, run_example: RunExample) -> None:
     listed = {}
-    for kind, category, label, count, arguments in table(after_example(GUIDE, name)):
+    for kind, category, label, count, arguments in table(after_example(page, name)):
         names = {plain(argument) for argument in arguments.split(", ") if argument}
         listed[kind, plain(category), plain(label)] = (int(count), names)
     assert listed == recorded(run_example(name).traces)
