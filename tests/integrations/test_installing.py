@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import pickle
 import sys
 import weakref
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,7 +33,7 @@ PLACES = [
     (dataloader._MultiProcessingDataLoaderIter, "__init__"),
     (dataloader._DatasetKind, "create_fetcher"),
     (_utils.worker, "_worker_loop"),
-    *((torch, name) for name in ("save", "load")),
+    *((home, name) for home in (torch, torch.serialization) for name in ("save", "load")),
     *((torch.Tensor, name) for name in ("to", "cuda", "cpu")),
 ]
 CHANGED = len(PLACES) - 1 - 3  # no loader is chosen, and there is no device to go to
@@ -234,11 +236,11 @@ def test_everything_waits_for_torch(run_script: RunScript) -> None:
         """
         import json, sys
         import dftrace_ai
-        before = list(sys.meta_path)
         dftrace_ai.auto()
         print(json.dumps("torch" in sys.modules))
         import torch
-        print(json.dumps([sys.meta_path == before, "exec_module" in vars(torch.__spec__.loader)]))
+        ours = [f for f in sys.meta_path if "late_import" in type(f).__module__]
+        print(json.dumps([len(ours), "exec_module" in vars(torch.__spec__.loader)]))
         model = torch.nn.Linear(4, 4)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         for _ in range(3):
@@ -246,7 +248,7 @@ def test_everything_waits_for_torch(run_script: RunScript) -> None:
             optimizer.step()
         """
     )
-    assert outcome.said == [False, [True, False]]
+    assert outcome.said == [False, [0, False]]
     names = [e.name for e in outcome.trace().spans]
     assert names.count("forward") == names.count("backward") == 3
     assert names.count("step") == 6
@@ -254,3 +256,94 @@ def test_everything_waits_for_torch(run_script: RunScript) -> None:
 
 def test_the_face_has_it() -> None:
     assert dftrace_ai.auto is sys.modules["dftrace_ai.integrations.auto"].auto
+
+
+def test_a_compiled_model_stays_one_graph(traced: Traced, auto: Auto) -> None:
+    graphs = []
+
+    def backend(module, example):
+        graphs.append(module)
+        return module.forward
+
+    torch._dynamo.reset()
+    with traced(perfetto=False) as run:
+        auto()
+        model = net()
+        plain(
+            torch.compile(model, backend=backend, fullgraph=True),
+            torch.optim.SGD(model.parameters(), 0.1),
+            8,
+        )
+        auto.remove()
+    assert len(graphs) == 1
+    assert [e.name for e in run.trace.spans if e.cat == "compute"].count("forward") == 8
+
+
+def test_functions_of_torch_are_pickled_as_they_are(traced: Traced, auto: Auto) -> None:
+    """A data set may hold the function that loads its samples, and go to a spawned worker."""
+    functions = (torch.load, torch.save, torch.autograd.backward)
+    with traced(perfetto=False):
+        auto()
+        ours = (torch.load, torch.save, torch.autograd.backward)
+        texts = [pickle.dumps(one) for one in ours]
+        assert all(pickle.loads(text) is one for text, one in zip(texts, ours))
+        auto.remove()
+    assert all(pickle.loads(text) is one for text, one in zip(texts, functions))
+
+
+def test_checkpoints_are_recorded_and_samples_are_not(
+    traced: Traced, auto: Auto, tmp_path: Path
+) -> None:
+    torch.save(torch.ones(3), tmp_path / "sample.pt")
+
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return torch.load(tmp_path / "sample.pt")
+
+    with traced(perfetto=False) as run:
+        auto()
+        list(DataLoader(Samples()))
+        torch.save(net().state_dict(), f=tmp_path / "model.pt")
+        torch.load(tmp_path / "model.pt")
+        with pytest.raises(FileNotFoundError):
+            torch.load(tmp_path / "none.pt")
+        auto.remove()
+    size = (tmp_path / "model.pt").stat().st_size
+    found = [(e.name, e.args.get("bytes")) for e in run.trace.spans if e.cat == "checkpoint"]
+    assert found == [("capture", size), ("restart", size), ("restart", None)]
+
+
+class Meta:
+    """A tensor that says where it is; moved, it is somewhere else."""
+
+    def __init__(self, kind: str) -> None:
+        self.device, self.nbytes = torch.device(kind), 12
+
+    def to(self, kind: str) -> Meta:
+        return Meta(kind)
+
+
+def test_only_what_is_moved_is_a_transfer(
+    traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    plain_to = torch.Tensor.to
+    with traced(perfetto=False) as run:
+        auto(parts="transfer")
+        assert torch.Tensor.to == plain_to
+        assert torch.Tensor.to in {plain_to}
+        assert pickle.loads(pickle.dumps(torch.Tensor.to)) is torch.Tensor.to
+        here = torch.ones(3)
+        assert here.to(torch.float64).dtype is torch.float64
+        assert here.to("cpu") is here
+        assert here.cpu() is here
+        here.to("meta")
+        to = vars(torch.Tensor)["to"].around(Meta.to)
+        to(to(Meta("cuda"), "cpu"), "cuda:1")
+        auto.remove()
+    assert torch.Tensor.to is plain_to
+    moved = [(e.name, e.args["bytes"], e.args["direction"]) for e in run.trace.spans]
+    assert moved == [("transfer", 12, "cuda->cpu"), ("transfer", 12, "cpu->cuda")]

@@ -41,7 +41,12 @@ def install(options: AutoOptions) -> Callable[[], None]:
             ("save", beside(ai.checkpoint.capture), 1),
             ("load", beside(ai.checkpoint.restart), 0),
         ):
-            swaps.swap(torch, name, functools.partial(_recorded, options, node, place))
+            make = functools.partial(_recorded, options, node, place)
+            is_one = getattr(torch, name, None) is getattr(torch.serialization, name, None)
+            if is_one:  # the one that pickle looks up, as for a function that loads samples
+                swaps.swap(torch.serialization, name, make)
+                make = functools.partial(_as_in_its_home, name)
+            swaps.swap(torch, name, make)
     return swaps.restore
 
 
@@ -65,6 +70,10 @@ def _recorded(options: AutoOptions, node: ProfilerNode, place: int, original: An
             return result
 
     return recorded
+
+
+def _as_in_its_home(name: str, original: object) -> Any:
+    return getattr(torch.serialization, name)
 
 
 def _bytes_of(file: Any) -> int | None:

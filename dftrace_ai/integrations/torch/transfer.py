@@ -60,8 +60,13 @@ class _Door:
 
     def __init__(self, options: AutoOptions, original: Any) -> None:
         self._original = original
+        self._gate = options.gate
         functools.update_wrapper(self, original)
-        gate, is_compiling = options.gate, torch.compiler.is_compiling
+        self._method = self.around(original)
+
+    def around(self, original: Any) -> Any:
+        """Make a method of one that returns the tensor where it is then."""
+        gate, is_compiling = self._gate, torch.compiler.is_compiling
 
         @functools.wraps(original)
         def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -85,13 +90,16 @@ class _Door:
                     span.end()
             return result
 
-        self._method: Any = method
+        return method
 
     def __get__(self, tensor: Any, kind: type | None = None) -> Any:
         return self if tensor is None else self._method.__get__(tensor, kind)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._method(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (torch.Tensor, self._original.__name__)
 
     def __eq__(self, other: object) -> bool:
         return other is self or other == self._original

@@ -54,6 +54,34 @@ def test_every_kind_of_event(traced: Traced) -> None:
     assert trace.footer["args_sanitised"] == 1
 
 
+def test_what_is_known_only_afterwards_lies_between_the_spans_around_it(traced: Traced) -> None:
+    assert emitting.ticks() == 0
+    emitting.complete_between("off", 0, 5, category="pipeline", track="steps")
+    with traced() as run:
+        for number in range(3):
+            with ai.data.item:
+                pass
+            began = emitting.ticks()
+            with ai.compute.forward:
+                pass
+            with ai.compute.backward:
+                ended = emitting.ticks()
+            args = {"step": number}
+            emitting.complete_between(
+                "step", began, ended, args, category="pipeline", track="steps"
+            )
+    trace = run.trace
+    named = {name: [s for s in trace.spans if s.name == name] for name in ("item", "forward")}
+    steps = [s for s in trace.spans if s.name == "step"]
+    backwards = [s for s in trace.spans if s.name == "backward"]
+    assert [s.args["step"] for s in steps] == [0, 1, 2]
+    assert {(s.cat, s.args["p_idx"], s.level) for s in steps} == {("pipeline", 0, 1)}
+    assert len({s.tid for s in steps} | {s.tid for s in backwards}) == 2
+    for item, forward, backward, step in zip(*named.values(), backwards, steps, strict=True):
+        assert item.end_ns <= step.ts_ns <= forward.ts_ns < forward.end_ns
+        assert backward.ts_ns <= step.end_ns <= backward.end_ns
+
+
 def test_nobody_else_uses_the_doors_of_the_core() -> None:
     users = {
         str(path.relative_to(PACKAGE))
