@@ -52,10 +52,12 @@ class _Waiting:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name:
+        finders = list(sys.meta_path)
+        if fullname != self._name or self not in finders:
             return None
-        for finder in sys.meta_path:
-            find: Any = None if finder is self else getattr(finder, "find_spec", None)
+        # Behind this one: two that wait for the same module would ask each other for ever.
+        for finder in finders[finders.index(self) + 1 :]:
+            find: Any = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = None if find is None else find(fullname, path, target)
             if spec is not None:
                 self._watch(spec.loader)
@@ -70,7 +72,7 @@ class _Waiting:
 
         def exec_module(module: ModuleType) -> None:
             # On the loader for this one import, so that the module's is what it would be.
-            del loader.exec_module
+            vars(loader).pop("exec_module", None)
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)

@@ -6,8 +6,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.annotation.late_import import when_imported
 from dftrace_ai.config.loading import config_of
-from dftrace_ai.integrations.late_import import when_imported
 from dftrace_ai.integrations.options import AutoOptions, options_of
 from dftrace_ai.integrations.parts import install_parts
 from dftrace_ai.run.hooks import Hook, register

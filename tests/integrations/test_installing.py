@@ -234,12 +234,13 @@ def test_everything_waits_for_torch(run_script: RunScript) -> None:
     """One line at the top; torch is not loaded by it, and its loader stays its own."""
     outcome = run_script(
         """
-        import json, sys
+        import importlib.util, json, sys
         import dftrace_ai
         dftrace_ai.auto()
+        assert importlib.util.find_spec("torch") is not None
         print(json.dumps("torch" in sys.modules))
         import torch
-        ours = [f for f in sys.meta_path if "late_import" in type(f).__module__]
+        ours = [f for f in sys.meta_path if getattr(f, "_name", "") == "torch"]
         print(json.dumps([len(ours), "exec_module" in vars(torch.__spec__.loader)]))
         model = torch.nn.Linear(4, 4)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)

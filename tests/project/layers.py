@@ -95,13 +95,12 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     },
     "integrations": {
         "swapping": set(),
-        "late_import": set(),
         "nodes": set(),
         "training": {"nodes"},
         "options": {"training"},
         "torch": {"swapping", "nodes", "training", "options"},
         "parts": {"swapping", "options"},
-        "auto": {"late_import", "nodes", "training", "options", "parts"},
+        "auto": {"nodes", "training", "options", "parts"},
     },
     "inspect": {
         "errors": set(),
