@@ -37,9 +37,9 @@ class BrokenBlockError(Exception):
 
 
 class BlockDecoder(Protocol):
-    """A decoder of one gzip member, or one zstd frame and what is to be skipped before it.
+    """A decoder of one block, in memory that its input cannot raise.
 
-    Its input cannot raise the memory that it takes.
+    A block is a gzip member, or a zstd frame with the frames to be skipped in front of it.
 
     Attributes:
         ended: the block is complete.

@@ -55,8 +55,7 @@ def blocks_of(path: Path) -> list[Block]:
     while place < len(data):
         if path.name.endswith(".gz"):
             magic, flags = data[place : place + 3], data[place + 3]
-            assert magic == b"\x1f\x8b\x08"
-            assert flags == 4
+            assert (magic, flags) == (b"\x1f\x8b\x08", 4)
             extra = data[place + 12 :][: struct.unpack_from("<H", data, place + 10)[0]]
             assert extra[:4] == b"DF" + struct.pack("<H", 30)
             facts = extra[4:]
@@ -71,8 +70,7 @@ def blocks_of(path: Path) -> list[Block]:
         if path.name.endswith(".gz"):
             inflate = zlib.decompressobj(wbits=31)
             text = inflate.decompress(whole)
-            assert inflate.eof
-            assert not inflate.unused_data
+            assert (inflate.eof, inflate.unused_data) == (True, b"")
         else:
             text = zstandard.ZstdDecompressor().decompress(whole[40:])
         blocks.append(Block(kind, packed, plain, lines, first, last, place, text))
