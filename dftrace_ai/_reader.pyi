@@ -2,6 +2,10 @@ from typing import final
 
 from typing_extensions import Buffer, Self
 
+def hop_blocks(
+    descriptor: int, end: int, /
+) -> tuple[int, int, int, int, int, tuple[int, int, int, int] | None]: ...
+
 @final
 class Totals:
     def __new__(cls, readers: int, most_bytes: int) -> Self: ...
@@ -9,6 +13,14 @@ class Totals:
         self, descriptor: int, codec: str, start: int, end: int, /
     ) -> tuple[int, int]: ...
     def add_lines(self, text: Buffer, /) -> None: ...
+    def add_known(
+        self,
+        lines: int,
+        spans: list[tuple[str, str, int, int, int, int, int, bool, list[int]]],
+        others: list[tuple[str, str, str, int]],
+        tracks: list[tuple[int, int, int, int, list[int]]],
+        /,
+    ) -> bool: ...
     def end_process(self) -> bool: ...
     def spans(
         self, most: int, /

@@ -16,6 +16,7 @@ __all__ = [
     "ENDINGS",
     "FOOTER",
     "HEADER",
+    "INDEX",
     "KINDS",
     "LOSSES",
     "OWN_CATEGORY",
@@ -28,10 +29,11 @@ __all__ = [
     "header_of",
 ]
 
-# The category of the lines that the format itself needs, and the names of two of them.
+# The category of the lines that the format itself needs, and the names of three of them.
 OWN_CATEGORY: Final = "dftrace"
 HEADER: Final = "dftrace"
 FOOTER: Final = "end"
+INDEX: Final = "index"
 
 # The name of a line with a key and a value of the user's; all other `M` lines are the format's.
 CUSTOM_METADATA: Final = "CM"

@@ -10,10 +10,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
+from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 # pydantic evaluates the annotations:
 from dftrace_ai.trace_format.header_and_footer import Ending  # noqa: TC001
+from dftrace_ai.trace_format.index_line import IndexArgs, IndexLine
+from dftrace_ai.trace_format.line_bases import Line as _Line
+from dftrace_ai.trace_format.line_bases import OpenArgs as _Open
 from dftrace_ai.trace_format.values import (  # noqa: TC001
     ArgValue,
     Count,
@@ -23,7 +26,6 @@ from dftrace_ai.trace_format.values import (  # noqa: TC001
     Int64,
     Micros,
     Pid,
-    Tid,
 )
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "Footer",
     "HashLine",
     "Header",
+    "IndexArgs",
+    "IndexLine",
     "InspectionPlan",
     "Instant",
     "NonFinite",
@@ -48,25 +52,6 @@ __all__ = [
 
 # The categories of the moments that tensor inspection records, whose arguments are known.
 INSPECTION = ("tensor_stats", "nonfinite", "inspect")
-
-
-class _Line(BaseModel):
-    """What every line has."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
-
-    name: str
-    cat: str
-    pid: Pid
-    tid: Tid
-
-
-class _Open(BaseModel):
-    """Arguments to which more may be added."""
-
-    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
-
-    __pydantic_extra__: dict[str, ArgValue]
 
 
 class SpanArgs(_Open):
@@ -343,7 +328,7 @@ class Footer(_Line):
 
 
 Metadata: TypeAlias = Annotated[
-    ProcessName | ThreadName | Header | HashLine | CustomMetadata | Footer,
+    ProcessName | ThreadName | Header | HashLine | CustomMetadata | IndexLine | Footer,
     Field(discriminator="name"),
 ]
 EventLine: TypeAlias = Annotated[

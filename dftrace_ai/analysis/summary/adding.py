@@ -6,12 +6,14 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import SkippedFile
 from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.summary.totals import PlainTotals
 from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.file_names import trace_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,10 +85,13 @@ def add_traces(traces: Sequence[Trace]) -> AddedTraces:
 
 def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
     ends: dict[Path, int] = {}
+    # The part that an index may be of: it goes on where the file before it has ended.
+    part: int | None = 0
     for trace in parts:
-        end = _end_of_added(trace, added)
+        end = _end_of_added(trace, added, part)
         if end is not None:
             ends[trace.path] = end
+        part = None if end is None or trace.path in added.tears else _part_of(trace) + 1
     if added.totals.end_process():
         # As far as they were read before, for spans may have come meanwhile.
         for trace in parts:
@@ -96,9 +101,30 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
     return list(ends)
 
 
-def _end_of_added(trace: Trace, added: AddedTraces) -> int | None:
+def _add_known(
+    trace: Trace, totals: Totals, descriptor: int, end: int, part: int | None
+) -> tuple[int, int]:
+    """Add what is known of the lines of a file; returns the bytes and plain bytes of these."""
+    if part is None or part != _part_of(trace):
+        return 0, 0
+    found = find_index(descriptor, trace.file.codec, end)
+    if found is None or found.figures.part != part:
+        return 0, 0
+    _, _, lines, spans, others, tracks = found.figures
+    # The index line itself is one more that was read.
+    if not totals.add_known(lines + 1, spans, others, tracks):
+        return 0, 0
+    return found.behind.file_bytes, found.behind.plain_bytes
+
+
+def _part_of(trace: Trace) -> int:
+    name = trace_name(trace.path.name)
+    return name.part if name else 0
+
+
+def _end_of_added(trace: Trace, added: AddedTraces, part: int | None) -> int | None:
     try:
-        return _add_file(trace, added)
+        return _add_file(trace, added, part=part)
     except TraceError as error:
         if trace.file.asked_for:
             raise
@@ -106,17 +132,24 @@ def _end_of_added(trace: Trace, added: AddedTraces) -> int | None:
         return None
 
 
-def _add_file(trace: Trace, added: AddedTraces, end: int | None = None) -> int:
-    """Add the lines of a file; returns how many bytes the file had."""
+def _add_file(
+    trace: Trace, added: AddedTraces, end: int | None = None, part: int | None = None
+) -> int:
+    """Add the lines of a file; returns how many bytes the file had.
+
+    With `part`, what an index line of that part says is taken in place of the lines before it.
+    """
     totals = added.totals
     before = totals.lines
-    file_bytes = plain_bytes = 0
+    codec = trace.file.codec
     try:
         with open_regular(trace.file.content) as raw:
             if end is None:
                 end = os.fstat(raw.fileno()).st_size
-            if trace.file.codec != "plain":
-                file_bytes, plain_bytes = totals.read_blocks(raw.fileno(), trace.file.codec, 0, end)
+            file_bytes, plain_bytes = _add_known(trace, totals, raw.fileno(), end, part)
+            if codec != "plain":
+                more = totals.read_blocks(raw.fileno(), codec, file_bytes, end)
+                file_bytes, plain_bytes = file_bytes + more[0], plain_bytes + more[1]
     except OSError as error:
         raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     if end == 0:

@@ -18,6 +18,9 @@ SpanFigures = tuple[str, str, int, int, "int | None", int, int, float, float, fl
 OtherFigures = tuple[str, str, str, int]
 """Phase, category, name, count."""
 
+KnownSpans = tuple[str, str, int, int, int, int, int, bool, list[int]]
+KnownTrack = tuple[int, int, int, int, list[int]]
+
 # So many durations of a name are kept as they are; those of more are counted by their first
 # seven bits.
 MOST_EXACT: Final = 128
@@ -48,6 +51,23 @@ class Totals(Protocol):
 
     def add_lines(self, text: bytes, /) -> None:
         """Add lines, each with its line break."""
+
+    def add_known(
+        self,
+        lines: int,
+        spans: list[KnownSpans],
+        others: list[OtherFigures],
+        tracks: list[KnownTrack],
+        /,
+    ) -> bool:
+        """Add what an index line says of the lines before it in place of these.
+
+        The arguments are those of `IndexFigures`. What was read of the process before is what
+        was read when the line was written.
+
+        Returns:
+            False, and nothing is added, where the figures cannot be.
+        """
 
     def end_process(self) -> bool:
         """Tell that the files of a process have been read, in their order.
@@ -130,6 +150,17 @@ class PlainTotals:
         if start is not None and duration > 0:
             track = whole(event.get("pid")), whole(event.get("tid"))
             self._tracks[track].append((start, duration, spans))
+
+    def add_known(
+        self,
+        lines: int,
+        spans: list[KnownSpans],
+        others: list[OtherFigures],
+        tracks: list[KnownTrack],
+        /,
+    ) -> bool:
+        """Add nothing: every duration is held here, and an index has not got them."""
+        return False
 
     def end_process(self) -> bool:
         """Find out which spans lie inside of which."""

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from dftrace_ai.analysis.reading.reader import LINE_BYTES, LongLine
 from dftrace_ai.trace_format import lines
+from dftrace_ai.trace_format.line_bases import OpenArgs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ class LineModel:
         self._known = {
             name
             for model in vars(lines).values()
-            if isinstance(model, type) and issubclass(model, lines._Open)
+            if isinstance(model, type) and issubclass(model, OpenArgs)
             for name in model.model_fields
         }
 

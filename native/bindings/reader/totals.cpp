@@ -9,6 +9,7 @@
 
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/totals.hpp"
+#include "reader/index.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {
@@ -110,6 +111,20 @@ PyObject* add_lines(PyObject* object, PyObject* given) {
     return well ? Py_NewRef(Py_None) : nullptr;
 }
 
+PyObject* add_known(PyObject* object, PyObject* arguments) {
+    KnownFigures known;
+    if (!known_figures(arguments, known)) {
+        // What stands in a file may be anything.
+        if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)) return nullptr;
+        PyErr_Clear();
+        return Py_NewRef(Py_False);
+    }
+    bool added = false;
+    const bool well =
+        work(of(object)->busy, [&](Interrupts&) { added = of(object)->totals->add_known(known); });
+    return well ? PyBool_FromLong(added) : nullptr;
+}
+
 PyObject* end_process(PyObject* object, PyObject*) {
     bool again = false;
     const bool well = work(of(object)->busy, [&](Interrupts&) { again = of(object)->totals->end_process(); });
@@ -188,6 +203,10 @@ PyMethodDef methods[] = {
      "is torn, larger than 16 MiB, or cut within a line; bytes of the file and of plain text that were "
      "read."},
     {"add_lines", add_lines, METH_O, "add_lines(text, /): add lines, each with its line break."},
+    {"add_known", add_known, METH_VARARGS,
+     "add_known(lines, spans, others, tracks, /): add what an index line says of the lines before it; False, "
+     "and "
+     "nothing is added, where that cannot be."},
     {"end_process", end_process, METH_NOARGS,
      "end_process(): the files of a process have been read; True where they are to be read once more."},
     {"spans", spans, METH_O, "spans(most, /): rows of finished spans, and how many there are in all."},

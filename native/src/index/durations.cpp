@@ -62,6 +62,60 @@ void Durations::add(const Durations& others, Budget& budget) {
     size_ += others.size_;
 }
 
+void Durations::clear(Budget& budget) noexcept {
+    budget.give_back(exact_.capacity() * sizeof(std::int64_t));
+    exact_ = {};
+    if (pages_) {
+        for (const auto& page : *pages_) budget.give_back(page ? sizeof(Page) : 0);
+        budget.give_back(sizeof(*pages_));
+    }
+    pages_.reset();
+    size_ = 0;
+}
+
+void Durations::tell(std::string& json) const {
+    json += pages_ ? ",\"buckets\":[" : ",\"exact\":[";
+    const std::size_t begun = json.size();
+    const auto put = [&](std::uint64_t number) {
+        if (json.size() > begun) json += ',';
+        json += std::to_string(number);
+    };
+    for (const std::int64_t ns : exact_) put(static_cast<std::uint64_t>(ns));
+    unsigned next = 0;
+    for (unsigned page = 0; pages_ && page < pages; ++page)
+        for (unsigned i = 0; (*pages_)[page] && i < 1u << bits; ++i)
+            if (const std::uint64_t times = (*(*pages_)[page])[i]) {
+                const unsigned bucket = (page << bits) + i;
+                put(bucket - next);
+                put(times);
+                next = bucket + 1;
+            }
+    json += ']';
+}
+
+bool Durations::take_in(bool exact, const std::vector<std::int64_t>& told, Budget& budget) {
+    if (exact) {
+        if (told.size() > most_exact) return false;
+        for (const std::int64_t ns : told) {
+            if (ns < 0) return false;
+            add(ns, budget);
+        }
+        return true;
+    }
+    if (told.size() % 2) return false;
+    give_up_exactness(budget);
+    constexpr std::int64_t end = std::int64_t{pages} << bits, most = std::int64_t{1} << 53;
+    std::int64_t bucket = -1;
+    for (std::size_t i = 0; i < told.size(); i += 2) {
+        if (told[i] < 0 || told[i] >= end - bucket - 1 || told[i + 1] < 1 || told[i + 1] > most) return false;
+        bucket += told[i] + 1;
+        count(static_cast<unsigned>(bucket), static_cast<std::uint64_t>(told[i + 1]), budget);
+        size_ += static_cast<std::uint64_t>(told[i + 1]);
+        if (size_ > static_cast<std::uint64_t>(most)) return false;
+    }
+    return true;
+}
+
 double Durations::at_rank(std::uint64_t rank, std::int64_t least, std::int64_t greatest) const noexcept {
     if (rank == 0) return static_cast<double>(least);
     if (rank + 1 >= size_) return static_cast<double>(greatest);

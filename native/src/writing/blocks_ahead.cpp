@@ -57,7 +57,8 @@ void BlocksAhead::work(BlockCodec& codec) {
         lock.unlock();
         std::exception_ptr failure;
         try {
-            codec.append(job.block.compressed, job.block.text.view(), job.block.reach);
+            job.block.line_breaks =
+                codec.append(job.block.compressed, job.block.text.view(), job.block.reach);
         } catch (...) {
             failure = std::current_exception();  // told by `take`
         }

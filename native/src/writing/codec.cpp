@@ -16,25 +16,30 @@ namespace dftrace {
 
 namespace {
 
-BlockFacts facts_of(std::string_view block, std::size_t packed_bytes, const BlockReach& reach,
-                    BlockHolds holds) {
-    // Where there are more, nothing is said: readers know no such block.
-    constexpr std::size_t most = UINT32_MAX;
-    if (block.size() > most || packed_bytes > most) return {};
+std::uint32_t line_breaks(std::string_view text) {
     std::uint32_t lines = 0;
-    for (const char *at = block.data(), *const end = at + block.size(); at != end; ++lines) {
+    for (const char *at = text.data(), *const end = at + text.size(); at != end; ++lines) {
         const void* const found = std::memchr(at, '\n', static_cast<std::size_t>(end - at));
         if (!found) break;
         at = static_cast<const char*>(found) + 1;
     }
+    return lines;
+}
+
+BlockFacts facts_of(std::string_view block, std::size_t packed_bytes, std::uint32_t lines,
+                    const BlockReach& reach, BlockHolds holds) {
+    // Where there are more, nothing is said: readers know no such block.
+    constexpr std::size_t most = UINT32_MAX;
+    if (block.size() > most || packed_bytes > most) return {};
     return {static_cast<std::uint32_t>(packed_bytes), static_cast<std::uint32_t>(block.size()), lines, holds,
             reach};
 }
 
 class Plain final : public BlockCodec {
   public:
-    void append(std::string& out, std::string_view block, const BlockReach&, BlockHolds) override {
+    std::uint32_t append(std::string& out, std::string_view block, const BlockReach&, BlockHolds) override {
         out.append(block);
+        return line_breaks(block);
     }
     std::string text(std::string_view block, std::size_t most) const override {
         return block.size() <= most ? std::string(block) : std::string();
@@ -48,8 +53,8 @@ class Gzip final : public BlockCodec {
         if (!compressor_) throw std::invalid_argument("gzip level " + std::to_string(level));
     }
     ~Gzip() override { libdeflate_free_compressor(compressor_); }
-    void append(std::string& out, std::string_view block, const BlockReach& reach,
-                BlockHolds holds) override {
+    std::uint32_t append(std::string& out, std::string_view block, const BlockReach& reach,
+                         BlockHolds holds) override {
         constexpr std::size_t tail_bytes = 8;
         const std::size_t before = out.size(), body = before + gzip_head_bytes;
         const std::size_t bound = libdeflate_deflate_compress_bound(compressor_, block.size());
@@ -57,11 +62,13 @@ class Gzip final : public BlockCodec {
         const std::size_t packed =
             libdeflate_deflate_compress(compressor_, block.data(), block.size(), out.data() + body, bound);
         out.resize(body + packed + tail_bytes);
-        put_gzip_head(out.data() + before, facts_of(block, out.size() - before, reach, holds));
+        const std::uint32_t lines = line_breaks(block);
+        put_gzip_head(out.data() + before, facts_of(block, out.size() - before, lines, reach, holds));
         const std::uint32_t tail[] = {libdeflate_crc32(0, block.data(), block.size()),
                                       static_cast<std::uint32_t>(block.size())};
         static_assert(sizeof tail == tail_bytes && std::endian::native == std::endian::little);
         std::memcpy(out.data() + body + packed, tail, tail_bytes);
+        return lines;
     }
     std::string text(std::string_view block, std::size_t most) const override {
         // A member ends with the length of its text.
@@ -92,8 +99,8 @@ class Zstd final : public BlockCodec {
         if (!context_) throw std::bad_alloc();
     }
     ~Zstd() override { ZSTD_freeCCtx(context_); }
-    void append(std::string& out, std::string_view block, const BlockReach& reach,
-                BlockHolds holds) override {
+    std::uint32_t append(std::string& out, std::string_view block, const BlockReach& reach,
+                         BlockHolds holds) override {
         const std::size_t before = out.size(), body = before + zstd_head_bytes;
         out.resize(body + ZSTD_compressBound(block.size()));
         const std::size_t bytes = ZSTD_compressCCtx(context_, out.data() + body, out.size() - body,
@@ -103,7 +110,9 @@ class Zstd final : public BlockCodec {
             throw std::bad_alloc();  // with room for the bound the only reason there is
         }
         out.resize(body + bytes);
-        put_zstd_head(out.data() + before, facts_of(block, zstd_head_bytes + bytes, reach, holds));
+        const std::uint32_t lines = line_breaks(block);
+        put_zstd_head(out.data() + before, facts_of(block, zstd_head_bytes + bytes, lines, reach, holds));
+        return lines;
     }
     std::string text(std::string_view block, std::size_t most) const override {
         block.remove_prefix(std::min(skippable_bytes(block), block.size()));

@@ -55,6 +55,13 @@ void LineFormatter::track_name(ByteBuffer& out, std::uint32_t tid, std::string_v
     out.append(text + "}}\n");
 }
 
+void LineFormatter::index(ByteBuffer& out, std::string_view members) const {
+    for (const std::string_view part : {std::string_view("{\"name\":\"index\",\"cat\":\"dftrace\""),
+                                        std::string_view(own_track_), std::string_view(",\"ph\":\"M\","),
+                                        std::string_view(args_open_), members, std::string_view("}}\n")})
+        out.append(part);
+}
+
 void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses,
                            std::uint64_t plain_bytes, std::uint64_t file_bytes, const Ending& ending,
                            std::uint32_t part) const {

@@ -11,8 +11,8 @@ namespace dftrace {
 TraceWriter::FirstBlock TraceWriter::first_of_next() const {
     ByteBuffer head;
     begin(head, parts_.part() + 1);
-    FirstBlock first{{}, head.size()};
-    codec_->append(first.bytes, head.view());
+    FirstBlock first{{}, head.size(), line_breaks_};
+    first.line_breaks += codec_->append(first.bytes, head.view());
     first.bytes += block_;
     return first;
 }
@@ -20,6 +20,8 @@ TraceWriter::FirstBlock TraceWriter::first_of_next() const {
 void TraceWriter::put_first(FirstBlock first) noexcept {
     block_ = std::move(first.bytes);
     block_head_ = first.head;
+    line_breaks_ = first.line_breaks;
+    index_.begin_part();
 }
 
 void TraceWriter::forget_lines(const LineCounts& written) noexcept {

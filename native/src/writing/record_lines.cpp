@@ -11,6 +11,8 @@ namespace dftrace {
 
 namespace {
 
+constexpr std::string_view unknown_name = R"("name":"unknown","cat":"unknown")";
+
 // What a track is called that bears the name of an event.
 std::string plain_name(std::string_view json) {
     const std::optional<JsonName> parts = parts_of_json_name(json);
@@ -19,8 +21,8 @@ std::string plain_name(std::string_view json) {
 
 }  // namespace
 
-std::string_view TraceWriter::lane_track(const Record& record, Track& track, std::uint64_t start_ns,
-                                         std::uint64_t end_ns) {
+std::uint32_t TraceWriter::lane_of(const Record& record, Track& track, std::uint64_t start_ns,
+                                   std::uint64_t end_ns) {
     std::uint32_t tid = 0;
     if (record.kind == Kind::span && (record.flags & (RecordFlag::overlaps | RecordFlag::absolute_time))) {
         const bool logged = record.flags & RecordFlag::absolute_time;
@@ -38,7 +40,7 @@ std::string_view TraceWriter::lane_track(const Record& record, Track& track, std
     }
     std::string& text = lane_texts_[tid];
     if (text.empty()) text = formatter_.track(tid);
-    return text;
+    return tid;
 }
 
 // Nobody's record lies in the future; times that the user gave are his own business.
@@ -71,12 +73,27 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
             return;
         }
     }
-    const BlockReach reach = line(text_, r, track, tables, clock);
-    if (r.kind != Kind::lane_name && r.kind != Kind::metadata) reach_.add(reach.first_ns, reach.last_ns);
+    const Placed placed = line(text_, r, track, tables, clock);
+    if (r.kind != Kind::lane_name) {
+        if (r.kind != Kind::metadata) reach_.add(placed.reach.first_ns, placed.reach.last_ns);
+        add_to_index(r, placed, tables);
+    }
     if (open)
         ++lines_[0];
     else if (r.kind != Kind::lane_name)
         count(r.kind);
+}
+
+void TraceWriter::add_to_index(const Record& r, const Placed& placed, const BlobTables& tables) noexcept {
+    std::string_view name = tables.name(r.node);
+    if (name.empty()) name = unknown_name;
+    constexpr std::string_view phases = "?XiCsfM";  // by kind
+    if (r.kind != Kind::span)
+        index_.add_other(r.node, name, phases[static_cast<std::size_t>(r.kind)]);
+    else if (r.flags & RecordFlag::unfinished)
+        index_.add_other(r.node, name, 'B');
+    else
+        index_.add_span(r.node, name, placed.tid, placed.reach, settings_.ids ? r.parent : no_parent);
 }
 
 // A moment before the base is told as the base.
@@ -93,8 +110,8 @@ BlockReach TraceWriter::reach_in_line(std::uint64_t start_ns, std::uint64_t end_
     return {start, end};
 }
 
-BlockReach TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, const BlobTables& tables,
-                             const ClockMap& clock) {
+TraceWriter::Placed TraceWriter::line(ByteBuffer& out, const Record& r, Track& track,
+                                      const BlobTables& tables, const ClockMap& clock) {
     const bool absolute = r.flags & RecordFlag::absolute_time;
     const bool open = r.flags & RecordFlag::unfinished;
     const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
@@ -109,18 +126,18 @@ BlockReach TraceWriter::line(ByteBuffer& out, const Record& r, Track& track, con
         r.kind != Kind::span || open ? start : std::max(absolute ? r.end : clock.to_ns(r.end), start);
     RecordText text{tables.name(r.node), {}, {}};
     // There was no room for the name, or it is damaged: the line still has to be one.
-    if (text.name.empty()) text.name = R"("name":"unknown","cat":"unknown")";
+    if (text.name.empty()) text.name = unknown_name;
     if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
     if (r.error) text.error = tables.exception_type(r.error);
     if (open && track.apart() && !names_for_next_part_.contains(track.tid))
         name(track.tid, track.name + " · open");
     const bool on_lane =
         r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
-    const std::string_view where = on_lane ? lane_track(r, track, start, end) : std::string_view(track.text);
-    formatter_.line(out, r, where, text, start, end);
-    BlockReach reach = reach_in_line(start, end);
-    if (open) reach.add_from(reach.first_ns);
-    return reach;
+    const std::uint32_t tid = on_lane ? lane_of(r, track, start, end) : track.tid;
+    formatter_.line(out, r, on_lane ? lane_texts_[tid] : track.text, text, start, end);
+    Placed placed{tid, reach_in_line(start, end)};
+    if (open) placed.reach.add_from(placed.reach.first_ns);
+    return placed;
 }
 
 }  // namespace dftrace

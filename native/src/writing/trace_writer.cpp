@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <new>
 #include <utility>
 
 namespace dftrace {
 
 namespace {
+
+// Of a part, for its end.
+constexpr std::size_t footer_room = 1024;
 
 Losses difference(const Losses& all, const Losses& told) {
     return {all.dropped - told.dropped, all.waits - told.waits, all.unmatched_stops - told.unmatched_stops,
@@ -64,10 +68,12 @@ void TraceWriter::name_track(Track& track) {
 
 void TraceWriter::forget_track(const Track& track) {
     names_for_next_part_.erase(track.tid);
+    index_.forget_track(track.tid);
     for (const auto* tids : {&track.overlap_tids, &track.logged_tids})
         for (const std::uint32_t tid : *tids) {
             names_for_next_part_.erase(tid);
             lane_texts_.erase(tid);
+            index_.forget_track(tid);
         }
 }
 
@@ -107,6 +113,7 @@ int TraceWriter::note(std::string_view name_json, std::string_view args, Track& 
     formatter_.line(text_, r, track.text, {name_json, args, {}}, ns, ns);
     const BlockReach reach = reach_in_line(ns, ns);
     reach_.add(reach.first_ns, reach.last_ns);
+    index_.add_other(0, name_json, 'i');
     count(Kind::instant);
     return 0;
 }
@@ -133,6 +140,7 @@ int TraceWriter::block_done() {
     GatheredBlock block = std::exchange(spare_, {});
     std::swap(block.text, text_);
     block.reach = std::exchange(reach_, {});
+    block.indexed = index_.take_lines();
     block.lines = lines_;
     block.lanes = lanes_made_;
     block.stage = stage_;
@@ -148,8 +156,10 @@ int TraceWriter::write_oldest() {
             append(block.compressed, block.text.size(), block.lines, block.lanes, block.stage, block.touched))
         return error;
     tell_durable(block.touched);
+    index_.landed(block.indexed, block.line_breaks);
     block.text.clear();
     block.compressed.clear();
+    block.indexed.clear();
     spare_ = std::move(block);
     return 0;
 }
@@ -185,7 +195,7 @@ int TraceWriter::flush() {
         if (const int error = write_oldest()) return error;
     if (text_.size() == 0) return 0;
     if (const int error = check_file()) return error;
-    if (block_.empty()) codec_->append(block_, text_.view(), reach_);
+    if (block_.empty()) line_breaks_ = codec_->append(block_, text_.view(), reach_);
     if (spoilt()) {
         FirstBlock first = first_of_next();
         give_up_part();
@@ -198,18 +208,20 @@ int TraceWriter::flush() {
     text_.clear();
     reach_ = {};
     block_.clear();
+    index_.landed(line_breaks_);
     tell_durable(std::exchange(touched_, {}));
-    return 0;
+    // A recovery formats lines ahead of what is written, and soon comes to its end.
+    return stage_ == TraceStage::complete || keeps_to_its_file_ ? 0 : write_index(false);
 }
 
 bool TraceWriter::part_is_full() const noexcept {
-    constexpr std::size_t footer_room = 1024;
     return settings_.max_file_bytes && parts_.begun() && stage_ != TraceStage::complete &&
            parts_.file_bytes() + block_.size() + footer_room > settings_.max_file_bytes;
 }
 
 // The gathered block becomes the first of another part. 0 or an errno.
 int TraceWriter::next_part() {
+    if (const int error = write_index(true)) return last_error_ = error;
     const Losses losses = header_.losses();
     ByteBuffer end;
     formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()), parts_.plain_bytes(),
@@ -227,6 +239,37 @@ int TraceWriter::next_part() {
     return 0;
 }
 
+int TraceWriter::write_index(bool last) {
+    std::string block;
+    std::size_t plain_bytes = 0;
+    const std::uint64_t file_bytes = parts_.file_bytes();
+    try {
+        std::size_t room = index_.room(file_bytes, last);
+        if (settings_.max_file_bytes)
+            room = static_cast<std::size_t>(
+                std::min<std::uint64_t>(room, settings_.max_file_bytes > file_bytes + footer_room
+                                                  ? settings_.max_file_bytes - file_bytes - footer_room
+                                                  : 0));
+        const std::string members = index_.members(parts_.plain_bytes(), room);
+        if (members.empty()) return 0;
+        ByteBuffer line;
+        formatter_.index(line, members + (parts_.part() ? ",\"part\":" + std::to_string(parts_.part()) : ""));
+        plain_bytes = line.size();
+        codec_->append(block, line.view(), {}, BlockHolds::index);
+        if (block.size() > room) {
+            index_.tried(block.size(), false, file_bytes);
+            return 0;
+        }
+    } catch (const std::bad_alloc&) {
+        return 0;  // when there is memory again
+    }
+    const WriteMark& mark = header_.last_mark();
+    const int error = parts_.append(block, plain_bytes, parts_.lines(), mark.lanes, mark.stage);
+    if (!error) index_.tried(block.size(), true, parts_.file_bytes());
+    // A disk without room has none for the next block either, which is kept and told of then.
+    return keeps_to_its_file_ ? last_error_ = error : 0;
+}
+
 int TraceWriter::finish(const Ending& ending) {
     if (const int error = flush()) return error;
     if (spoilt()) {
@@ -234,6 +277,9 @@ int TraceWriter::finish(const Ending& ending) {
         opened_ = false;
     }
     if (!opened_ && parts_.part() == 0) return 0;
+    // Open spans of a dump stand at the end until the footer takes their place.
+    if (parts_.begun() && open_lines_.empty())
+        if (const int error = write_index(true)) return error;
     open();
     // Of these no dump has told otherwise. In one write with the footer: who would finish this trace does
     // not know that they are told.
@@ -255,6 +301,7 @@ int TraceWriter::resume() {
     const WriteMark& mark = header_.last_mark();
     lines_ = parts_.lines();
     if (parts_.next_write() == 1) return 0;
+    index_.give_up();  // nothing is known of what is in the file
     // Nothing is written without the opening before it: a mark that says so is damaged.
     opened_ = !mark.closed && mark.file_bytes > 0;
     lanes_made_ = mark.lanes;  // those tracks hold slices that are not known here

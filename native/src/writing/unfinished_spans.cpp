@@ -57,6 +57,7 @@ int TraceWriter::lost_spans() {
         }
         text_.append(on_track(open, lane->second));
         reach_ = BlockReach::everywhere();  // nobody has looked at its times
+        index_.give_up();                   // nor at its name
         ++lines_[0];
     }
     return 0;

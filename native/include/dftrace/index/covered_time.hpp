@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -55,8 +56,9 @@ class CoveredTime {
     void begin_again() noexcept;
     // Before those of another process.
     void forget() noexcept;
+    // A track on which there will be no more.
+    void forget(std::uint32_t track) noexcept;
 
-  private:
     // Spans next to each other that no later one lies between, so that one that encloses them has all of
     // them.
     struct Group {
@@ -66,6 +68,21 @@ class CoveredTime {
         std::int64_t covered;  // by them all
         std::uint64_t parent;
     };
+    // What is remembered of a track.
+    struct Standing {
+        std::int64_t end = 0;
+        std::int64_t start = 0;
+        std::vector<Group> groups;
+        // It can be.
+        bool holds() const noexcept;
+    };
+    std::size_t groups() const noexcept { return groups_; }
+    // Appends members of JSON with a comma in front; empty where there was no span with a length.
+    std::string tell(std::uint32_t track) const;
+    // Goes on from there.
+    void resume(std::uint32_t track, const Standing& standing);
+
+  private:
     struct Track {
         std::int64_t end = std::numeric_limits<std::int64_t>::min();
         std::int64_t start = 0;  // of the span that ended then
@@ -80,6 +97,7 @@ class CoveredTime {
     static bool enclose(std::vector<Group>& groups, std::int64_t start, std::int64_t duration,
                         std::uint64_t parent, std::int64_t& covered);
     void put_aside(Track& track) noexcept;
+    Track& met(std::uint32_t number);
 
     std::vector<Track> tracks_;
     std::vector<std::uint32_t> met_;

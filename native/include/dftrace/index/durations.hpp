@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "dftrace/index/budget.hpp"
@@ -21,6 +22,12 @@ class Durations {
     void add(std::int64_t ns, Budget& budget);
     void add(const Durations& others, Budget& budget);
     std::uint64_t size() const noexcept { return size_; }
+    void clear(Budget& budget) noexcept;
+    // Appends `,"exact":[...]`, or `,"buckets":[...]`: how many empty buckets lie in front of each that is
+    // not, and how many durations are in it.
+    void tell(std::string& json) const;
+    // Takes in what was told, where nothing was before; false, and it is of no use, where that cannot be.
+    bool take_in(bool exact, const std::vector<std::int64_t>& told, Budget& budget);
     // Between the two that are nearest to that share, as numpy has it; `least` and `greatest` are theirs.
     double quantile(double share, std::int64_t least, std::int64_t greatest) const;
 

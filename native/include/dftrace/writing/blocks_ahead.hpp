@@ -16,6 +16,7 @@
 #include "dftrace/spool/spool.hpp"
 #include "dftrace/text/byte_buffer.hpp"
 #include "dftrace/writing/codec.hpp"
+#include "dftrace/writing/part_index.hpp"
 
 namespace dftrace {
 
@@ -26,11 +27,13 @@ using TouchedUnits = std::vector<std::pair<UnitHeader*, std::uint32_t>>;
 struct GatheredBlock {
     ByteBuffer text;
     BlockReach reach;
+    IndexedLines indexed;
     LineCounts lines{};
     std::uint32_t lanes = 0;
     TraceStage stage = TraceStage::records;
     TouchedUnits touched;
     std::string compressed;
+    std::uint32_t line_breaks = 0;
 };
 
 class BlocksAhead {

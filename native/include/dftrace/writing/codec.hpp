@@ -1,6 +1,7 @@
 // Compression of one block of whole lines into bytes that stand alone.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,9 +15,9 @@ class BlockCodec {
   public:
     virtual ~BlockCodec() = default;
     // Appends the compressed block (a whole gzip member, a whole zstd frame, each with its facts in front, or
-    // the text itself).
-    virtual void append(std::string& out, std::string_view block, const BlockReach& reach = {},
-                        BlockHolds holds = BlockHolds::lines) = 0;
+    // the text itself). How many line breaks there are in it.
+    virtual std::uint32_t append(std::string& out, std::string_view block, const BlockReach& reach = {},
+                                 BlockHolds holds = BlockHolds::lines) = 0;
     // The text of a block; empty if that is not what the bytes are, or if it is longer than `most`.
     virtual std::string text(std::string_view block, std::size_t most) const = 0;
 };

@@ -46,6 +46,8 @@ class LineFormatter {
     void opening(ByteBuffer& out) const;
     void header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part) const;
     void track_name(ByteBuffer& out, std::uint32_t tid, std::string_view name) const;
+    // `members` as they stand behind others, each with a comma in front.
+    void index(ByteBuffer& out, std::string_view members) const;
     void footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses, std::uint64_t plain_bytes,
                 std::uint64_t file_bytes, const Ending& ending, std::uint32_t part) const;
 

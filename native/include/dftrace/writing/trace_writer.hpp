@@ -20,6 +20,7 @@
 #include "dftrace/writing/lanes.hpp"
 #include "dftrace/writing/line_formatter.hpp"
 #include "dftrace/writing/open_lines.hpp"
+#include "dftrace/writing/part_index.hpp"
 #include "dftrace/writing/trace_parts.hpp"
 
 namespace dftrace {
@@ -124,15 +125,22 @@ class TraceWriter {
   private:
     bool plausible(const Record& record, const ClockMap& clock) const;
     void one(const Record& record, Track& track, const BlobTables& tables, const ClockMap& clock);
-    // From when to when it reaches, as the line has it.
-    BlockReach line(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
-                    const ClockMap& clock);
+    // Where a line stands: on which track, and from when to when it reaches, as it says itself.
+    struct Placed {
+        std::uint32_t tid = 0;
+        BlockReach reach;
+    };
+    Placed line(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
+                const ClockMap& clock);
     void begin(ByteBuffer& out, std::uint32_t part) const;
     BlockReach reach_in_line(std::uint64_t start_ns, std::uint64_t end_ns) const noexcept;
     void open();
     void name(std::uint32_t tid, const std::string& name);
-    std::string_view lane_track(const Record& record, Track& track, std::uint64_t start_ns,
-                                std::uint64_t end_ns);
+    // Its number, and its text in `lane_texts_`.
+    std::uint32_t lane_of(const Record& record, Track& track, std::uint64_t start_ns, std::uint64_t end_ns);
+    void add_to_index(const Record& record, const Placed& placed, const BlobTables& tables) noexcept;
+    // When all formatted lines are written. 0, or an errno where the marks of the trace cannot be kept: a file without an index is whole.
+    int write_index(bool last);
     int block_done();
     int write_oldest();
     int append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines, std::uint32_t lanes,
@@ -144,6 +152,7 @@ class TraceWriter {
     struct FirstBlock {
         std::string bytes;
         std::size_t head;  // plain bytes
+        std::uint64_t line_breaks;
     };
     FirstBlock first_of_next() const;
     void put_first(FirstBlock first) noexcept;
@@ -163,8 +172,10 @@ class TraceWriter {
     std::uint64_t latest_ns_ = 0;
     std::uint64_t unreadable_ = 0;
     ByteBuffer text_;
-    BlockReach reach_;            // of the events in it
-    std::string block_;           // compressed, kept until it is written
+    BlockReach reach_;  // of the events in it
+    PartIndex index_;
+    std::string block_;  // compressed, kept until it is written
+    std::uint64_t line_breaks_ = 0;
     std::size_t block_head_ = 0;  // plain bytes in front of it that begin a new part
     LineCounts lines_{};          // formatted lines of this part by Kind
     bool opened_ = false;

@@ -108,6 +108,50 @@ void Totals::add(std::size_t number) {
     add_rows(rows, *readers_.back());
 }
 
+bool Totals::add_known(const KnownFigures& known) {
+    constexpr std::uint64_t most_events = std::uint64_t{1} << 53;
+    std::uint64_t events = 0;
+    std::vector<Durations> durations(known.spans.size());
+    Budget room(std::size_t{256} << 20);  // for what may turn out to be of no use
+    for (std::size_t i = 0; i < known.spans.size(); ++i) {
+        const KnownFigures::Spans& of = known.spans[i];
+        const WideNs count = of.count;
+        if (of.count == 0 || of.count > most_events || of.least < 0 || of.least > of.greatest ||
+            of.total < of.least * count || of.total > of.greatest * count || of.self > of.total ||
+            !durations[i].take_in(of.exact, of.durations, room) || durations[i].size() != of.count)
+            return false;
+        events += of.count;
+    }
+    for (const KnownFigures::Others& of : known.others) {
+        if (of.count == 0 || of.count > most_events || phases.find(of.ph) == phases.npos) return false;
+        events += of.count;
+    }
+    if (events > known.lines || known.lines > most_events) return false;
+    for (const KnownFigures::Track& track : known.tracks)
+        if (!track.standing.holds()) return false;
+
+    Reader& to = *readers_.front();
+    for (std::size_t i = 0; i < known.spans.size(); ++i) {
+        const KnownFigures::Spans& of = known.spans[i];
+        const std::uint32_t label = labels_.number(of.label.category, of.label.name);
+        Figures& figures = grown(to.figures, label, budget_);
+        figures.least = figures.count ? std::min(figures.least, of.least) : of.least;
+        figures.greatest = std::max(figures.greatest, of.greatest);
+        figures.count += of.count;
+        figures.total += of.total;
+        figures.durations.add(durations[i], budget_);
+        if (of.total != of.self) grown(covered_now_, label, budget_) += WideNs{of.total} - of.self;
+    }
+    for (const KnownFigures::Others& of : known.others)
+        grown(to.figures, labels_.number(of.label.category, of.label.name), budget_)
+            .others[phases.find(of.ph)] += of.count;
+    for (const KnownFigures::Track& track : known.tracks)
+        covered_time_.resume(labels_.track(track.id), track.standing);
+    to.events += events;
+    lines_ += known.lines;
+    return true;
+}
+
 bool Totals::end_process() {
     if (covered_time_.any_aside() && !again_) {
         again_ = true;

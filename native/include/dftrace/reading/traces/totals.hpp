@@ -42,6 +42,30 @@ struct OtherFigures {
     std::uint64_t count = 0;
 };
 
+// What an index line says that the lines before it add up to.
+struct KnownFigures {
+    struct Spans {
+        Label label;
+        std::uint64_t count = 0;
+        std::int64_t total = 0, self = 0, least = 0, greatest = 0;
+        bool exact = false;
+        std::vector<std::int64_t> durations;  // as `Durations` tells them
+    };
+    struct Others {
+        char ph = 0;
+        Label label;
+        std::uint64_t count = 0;
+    };
+    struct Track {
+        TrackId id;
+        CoveredTime::Standing standing;
+    };
+    std::vector<Spans> spans;
+    std::vector<Others> others;
+    std::vector<Track> tracks;
+    std::uint64_t lines = 0;
+};
+
 // Spans of tracks in disorder that are sorted, of all files of a process; those of more are not looked at.
 inline constexpr std::size_t most_sorted_spans = 8'000'000;
 
@@ -56,6 +80,10 @@ class Totals {
     void add_in_order(std::size_t reader);
     // The rest.
     void add(std::size_t reader);
+
+    // In place of the lines before an index line, at the beginning of a file. False where the figures cannot
+    // be: nothing is added then.
+    bool add_known(const KnownFigures& known);
 
     // The files of a process have been read, in their order; true where they must be read once more, by
     // `add_in_order` alone, for the sake of spans in disorder.

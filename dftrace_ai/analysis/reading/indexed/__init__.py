@@ -1,0 +1,1 @@
+"""What traces say of themselves: heads of blocks, and index lines."""

@@ -1,0 +1,71 @@
+"""The index line: what the lines before it add up to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from dftrace_ai.trace_format.header_and_footer import INDEX, OWN_CATEGORY
+
+if TYPE_CHECKING:
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = ["IndexFigures", "index_of"]
+
+
+class IndexFigures(NamedTuple):
+    """What an index line says, taken apart; whether that can be is for others to see.
+
+    Attributes:
+        part: number of the file among the parts of its trace.
+        plain_bytes: plain bytes before the line.
+        lines: lines before it.
+        spans: of each category and name: these two, count, sum, self, least, greatest (ns), whether
+            what follows are the durations themselves, and these or the counts of the buckets.
+        others: phase, category, name and count of other events.
+        tracks: pid, tid, end and start of the span that ended last, and the spans that none has
+            enclosed so far, five numbers each.
+    """
+
+    part: int
+    plain_bytes: int
+    lines: int
+    spans: list[tuple[str, str, int, int, int, int, int, bool, list[int]]]
+    others: list[tuple[str, str, str, int]]
+    tracks: list[tuple[int, int, int, int, list[int]]]
+
+
+def index_of(line: bytes) -> IndexFigures | None:
+    """Return what an index line says; None for any other line.
+
+    Example::
+
+        figures = index_of(line)
+        if figures:
+            print(figures.lines, "lines come before it")
+    """
+    try:
+        event = orjson.loads(line)
+        if event["name"] != INDEX or event["cat"] != OWN_CATEGORY or event["ph"] != "M":
+            return None
+        return _taken_apart(event)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+
+
+def _taken_apart(event: JsonObject) -> IndexFigures:
+    args = event["args"]
+    spans = []
+    for of in args["spans"]:
+        exact = "exact" in of
+        numbers = of["exact"] if exact else of["buckets"]
+        durations = of["sum_ns"], of["self_ns"], of["min_ns"], of["max_ns"]
+        spans.append((of["cat"], of["name"], of["count"], *durations, exact, numbers))
+    others = [(of["ph"], of["cat"], of["name"], of["count"]) for of in args["others"]]
+    pid = event["pid"]
+    tracks = [(pid, of["tid"], of["end_ns"], of["start_ns"], of["spans"]) for of in args["tracks"]]
+    part, plain_bytes, lines = args.get("part", 0), args["bytes"], args["lines"]
+    if not all(type(number) is int for number in (part, plain_bytes, lines)):
+        raise TypeError("not whole numbers")
+    return IndexFigures(part, plain_bytes, lines, spans, others, tracks)

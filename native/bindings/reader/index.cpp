@@ -1,0 +1,145 @@
+// The function `hop_blocks`, and figures out of lists and tuples.
+#include "reader/index.hpp"
+
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "dftrace/reading/traces/hopping.hpp"
+
+namespace dftrace::py {
+
+namespace {
+
+PyObject* hop(PyObject*, PyObject* arguments) {
+    int file = -1;
+    unsigned long long end = 0;
+    if (!PyArg_ParseTuple(arguments, "iK", &file, &end)) return nullptr;
+    Hops hops;
+    int error = 0;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+        hops = hop_blocks(file, end);
+    } catch (const std::system_error& failed) {
+        error = failed.code().value();
+    }
+    Py_END_ALLOW_THREADS;
+    if (error) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
+    Ref index(hops.index ? Py_BuildValue("KKKK", number(hops.index->place), number(hops.index->packed_bytes),
+                                         number(hops.index->plain_before), number(hops.index->lines_before))
+                         : Py_NewRef(Py_None));
+    if (!index) return nullptr;
+    return Py_BuildValue("KKKLLN", number(hops.file_bytes), number(hops.plain_bytes), number(hops.lines),
+                         static_cast<long long>(hops.reach.first_ns),
+                         static_cast<long long>(hops.reach.last_ns), index.release());
+}
+
+PyMethodDef functions[] = {{"hop_blocks", hop, METH_VARARGS,
+                            "hop_blocks(descriptor, end, /): what the blocks of a compressed file say of "
+                            "themselves: bytes of the file "
+                            "that they take, of plain text, lines, first and last ns, and of the last index "
+                            "its place, bytes, and the "
+                            "plain bytes and lines before it, or None."},
+                           {nullptr, nullptr, 0, nullptr}};
+
+bool numbers_of(PyObject* list, std::vector<std::int64_t>& numbers) {
+    if (!PyList_Check(list)) return false;
+    const Py_ssize_t size = PyList_GET_SIZE(list);
+    numbers.reserve(static_cast<std::size_t>(size));
+    for (Py_ssize_t i = 0; i < size; ++i) {
+        PyObject* const item = PyList_GET_ITEM(list, i);
+        if (!PyLong_Check(item)) return false;
+        const long long number = PyLong_AsLongLong(item);
+        if (number == -1 && PyErr_Occurred()) return false;
+        numbers.push_back(number);
+    }
+    return true;
+}
+
+Label label_of(std::string_view category, std::string_view name) {
+    return {std::string(category), std::string(name)};
+}
+
+bool spans_of(PyObject* row, KnownFigures& known) {
+    const char *category = nullptr, *name = nullptr;
+    Py_ssize_t category_bytes = 0, name_bytes = 0;
+    long long count = 0, total = 0, self = 0, least = 0, greatest = 0;
+    int exact = 0;
+    PyObject* durations = nullptr;
+    if (!PyTuple_Check(row) ||
+        !PyArg_ParseTuple(row, "s#s#LLLLLpO", &category, &category_bytes, &name, &name_bytes, &count, &total,
+                          &self, &least, &greatest, &exact, &durations) ||
+        count < 0)
+        return false;
+    KnownFigures::Spans& of = known.spans.emplace_back();
+    of.label = label_of({category, static_cast<std::size_t>(category_bytes)},
+                        {name, static_cast<std::size_t>(name_bytes)});
+    of.count = static_cast<std::uint64_t>(count);
+    of.total = total;
+    of.self = self;
+    of.least = least;
+    of.greatest = greatest;
+    of.exact = exact != 0;
+    return numbers_of(durations, of.durations);
+}
+
+bool others_of(PyObject* row, KnownFigures& known) {
+    const char *ph = nullptr, *category = nullptr, *name = nullptr;
+    Py_ssize_t ph_bytes = 0, category_bytes = 0, name_bytes = 0;
+    long long count = 0;
+    if (!PyTuple_Check(row) ||
+        !PyArg_ParseTuple(row, "s#s#s#L", &ph, &ph_bytes, &category, &category_bytes, &name, &name_bytes,
+                          &count) ||
+        ph_bytes != 1 || count < 0)
+        return false;
+    known.others.push_back({ph[0],
+                            label_of({category, static_cast<std::size_t>(category_bytes)},
+                                     {name, static_cast<std::size_t>(name_bytes)}),
+                            static_cast<std::uint64_t>(count)});
+    return true;
+}
+
+bool track_of(PyObject* row, KnownFigures& known) {
+    long long pid = 0, tid = 0, end = 0, start = 0;
+    PyObject* list = nullptr;
+    std::vector<std::int64_t> numbers;
+    constexpr std::size_t members = 5;
+    if (!PyTuple_Check(row) || !PyArg_ParseTuple(row, "LLLLO", &pid, &tid, &end, &start, &list) ||
+        !numbers_of(list, numbers) || numbers.size() % members)
+        return false;
+    KnownFigures::Track& track = known.tracks.emplace_back();
+    track.id = {pid, tid};
+    track.standing.end = end;
+    track.standing.start = start;
+    for (std::size_t i = 0; i < numbers.size(); i += members)
+        track.standing.groups.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3],
+                                         static_cast<std::uint64_t>(numbers[i + 4])});
+    return true;
+}
+
+bool each_of(PyObject* list, bool (*take)(PyObject*, KnownFigures&), KnownFigures& known) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i)
+        if (!take(PyList_GET_ITEM(list, i), known)) return false;
+    return true;
+}
+
+}  // namespace
+
+bool known_figures(PyObject* arguments, KnownFigures& known) {
+    unsigned long long lines = 0;
+    PyObject *spans = nullptr, *others = nullptr, *tracks = nullptr;
+    if (!PyArg_ParseTuple(arguments, "KO!O!O!", &lines, &PyList_Type, &spans, &PyList_Type, &others,
+                          &PyList_Type, &tracks))
+        return false;
+    known.lines = lines;
+    return each_of(spans, spans_of, known) && each_of(others, others_of, known) &&
+           each_of(tracks, track_of, known);
+}
+
+int add_hopping(PyObject* module) { return PyModule_AddFunctions(module, functions); }
+
+}  // namespace dftrace::py
