@@ -1,4 +1,7 @@
-"""Trainings on handwritten digits, traced by the package itself, each made slow in one way."""
+"""Trainings on handwritten digits, traced by the package itself, each made slow in one way.
+
+A few, slow enough for any machine; `make why-table` runs those of `real_runs.py`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ PROGRAM = """
             time.sleep(0.06)
             return default_collate(items)
 
-    def train(name, data, workers=0, collate=None, saves=False):
+    def train(name, data, workers=0, collate=None, saves=False, logs=False):
         batches = DataLoader(data, batch_size=8, num_workers=workers, collate_fn=collate)
         model = torch.nn.Linear(64, 10)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -55,6 +58,9 @@ PROGRAM = """
                 with ai.compute.step:
                     optimizer.step()
                     optimizer.zero_grad()
+                if logs:
+                    with ai.other.log:
+                        time.sleep(0.06)
                 if saves and step % 10 == 9:
                     with ai.checkpoint.capture:
                         torch.save(model.state_dict(), io.BytesIO())
@@ -66,6 +72,7 @@ PROGRAM = """
     train("collate inline", Digits(320), collate=slow_collate)
     train("slow items", Digits(960, rare_s=0.5), workers=1)
     train("checkpoints", Digits(320), saves=True)
+    train("a logger", Digits(320), logs=True)
 """
 PLANTED = {
     "items inline": "input-bound/inline",
@@ -74,6 +81,7 @@ PLANTED = {
     "collate inline": "input-bound/collate",
     "slow items": "input-bound/slow-item",
     "checkpoints": "checkpoint-bound/",
+    "a logger": "other-heavy/",
 }
 
 
@@ -88,6 +96,11 @@ def test_what_was_planted_into_a_real_training_is_named(run_script: RunScript) -
     }
     assert named == {name: [label] for name, label in PLANTED.items()}
     assert verdicts["too few workers"].findings[0].evidence["workers"] == 1
+    (logger,) = [f for f in verdicts["a logger"].findings if f.kind == "other-heavy"]
+    assert [(span["cat"], span["name"]) for span in logger.evidence["spans"]] == [
+        ("other", "other.log")
+    ]
+    assert "other.log" in logger.because
     (slow,) = [f for f in verdicts["slow items"].findings if f.cause == "slow-item"]
     assert {item["args"]["index"] % 160 for item in slow.evidence["longest"]} == {159}
     assert "index=" in slow.because

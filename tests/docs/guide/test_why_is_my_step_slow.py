@@ -8,7 +8,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from analysis.why import real_runs
 from analysis.why.made_runs import PLANTED
+from analysis.why.precision_table import row_of
 from typer.testing import CliRunner
 
 from dftrace_ai.analysis.why import LIMITS
@@ -95,3 +97,16 @@ def test_the_table_of_verdicts_has_a_row_for_all_that_is_planted() -> None:
     }
     runs = sum(int(row[1].replace(",", "")) for row in rows if row[2] and row[0] != "nothing")
     assert f" of {runs}, " in between(PAGE, "verdicts")
+
+
+def test_the_table_of_real_runs_has_a_row_for_all_that_is_planted() -> None:
+    rows = table(between(PAGE, "verdicts of real runs"))
+    planted = {row_of(label) for label, _ in real_runs.PLANTED.values()}
+    assert [row[0] for row in rows][-1] == "nothing"
+    assert {row[0] for row in rows[:-1]} == planted
+    # Every kind that a training on processors can have.
+    kinds = {label.partition("/")[0] for label, _ in real_runs.PLANTED.values()}
+    assert kinds == set(KINDS) - {"host-bound"}
+    assert len(real_runs.PLANTED) + len(real_runs.CLEAN) >= 50
+    runs = sum(int(row[1]) for row in rows[:-1])
+    assert f" of {runs}, " in between(PAGE, "verdicts of real runs")
