@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import pytest
 import torch
 from conftest import RunScript, Traced
 from torch import nn
@@ -82,7 +83,8 @@ LOADERS = """
             "spawn": (Items(), {"num_workers": 1, "multiprocessing_context": "spawn"}),
             "server": (Items(), {"num_workers": 1, "multiprocessing_context": "forkserver"}),
         }
-        for name, (dataset, options) in cases.items():
+        for name in sys.argv[1:]:
+            dataset, options = cases[name]
             without = None if name in {"late", "spawn"} else run(dataset, **options)
             with dftrace_ai.tracing(log_file=f"{out}/{name}"):
                 dftrace_ai.auto()
@@ -109,10 +111,15 @@ EVENTS = {
     "server": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
 }
 
+# Their workers are new interpreters.
+IMPORTED = {"spawn", "server"}
 
-def test_loaders_of_every_kind(run_script: RunScript) -> None:
+
+@pytest.mark.parametrize("kind", ["forked", "imported"])
+def test_loaders_of_every_kind(run_script: RunScript, kind: str) -> None:
     """The same batches, all items, and the late one on the wait for its batch."""
-    outcome = run_script(LOADERS)
+    cases = [case for case in EVENTS if (case in IMPORTED) == (kind == "imported")]
+    outcome = run_script(LOADERS, args=cases)
     here: dict[str, Counter[str]] = defaultdict(Counter)
     workers: dict[str, Counter[str]] = defaultdict(Counter)
     spans = defaultdict(list)
@@ -122,12 +129,15 @@ def test_loaders_of_every_kind(run_script: RunScript) -> None:
         for span in trace.spans:
             spans[case].append(span)
             (here if span.pid == parents[case] else workers)[case][span.name] += 1
-    for case, (expected, in_workers) in EVENTS.items():
+    for case in cases:
+        expected, in_workers = EVENTS[case]
         passes = in_workers or 0
         loaded = {"item": 16 * passes, "preprocess.collate": 4 * passes} if passes else {}
         assert (case, dict(here[case]), dict(workers[case])) == (case, expected, loaded)
         waits = [s.args["count"] for s in spans[case] if s.name == "fetch.iter"]
         assert waits == [1, 2, 3, 4] * (passes or 1)
+    if kind == "imported":
+        return
     items = sorted((s for s in spans["late"] if s.name == "item"), key=lambda s: s.dur_ns)
     (wait,) = [s for s in spans["late"] if s.name == "fetch.iter" and s.args["count"] == 3]
     assert wait.ts_ns <= items[-1].end_ns <= wait.end_ns
