@@ -48,11 +48,14 @@ class Compute(ProfilerNode):
     """Backward pass, computation of the gradients."""
     step: ProfilerNode
     """Optimizer step, update of the parameters."""
+    compile: ProfilerNode
+    """Compilation of the model's code. An addition to dftracer's names."""
 
     def _grow(self) -> None:
         self.forward = self._child("forward")
         self.backward = self._child("backward")
         self.step = self._child("step")
+        self.compile = self._child("compile")
 
 
 class Data(ProfilerNode):

@@ -49,6 +49,7 @@ BUILT_IN = {
     "transfer": "dftrace_ai.integrations.torch.transfer",
     "checkpoint": "dftrace_ai.integrations.torch.checkpoint",
     "collectives": "dftrace_ai.integrations.torch.collectives",
+    "compilations": "dftrace_ai.integrations.torch.compilations",
 }
 """Our parts by name: modules with a function `install`, imported when the framework is there."""
 

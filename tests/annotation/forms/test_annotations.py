@@ -30,7 +30,7 @@ TABLE = {
     "checkpoint": ["capture", "restart"],
     "pipeline": ["epoch", "train", "evaluate", "test"],
 }
-ADDITIONS = {"pipeline": ["step"]}
+ADDITIONS = {"compute": ["compile"], "pipeline": ["step"]}
 IO = ["open", "read", "write", "close"]
 
 

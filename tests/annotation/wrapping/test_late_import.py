@@ -95,3 +95,35 @@ def test_waiting_can_be_given_up() -> None:
     give_up()
     importlib.import_module("late.part")
     assert not seen
+
+
+class AsksAll:
+    """A finder of somebody else's, which also looks what the others say."""
+
+    def __init__(self) -> None:
+        self.asks = False
+
+    def find_spec(self, name: str, *_: object) -> object:
+        if name != "late.part" or self.asks:
+            return None
+        self.asks = True
+        try:
+            return importlib.util.find_spec(name)
+        finally:
+            self.asks = False
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_several_wait_for_the_same_module(where: int) -> None:
+    seen = []
+    give_up = when_imported("late.part", lambda: seen.append(0))
+    when_imported("late.part", lambda: seen.append(1))
+    when_imported("late.part", lambda: seen.append(2))
+    other = AsksAll()
+    sys.meta_path.insert(where, other)
+    give_up()
+    part = importlib.import_module("late.part")
+    sys.meta_path.remove(other)
+    assert sorted(seen) == [1, 2]
+    assert "exec_module" not in vars(part.__loader__)
