@@ -82,8 +82,9 @@ PyMODINIT_FUNC PyInit__native() {
         PyModule_AddFunctions(module.get(), tensor_functions) < 0 ||
         PyModule_AddFunctions(module.get(), run_functions) < 0 ||
         PyModule_AddFunctions(module.get(), dead_spool_functions) < 0 || add_constants(module.get()) < 0 ||
-        add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 || add_node_type(module.get()) < 0 ||
-        add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0)
+        add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 ||
+        add_node_type(module.get()) < 0 || add_function_type(module.get()) < 0 ||
+        add_iterator_type(module.get()) < 0)
         return nullptr;
     made = Py_NewRef(module.get());
     return module.release();

@@ -139,7 +139,8 @@ class TraceWriter {
     // Its number, and its text in `lane_texts_`.
     std::uint32_t lane_of(const Record& record, Track& track, std::uint64_t start_ns, std::uint64_t end_ns);
     void add_to_index(const Record& record, const Placed& placed, const BlobTables& tables) noexcept;
-    // When all formatted lines are written. 0, or an errno where the marks of the trace cannot be kept: a file without an index is whole.
+    // When all formatted lines are written. 0, or an errno where the marks of the trace cannot be kept: a
+    // file without an index is whole.
     int write_index(bool last);
     int block_done();
     int write_oldest();
