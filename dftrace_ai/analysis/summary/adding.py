@@ -85,13 +85,16 @@ def add_traces(traces: Sequence[Trace]) -> AddedTraces:
 
 def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
     ends: dict[Path, int] = {}
-    # The part that an index may be of: it goes on where the file before it has ended.
+    # The part that an index may be of, where all before it have been read; None behind a gap.
     part: int | None = 0
     for trace in parts:
         end = _end_of_added(trace, added, part)
         if end is not None:
             ends[trace.path] = end
-        part = None if end is None or trace.path in added.tears else _part_of(trace) + 1
+        if end is None or trace.path in added.tears or part != _part_of(trace):
+            part = None
+        else:
+            part += 1
     if added.totals.end_process():
         # As far as they were read before, for spans may have come meanwhile.
         for trace in parts:
