@@ -8,8 +8,14 @@ from pydantic import Field
 
 from dftrace_ai.trace_format.line_bases import FixedObject, Line, OpenArgs
 
-# pydantic evaluates the annotations:
-from dftrace_ai.trace_format.values import Count, Hash, Int64, Tid  # noqa: TC001
+# pydantic evaluates the annotations, until 2.13 those of `OpenArgs` among the names here, too:
+from dftrace_ai.trace_format.values import (
+    ArgValue,  # noqa: F401
+    Count,  # noqa: TC001
+    Hash,  # noqa: TC001
+    Int64,  # noqa: TC001
+    Tid,  # noqa: TC001
+)
 
 __all__ = ["IndexArgs", "IndexLine"]
 

@@ -77,7 +77,8 @@ def repair(wheel: Path, out: Path) -> Path:
     pattern = "-".join([*wheel.name.split("-")[:4], "*.whl"])
     for old in out.glob(pattern):
         old.unlink()
-    command = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--wheel-dir", str(out)]
+    options = ["--only-plat", "--zip-compression-level", "9", "--wheel-dir", str(out)]
+    command = [sys.executable, "-m", "auditwheel", "repair", *options]
     told = subprocess.run(
         [*command, str(wheel)],
         env={**os.environ, "PATH": path},
