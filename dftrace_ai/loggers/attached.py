@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dftrace_ai.another_interpreter import answer_of
 from dftrace_ai.errors import ConfigError, DftraceError
+from dftrace_ai.interpreters.another import answer_of
 from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
 from dftrace_ai.loggers.records import Artifact
 from dftrace_ai.run.run import current_run

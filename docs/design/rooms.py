@@ -21,7 +21,7 @@ DRAWING = HERE / "rooms.svg"
 # What is written in C++, and what it is.
 NATIVE = {"_native": "the core, in C++", "_reader": "reading, in C++"}
 NATIVE_MODULES = {f"dftrace_ai.{name}" for name in NATIVE}
-LEAVES = {"errors", "wording", "another_interpreter", "_version"}
+LEAVES = {"errors", "wording", "_version"}
 
 WIDTH = 760
 BOX_WIDTH, BOX_HEIGHT = 168, 46
@@ -38,6 +38,7 @@ COLUMNS = {
     "face": 0.6,
     "inspect": 0.86,
     "integrations": 0.37,
+    "interpreters": 0.86,
     "live": 0.14,
     "loggers": 0.86,
     "_native": 0.6,

@@ -10,21 +10,23 @@ from rooms import LEAVES, arrows, room
 ROOMS: dict[str, set[str]] = {
     "trace_format": set(),
     "database": set(),
+    "interpreters": set(),
     "config": {"trace_format"},
     "spools": {"_native", "trace_format", "config"},
-    "run": {"_native", "trace_format", "config", "spools"},
+    "run": {"_native", "interpreters", "trace_format", "config", "spools"},
     "annotation": {"_native", "trace_format", "config", "run"},
     "analysis": {"_reader", "database", "trace_format", "config"},
     "live": {"_native", "trace_format", "config", "spools", "analysis"},
     "inspect": {"_native", "trace_format", "config", "spools", "run", "annotation"},
     "loggers": {
-        *("database", "trace_format", "config", "spools", "run", "annotation", "inspect"),
+        *("database", "interpreters", "trace_format", "config", "spools"),
+        *("run", "annotation", "inspect"),
     },
     "integrations": {"trace_format", "config", "run", "annotation"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
-        "database",
+        *("database", "interpreters"),
         *("inspect", "loggers", "integrations", "demo", "face"),
     },
 }

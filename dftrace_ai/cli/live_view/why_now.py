@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from dftrace_ai.another_interpreter import begun, ended
+from dftrace_ai.interpreters.another import begun, ended
 from dftrace_ai.live import jobs_of
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ def _begin(run: Run) -> None:
         return
     if run._settings["rank"]["rank"] in (None, 0):
         # Loaded now: what is imported at the end may make the interpreter forget an interrupt.
-        import dftrace_ai.another_interpreter  # noqa: F401
+        import dftrace_ai.interpreters.another  # noqa: F401
 
         _asked = run
 
@@ -52,7 +52,7 @@ def _tell(run: Run) -> None:
     _asked = None
     if not run.path or _is_in_signal_handler():
         return
-    from dftrace_ai.another_interpreter import answer_of
+    from dftrace_ai.interpreters.another import answer_of
 
     where_else = f"dftrace why {quoted(os.path.dirname(run.path) or '.')}"
     try:

@@ -1,0 +1,1 @@
+"""Work that an interpreter of its own does, beside the program."""
