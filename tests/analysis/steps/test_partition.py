@@ -107,6 +107,7 @@ def test_every_part_is_what_each_nanosecond_says(bodies, seed) -> None:
         events.append(mine)
         at = end
     wrong = random.Random(seed)
+    begins: dict[int, int] = {}
     count = 0
     for (begin, end), mine in zip(marks, events, strict=True):
         whole = (("pipeline", "step"), begin, end, 0)
@@ -115,7 +116,9 @@ def test_every_part_is_what_each_nanosecond_says(bodies, seed) -> None:
             low_ns, high_ns = START_NS + low * GRAIN_NS, START_NS + high * GRAIN_NS
             exact.span(word, cat, low_ns, high_ns - low_ns)
             if name != ("pipeline", "step"):
-                low_ns, high_ns = low_ns + wrong.randint(-1, 1), high_ns + wrong.randint(-1, 1)
+                # What begins at one moment is written with one number; its end is a sum of two.
+                low_ns += begins.setdefault(low, wrong.randint(-1, 1))
+                high_ns += wrong.randint(-1, 1)
                 count += 1
             rounded.span(word, cat, low_ns, high_ns - low_ns)
     found, blurred = measured(exact, rounded)
@@ -131,6 +134,10 @@ def test_every_part_is_what_each_nanosecond_says(bodies, seed) -> None:
         }
         assert parts == wanted
         assert int(found.time_ns[number]) == (end - low - inside) * GRAIN_NS
+        # Which of two that begin and end together holds the other is lost by rounding.
+        extents = [(low, high) for _, low, high, _ in mine]
+        if len(set(extents)) < len(extents):
+            continue
         # Rounding moves no more time than it moved the ends of spans.
         for part, ns in blurred.parts.items():
             assert ns[number] >= 0
