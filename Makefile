@@ -48,7 +48,7 @@ define need_packages
 endef
 
 # About half of the time that the Python tests take.
-TESTS_OF_LIFE := tests/annotation tests/integrations tests/run tests/spools tests/stress
+TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress
 
 run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 
