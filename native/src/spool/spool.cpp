@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "dftrace/system/directory.hpp"
+#include "dftrace/system/small_file.hpp"
 
 namespace dftrace {
 
@@ -31,29 +32,6 @@ struct ProcessState {
     std::uint64_t threads = 0;  // field 20
     std::uint64_t start = 0;    // field 22
     int wait_status = 0;        // field 52, of a zombie that we may ask about
-};
-
-// The beginning of a small file; empty where it cannot be read. Not by a stream, which takes a want of memory
-// for the end of the file.
-class SmallFile {
-  public:
-    explicit SmallFile(const char* path) noexcept {
-        const int file = ::open(path, O_RDONLY | O_CLOEXEC);
-        if (file < 0) return;
-        ssize_t got = 0;
-        do got = read(file, text_, sizeof text_);
-        while (got < 0 && errno == EINTR);
-        ::close(file);
-        if (got > 0) bytes_ = static_cast<std::size_t>(got);
-    }
-    std::string_view line() const noexcept {
-        const std::string_view all(text_, bytes_);
-        return all.substr(0, all.find('\n'));
-    }
-
-  private:
-    char text_[4096];
-    std::size_t bytes_ = 0;
 };
 
 template <typename Number>

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <sstream>
-#include <string>
+#include <string_view>
 #include <utility>
+
+#include "dftrace/system/small_file.hpp"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -44,10 +44,12 @@ bool cpu_has_invariant_tsc() {
 
 // The kernel takes "tsc" off this list when it finds the counters of the cores to disagree.
 bool kernel_trusts_tsc() {
-    std::ifstream list("/sys/devices/system/clocksource/clocksource0/available_clocksource");
-    std::string name;
-    while (list >> name)
-        if (name == "tsc") return true;
+    const SmallFile list("/sys/devices/system/clocksource/clocksource0/available_clocksource");
+    for (std::string_view names = list.line(); !names.empty();) {
+        const auto end = std::min(names.find(' '), names.size());
+        if (names.substr(0, end) == "tsc") return true;
+        names.remove_prefix(std::min(end + 1, names.size()));
+    }
     return false;
 }
 #endif
