@@ -47,8 +47,9 @@ define need_packages
 	fi
 endef
 
-# About half of the time that the Python tests take.
-TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress
+# About half of the time that the Python tests take. Those of integrations leave a fork server in
+# their process, of which later runs there would be told: they come last.
+TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress tests/integrations
 
 run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 
