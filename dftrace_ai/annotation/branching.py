@@ -49,7 +49,7 @@ class BranchingNode(Node):
 
     def _alike(self, name: str, kind: type[N], enabled: bool | None = None) -> N:
         node = kind(self.cat, name, self.enabled if enabled is None else enabled)
-        node._merge_args(self._copy_args())
+        node._take_args(self)
         return node
 
     def enable(self) -> None:

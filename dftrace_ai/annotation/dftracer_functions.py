@@ -237,8 +237,7 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
             try:
                 item = next(source)
             except StopIteration:
-                wait._clear_args()
-                wait._merge_args(self._node._copy_args())
+                wait._take_args(self._node)
                 if span is not None:
                     span.end_unless_empty()
                 return

@@ -40,11 +40,14 @@ def beside(
     found = _beside.get(key)
     if found is None:
         found = ProfilerNode(node.cat, f"{node.name}.{name}" if name else node.name, node.enabled)
-        found._merge_args(node._copy_args())
+        found._take_args(node)
         node._add_child(found)
         if of_the_step:
             _all._add_child(found)
-            found._merge_args(_all._copy_args())
+            if found._copy_args():
+                found._merge_args(_all._copy_args())
+            else:
+                found._take_args(_all)
         _beside[key] = found
     return found
 
@@ -58,5 +61,4 @@ def forget_arguments() -> None:
     """Have all nodes again the arguments of those that they follow."""
     _all._clear_args()
     for (node, _, _), one in _beside.items():
-        one._clear_args()
-        one._merge_args(node._copy_args())
+        one._take_args(node)

@@ -5,8 +5,8 @@
 #include <new>
 #include <string>
 
-#include "annotation/json_args.hpp"
 #include "annotation/span.hpp"
+#include "arguments/json_args.hpp"
 #include "dftrace/text/names.hpp"
 
 namespace dftrace::py {

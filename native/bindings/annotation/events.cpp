@@ -6,8 +6,8 @@
 #include <string>
 
 #include "annotation/apart_span.hpp"
-#include "annotation/json_args.hpp"
 #include "annotation/span.hpp"
+#include "arguments/json_args.hpp"
 #include "dftrace/text/names.hpp"
 
 namespace dftrace::py {

@@ -2,52 +2,37 @@
 #include "annotation/node.hpp"
 
 #include <structmember.h>
-#include <new>
 
 #include <cstddef>
-#include <string>
+#include <utility>
 
-#include "annotation/json_args.hpp"
 #include "annotation/span.hpp"
+#include "arguments/sets.hpp"
 #include "dftrace/text/names.hpp"
 
 namespace dftrace::py {
 
 bool prepare_slow(Node* node, Thread* thread) {
     const std::uint64_t generation = thread->generation;
-    const std::uint32_t version = node->args_version;
-    std::string members;
-    std::uint64_t sanitised = 0;
-    if (node->args && PyDict_GET_SIZE(node->args)) {
-        const Ref args(Py_NewRef(node->args));  // code that is run meanwhile may clear them
-        try {
-            sanitised = append_members(members, args.get());
-        } catch (const std::bad_alloc&) {
-            members.clear();
-            sanitised = 1;
+    Snapshot snapshot;
+    if (node->arguments) {
+        // Held: what converts the values is the user's code, and may give the node others.
+        Ref held(Py_NewRef(node->arguments));
+        if (!take_snapshot(as<Arguments>(held.get()), thread, snapshot)) return false;
+        if (node->arguments != held.get()) {
+            // Good for one span, and not to be given back before that is stored.
+            snapshot.settled = false;
+            held = Ref(std::exchange(node->arguments_of_one, held.release()));
         }
-        if (*detail::live_generation != generation) return false;
     }
-    Session* session = thread->session;
-    session->define_names(node->name);
-    if (sanitised) session->header().args_sanitised.fetch_add(sanitised, std::memory_order_relaxed);
-    if (node->snapshot_generation == generation) session->release_arguments(node->args_id);
-    node->args_id = session->put_arguments(members);
-    node->snapshot_generation = generation;
-    // The user's code may have changed the arguments meanwhile, or be what this very call interrupts: then
-    // the snapshot is good for one span, and the next one makes another.
-    const bool settled = node->args_version == version && !Converting::under_way();
-    node->args_generation = settled ? generation : 0;
+    if (*detail::live_generation != generation) return false;
+    if (node->name_generation != generation) {
+        thread->session->define_names(node->name);
+        node->name_generation = generation;
+    }
+    node->args_id = snapshot.number;
+    node->args_generation = snapshot.settled ? generation : 0;
     return true;
-}
-
-void forget_snapshot(Node* node) noexcept {
-    ++node->args_version;
-    if (node->snapshot_generation && node->snapshot_generation == *detail::live_generation)
-        if (Session* session = current_session()) session->release_arguments(node->args_id);
-    node->args_id = 0;
-    node->args_generation = 0;
-    node->snapshot_generation = 0;
 }
 
 namespace {
@@ -85,14 +70,17 @@ PyObject* node_new(PyTypeObject* type, PyObject* positional, PyObject* keywords)
 
 int node_traverse(PyObject* self, visitproc visit, void* arg) {
     Node* node = as<Node>(self);
-    Py_VISIT(node->args);
+    Py_VISIT(node->arguments);
+    Py_VISIT(node->arguments_of_one);
     Py_VISIT(node->children);
     return 0;
 }
 
 int node_clear(PyObject* self) {
     Node* node = as<Node>(self);
-    Py_CLEAR(node->args);
+    node->args_generation = 0;
+    Py_CLEAR(node->arguments);
+    Py_CLEAR(node->arguments_of_one);
     Py_CLEAR(node->children);
     return 0;
 }
@@ -101,43 +89,61 @@ void node_dealloc(PyObject* self) {
     PyObject_GC_UnTrack(self);
     Node* node = as<Node>(self);
     if (node->weak_references) PyObject_ClearWeakRefs(self);
-    forget_snapshot(node);
     node_clear(self);
     Py_CLEAR(node->category);
     Py_CLEAR(node->label);
     Py_TYPE(self)->tp_free(self);
 }
 
-// The node and everything below it; `visit` returns false to stop with an error set.
+// Other arguments for a node, or none; the next span takes a snapshot of them. What goes may run code.
+void give_arguments(Node* node, PyObject* arguments) {
+    PyObject* const before = std::exchange(node->arguments, Py_XNewRef(arguments));
+    PyObject* const of_one = std::exchange(node->arguments_of_one, nullptr);
+    node->args_id = 0;
+    node->args_generation = 0;
+    Py_XDECREF(before);
+    Py_XDECREF(of_one);
+}
+
+// The node and everything below it; `visit` returns false to stop with an error set, and may run code.
+// References are counted by hand: `Ref` asks for the GIL each time, which costs more than all the rest.
 template <class Visit>
 bool each_below(Node* node, const Visit& visit) {
-    if (!visit(node)) return false;
-    if (!node->children) return true;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(node->children); ++i)
-        if (!each_below(as<Node>(PyList_GET_ITEM(node->children, i)), visit)) return false;
-    return true;
+    Py_INCREF(reinterpret_cast<PyObject*>(node));
+    bool well = visit(node);
+    for (Py_ssize_t i = 0; well && node->children && i < PyList_GET_SIZE(node->children); ++i)
+        well = each_below(as<Node>(PyList_GET_ITEM(node->children, i)), visit);
+    Py_DECREF(reinterpret_cast<PyObject*>(node));
+    return well;
 }
 
 PyObject* node_merge_args(PyObject* self, PyObject* updates) {
     if (!PyDict_Check(updates))
         return PyErr_Format(PyExc_TypeError, "args must be a dict, not %s", Py_TYPE(updates)->tp_name);
     if (PyDict_GET_SIZE(updates) == 0) Py_RETURN_NONE;
-    const bool well = each_below(as<Node>(self), [updates](Node* node) {
-        if (!node->args && !(node->args = PyDict_New())) return false;
-        // Held: a value that goes, or a key that is compared, may run code that clears the arguments, or
-        // records with what is there by then.
-        const Ref args(Py_NewRef(node->args));
-        const bool merged = PyDict_Update(args.get(), updates) == 0;
-        forget_snapshot(node);
-        return merged;
+    Merge merge(updates);
+    const bool well = each_below(as<Node>(self), [&merge](Node* node) {
+        PyObject* merged = merge.with(node->arguments);
+        if (merged) give_arguments(node, merged);
+        return merged != nullptr;
     });
     return well ? Py_NewRef(Py_None) : nullptr;
 }
 
+PyObject* node_take_args(PyObject* self, PyObject* other) {
+    if (!PyObject_TypeCheck(other, &node_type))
+        return PyErr_Format(PyExc_TypeError, "args are those of a Node");
+    const Ref arguments(Py_XNewRef(as<Node>(other)->arguments));
+    each_below(as<Node>(self), [&arguments](Node* node) {
+        give_arguments(node, arguments.get());
+        return true;
+    });
+    Py_RETURN_NONE;
+}
+
 PyObject* node_clear_args(PyObject* self, PyObject*) {
     each_below(as<Node>(self), [](Node* node) {
-        Py_CLEAR(node->args);
-        forget_snapshot(node);
+        give_arguments(node, nullptr);
         return true;
     });
     Py_RETURN_NONE;
@@ -163,8 +169,8 @@ PyObject* node_add_child(PyObject* self, PyObject* child) {
 
 PyObject* node_copy_args(PyObject* self, PyObject*) {
     Node* node = as<Node>(self);
-    const Ref args(Py_XNewRef(node->args));
-    return args ? PyDict_Copy(args.get()) : PyDict_New();
+    PyObject* values = node->arguments ? as<Arguments>(node->arguments)->values : nullptr;
+    return values ? PyDict_Copy(values) : PyDict_New();
 }
 
 PyObject* get_enabled(PyObject* self, void*) { return PyBool_FromLong(as<Node>(self)->enabled); }
@@ -174,6 +180,8 @@ PyObject* get_label(PyObject* self, void*) { return Py_NewRef(as<Node>(self)->la
 PyMethodDef methods[] = {
     {"_merge_args", node_merge_args, METH_O,
      "Merge a dict into the arguments of this node and all below it."},
+    {"_take_args", node_take_args, METH_O,
+     "Give this node and all below it the arguments of another, instead of theirs."},
     {"_clear_args", node_clear_args, METH_NOARGS, "Drop the arguments of this node and of all below it."},
     {"_copy_args", node_copy_args, METH_NOARGS, "A copy of this node's arguments."},
     {"_switch", node_switch, METH_O, "Enable or disable this node and all below it."},
@@ -206,7 +214,8 @@ int add_node_type(PyObject* module) {
     node_type.tp_weaklistoffset = offsetof(Node, weak_references);
     node_type.tp_methods = methods;
     node_type.tp_getset = properties;
-    if (PyType_Ready(&node_type) < 0 || add_with_protocol(&node_type) < 0) return -1;
+    if (add_arguments_type() < 0 || PyType_Ready(&node_type) < 0 || add_with_protocol(&node_type) < 0)
+        return -1;
     return PyModule_AddObjectRef(module, "Node", reinterpret_cast<PyObject*>(&node_type));
 }
 

@@ -9,14 +9,14 @@
 namespace dftrace::py {
 
 struct Node {
-    PyObject_HEAD std::uint32_t name;   // number in the table of names
-    bool enabled;                       // worked out when it is switched, not when a span runs
-    std::uint32_t args_id;              // snapshot of `args` in the session below, 0 for none
-    std::uint64_t args_generation;      // session that knows the name and the snapshot; 0: not up to date
-    std::uint64_t snapshot_generation;  // session that has the snapshot, up to date or not; 0 for none
-    std::uint32_t args_version;         // counts the changes of `args`
-    PyObject* args;                     // dict of the user's arguments, or null
-    PyObject* children;                 // list of Node, or null
+    PyObject_HEAD std::uint32_t name;  // number in the table of names
+    bool enabled;                      // worked out when it is switched, not when a span runs
+    std::uint32_t args_id;             // snapshot of the arguments in the session below, 0 for none
+    std::uint64_t args_generation;     // session that knows the name and the snapshot; 0: not up to date
+    std::uint64_t name_generation;     // session that knows the name
+    PyObject* arguments;               // Arguments, shared with other nodes, or null
+    PyObject* arguments_of_one;        // those of the snapshot, which changed while it was taken; or null
+    PyObject* children;                // list of Node, or null
     PyObject* category;
     PyObject* label;
     PyObject* weak_references;
@@ -25,13 +25,9 @@ struct Node {
 extern PyTypeObject node_type;
 int add_node_type(PyObject* module);
 
-// Makes name and arguments known to the session of `thread`. False if that session ended meanwhile:
-// a value's __str__ is the user's code, and another thread may run during it.
+// Makes name and arguments known to the session of `thread`. False if that session ended meanwhile.
 [[nodiscard]] bool prepare_slow(Node* node, Thread* thread);
 [[nodiscard]] inline bool prepare(Node* node, Thread* thread) {
     return node->args_generation == thread->generation || prepare_slow(node, thread);
 }
-// Drops the serialised form; the next span makes a new one.
-void forget_snapshot(Node* node) noexcept;
-
 }  // namespace dftrace::py

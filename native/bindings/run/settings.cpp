@@ -6,7 +6,7 @@
 #include <string>
 #include <variant>
 
-#include "annotation/json_args.hpp"
+#include "arguments/json_args.hpp"
 #include "dftrace/text/hash.hpp"
 
 namespace dftrace::py {

@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "annotation/json_args.hpp"
+#include "arguments/json_args.hpp"
 #include "python.hpp"
 
 namespace dftrace::py {

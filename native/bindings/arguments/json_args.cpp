@@ -1,5 +1,5 @@
 // Values keep their JSON types where JSON and Perfetto have them.
-#include "annotation/json_args.hpp"
+#include "arguments/json_args.hpp"
 
 #include <algorithm>
 #include <array>
