@@ -19,8 +19,23 @@ class Totals:
         spans: list[tuple[str, str, int, int, int, int, int, bool, list[int]]],
         others: list[tuple[str, str, str, int]],
         tracks: list[tuple[int, int, int, int, list[int]]],
+        without_duration: int = ...,
+        unreadable: int = ...,
         /,
     ) -> bool: ...
+    def known(
+        self,
+    ) -> (
+        tuple[
+            int,
+            list[tuple[str, str, int, int, int, int, int, bool, list[int]]],
+            list[tuple[str, str, str, int]],
+            list[tuple[int, int, int, int, list[int]]],
+            int,
+            int,
+        ]
+        | None
+    ): ...
     def end_process(self) -> bool: ...
     def spans(
         self, most: int, /
@@ -96,6 +111,21 @@ class Checking(_Walking):
     def certify(self, style: int, /) -> None: ...
     def add_span(self, pid: int, tid: int, start_ns: int, end_ns: int, /) -> None: ...
     def end(self) -> bool: ...
+    def block_faults(self) -> tuple[int, list[tuple[int, int, int, int]]]: ...
+    def figures(
+        self,
+    ) -> (
+        tuple[
+            tuple[
+                list[tuple[str, str, int, int, int, int, int, bool, list[int]]],
+                list[tuple[str, str, str, int]],
+                list[tuple[int, int, int, int, list[int]]],
+            ],
+            bool,
+        ]
+        | None
+    ): ...
+    def resume(self, tracks: list[tuple[int, int, int, int, list[int]]], /) -> None: ...
     def overlaps(self, most: int, /) -> tuple[int, list[tuple[int, int, int, int]]]: ...
     @property
     def counts(self) -> dict[str, int]: ...

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from dftrace_ai.analysis.validating.index_check import index_faults
 from dftrace_ai.analysis.validating.line_model import LineFaultError, LineModel
 from dftrace_ai.trace_format.header_and_footer import (
     COUNT_OF,
@@ -14,11 +15,13 @@ from dftrace_ai.trace_format.header_and_footer import (
     CUSTOM_METADATA,
     FOOTER,
     HEADER,
+    INDEX,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dftrace_ai.analysis.validating.index_check import FoundFigures
     from dftrace_ai.trace_format.lines import FooterArgs
 
 __all__ = ["NO_STYLE", "Fault", "Rules", "Spans"]
@@ -69,12 +72,16 @@ class Rules:
         counts: events by kind, of the lines that were given.
         header_line: number of the last header; 0 for none so far.
         footer_line: number of the closing line; 0 for none so far.
+        unchecked_indexes: index lines that were not held against the lines before them.
 
     Args:
         path: the file, as faults name it.
         limit: faults to keep.
         spans: takes the spans of lines without a fault.
         counted_elsewhere: gives the events of lines that were found right without the rules.
+        figures: gives what the lines before the one that is looked at add up to; None where that
+            is not known, and index lines are not held against it.
+        part: number of the file among the parts of its trace.
 
     Example::
 
@@ -88,11 +95,16 @@ class Rules:
         limit: int,
         spans: Spans,
         counted_elsewhere: Callable[[], Mapping[str, int]],
+        figures: Callable[[], FoundFigures | None] = lambda: None,
+        part: int = 0,
     ) -> None:
         self.path = path
         self.limit = limit
         self.spans = spans
         self.counted_elsewhere = counted_elsewhere
+        self.figures = figures
+        self.part = part
+        self.unchecked_indexes = 0
         self.faults: list[Fault] = []
         self.fault_count = 0
         self.counts: Counter[str] = Counter()
@@ -174,7 +186,7 @@ class Rules:
             self.fault(number, "a surrogate escape (\\ud800 to \\udfff); write UTF-8 itself")
         ph = event.ph
         if ph == "M":
-            self._metadata(number, event, plain_bytes)
+            self._metadata(number, event, line, plain_bytes)
             return
         self.counts[COUNT_OF[ph]] += 1
         if not self.header_line and not self.header_missed:
@@ -203,7 +215,7 @@ class Rules:
             return "ts and dur must be whole microseconds (the header says epoch_us)"
         return "ts and dur must be microseconds with exactly three decimals, ts first"
 
-    def _metadata(self, number: int, event: Any, plain_bytes: int) -> None:
+    def _metadata(self, number: int, event: Any, line: bytes, plain_bytes: int) -> None:
         if event.name == CUSTOM_METADATA:
             self.counts["metadata"] += 1
         elif event.name == HEADER:
@@ -212,6 +224,13 @@ class Rules:
             self.header_line = number
             epoch = event.args.timestamps == "epoch_us"
             self.time = MICROSECOND_TIME if epoch else NANOSECOND_TIME
+        elif event.name == INDEX:
+            found = self.figures()
+            if found is None:
+                self.unchecked_indexes += 1
+                return
+            for message in index_faults(line, number - 1, plain_bytes, self.part, found):
+                self.fault(number, message)
         elif event.name == FOOTER:
             self.footer_line = number
             self._against_footer(number, event.args, plain_bytes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.reading.trace_file import SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.validating.passes import checking_pass
+from dftrace_ai.analysis.validating.passes import PartTracks, checking_pass, place_of
 from dftrace_ai.analysis.validating.rules import Fault
 from dftrace_ai.errors import TraceError
 from dftrace_ai.wording import counted
@@ -92,13 +92,17 @@ def validate_traces(
     """
     found = open_traces(paths)
     checks = [_unreadable(file) for file in found.skipped]
-    checks += [_check_or_fault(file, limit, unfinished_ok) for file in found.files]
+    parts = PartTracks()
+    checks += [
+        _check_or_fault(file, limit, unfinished_ok, parts)
+        for file in sorted(found.files, key=place_of)
+    ]
     return Validation(tuple(sorted(checks, key=lambda check: check.path)))
 
 
-def _check_or_fault(file: Trace, limit: int, unfinished_ok: bool) -> FileCheck:
+def _check_or_fault(file: Trace, limit: int, unfinished_ok: bool, parts: PartTracks) -> FileCheck:
     try:
-        return validate_file(file, limit=limit, unfinished_ok=unfinished_ok)
+        return validate_file(file, limit=limit, unfinished_ok=unfinished_ok, parts=parts)
     except TraceError as error:
         if file.file.asked_for:
             raise
@@ -110,30 +114,46 @@ def _unreadable(file: SkippedFile) -> FileCheck:
     return FileCheck(file.path, lines=0, events=0, fault_count=1, faults=(fault,), closed=False)
 
 
-def validate_file(file: Trace, *, limit: int = 10, unfinished_ok: bool = False) -> FileCheck:
-    """Check one trace file; arguments as for `validate_traces`."""
+def validate_file(
+    file: Trace,
+    *,
+    limit: int = 10,
+    unfinished_ok: bool = False,
+    parts: PartTracks | None = None,
+) -> FileCheck:
+    """Check one trace file; arguments as for `validate_traces`.
+
+    With `parts` the parts of a process are checked one after the other, so that the index of
+    one can be held against spans that lie in the part before it.
+    """
     if file.file.copy and file.file.copy.profile:
         raise TraceError(
             f"{file}: a trace of torch.profiler; its format is not what is checked here"
         )
-    passed = checking_pass(file, limit)
+    passed = checking_pass(file, limit, parts)
     passed.run()
     rules = passed.rules
     _ending(rules, passed.lines, passed.tear, unfinished_ok=unfinished_ok)
     overlap_count, first = passed.overlaps(limit)
     overlaps = [Fault(rules.path, line, message) for line, message in first]
+    block_count, blocks = passed.block_faults()
     notes = []
     if passed.left_out:
         notes.append(
             f"whether spans nest was checked for the first {passed.looked_at:,} of them only; "
             f"{counted(passed.left_out, 'span')} more"
         )
+    if rules.unchecked_indexes:
+        notes.append(
+            f"{counted(rules.unchecked_indexes, 'index line')} not held against the lines before: "
+            "too many names, or the native reader was not built"
+        )
     return FileCheck(
         path=rules.path,
         lines=passed.lines,
         events=rules.all_counts().total(),
-        fault_count=rules.fault_count + overlap_count,
-        faults=tuple(nsmallest(limit, [*rules.faults, *overlaps])),
+        fault_count=rules.fault_count + overlap_count + block_count,
+        faults=tuple(nsmallest(limit, [*rules.faults, *overlaps, *blocks])),
         closed=bool(rules.footer_line),
         notes=tuple(notes),
     )

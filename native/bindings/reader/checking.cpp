@@ -7,6 +7,7 @@
 
 #include "dftrace/reading/traces/checking.hpp"
 #include "dftrace/reading/traces/passing_window.hpp"
+#include "reader/index.hpp"
 #include "reader/walking.hpp"
 #include "reader/work.hpp"
 
@@ -18,6 +19,9 @@ struct CheckingWalk final : Walking {
     explicit CheckingWalk(std::size_t most_spans) : checking(most_spans) {}
     LineWalk& walk() override { return checking.walk(); }
     bool step() override { return checking.step(); }
+    void take_facts(const BlockFacts& facts, std::uint64_t packed_bytes) override {
+        checking.hold_block(facts, packed_bytes);
+    }
     Checking checking;
 };
 
@@ -99,6 +103,46 @@ PyObject* overlaps(PyObject* object, PyObject* given) {
     return Py_BuildValue("KN", static_cast<unsigned long long>(count), rows.release());
 }
 
+PyObject* block_faults(PyObject* object, PyObject*) {
+    if (is_busy(object)) return nullptr;
+    const Checking& checking = checking_of(object);
+    Ref rows(PyList_New(0));
+    if (!rows) return nullptr;
+    for (const BlockFault& each : checking.block_faults()) {
+        const Ref row(Py_BuildValue("KiLL", static_cast<unsigned long long>(each.line),
+                                    static_cast<int>(each.what), static_cast<long long>(each.said),
+                                    static_cast<long long>(each.found)));
+        if (!row || PyList_Append(rows.get(), row.get()) < 0) return nullptr;
+    }
+    return Py_BuildValue("KN", static_cast<unsigned long long>(checking.block_fault_count()), rows.release());
+}
+
+PyObject* figures(PyObject* object, PyObject*) {
+    if (is_busy(object)) return nullptr;
+    std::optional<KnownFigures> told;
+    bool aside = false;
+    const bool well = work(of(object)->busy, [&](Interrupts&) {
+        told = checking_of(object).figures().told();
+        aside = checking_of(object).figures().aside();
+    });
+    if (!well) return nullptr;
+    if (!told) return Py_NewRef(Py_None);
+    Ref lists(figures_told(*told));
+    return lists ? Py_BuildValue("NO", lists.release(), aside ? Py_True : Py_False) : nullptr;
+}
+
+PyObject* resume(PyObject* object, PyObject* given) {
+    KnownFigures known;
+    if (is_busy(object)) return nullptr;
+    if (!PyList_Check(given) || !known_tracks(given, known)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no tracks");
+        return nullptr;
+    }
+    if (!work(of(object)->busy, [&](Interrupts&) { checking_of(object).figures().resume(known.tracks); }))
+        return nullptr;
+    return Py_NewRef(Py_None);
+}
+
 PyObject* counts(PyObject* object, void*) {
     if (is_busy(object)) return nullptr;
     const CheckedCounts& of_lines = checking_of(object).counts();
@@ -133,6 +177,14 @@ PyObject* checking_type() {
          "add_span(pid, tid, start_ns, end_ns, /): the line that was given last is a span; one that never "
          "ended "
          "does so at 2^63 - 1."},
+        {"block_faults", block_faults, METH_NOARGS,
+         "block_faults(): how many blocks are not what they say, and of the first ones the line, what it is "
+         "(packed bytes, plain bytes, lines, first, last, index), what is said and what there is."},
+        {"figures", figures, METH_NOARGS,
+         "figures(): spans, others and tracks of the lines so far, as an index line has them, and whether "
+         "spans stand in disorder; None where there were too many names."},
+        {"resume", resume, METH_O,
+         "resume(tracks, /): before the first line, where tracks stood at the end of the part before."},
         {"end", end, METH_NOARGS, "end(): all was read; True where it is to be read once more."},
         {"overlaps", overlaps, METH_O,
          "overlaps(most, /): how many spans overlap another in part, and of the first ones by line: pid, "

@@ -11,6 +11,9 @@ namespace dftrace::py {
 
 namespace {
 
+// The recorder's have one letter, others may have a few.
+constexpr Py_ssize_t most_phase = 64;
+
 PyObject* hop(PyObject*, PyObject* arguments) {
     int file = -1;
     unsigned long long end = 0;
@@ -87,6 +90,53 @@ bool spans_of(PyObject* row, KnownFigures& known) {
     return numbers_of(durations, of.durations);
 }
 
+PyObject* list_of(const std::vector<std::int64_t>& numbers) {
+    Ref list(PyList_New(static_cast<Py_ssize_t>(numbers.size())));
+    for (std::size_t i = 0; list && i < numbers.size(); ++i) {
+        PyObject* const number = PyLong_FromLongLong(numbers[i]);
+        if (!number) return nullptr;
+        PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), number);
+    }
+    return list.release();
+}
+
+PyObject* text_of(const std::string& text) {
+    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
+}
+
+PyObject* told(const KnownFigures::Spans& of) {
+    return Py_BuildValue("NNKLLLLNN", text_of(of.label.category), text_of(of.label.name),
+                         static_cast<unsigned long long>(of.count), static_cast<long long>(of.total),
+                         static_cast<long long>(of.self), static_cast<long long>(of.least),
+                         static_cast<long long>(of.greatest), PyBool_FromLong(of.exact),
+                         list_of(of.durations));
+}
+
+PyObject* told(const KnownFigures::Others& of) {
+    return Py_BuildValue("NNNK", text_of(of.ph), text_of(of.label.category), text_of(of.label.name),
+                         static_cast<unsigned long long>(of.count));
+}
+
+PyObject* told(const KnownFigures::Track& of) {
+    std::vector<std::int64_t> numbers;
+    for (const CoveredTime::Group& each : of.standing.groups)
+        numbers.insert(numbers.end(), {each.first, each.last, each.end, each.covered,
+                                       static_cast<std::int64_t>(each.parent)});
+    return Py_BuildValue("LLLLN", static_cast<long long>(of.id.pid), static_cast<long long>(of.id.tid),
+                         static_cast<long long>(of.standing.end), static_cast<long long>(of.standing.start),
+                         list_of(numbers));
+}
+
+template <typename Each>
+PyObject* list_told(const std::vector<Each>& figures) {
+    Ref list(PyList_New(0));
+    for (const Each& each : figures) {
+        const Ref row(told(each));
+        if (!list || !row || PyList_Append(list.get(), row.get()) < 0) return nullptr;
+    }
+    return list.release();
+}
+
 bool others_of(PyObject* row, KnownFigures& known) {
     const char *ph = nullptr, *category = nullptr, *name = nullptr;
     Py_ssize_t ph_bytes = 0, category_bytes = 0, name_bytes = 0;
@@ -94,9 +144,9 @@ bool others_of(PyObject* row, KnownFigures& known) {
     if (!PyTuple_Check(row) ||
         !PyArg_ParseTuple(row, "s#s#s#L", &ph, &ph_bytes, &category, &category_bytes, &name, &name_bytes,
                           &count) ||
-        ph_bytes != 1 || count < 0)
+        ph_bytes > most_phase || count < 0)
         return false;
-    known.others.push_back({ph[0],
+    known.others.push_back({{ph, static_cast<std::size_t>(ph_bytes)},
                             label_of({category, static_cast<std::size_t>(category_bytes)},
                                      {name, static_cast<std::size_t>(name_bytes)}),
                             static_cast<std::uint64_t>(count)});
@@ -130,14 +180,22 @@ bool each_of(PyObject* list, bool (*take)(PyObject*, KnownFigures&), KnownFigure
 }  // namespace
 
 bool known_figures(PyObject* arguments, KnownFigures& known) {
-    unsigned long long lines = 0;
+    unsigned long long lines = 0, without_duration = 0, unreadable = 0;
     PyObject *spans = nullptr, *others = nullptr, *tracks = nullptr;
-    if (!PyArg_ParseTuple(arguments, "KO!O!O!", &lines, &PyList_Type, &spans, &PyList_Type, &others,
-                          &PyList_Type, &tracks))
+    if (!PyArg_ParseTuple(arguments, "KO!O!O!|KK", &lines, &PyList_Type, &spans, &PyList_Type, &others,
+                          &PyList_Type, &tracks, &without_duration, &unreadable))
         return false;
     known.lines = lines;
+    known.without_duration = without_duration;
+    known.unreadable = unreadable;
     return each_of(spans, spans_of, known) && each_of(others, others_of, known) &&
            each_of(tracks, track_of, known);
+}
+
+bool known_tracks(PyObject* list, KnownFigures& known) { return each_of(list, track_of, known); }
+
+PyObject* figures_told(const KnownFigures& known) {
+    return Py_BuildValue("NNN", list_told(known.spans), list_told(known.others), list_told(known.tracks));
 }
 
 int add_hopping(PyObject* module) { return PyModule_AddFunctions(module, functions); }

@@ -11,5 +11,10 @@ int add_hopping(PyObject* module);
 
 // The figures of an index line as `Totals.add_known` is given them; false where they are no such figures.
 bool known_figures(PyObject* arguments, KnownFigures& known);
+// The tracks of such figures, as `known_figures` takes them.
+bool known_tracks(PyObject* list, KnownFigures& known);
+
+// The same of the core's figures: lists of spans, others and tracks. Null with an exception set.
+PyObject* figures_told(const KnownFigures& known);
 
 }  // namespace dftrace::py

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -125,6 +126,19 @@ PyObject* add_known(PyObject* object, PyObject* arguments) {
     return well ? PyBool_FromLong(added) : nullptr;
 }
 
+PyObject* known(PyObject* object, PyObject*) {
+    std::optional<KnownFigures> found;
+    if (!work(of(object)->busy, [&](Interrupts&) { found = of(object)->totals->known(); })) return nullptr;
+    if (!found) return Py_NewRef(Py_None);
+    Ref figures(figures_told(*found));
+    if (!figures) return nullptr;
+    return Py_BuildValue("KOOOKK", static_cast<unsigned long long>(found->lines),
+                         PyTuple_GET_ITEM(figures.get(), 0), PyTuple_GET_ITEM(figures.get(), 1),
+                         PyTuple_GET_ITEM(figures.get(), 2),
+                         static_cast<unsigned long long>(found->without_duration),
+                         static_cast<unsigned long long>(found->unreadable));
+}
+
 PyObject* end_process(PyObject* object, PyObject*) {
     bool again = false;
     const bool well = work(of(object)->busy, [&](Interrupts&) { again = of(object)->totals->end_process(); });
@@ -204,9 +218,10 @@ PyMethodDef methods[] = {
      "read."},
     {"add_lines", add_lines, METH_O, "add_lines(text, /): add lines, each with its line break."},
     {"add_known", add_known, METH_VARARGS,
-     "add_known(lines, spans, others, tracks, /): add what an index line says of the lines before it; False, "
-     "and "
-     "nothing is added, where that cannot be."},
+     "add_known(lines, spans, others, tracks, without_duration=0, unreadable=0, /): add what an index line "
+     "says of the lines before it; False, and nothing is added, where that cannot be."},
+    {"known", known, METH_NOARGS,
+     "known(): all that was read, as `add_known` takes it; None where it cannot be told."},
     {"end_process", end_process, METH_NOARGS,
      "end_process(): the files of a process have been read; True where they are to be read once more."},
     {"spans", spans, METH_O, "spans(most, /): rows of finished spans, and how many there are in all."},

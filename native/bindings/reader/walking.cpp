@@ -39,7 +39,9 @@ PyObject* read_block(PyObject* object, PyObject* given) {
     std::size_t bytes = 0;
     const bool well = work(of(object)->busy, [&](Interrupts&) {
         bytes = walking.blocks->read(from, walking.walk().next_text());
-        if (bytes) walking.walk().begin();
+        if (!bytes) return;
+        walking.walk().begin();
+        if (const auto& facts = walking.blocks->facts()) walking.take_facts(*facts, bytes);
     });
     return well ? PyLong_FromSize_t(bytes) : nullptr;
 }

@@ -16,6 +16,8 @@ struct Walking {
     virtual LineWalk& walk() = 0;
     // To the next line that is given; false behind the last one.
     virtual bool step() = 0;
+    // The walk has a block of so many bytes of the file, which says so much of itself.
+    virtual void take_facts(const BlockFacts&, std::uint64_t) {}
     std::unique_ptr<BlockByBlock> blocks;
 };
 

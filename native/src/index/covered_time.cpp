@@ -115,6 +115,13 @@ std::string CoveredTime::tell(std::uint32_t number) const {
     return json + ']';
 }
 
+std::optional<CoveredTime::Standing> CoveredTime::standing(std::uint32_t number) const {
+    if (number >= tracks_.size() || tracks_[number].end == std::numeric_limits<std::int64_t>::min())
+        return {};
+    const Track& track = tracks_[number];
+    return Standing{track.end, track.start, track.groups};
+}
+
 void CoveredTime::resume(std::uint32_t number, const Standing& standing) {
     Track& track = met(number);
     groups_ -= track.groups.size();

@@ -73,13 +73,8 @@ void Durations::clear(Budget& budget) noexcept {
     size_ = 0;
 }
 
-void Durations::tell(std::string& json) const {
-    json += pages_ ? ",\"buckets\":[" : ",\"exact\":[";
-    const std::size_t begun = json.size();
-    const auto put = [&](std::uint64_t number) {
-        if (json.size() > begun) json += ',';
-        json += std::to_string(number);
-    };
+template <typename Put>
+void Durations::tell_each(Put put) const {
     for (const std::int64_t ns : exact_) put(static_cast<std::uint64_t>(ns));
     unsigned next = 0;
     for (unsigned page = 0; pages_ && page < pages; ++page)
@@ -90,7 +85,21 @@ void Durations::tell(std::string& json) const {
                 put(times);
                 next = bucket + 1;
             }
+}
+
+void Durations::tell(std::string& json) const {
+    json += pages_ ? ",\"buckets\":[" : ",\"exact\":[";
+    const std::size_t begun = json.size();
+    tell_each([&](std::uint64_t number) {
+        if (json.size() > begun) json += ',';
+        json += std::to_string(number);
+    });
     json += ']';
+}
+
+bool Durations::tell(std::vector<std::int64_t>& numbers) const {
+    tell_each([&](std::uint64_t number) { numbers.push_back(static_cast<std::int64_t>(number)); });
+    return !pages_;
 }
 
 bool Durations::take_in(bool exact, const std::vector<std::int64_t>& told, Budget& budget) {

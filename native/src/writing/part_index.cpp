@@ -166,7 +166,8 @@ std::size_t PartIndex::room(std::uint64_t file_bytes, bool last) const noexcept 
 }
 
 std::string PartIndex::members(std::uint64_t plain_bytes, std::size_t room) noexcept {
-    if (room == 0) return {};
+    // The tracks stand behind the lines that are gathered, and those are for the next part.
+    if (room == 0 || !gathered_.empty()) return {};
     try {
         std::string made = text(plain_bytes);
         if (made.size() <= most_text) return made;

@@ -11,7 +11,11 @@ from dftrace_ai.trace_format.header_and_footer import INDEX, OWN_CATEGORY
 if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["IndexFigures", "index_of"]
+__all__ = ["IndexFigures", "IndexedOthers", "IndexedSpans", "IndexedTrack", "index_of"]
+
+IndexedSpans = tuple[str, str, int, int, int, int, int, bool, list[int]]
+IndexedOthers = tuple[str, str, str, int]
+IndexedTrack = tuple[int, int, int, int, list[int]]
 
 
 class IndexFigures(NamedTuple):
@@ -31,9 +35,9 @@ class IndexFigures(NamedTuple):
     part: int
     plain_bytes: int
     lines: int
-    spans: list[tuple[str, str, int, int, int, int, int, bool, list[int]]]
-    others: list[tuple[str, str, str, int]]
-    tracks: list[tuple[int, int, int, int, list[int]]]
+    spans: list[IndexedSpans]
+    others: list[IndexedOthers]
+    tracks: list[IndexedTrack]
 
 
 def index_of(line: bytes) -> IndexFigures | None:

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -79,6 +80,8 @@ class CoveredTime {
     std::size_t groups() const noexcept { return groups_; }
     // Appends members of JSON with a comma in front; empty where there was no span with a length.
     std::string tell(std::uint32_t track) const;
+    // The same; nothing where there was none.
+    std::optional<Standing> standing(std::uint32_t track) const;
     // Goes on from there.
     void resume(std::uint32_t track, const Standing& standing);
 

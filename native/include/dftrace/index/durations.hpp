@@ -26,6 +26,8 @@ class Durations {
     // Appends `,"exact":[...]`, or `,"buckets":[...]`: how many empty buckets lie in front of each that is
     // not, and how many durations are in it.
     void tell(std::string& json) const;
+    // Appends the same numbers; true for the durations themselves.
+    bool tell(std::vector<std::int64_t>& numbers) const;
     // Takes in what was told, where nothing was before; false, and it is of no use, where that cannot be.
     bool take_in(bool exact, const std::vector<std::int64_t>& told, Budget& budget);
     // Between the two that are nearest to that share, as numpy has it; `least` and `greatest` are theirs.
@@ -39,6 +41,8 @@ class Durations {
     static unsigned bucket(std::uint64_t ns) noexcept;
     static double middle(unsigned bucket) noexcept;
     void count(unsigned bucket, std::uint64_t times, Budget& budget);
+    template <typename Put>
+    void tell_each(Put put) const;
     void give_up_exactness(Budget& budget);
     // The `rank`-th from the least, from 0.
     double at_rank(std::uint64_t rank, std::int64_t least, std::int64_t greatest) const noexcept;

@@ -1,6 +1,11 @@
 // The lines of a block, one after the other: those that are plainly right, and those for the rules.
 #include "dftrace/reading/traces/checking.hpp"
 
+#include <algorithm>
+#include <optional>
+
+#include <string_view>
+
 namespace dftrace {
 
 namespace {
@@ -9,7 +14,48 @@ std::uint64_t track_number(std::uint32_t pid, std::uint32_t tid) noexcept {
     return std::uint64_t{pid} << 32 | tid;
 }
 
+// From when to when the lines of a block reach; nothing where a time cannot be read.
+std::optional<BlockReach> reach_of(const Rows& rows) {
+    BlockReach reach;
+    for (std::size_t row = 0; row < rows.size; ++row) {
+        const std::int64_t start = rows.start[row];
+        if (rows.ph[row] == 'M') continue;
+        if (start == no_time || (rows.ph[row] == 'X' && rows.duration[row] < 0)) return {};
+        if (rows.ph[row] == 'B')
+            reach.add_from(start);
+        else
+            reach.add(start, start + std::max<std::int64_t>(rows.duration[row], 0));
+    }
+    return reach;
+}
+
+bool is_index(std::string_view text) noexcept {
+    return text.starts_with(R"({"name":"index","cat":"dftrace",)") && text.find('\n') == text.size() - 1;
+}
+
 }  // namespace
+
+void Checking::hold_block(const BlockFacts& facts, std::uint64_t packed_bytes) {
+    if (again_) return;
+    using What = BlockFault::What;
+    const auto hold = [&](What what, auto said, auto found) {
+        if (said == found) return;
+        ++block_fault_count_;
+        if (block_faults_.size() < most_block_faults)
+            block_faults_.push_back(
+                {walk_.lines() + 1, what, static_cast<std::int64_t>(said), static_cast<std::int64_t>(found)});
+    };
+    hold(What::packed_bytes, std::uint64_t{facts.packed_bytes}, packed_bytes);
+    hold(What::plain_bytes, std::size_t{facts.plain_bytes}, walk_.text().size());
+    hold(What::lines, std::size_t{facts.lines}, walk_.rows().lines);
+    hold(What::index, facts.holds == BlockHolds::index, is_index(walk_.text()));
+    // Who completes the trace of the dead does not look at all times.
+    if (facts.reach == BlockReach::everywhere()) return;
+    if (const std::optional<BlockReach> reach = reach_of(walk_.rows())) {
+        hold(What::first, facts.reach.first_ns, reach->first_ns);
+        hold(What::last, facts.reach.last_ns, reach->last_ns);
+    }
+}
 
 bool Checking::passes() {
     return walk_.lines() > certified_from_ && walk_.lines() <= certified_to_ && walk_.style() == style_;
@@ -46,6 +92,7 @@ void Checking::add_row() {
 
 bool Checking::step() {
     while (walk_.step()) {
+        if (!again_) figures_.add(walk_);
         if (passes()) {
             if (again_) collect_until(walk_.lines());
             add_row();

@@ -302,17 +302,22 @@ struct BlockByBlock::Parts {
     BlockCodec codec;
     Unpacker unpacker;
     Window window;
+    std::optional<BlockFacts> facts;
 };
 
 BlockByBlock::BlockByBlock(int file, BlockCodec codec, std::uint64_t end)
-    : parts_(new Parts{codec, Unpacker(codec), Window(file, end)}) {}
+    : parts_(new Parts{codec, Unpacker(codec), Window(file, end), {}}) {}
 
 BlockByBlock::~BlockByBlock() = default;
 
 std::size_t BlockByBlock::read(std::uint64_t from, PlainText& text) {
     Window& window = parts_->window;
     window.begin_at(from);
-    return unpack(parts_->unpacker, window, guessed_length(parts_->codec, window), text).packed;
+    const std::size_t guess = guessed_length(parts_->codec, window);
+    parts_->facts = block_facts(window.bytes());
+    return unpack(parts_->unpacker, window, guess, text).packed;
 }
+
+const std::optional<BlockFacts>& BlockByBlock::facts() const noexcept { return parts_->facts; }
 
 }  // namespace dftrace

@@ -85,9 +85,13 @@ void Totals::add_other(Reader& to, const Rows& rows, std::size_t row) {
         const auto& longer = rows.phases;
         text = std::lower_bound(longer.begin(), longer.end(), std::pair(row, std::string()))->second;
     }
-    const auto [found, fresh] = to.odd_phases.try_emplace({text, label}, 0);
-    if (fresh) budget_.take(128 + text.size());
-    ++found->second;
+    add_odd(to, text, label, 1);
+}
+
+void Totals::add_odd(Reader& to, const std::string& ph, std::uint32_t label, std::uint64_t count) {
+    const auto [found, fresh] = to.odd_phases.try_emplace({ph, label}, 0);
+    if (fresh) budget_.take(128 + ph.size());
+    found->second += count;
 }
 
 void Totals::add_rows(const Rows& rows, Reader& to) {
@@ -123,9 +127,11 @@ bool Totals::add_known(const KnownFigures& known) {
         events += of.count;
     }
     for (const KnownFigures::Others& of : known.others) {
-        if (of.count == 0 || of.count > most_events || phases.find(of.ph) == phases.npos) return false;
+        if (of.count == 0 || of.count > most_events) return false;
         events += of.count;
     }
+    if (known.without_duration > most_events || known.unreadable > known.lines) return false;
+    events += known.without_duration;
     if (events > known.lines || known.lines > most_events) return false;
     for (const KnownFigures::Track& track : known.tracks)
         if (!track.standing.holds()) return false;
@@ -142,12 +148,18 @@ bool Totals::add_known(const KnownFigures& known) {
         figures.durations.add(durations[i], budget_);
         if (of.total != of.self) grown(covered_now_, label, budget_) += WideNs{of.total} - of.self;
     }
-    for (const KnownFigures::Others& of : known.others)
-        grown(to.figures, labels_.number(of.label.category, of.label.name), budget_)
-            .others[phases.find(of.ph)] += of.count;
+    for (const KnownFigures::Others& of : known.others) {
+        const std::uint32_t label = labels_.number(of.label.category, of.label.name);
+        const std::size_t phase = of.ph.size() == 1 ? phases.find(of.ph) : phases.npos;
+        if (phase != phases.npos)
+            grown(to.figures, label, budget_).others[phase] += of.count;
+        else
+            add_odd(to, of.ph, label, of.count);
+    }
     for (const KnownFigures::Track& track : known.tracks)
         covered_time_.resume(labels_.track(track.id), track.standing);
     to.events += events;
+    to.unreadable += known.unreadable;
     lines_ += known.lines;
     return true;
 }
@@ -208,6 +220,38 @@ void Totals::merge() {
         from.figures.clear();
         from.odd_phases.clear();
     }
+}
+
+std::optional<KnownFigures> Totals::known() {
+    merge();
+    KnownFigures known;
+    known.lines = lines_;
+    known.unreadable = unreadable();
+    known.without_duration = events();
+    const std::vector<Figures>& figures = readers_.front()->figures;
+    for (std::uint32_t label = 0; label < figures.size(); ++label) {
+        const Figures& of = figures[label];
+        if (of.count == 0) continue;
+        const WideNs self = of.total - (label < covered_.size() ? covered_[label] : 0);
+        if (of.total > INT64_MAX || self < INT64_MIN ||
+            (label < self_not_known_.size() && self_not_known_[label]))
+            return {};
+        KnownFigures::Spans& spans = known.spans.emplace_back();
+        spans.label = labels_[label];
+        spans.count = of.count;
+        spans.total = static_cast<std::int64_t>(of.total);
+        spans.self = static_cast<std::int64_t>(self);
+        spans.least = of.least;
+        spans.greatest = of.greatest;
+        spans.exact = of.durations.tell(spans.durations);
+        known.without_duration -= of.count;
+    }
+    std::size_t all = 0;
+    for (OtherFigures& of : others(SIZE_MAX, all)) {
+        known.without_duration -= of.count;
+        known.others.push_back({std::move(of.ph), *of.label, of.count});
+    }
+    return known;
 }
 
 std::vector<SpanFigures> Totals::spans(std::size_t most, std::size_t& all) {

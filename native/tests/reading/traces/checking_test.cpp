@@ -2,6 +2,7 @@
 #include "dftrace/reading/traces/checking.hpp"
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -106,4 +107,45 @@ TEST("of spans that overlap the first by line are told, and as many as there are
     CHECK_EQ(first[0].line, 3u);
     CHECK_EQ(first[0].other_line, 2u);
     CHECK_EQ(seen.checking.nesting().collected(), 4u);
+}
+
+TEST("what lines add up to, as an index line has it") {
+    Seen seen;
+    seen.read(span(2, 1) + span(1, 4) + span(9, 2) +
+              R"({"id":9,"name":"loss","cat":"counter","pid":7,"tid":8,"ts":9.000,"ph":"C","args":{"a":1}})"
+              "\n");
+    const std::optional<KnownFigures> told = seen.checking.figures().told();
+    REQUIRE(told && told->spans.size() == 1 && told->others.size() == 1 && told->tracks.size() == 1);
+    const KnownFigures::Spans& spans = told->spans.front();
+    CHECK_EQ(spans.label.category + " " + spans.label.name, "compute forward");
+    CHECK_EQ(spans.count, 3u);
+    CHECK_EQ(spans.total, 7000);
+    CHECK_EQ(spans.self, 6000);
+    CHECK_EQ(spans.least, 1000);
+    CHECK_EQ(spans.greatest, 4000);
+    CHECK(spans.exact && spans.durations == std::vector<std::int64_t>({1000, 4000, 2000}));
+    CHECK_EQ(told->others.front().ph, "C");
+    CHECK_EQ(told->tracks.front().standing.end, 11000);
+    // That is taken in place of the lines, of which there must be as many.
+    KnownFigures known = *told;
+    Totals totals(1, std::size_t{1} << 20);
+    CHECK(!totals.add_known(known));
+    known.lines = 4;
+    CHECK(totals.add_known(known));
+}
+
+TEST("a block that is not what its head says") {
+    Seen seen;
+    seen.read(span(2, 1) + span(1, 4));
+    BlockFacts facts{100, 0, 2, BlockHolds::lines, {1000, 5000}};
+    facts.plain_bytes = static_cast<std::uint32_t>(seen.checking.walk().text().size());
+    Checking& checking = seen.checking;
+    checking.hold_block(facts, 100);
+    facts.reach = BlockReach::everywhere();
+    checking.hold_block(facts, 100);
+    CHECK_EQ(checking.block_fault_count(), 0u);
+    facts = {99, 7, 3, BlockHolds::index, {1001, 4999}};
+    checking.hold_block(facts, 100);
+    CHECK_EQ(checking.block_faults().size(), 6u);
+    CHECK_EQ(checking.block_faults()[5].found, 5000);
 }

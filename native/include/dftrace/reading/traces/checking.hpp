@@ -9,6 +9,8 @@
 #include <limits>
 #include <vector>
 
+#include "dftrace/index/block_facts.hpp"
+#include "dftrace/reading/traces/line_figures.hpp"
 #include "dftrace/reading/traces/line_walk.hpp"
 #include "dftrace/reading/traces/nested_tracks.hpp"
 
@@ -18,6 +20,14 @@ struct CheckedCounts {
     std::uint64_t spans = 0, instants = 0, counters = 0, flows = 0;
 };
 
+// Where a block is not what it says of itself; times in ns.
+struct BlockFault {
+    enum class What : std::uint8_t { packed_bytes, plain_bytes, lines, first, last, index };
+    std::uint64_t line = 0;  // the first of the block
+    What what{};
+    std::int64_t said = 0, found = 0;
+};
+
 class Checking {
   public:
     // Where spans have to be sorted to see whether they nest, at most so many are.
@@ -25,6 +35,13 @@ class Checking {
 
     // Takes the blocks.
     LineWalk& walk() noexcept { return walk_; }
+    // The block that the walk has taken says this of itself, and has so many bytes.
+    void hold_block(const BlockFacts& facts, std::uint64_t packed_bytes);
+    // The first ones, and how many there are.
+    const std::vector<BlockFault>& block_faults() const noexcept { return block_faults_; }
+    std::uint64_t block_fault_count() const noexcept { return block_fault_count_; }
+    // What all lines before the one that was given last add up to.
+    LineFigures& figures() noexcept { return figures_; }
 
     // To the next line of the block that the rules must look at; false behind the last one.
     bool step();
@@ -48,6 +65,8 @@ class Checking {
     void add_row();
     void collect_until(std::uint64_t line);
 
+    static constexpr std::size_t most_block_faults = 1000;
+    static constexpr std::size_t most_figure_bytes = std::size_t{256} << 20;
     const std::size_t most_spans_;
     LineWalk walk_;
     // By the numbers that tracks have while names are not forgotten.
@@ -58,6 +77,9 @@ class Checking {
     std::vector<KnownTrack> tracks_;
     std::uint64_t generation_ = 0;
     CheckedCounts counts_;
+    LineFigures figures_{most_figure_bytes};
+    std::vector<BlockFault> block_faults_;
+    std::uint64_t block_fault_count_ = 0;
     // Lines are certified behind `certified_from_` up to `certified_to_`, if their times are in this style.
     static constexpr std::uint64_t no_line = std::numeric_limits<std::uint64_t>::max();
     TimeStyle style_ = TimeStyle::none;

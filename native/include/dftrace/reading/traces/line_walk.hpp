@@ -36,6 +36,7 @@ class LineWalk {
     }
 
     const Rows& rows() const noexcept { return rows_; }
+    std::string_view text() const noexcept { return text_.view(); }
     Labels& labels() noexcept { return names_->labels; }
     // Changes when labels and tracks have other numbers than before.
     std::uint64_t generation() const noexcept { return generation_; }

@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "dftrace/index/block_facts.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
 
 namespace dftrace {
@@ -51,6 +53,8 @@ class BlockByBlock {
     // Unpacks the block that begins at a byte of the file; returns how many bytes it has, or 0 where it is
     // not read here. Throws as `read_blocks` does.
     std::size_t read(std::uint64_t from, PlainText& text);
+    // What the block that was read last says of itself.
+    const std::optional<BlockFacts>& facts() const noexcept;
 
   private:
     struct Parts;

@@ -42,6 +42,9 @@ struct OtherFigures {
     std::uint64_t count = 0;
 };
 
+// Other events have one of these, as the format has it.
+inline constexpr std::string_view other_phases = "BiCsfM";
+
 // What an index line says that the lines before it add up to.
 struct KnownFigures {
     struct Spans {
@@ -52,7 +55,7 @@ struct KnownFigures {
         std::vector<std::int64_t> durations;  // as `Durations` tells them
     };
     struct Others {
-        char ph = 0;
+        std::string ph;
         Label label;
         std::uint64_t count = 0;
     };
@@ -64,6 +67,8 @@ struct KnownFigures {
     std::vector<Others> others;
     std::vector<Track> tracks;
     std::uint64_t lines = 0;
+    // Among these: spans without a duration, and all that was not readable.
+    std::uint64_t without_duration = 0, unreadable = 0;
 };
 
 // Spans of tracks in disorder that are sorted, of all files of a process; those of more are not looked at.
@@ -93,12 +98,15 @@ class Totals {
     std::size_t lines() const noexcept { return lines_; }
     std::uint64_t events() const;
     std::uint64_t unreadable() const;
+    // What was read, processes that have ended; nothing where that cannot be told in 64 bits, or self time is
+    // not known.
+    std::optional<KnownFigures> known();
     // The greatest totals first, as many as asked for; and how many there are in all.
     std::vector<SpanFigures> spans(std::size_t most, std::size_t& all);
     std::vector<OtherFigures> others(std::size_t most, std::size_t& all) const;
 
   private:
-    static constexpr std::string_view phases = "BiCsfM";
+    static constexpr std::string_view phases = other_phases;
     struct Figures {
         std::uint64_t count = 0;
         WideNs total = 0;
@@ -118,6 +126,7 @@ class Totals {
     void add_rows(const Rows& rows, Reader& to);
     void add_span(Reader& to, std::uint32_t label, std::int64_t duration);
     void add_other(Reader& to, const Rows& rows, std::size_t row);
+    void add_odd(Reader& to, const std::string& ph, std::uint32_t label, std::uint64_t count);
     void merge();
 
     Budget budget_;

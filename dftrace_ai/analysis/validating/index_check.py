@@ -1,0 +1,144 @@
+"""What index lines and heads of blocks say, held against the lines and blocks they tell of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dftrace_ai.analysis.reading.indexed.index_line import index_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.reading.indexed.index_line import (
+        IndexedOthers,
+        IndexedSpans,
+        IndexedTrack,
+        IndexFigures,
+    )
+
+__all__ = ["FoundFigures", "block_message", "index_faults"]
+
+SAID_BY_BLOCKS = ("packed bytes", "plain bytes", "lines", "first time (ns)", "last time (ns)")
+
+
+class FoundFigures(NamedTuple):
+    """What lines add up to.
+
+    Attributes:
+        spans: as `IndexFigures` has them, and so are the others and the tracks.
+        in_order: on each track spans stand in the order of their ends. Where they do not, what
+            lies inside of what is not known here; a thread may have had the number of another.
+        from_beginning: what the parts of the trace before this file hold is known, too.
+    """
+
+    spans: list[IndexedSpans]
+    others: list[IndexedOthers]
+    tracks: list[IndexedTrack]
+    in_order: bool
+    from_beginning: bool
+
+
+def block_message(what: int, said: int, found: int) -> str:
+    """Return in which way a block is not what its head says.
+
+    Args:
+        what: which of the figures, as the native reader numbers them.
+        said: by the head.
+        found: in the block.
+    """
+    if what == len(SAID_BY_BLOCKS):
+        kinds = ("lines", "an index line and nothing else")
+        return f"the head of the block says that it holds {kinds[said]}, which is not so"
+    return f"the head of the block says {SAID_BY_BLOCKS[what]} {said}, the block has {found}"
+
+
+def index_faults(
+    line: bytes, lines: int, plain_bytes: int, part: int, found: FoundFigures
+) -> Iterator[str]:
+    """Yield in which way an index line does not say what the lines before it hold.
+
+    Args:
+        line: the index line.
+        lines: how many come before it.
+        plain_bytes: bytes of the text before it.
+        part: number of the file among the parts of its trace.
+        found: what the lines before it add up to.
+    """
+    said = index_of(line)
+    if said is None:
+        return  # the model of the line has told of it
+    for what, told, there in (
+        ("lines", said.lines, lines),
+        ("bytes", said.plain_bytes, plain_bytes),
+        ("part", said.part, part),
+    ):
+        if told != there:
+            yield f"the index says {what} {told}, there are {there}"
+    yield from _spans(said, found)
+    yield from _counts(said, found)
+    if found.in_order and found.from_beginning:
+        yield from _tracks(said, found)
+
+
+def _spans(said: IndexFigures, found: FoundFigures) -> Iterator[str]:
+    there = {row[:2]: row for row in found.spans}
+    if len({row[:2] for row in said.spans}) != len(said.spans):
+        yield "the index has a name twice"
+    own = found.in_order and found.from_beginning
+    for row in said.spans:
+        of = f"spans {row[0]} {row[1]}"
+        real = there.pop(row[:2], None)
+        if real is None:
+            yield f"the index has {of}, the lines before it have none"
+            continue
+        for name, at in (("count", 2), ("sum_ns", 3), ("self_ns", 4), ("min_ns", 5), ("max_ns", 6)):
+            if row[at] != real[at] and (own or name != "self_ns"):
+                yield f"the index says {name} {row[at]} of {of}, the lines before it {real[at]}"
+        if row[7] != real[7] or _durations(row) != _durations(real):
+            yield f"the index has other durations of {of} than the lines before it"
+    for cat, name in there:
+        yield f"the index has no spans {cat} {name}, the lines before it have"
+
+
+def _durations(row: IndexedSpans) -> list[int]:
+    """Return durations in any order as they are told, and buckets in theirs."""
+    exact, numbers = row[7:]
+    return sorted(numbers) if exact else numbers
+
+
+def _counts(said: IndexFigures, found: FoundFigures) -> Iterator[str]:
+    told, there = _by_kind(said.others), _by_kind(found.others)
+    if len(told) != len(said.others):
+        yield "the index has other events of a name twice"
+    for kind in told | there:
+        if told.get(kind, 0) != there.get(kind, 0):
+            of = " ".join(kind)
+            yield f"the index says count {told.get(kind, 0)} of {of}, it is {there.get(kind, 0)}"
+
+
+def _by_kind(others: list[IndexedOthers]) -> dict[tuple[str, str, str], int]:
+    return {(ph, cat, name): count for ph, cat, name, count in others}
+
+
+def _tracks(said: IndexFigures, found: FoundFigures) -> Iterator[str]:
+    """Those that are not told are of threads that have ended."""
+    there = {row[:2]: row[2:] for row in found.tracks}
+    for pid, tid, end_ns, start_ns, spans in said.tracks:
+        real = there.get((pid, tid))
+        if real is None or real[:2] != (end_ns, start_ns) or not _is_end_of(spans, real[2]):
+            yield f"the index says of tid {tid} what its spans before it are not"
+
+
+def _is_end_of(told: list[int], there: list[int]) -> bool:
+    """Return whether some groups are the last ones of all.
+
+    The first of them may be a part of one, of a thread that had the number of one before it.
+    """
+    if not told:
+        return True
+    if len(told) > len(there) or told[5:] != there[len(there) - len(told) + 5 :]:
+        return False
+    first, *rest = told[:5]
+    real_first, *real_rest = there[len(there) - len(told) :][:5]
+    same = rest[:2] == real_rest[:2] and rest[3] == real_rest[3]
+    return same and first >= real_first and rest[2] <= real_rest[2]
