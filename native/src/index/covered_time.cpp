@@ -1,37 +1,38 @@
 // Spans inside of spans, with no more memory than a track is deep.
 #include "dftrace/index/covered_time.hpp"
 
-#include <utility>
-
 namespace dftrace {
 
-bool CoveredTime::enclose(std::vector<Group>& groups, std::int64_t start, std::int64_t duration,
-                          std::uint64_t parent, std::int64_t& covered) {
-    covered = 0;
+std::int64_t CoveredTime::behind(Track& track, std::int64_t start, std::int64_t end, std::uint64_t parent) {
+    if (track.aside) return not_known;
     // Nothing lies inside of no time, and it takes none of anything.
-    if (duration == 0) return true;
-    std::int64_t free_until = start + duration;
-    while (!groups.empty() && groups.back().first >= start) {
-        const Group& inside = groups.back();
+    if (start >= end) return 0;
+    Group& last = track.last;
+    bool whole = end > last.end || (end == last.end && start <= last.last);
+    std::int64_t covered = 0, free_until = end;
+    while (whole && last.first >= start && !track.before.empty()) {
         // Where spans overlap, the later one lies over the last of the group.
-        covered += inside.covered - std::max<std::int64_t>(inside.end - free_until, 0);
-        free_until = std::min(free_until, inside.first);
-        groups.pop_back();
+        covered += last.covered - std::max<std::int64_t>(last.end - free_until, 0);
+        free_until = std::min(free_until, last.first);
+        last = track.before.back();
+        track.before.pop_back();
+        --groups_;
     }
-    if (!groups.empty() && groups.back().last >= start) return false;
-    const std::int64_t end = start + duration;
-    if (parent != no_parent && !groups.empty() && groups.back().parent == parent) {
-        Group& beside = groups.back();
-        beside.covered += end - std::max(start, beside.end);
-        beside.last = start;
-        beside.end = end;
-    } else {
-        groups.push_back({start, start, end, duration, parent});
-    }
-    return true;
+    // Not where it cuts a group in two.
+    whole = whole && last.last < start && remember(track, start, end, parent);
+    if (!whole && !track.aside) put_aside(track);
+    return whole ? covered : not_known;
 }
 
-CoveredTime::Track& CoveredTime::met(std::uint32_t number) {
+bool CoveredTime::remember_apart(Track& track, const Group& group) {
+    track.before.push_back(track.last);
+    track.last = group;
+    if (++groups_ <= most_) return true;
+    put_aside(track);
+    return false;
+}
+
+CoveredTime::Track& CoveredTime::track(std::uint32_t number) {
     if (number >= tracks_.size()) tracks_.resize(std::size_t{number} + number / 2 + 16);
     Track& track = tracks_[number];
     if (!track.known) {
@@ -41,37 +42,19 @@ CoveredTime::Track& CoveredTime::met(std::uint32_t number) {
     return track;
 }
 
-std::int64_t CoveredTime::of(std::uint32_t number, std::int64_t start, std::int64_t duration,
-                             std::uint64_t parent) {
-    Track& track = met(number);
-    if (track.aside) return not_known;
-    if (duration == 0) return 0;
-    const std::int64_t end = start + duration;
-    const bool in_order = end > track.end || (end == track.end && start <= track.start);
-    track.end = end;
-    track.start = start;
-    const std::size_t before = track.groups.size();
-    std::int64_t covered = 0;
-    const bool whole = in_order && enclose(track.groups, start, duration, parent, covered);
-    groups_ += track.groups.size() - before;
-    if (whole && groups_ <= most_groups) return covered;
-    put_aside(track);
-    return not_known;
-}
-
 void CoveredTime::put_aside(Track& track) noexcept {
-    groups_ -= track.groups.size();
-    track.groups = {};
+    groups_ -= track.before.size();
+    track.before = {};
+    track.last = nothing;
+    track.last.end = std::numeric_limits<std::int64_t>::max();
     track.aside = any_aside_ = true;
 }
 
 void CoveredTime::begin_again() noexcept {
     for (const std::uint32_t number : met_) {
         Track& track = tracks_[number];
-        const bool aside = track.aside;
-        track = Track{};
+        if (!track.aside) track = Track{};
         track.known = true;
-        track.aside = aside;
     }
     groups_ = 0;
 }
@@ -79,7 +62,7 @@ void CoveredTime::begin_again() noexcept {
 void CoveredTime::forget(std::uint32_t number) noexcept {
     if (number >= tracks_.size()) return;
     Track& track = tracks_[number];
-    groups_ -= track.groups.size();
+    groups_ -= track.before.size();
     const bool known = track.known;
     track = Track{};
     track.known = known;
@@ -88,7 +71,9 @@ void CoveredTime::forget(std::uint32_t number) noexcept {
 bool CoveredTime::Standing::holds() const noexcept {
     constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 2;
     const auto may_be = [](std::int64_t time) { return time >= -most && time <= most; };
-    if (groups.size() > most_groups || !may_be(end) || !may_be(start)) return false;
+    if (groups.empty() || groups.size() > most_groups || !may_be(end) || groups.back().end != end ||
+        groups.back().last != start)
+        return false;
     for (std::size_t i = 0; i < groups.size(); ++i) {
         const Group& group = groups[i];
         if (!may_be(group.first) || group.last < group.first || group.end <= group.last || group.end > end ||
@@ -99,37 +84,37 @@ bool CoveredTime::Standing::holds() const noexcept {
 }
 
 std::string CoveredTime::tell(std::uint32_t number) const {
-    if (number >= tracks_.size()) return {};
+    if (number >= tracks_.size() || tracks_[number].before.empty()) return {};
     const Track& track = tracks_[number];
-    if (track.end == std::numeric_limits<std::int64_t>::min()) return {};
-    std::string json = ",\"end_ns\":" + std::to_string(track.end);
-    json += ",\"start_ns\":" + std::to_string(track.start) + ",\"spans\":[";
-    const char* between = "";
-    for (const Group& group : track.groups) {
-        json += std::exchange(between, ",");
+    std::string json = ",\"end_ns\":" + std::to_string(track.last.end);
+    json += ",\"start_ns\":" + std::to_string(track.last.last) + ",\"spans\":[";
+    const auto put = [&json](const Group& group) {
         for (const std::int64_t time : {group.first, group.last, group.end, group.covered})
             json += std::to_string(time) + ',';
         // -1 for none.
-        json += std::to_string(static_cast<std::int64_t>(group.parent));
-    }
-    return json + ']';
+        json += std::to_string(static_cast<std::int64_t>(group.parent)) + ',';
+    };
+    // The first is nothing.
+    for (std::size_t i = 1; i < track.before.size(); ++i) put(track.before[i]);
+    put(track.last);
+    json.back() = ']';
+    return json;
 }
 
 std::optional<CoveredTime::Standing> CoveredTime::standing(std::uint32_t number) const {
-    if (number >= tracks_.size() || tracks_[number].end == std::numeric_limits<std::int64_t>::min())
-        return {};
+    if (number >= tracks_.size() || tracks_[number].before.empty()) return {};
     const Track& track = tracks_[number];
-    return Standing{track.end, track.start, track.groups};
+    Standing standing{track.last.end, track.last.last, {track.before.begin() + 1, track.before.end()}};
+    standing.groups.push_back(track.last);
+    return standing;
 }
 
 void CoveredTime::resume(std::uint32_t number, const Standing& standing) {
-    Track& track = met(number);
-    groups_ -= track.groups.size();
-    track.end = standing.end;
-    track.start = standing.start;
-    track.groups = standing.groups;
-    groups_ += track.groups.size();
-    if (groups_ > most_groups) put_aside(track);
+    Track& track = this->track(number);
+    if (track.aside) return;
+    forget(number);
+    for (const Group& group : standing.groups)
+        if (!remember_apart(track, group)) return;
 }
 
 void CoveredTime::forget() noexcept {

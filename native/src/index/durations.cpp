@@ -2,15 +2,8 @@
 #include "dftrace/index/durations.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace dftrace {
-
-// Exact below 128 ns; above, the first bit and the six behind it.
-unsigned Durations::bucket(std::uint64_t ns) noexcept {
-    const unsigned octave = 63 - static_cast<unsigned>(std::countl_zero(ns | (1u << bits)));
-    return ((octave - bits) << bits) + static_cast<unsigned>(ns >> (octave - bits));
-}
 
 // Of the values of a bucket none is further from this one than 1/129 of itself.
 double Durations::middle(unsigned bucket) noexcept {
@@ -38,7 +31,7 @@ void Durations::give_up_exactness(Budget& budget) {
     exact_ = {};
 }
 
-void Durations::add(std::int64_t ns, Budget& budget) {
+void Durations::add_first(std::int64_t ns, Budget& budget) {
     if (!pages_ && exact_.size() == most_exact) give_up_exactness(budget);
     ++size_;
     if (pages_) return count(bucket(static_cast<std::uint64_t>(ns)), 1, budget);

@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "dftrace/writing/line_formatter.hpp"
+
 namespace dftrace {
 
 namespace {
@@ -19,7 +21,6 @@ constexpr std::size_t most_tracks = 4096;
 constexpr std::size_t most_groups = 4096;
 // Readers take in a line at once.
 constexpr std::size_t most_text = std::size_t{4} << 20;
-constexpr std::uint64_t most_ns = std::numeric_limits<std::int64_t>::max();
 
 void put(std::string& text, std::string_view key, std::uint64_t value) {
     text.append(key).append(std::to_string(value));
@@ -41,27 +42,36 @@ void PartIndex::give_up() noexcept {
     covered_ = CoveredTime();
 }
 
-std::uint32_t PartIndex::label_of(std::uint32_t node, std::string_view name_json) {
+std::uint32_t PartIndex::find_label(std::uint32_t node, std::string_view name_json) noexcept {
+    if (given_up_) return no_label;
+    try {
+        return new_label(node, name_json);
+    } catch (const std::exception&) {
+        give_up();
+        return no_label;
+    }
+}
+
+std::uint32_t PartIndex::new_label(std::uint32_t node, std::string_view name_json) {
     if (node >= most_nodes) throw TooMuch();
+    const std::string_view name = name_json.empty() ? unknown_name : name_json;
+    const auto [found, fresh] =
+        labels_.try_emplace(std::string(name), static_cast<std::uint32_t>(figures_.size()));
+    if (fresh) {
+        budget_.take(sizeof(Figures) + 160 + 2 * name.size());
+        figures_.emplace_back().name_json = name;
+    }
+    // 0 is for all that is no node, and a name may become known.
+    if (node == 0 || name_json.empty()) return found->second;
     if (node >= label_of_node_.size()) {
         const std::size_t size = std::size_t{node} + node / 2 + 16;
         budget_.take((size - label_of_node_.size()) * sizeof(std::uint32_t));
-        label_of_node_.resize(size);
+        label_of_node_.resize(size, no_label);
     }
-    std::uint32_t& known = label_of_node_[node];
-    if (node && known) return known - 1;
-    const auto [found, fresh] =
-        labels_.try_emplace(std::string(name_json), static_cast<std::uint32_t>(figures_.size()));
-    if (fresh) {
-        budget_.take(sizeof(Figures) + 160 + 2 * name_json.size());
-        figures_.emplace_back().name_json = name_json;
-    }
-    known = found->second + 1;
-    return found->second;
+    return label_of_node_[node] = found->second;
 }
 
 std::uint32_t PartIndex::track_of(std::uint32_t tid) {
-    if (any_track_ && tid == last_tid_) return last_track_;
     auto found = tracks_.find(tid);
     if (found == tracks_.end()) {
         if (tracks_.size() >= most_tracks) throw TooMuch();
@@ -72,72 +82,70 @@ std::uint32_t PartIndex::track_of(std::uint32_t tid) {
         }
         found = tracks_.emplace(tid, number).first;
     }
-    any_track_ = true;
-    last_tid_ = tid;
-    return last_track_ = found->second;
+    return found->second;
 }
 
 void PartIndex::forget_track(std::uint32_t tid) noexcept {
-    const auto found = tracks_.find(tid);
-    if (given_up_ || found == tracks_.end()) return;
-    covered_.forget(found->second);
-    any_track_ = false;
+    if (given_up_) return;
     try {
-        free_tracks_.push_back(found->second);
-        tracks_.erase(found);
+        gathered_.over.push_back({gathered_.spans.size(), tid});
     } catch (const std::bad_alloc&) {
-        // It stays what it was: a track with nothing on it.
+        give_up();
     }
 }
 
-void PartIndex::add_span(std::uint32_t node, std::string_view name_json, std::uint32_t tid,
-                         const BlockReach& reach, std::uint64_t parent) noexcept {
-    if (given_up_) return;
-    // Beyond these readers know no times.
-    constexpr std::int64_t most = 4'000'000'000'000'000'000;
-    if (reach.first_ns < 0 || reach.last_ns < reach.first_ns || reach.last_ns > most) return give_up();
-    try {
-        const std::int64_t duration = reach.last_ns - reach.first_ns;
-        const std::int64_t covered = covered_.of(track_of(tid), reach.first_ns, duration, parent);
-        if (covered == CoveredTime::not_known) return give_up();
-        gathered_.push_back({duration, covered, label_of(node, name_json), 'X'});
-    } catch (const std::exception&) {
-        give_up();
-    }
+void PartIndex::forget(std::uint32_t tid) {
+    const auto found = tracks_.find(tid);
+    if (found == tracks_.end()) return;
+    covered_.forget(found->second);
+    free_tracks_.push_back(found->second);
+    tracks_.erase(found);
 }
 
 void PartIndex::add_other(std::uint32_t node, std::string_view name_json, char ph) noexcept {
-    if (given_up_) return;
+    const bool known = node < label_of_node_.size() && label_of_node_[node] != no_label;
+    const std::uint32_t label = known ? label_of_node_[node] : find_label(node, name_json);
+    if (label == no_label) return;
     try {
-        gathered_.push_back({-1, 0, label_of(node, name_json), ph});
-    } catch (const std::exception&) {
+        gathered_.others.push_back({label, ph});
+    } catch (const std::bad_alloc&) {
         give_up();
     }
 }
 
-void PartIndex::add(const IndexedLine& line) {
-    Figures& of = figures_[line.label];
-    if (line.ph != 'X') {
-        ++of.others[phases.find(line.ph)];
-        return;
+void PartIndex::add(const IndexedLines::Span* span, const IndexedLines::Span* const end) {
+    while (span != end) {
+        const std::uint32_t tid = span->tid;
+        CoveredTime::Track& track = covered_.track(track_of(tid));
+        for (; span != end && span->tid == tid; ++span) {
+            Figures& of = figures_[span->label];
+            const std::int64_t duration = span->end_ns - span->start_ns;
+            const std::int64_t covered = covered_.of(track, span->start_ns, span->end_ns, span->parent);
+            // No more than all of the durations together, but for what overlaps: an index is not for those.
+            if (covered) of.covered_ns += static_cast<std::uint64_t>(covered);
+            if (covered == CoveredTime::not_known ||
+                __builtin_add_overflow(of.total_ns, duration, &of.total_ns))
+                throw TooMuch();
+            of.least_ns = std::min(of.least_ns, duration);
+            of.greatest_ns = std::max(of.greatest_ns, duration);
+            of.durations.add(duration, budget_);
+        }
     }
-    const auto duration = static_cast<std::uint64_t>(line.duration_ns);
-    if (of.total_ns > most_ns - duration) throw TooMuch();
-    of.least_ns = of.count ? std::min(of.least_ns, line.duration_ns) : line.duration_ns;
-    of.greatest_ns = std::max(of.greatest_ns, line.duration_ns);
-    ++of.count;
-    of.total_ns += duration;
-    // No more than all of the durations together, but for what overlaps: an index is not for those.
-    of.covered_ns += static_cast<std::uint64_t>(line.covered_ns);
-    of.durations.add(line.duration_ns, budget_);
 }
 
 void PartIndex::landed(const IndexedLines& lines, std::uint64_t line_breaks) noexcept {
     line_breaks_ += line_breaks;
     if (given_up_) return;
     try {
-        for (const IndexedLine& line : lines) add(line);
-        fresh_ = fresh_ || !lines.empty();
+        const IndexedLines::Span *const spans = lines.spans.data(), *at = spans;
+        for (const IndexedLines::Over& over : lines.over) {
+            add(std::exchange(at, spans + over.spans), spans + over.spans);
+            forget(over.tid);
+        }
+        add(at, spans + lines.spans.size());
+        for (const IndexedLines::Other& other : lines.others)
+            ++figures_[other.label].others[phases.find(other.ph)];
+        fresh_ = fresh_ || !lines.spans.empty() || !lines.others.empty();
     } catch (const std::exception&) {
         give_up();
     }
@@ -153,8 +161,9 @@ void PartIndex::begin_part() noexcept {
     fresh_ = false;
     for (Figures& of : figures_) {
         of.durations.clear(budget_);
-        of.count = of.total_ns = of.covered_ns = 0;
-        of.greatest_ns = 0;
+        of.total_ns = of.greatest_ns = 0;
+        of.covered_ns = 0;
+        of.least_ns = std::numeric_limits<std::int64_t>::max();
         of.others = {};
     }
 }
@@ -166,8 +175,7 @@ std::size_t PartIndex::room(std::uint64_t file_bytes, bool last) const noexcept 
 }
 
 std::string PartIndex::members(std::uint64_t plain_bytes, std::size_t room) noexcept {
-    // The tracks stand behind the lines that are gathered, and those are for the next part.
-    if (room == 0 || !gathered_.empty()) return {};
+    if (room == 0) return {};
     try {
         std::string made = text(plain_bytes);
         if (made.size() <= most_text) return made;
@@ -194,11 +202,11 @@ std::string PartIndex::text(std::uint64_t plain_bytes) const {
     out += ",\"spans\":[";
     const char* between = "";
     for (const Figures& of : figures_) {
-        if (of.count == 0) continue;
+        if (of.durations.size() == 0) continue;
         out.append(std::exchange(between, ",")).append("{").append(of.name_json);
-        put(out, ",\"count\":", of.count);
-        put(out, ",\"sum_ns\":", of.total_ns);
-        put_signed(out, ",\"self_ns\":", static_cast<std::int64_t>(of.total_ns - of.covered_ns));
+        put(out, ",\"count\":", of.durations.size());
+        put_signed(out, ",\"sum_ns\":", of.total_ns);
+        put_signed(out, ",\"self_ns\":", of.total_ns - static_cast<std::int64_t>(of.covered_ns));
         put_signed(out, ",\"min_ns\":", of.least_ns);
         put_signed(out, ",\"max_ns\":", of.greatest_ns);
         of.durations.tell(out);

@@ -11,8 +11,6 @@ namespace dftrace {
 
 namespace {
 
-constexpr std::string_view unknown_name = R"("name":"unknown","cat":"unknown")";
-
 // What a track is called that bears the name of an event.
 std::string plain_name(std::string_view json) {
     const std::optional<JsonName> parts = parts_of_json_name(json);
@@ -57,6 +55,18 @@ bool TraceWriter::plausible(const Record& r, const ClockMap& clock) const {
     return within(r.start) && (r.kind != Kind::span || (r.flags & RecordFlag::unfinished) || within(r.end));
 }
 
+inline void TraceWriter::add_to_index(const Record& r, const Placed& placed,
+                                      const BlobTables& tables) noexcept {
+    constexpr std::string_view phases = "?XiCsfM";  // by kind
+    const bool open = r.flags & RecordFlag::unfinished;
+    if (r.kind != Kind::span || open)
+        index_.add_other(r.node, tables.name(r.node), open ? 'B' : phases[static_cast<std::size_t>(r.kind)]);
+    else
+        index_.add_span(
+            r.node, [&] { return tables.name(r.node); }, placed.tid, placed.reach.first_ns,
+            placed.reach.last_ns, settings_.ids ? r.parent : no_parent);
+}
+
 void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
     // A crash of the machine can leave pages of a spool unwritten.
     if (r.kind < Kind::span || r.kind > Kind::lane_name || !plausible(r, clock)) {
@@ -84,32 +94,6 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
         count(r.kind);
 }
 
-void TraceWriter::add_to_index(const Record& r, const Placed& placed, const BlobTables& tables) noexcept {
-    std::string_view name = tables.name(r.node);
-    if (name.empty()) name = unknown_name;
-    constexpr std::string_view phases = "?XiCsfM";  // by kind
-    if (r.kind != Kind::span)
-        index_.add_other(r.node, name, phases[static_cast<std::size_t>(r.kind)]);
-    else if (r.flags & RecordFlag::unfinished)
-        index_.add_other(r.node, name, 'B');
-    else
-        index_.add_span(r.node, name, placed.tid, placed.reach, settings_.ids ? r.parent : no_parent);
-}
-
-// A moment before the base is told as the base.
-BlockReach TraceWriter::reach_in_line(std::uint64_t start_ns, std::uint64_t end_ns) const noexcept {
-    const std::uint64_t base = settings_.time_base_us * 1000;
-    const auto start = static_cast<std::int64_t>(settings_.epoch_us ? start_ns / 1000 * 1000
-                                                 : start_ns > base  ? start_ns - base
-                                                                    : 0);
-    const auto duration = static_cast<std::int64_t>(
-        settings_.epoch_us ? end_ns / 1000 * 1000 - start_ns / 1000 * 1000 : end_ns - start_ns);
-    std::int64_t end;
-    // Users may have given any.
-    if (__builtin_add_overflow(start, duration, &end)) return BlockReach::everywhere();
-    return {start, end};
-}
-
 TraceWriter::Placed TraceWriter::line(ByteBuffer& out, const Record& r, Track& track,
                                       const BlobTables& tables, const ClockMap& clock) {
     const bool absolute = r.flags & RecordFlag::absolute_time;
@@ -125,7 +109,6 @@ TraceWriter::Placed TraceWriter::line(ByteBuffer& out, const Record& r, Track& t
     const std::uint64_t end =
         r.kind != Kind::span || open ? start : std::max(absolute ? r.end : clock.to_ns(r.end), start);
     RecordText text{tables.name(r.node), {}, {}};
-    // There was no room for the name, or it is damaged: the line still has to be one.
     if (text.name.empty()) text.name = unknown_name;
     if (r.args && (settings_.user_args || r.kind != Kind::span)) text.args = tables.arguments(r.args);
     if (r.error) text.error = tables.exception_type(r.error);

@@ -37,6 +37,11 @@ std::vector<std::int64_t> by_pairs(const std::vector<Span>& spans) {
     return covered;
 }
 
+std::int64_t next(CoveredTime& time, std::uint32_t track, std::int64_t start, std::int64_t duration,
+                  std::uint64_t parent) {
+    return time.of(time.track(track), start, start + duration, parent);
+}
+
 bool before(const Span& a, const Span& b) {
     return std::tuple(a.start + a.duration, b.start) < std::tuple(b.start + b.duration, a.start);
 }
@@ -56,7 +61,7 @@ TEST("spans in the order of their ends are told at once, or their track is put a
         for (std::size_t i = 0; i < spans.size(); ++i) {
             // Parents as they come, right or wrong: they may cost a track, and no figure.
             const std::uint64_t parent = noise() % 3 ? noise() % 2 : no_parent;
-            const std::int64_t covered = time.of(3, spans[i].start, spans[i].duration, parent);
+            const std::int64_t covered = next(time, 3, spans[i].start, spans[i].duration, parent);
             if (time.is_aside(3)) break;
             CHECK_EQ(covered, truth[i]);
             ++told;
@@ -76,7 +81,7 @@ TEST("spans in disorder are noticed, and sorted") {
         std::stable_sort(sorted.begin(), sorted.end(), before);
         const std::vector<std::int64_t> truth = by_pairs(sorted);
         CoveredTime time;
-        for (const Span& span : spans) time.of(0, span.start, span.duration, no_parent);
+        for (const Span& span : spans) next(time, 0, span.start, span.duration, no_parent);
         const bool in_order = std::is_sorted(spans.begin(), spans.end(), before);
         CHECK_EQ(time.any_aside(), !in_order);
         std::vector<std::int64_t> told(spans.size(), -1);
@@ -87,13 +92,13 @@ TEST("spans in disorder are noticed, and sorted") {
 
 TEST("a track stays aside when its spans come again, and not those of another process") {
     CoveredTime time;
-    time.of(0, 10, 5, 0);
-    CHECK_EQ(time.of(0, 1, 2, 0), CoveredTime::not_known);
-    CHECK_EQ(time.of(1, 1, 2, 0), 0);
+    next(time, 0, 10, 5, 0);
+    CHECK_EQ(next(time, 0, 1, 2, 0), CoveredTime::not_known);
+    CHECK_EQ(next(time, 1, 1, 2, 0), 0);
     time.begin_again();
     CHECK(time.is_aside(0) && !time.is_aside(1));
-    CHECK_EQ(time.of(0, 10, 5, 0), CoveredTime::not_known);
+    CHECK_EQ(next(time, 0, 10, 5, 0), CoveredTime::not_known);
     time.forget();
     CHECK(!time.any_aside());
-    CHECK_EQ(time.of(0, 1, 2, 0), 0);
+    CHECK_EQ(next(time, 0, 1, 2, 0), 0);
 }

@@ -21,9 +21,34 @@ class CoveredTime {
   public:
     static constexpr std::int64_t not_known = -1;
 
-    // Of the next span of a track, by its number; `not_known` once the track is put aside. Spans with the
-    // same parent are remembered as one.
-    std::int64_t of(std::uint32_t track, std::int64_t start, std::int64_t duration, std::uint64_t parent);
+    // Spans next to each other that no later one lies between, so that one that encloses them has all of
+    // them.
+    struct Group {
+        std::int64_t first;    // start of the first
+        std::int64_t last;     // start of the last
+        std::int64_t end;      // of the last
+        std::int64_t covered;  // by them all
+        std::uint64_t parent;
+    };
+    // What nothing encloses or cuts, and every span comes behind.
+    static constexpr Group nothing{std::numeric_limits<std::int64_t>::min(),
+                                   std::numeric_limits<std::int64_t>::min(),
+                                   std::numeric_limits<std::int64_t>::min(), 0, no_parent};
+    struct Track {
+        Group last = nothing;  // ends with the span that ended last
+        std::vector<Group> before;
+        bool known = false;
+        bool aside = false;
+    };
+    // Of that number; until another is asked for.
+    Track& track(std::uint32_t number);
+
+    // Of the next span of a track; `not_known` once the track is put aside. Spans with the same parent are
+    // remembered as one.
+    std::int64_t of(Track& track, std::int64_t start, std::int64_t end, std::uint64_t parent) {
+        if (start < track.last.end || start >= end) return behind(track, start, end, parent);
+        return remember(track, start, end, parent) ? 0 : not_known;
+    }
 
     struct Span {
         std::int64_t start;
@@ -38,17 +63,17 @@ class CoveredTime {
             return std::tuple(a.track, a.start + a.duration, b.start) <
                    std::tuple(b.track, b.start + b.duration, a.start);
         });
-        std::vector<Group> open;
+        CoveredTime sorted(std::numeric_limits<std::size_t>::max());
+        Track open;
         const Span* before = nullptr;
         for (const Span& span : spans) {
-            if (!before || before->track != span.track) open.clear();
+            if (before && before->track != span.track) open = {};
             before = &span;
-            std::int64_t covered = 0;
-            enclose(open, span.start, span.duration, no_parent, covered);
-            told(span.label, covered);
+            told(span.label, sorted.of(open, span.start, span.start + span.duration, no_parent));
         }
     }
 
+    CoveredTime() = default;
     bool is_aside(std::uint32_t track) const noexcept {
         return track < tracks_.size() && tracks_[track].aside;
     }
@@ -60,15 +85,6 @@ class CoveredTime {
     // A track on which there will be no more.
     void forget(std::uint32_t track) noexcept;
 
-    // Spans next to each other that no later one lies between, so that one that encloses them has all of
-    // them.
-    struct Group {
-        std::int64_t first;    // start of the first
-        std::int64_t last;     // start of the last
-        std::int64_t end;      // of the last
-        std::int64_t covered;  // by them all
-        std::uint64_t parent;
-    };
     // What is remembered of a track.
     struct Standing {
         std::int64_t end = 0;
@@ -86,25 +102,28 @@ class CoveredTime {
     void resume(std::uint32_t track, const Standing& standing);
 
   private:
-    struct Track {
-        std::int64_t end = std::numeric_limits<std::int64_t>::min();
-        std::int64_t start = 0;  // of the span that ended then
-        std::vector<Group> groups;
-        bool known = false;
-        bool aside = false;
-    };
     // Beyond these the track that asks for one more is put aside.
     static constexpr std::size_t most_groups = 1u << 20;
+    explicit CoveredTime(std::size_t most) : most_(most) {}
 
-    // Takes a span in behind the `groups` that end before it; false where it cuts one of them in two.
-    static bool enclose(std::vector<Group>& groups, std::int64_t start, std::int64_t duration,
-                        std::uint64_t parent, std::int64_t& covered);
+    // The same of a span that does not begin behind all others, or has no length.
+    std::int64_t behind(Track& track, std::int64_t start, std::int64_t end, std::uint64_t parent);
+    bool remember(Track& track, std::int64_t start, std::int64_t end, std::uint64_t parent) {
+        Group& last = track.last;
+        if (parent != last.parent || parent == no_parent)
+            return remember_apart(track, {start, start, end, end - start, parent});
+        last.covered += end - std::max(start, last.end);
+        last.last = start;
+        last.end = end;
+        return true;
+    }
+    bool remember_apart(Track& track, const Group& group);
     void put_aside(Track& track) noexcept;
-    Track& met(std::uint32_t number);
 
     std::vector<Track> tracks_;
     std::vector<std::uint32_t> met_;
     std::size_t groups_ = 0;
+    std::size_t most_ = most_groups;
     bool any_aside_ = false;
 };
 

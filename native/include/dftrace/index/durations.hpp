@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,7 +20,17 @@ class Durations {
     static constexpr std::size_t most_exact = 128;
 
     // `ns` is not negative.
-    void add(std::int64_t ns, Budget& budget);
+    void add(std::int64_t ns, Budget& budget) {
+        if (pages_) [[likely]] {
+            const unsigned at = bucket(static_cast<std::uint64_t>(ns));
+            if (Page* const page = (*pages_)[at >> bits].get()) [[likely]] {
+                ++(*page)[at & ((1u << bits) - 1)];
+                ++size_;
+                return;
+            }
+        }
+        add_first(ns, budget);
+    }
     void add(const Durations& others, Budget& budget);
     std::uint64_t size() const noexcept { return size_; }
     void clear(Budget& budget) noexcept;
@@ -38,7 +49,13 @@ class Durations {
     static constexpr std::size_t pages = 64 - bits;
     using Page = std::array<std::uint64_t, 1u << bits>;
 
-    static unsigned bucket(std::uint64_t ns) noexcept;
+    // Exact below 128 ns; above, the first bit and the six behind it.
+    static unsigned bucket(std::uint64_t ns) noexcept {
+        const unsigned octave = static_cast<unsigned>(std::bit_width(ns | (1u << bits))) - 1;
+        return ((octave - bits) << bits) + static_cast<unsigned>(ns >> (octave - bits));
+    }
+    // One of the exact ones, or of a page that is not there yet.
+    void add_first(std::int64_t ns, Budget& budget);
     static double middle(unsigned bucket) noexcept;
     void count(unsigned bucket, std::uint64_t times, Budget& budget);
     template <typename Put>

@@ -30,6 +30,9 @@ struct RecordText {
     std::string_view error;  // `"ValueError"`
 };
 
+// Where there was no room for the name, or it is damaged: the line still has to be one.
+inline constexpr std::string_view unknown_name = R"("name":"unknown","cat":"unknown")";
+
 class LineFormatter {
   public:
     LineFormatter(const TraceSettings& settings, std::uint32_t pid);

@@ -8,34 +8,68 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <limits>
+#include <new>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "dftrace/index/block_facts.hpp"
 #include "dftrace/index/budget.hpp"
 #include "dftrace/index/covered_time.hpp"
 #include "dftrace/index/durations.hpp"
 
 namespace dftrace {
 
-// A line of a block that is not written yet.
-struct IndexedLine {
-    std::int64_t duration_ns;  // -1 for all but finished spans
-    std::int64_t covered_ns;
-    std::uint32_t label;
-    char ph;
+// Of the lines of a block that is not written yet.
+struct IndexedLines {
+    struct Span {
+        std::int64_t start_ns;
+        std::int64_t end_ns;
+        std::uint64_t parent;
+        std::uint32_t label;
+        std::uint32_t tid;
+    };
+    std::vector<Span> spans;  // finished ones, in their order
+    struct Other {
+        std::uint32_t label;
+        char ph;
+    };
+    std::vector<Other> others;
+    struct Over {
+        std::size_t spans;  // that stand before
+        std::uint32_t tid;
+    };
+    std::vector<Over> over;  // tracks on which there are no more
+
+    void clear() noexcept {
+        spans.clear();
+        others.clear();
+        over.clear();
+    }
 };
-using IndexedLines = std::vector<IndexedLine>;
 
 class PartIndex {
   public:
-    // A finished span with its reach as the line has it, in the order of the lines.
-    void add_span(std::uint32_t node, std::string_view name_json, std::uint32_t tid, const BlockReach& reach,
-                  std::uint64_t parent) noexcept;
+    // A finished span as the line has it, in the order of the lines; it begins at 0 or later. `name()` is
+    // asked for where the node is not known yet: the JSON of its name, empty for none.
+    template <typename Name>
+    void add_span(std::uint32_t node, Name name, std::uint32_t tid, std::int64_t start_ns,
+                  std::int64_t end_ns, std::uint64_t parent) noexcept {
+        std::uint32_t label = node < label_of_node_.size() ? label_of_node_[node] : no_label;
+        if (label == no_label) [[unlikely]] {
+            label = find_label(node, name());
+            if (label == no_label) return;
+        }
+        if (static_cast<std::uint64_t>(end_ns) > latest_ns) [[unlikely]]
+            return give_up();
+        try {
+            gathered_.spans.push_back({start_ns, end_ns, parent, label, tid});
+        } catch (const std::bad_alloc&) {
+            give_up();
+        }
+    }
     // Any other event.
     void add_other(std::uint32_t node, std::string_view name_json, char ph) noexcept;
     // The lines of the block that is gathered.
@@ -62,16 +96,20 @@ class PartIndex {
     static constexpr std::string_view phases = "BiCsfM";
     struct Figures {
         std::string name_json;
-        std::uint64_t count = 0;
-        std::uint64_t total_ns = 0;
+        std::int64_t total_ns = 0;
         std::uint64_t covered_ns = 0;
-        std::int64_t least_ns = 0, greatest_ns = 0;
+        std::int64_t least_ns = std::numeric_limits<std::int64_t>::max(), greatest_ns = 0;
         Durations durations;
         std::array<std::uint64_t, phases.size()> others{};
     };
-    std::uint32_t label_of(std::uint32_t node, std::string_view name_json);
+    static constexpr std::uint64_t latest_ns = 4'000'000'000'000'000'000;  // that readers know
+    static constexpr std::uint32_t no_label = std::numeric_limits<std::uint32_t>::max();
+    // Gives up where there is none, and none to be had.
+    std::uint32_t find_label(std::uint32_t node, std::string_view name_json) noexcept;
+    std::uint32_t new_label(std::uint32_t node, std::string_view name_json);
     std::uint32_t track_of(std::uint32_t tid);
-    void add(const IndexedLine& line);
+    void add(const IndexedLines::Span* from, const IndexedLines::Span* to);
+    void forget(std::uint32_t tid);
     std::string text(std::uint64_t plain_bytes) const;
 
     static constexpr std::size_t most_bytes = std::size_t{64} << 20;
@@ -80,12 +118,10 @@ class PartIndex {
     IndexedLines gathered_;
     std::vector<Figures> figures_;
     std::unordered_map<std::string, std::uint32_t> labels_;
-    std::vector<std::uint32_t> label_of_node_;  // one more than the label; 0 for none
+    std::vector<std::uint32_t> label_of_node_;
     CoveredTime covered_;
     std::unordered_map<std::uint32_t, std::uint32_t> tracks_;
     std::vector<std::uint32_t> free_tracks_;
-    std::uint32_t last_tid_ = 0, last_track_ = 0;
-    bool any_track_ = false;
     std::uint64_t line_breaks_ = 0;  // in the part
     bool fresh_ = false;             // events since the last index line
     std::uint64_t bytes_at_last_ = 0;

@@ -133,7 +133,20 @@ class TraceWriter {
     Placed line(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
                 const ClockMap& clock);
     void begin(ByteBuffer& out, std::uint32_t part) const;
-    BlockReach reach_in_line(std::uint64_t start_ns, std::uint64_t end_ns) const noexcept;
+    // A moment before the base is told as the base.
+    BlockReach reach_in_line(std::uint64_t start_ns, std::uint64_t end_ns) const noexcept {
+        std::uint64_t start = start_ns - start_ns % 1000, duration = end_ns - end_ns % 1000 - start;
+        if (!settings_.epoch_us) [[likely]] {
+            const std::uint64_t base = settings_.time_base_us * 1000;
+            start = start_ns > base ? start_ns - base : 0;
+            duration = end_ns - start_ns;
+        }
+        BlockReach reach{static_cast<std::int64_t>(start), 0};
+        // Users may have given any.
+        return __builtin_add_overflow(reach.first_ns, static_cast<std::int64_t>(duration), &reach.last_ns)
+                   ? BlockReach::everywhere()
+                   : reach;
+    }
     void open();
     void name(std::uint32_t tid, const std::string& name);
     // Its number, and its text in `lane_texts_`.

@@ -78,9 +78,10 @@ void LineFigures::add_row(LineWalk& walk) {
     ++of.count;
     of.total += static_cast<std::uint64_t>(duration);
     of.durations.add(duration, budget_);
-    if (rows.start[row] == no_time) return;
-    const std::int64_t covered =
-        covered_time_.of(track_of(walk, rows.track[row]), rows.start[row], duration, rows.parent[row]);
+    const std::int64_t start = rows.start[row];
+    if (start == no_time) return;
+    CoveredTime::Track& track = covered_time_.track(track_of(walk, rows.track[row]));
+    const std::int64_t covered = covered_time_.of(track, start, start + duration, rows.parent[row]);
     of.covered += static_cast<std::uint64_t>(std::max<std::int64_t>(covered, 0));
 }
 

@@ -37,13 +37,14 @@ void Totals::add_in_order(std::size_t number) {
         const std::uint32_t label = rows.label[row], track = rows.track[row];
         // A span without a start encloses nothing and lies nowhere.
         if (rows.start[row] == no_time) continue;
+        const std::int64_t start = rows.start[row], end = start + rows.duration[row];
         const std::int64_t covered =
-            covered_time_.of(track, rows.start[row], rows.duration[row], rows.parent[row]);
+            covered_time_.of(covered_time_.track(track), start, end, rows.parent[row]);
         if (covered >= 0) {
             if (covered > 0) grown(covered_now_, label, budget_) += covered;
         } else if (again_) {
             if (aside_.size() < most_sorted_spans) {
-                aside_.push_back({rows.start[row], rows.duration[row], label, track});
+                aside_.push_back({start, rows.duration[row], label, track});
             } else {
                 if (label >= self_not_known_.size()) self_not_known_.resize(2 * std::size_t{label} + 1);
                 self_not_known_[label] = true;
