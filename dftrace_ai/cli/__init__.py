@@ -1,105 +1,45 @@
-"""The command `dftrace`: one module per subcommand, each of which loads what it needs when run.
+"""The command `dftrace`: one module per subcommand, loaded with what it needs when it is called.
 
 Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong. `dftrace stuck`
 has its own: 0 nothing is stuck, 1 the call or its input is wrong, 2 something is stuck.
+Ctrl+C ends a command with 130, or by its signal where nothing has to be put away.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from typer.core import TyperGroup
+if TYPE_CHECKING:
+    import typer
 
-from dftrace_ai.cli import (
-    demo,
-    diff,
-    info,
-    inspect,
-    recover,
-    report,
-    runs,
-    stuck,
-    summary,
-    top,
-    validate,
-    view,
-    why,
-)
-from dftrace_ai.cli.extracting import convert, sql
-from dftrace_ai.errors import ConfigError, DftraceError
+    app: typer.Typer
 
 __all__ = ["app", "main"]
 
 BAD_INPUT = 2
+INTERRUPTED = 130
 
 
-class _Group(TyperGroup):
-    """The commands, with errors of ours told in a line instead of a traceback."""
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dftrace_ai.cli.calling.commands import app_for
 
-    def invoke(self, ctx: Any) -> Any:
-        from dftrace_ai.cli.terminal import shown
-
-        try:
-            return super().invoke(ctx)
-        except ConfigError as error:
-            # A line for each setting that is not accepted; what they quote is escaped.
-            for line in str(error).split("\n"):
-                typer.echo(f"dftrace: {shown(line)}", err=True)
-            raise typer.Exit(BAD_INPUT) from error
-        except DftraceError as error:
-            typer.echo(f"dftrace: {shown(error)}", err=True)
-            raise typer.Exit(BAD_INPUT) from error
-        except MemoryError as error:
-            typer.echo("dftrace: there is not enough memory for this", err=True)
-            raise typer.Exit(BAD_INPUT) from error
-
-
-app = typer.Typer(
-    name="dftrace",
-    cls=_Group,
-    help="Record, check, add up and show the traces of AI training.",
-    epilog="Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong; "
-    "`stuck` has its own, see its help.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        from dftrace_ai._version import __version__
-
-        typer.echo(f"dftrace {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _dftrace(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
-        ),
-    ] = False,
-) -> None:
-    pass
-
-
-for _module in (
-    *(convert, demo, diff, info, recover, report, runs),
-    *(sql, summary, top, validate, view, why),
-):
-    app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
-app.add_typer(inspect.app, name="inspect")
-app.command(name="stuck", cls=stuck.Command)(stuck.command)
+    globals()[name] = every = app_for(())
+    return every
 
 
 def main() -> None:
     """Run the command line; the entry point of `dftrace`."""
+    # Whoever interrupts a command that is still being loaded wants no traceback of that; one that
+    # was started with the signal ignored, in the background, goes on ignoring it.
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from dftrace_ai.cli.calling.commands import app_for
     from dftrace_ai.cli.terminal import prepare_streams, shown
 
     prepare_streams()
@@ -108,8 +48,13 @@ def main() -> None:
         if word.startswith("-") and shown(word) != word:
             sys.stderr.write(f"dftrace: there is no option {shown(word)}\n")
             sys.exit(BAD_INPUT)
+    command = app_for(sys.argv[1:])
+    sys.unraisablehook = _unraisable
     try:
-        app()
+        signal.signal(signal.SIGINT, usual)
+        command()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read the output has seen enough. What is buffered has no reader any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -121,3 +66,15 @@ def main() -> None:
         sys.stderr.write(f"dftrace: {what}: {error.strerror}\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(BAD_INPUT)
+    finally:
+        # What is left is to end.
+        if usual is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _unraisable(what: sys.UnraisableHookArgs) -> None:
+    """End where Python would only tell of the interruption, as in what clears up behind imports."""
+    if what.exc_type is KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+    sys.__unraisablehook__(what)

@@ -34,7 +34,7 @@ def command(
     import dftrace_ai
     from dftrace_ai.analysis.summary.report import reported
     from dftrace_ai.analysis.why import verdict_lines, why
-    from dftrace_ai.cli.summary import summary_tables
+    from dftrace_ai.cli.summary.tables import summary_tables
     from dftrace_ai.cli.terminal import console, shown
     from dftrace_ai.wording import counted
 

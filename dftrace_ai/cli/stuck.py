@@ -8,8 +8,8 @@ from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from dftrace_ai.cli.calling.plain_words import QuickCommand
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ STUCK = 2
 CLICK_USAGE_ERROR = 2
 
 
-class Command(TyperCommand):
+class Command(QuickCommand):
     """A command that ends with 1 when it is called wrongly: 2 means that something is stuck."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:

@@ -14,18 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
 
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.progress import Progress
+    from rich.table import Table
 
 __all__ = [
     "Bar",
@@ -137,6 +134,8 @@ def _plain(value: Any) -> Any:
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that never folds or colours what goes to a pipe, or into a notebook."""
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
     # Not as rich finds out: the kernels of Jupyter set FORCE_COLOR for all that is run in them.
     made = Console(
@@ -154,6 +153,9 @@ def console(*, stderr: bool = False) -> Console:
 
 def figures_table(title: str, texts: list[str], figures: list[str]) -> Table:
     """Return an empty table with columns of text, then columns of right-aligned figures."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
     for name in texts:
         table.add_column(name, overflow="fold")
@@ -178,6 +180,7 @@ def fitting(
         spared: the figures that give way, in this order.
         width: letters of a line.
     """
+    from rich.cells import cell_len
 
     def wide(column: str) -> int:
         return BETWEEN_COLUMNS + max(map(cell_len, (column, *(row[column] for row in rows))))

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.trace_format.vocabulary import loop_part, without_loop_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["HiddenProcess", "OpenSpanStatus", "RankStatus", "Snapshot", "ThreadStatus"]
 
 SNAPSHOT_FORMAT: Final = 1
 
-Count = Annotated[int, Field(ge=0, lt=2**64)]
-Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+class Limits:
+    """Limits of a number in a snapshot that is read; pydantic is not loaded for those made here."""
+
+    def __init__(self, **limits: float) -> None:
+        self._limits = limits
+
+    def __get_pydantic_core_schema__(self, kind: Any, schema_of: Callable[[Any], Any]) -> Any:
+        """Add the limits to what pydantic checks."""
+        return {**schema_of(kind), **self._limits}
+
+
+Count = Annotated[int, Limits(ge=0, lt=2**64)]
+Seconds = Annotated[float, Limits(ge=0.0, allow_inf_nan=False)]
+Number = Annotated[int, Limits(ge=-(2**63), lt=2**63)]
 
 NS = 1_000_000_000
 

@@ -50,7 +50,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "closing": {"reading", "summary", "steps", "why", "report"},
     },
     "cli": {
-        **dict.fromkeys(("terminal", "dead_traces", "trace_server"), {"terminal"}),
+        **dict.fromkeys(("terminal", "calling", "dead_traces", "trace_server"), {"terminal"}),
         **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal"}),
         **dict.fromkeys(
             (
@@ -59,7 +59,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
                 *("top", "validate", "view", "why", "extracting"),
             ),
             {
-                *("terminal", "dead_traces", "summary"),
+                *("terminal", "calling", "dead_traces", "summary"),
                 *("live_view", "inspect_view", "runs_view", "trace_server"),
             },
         ),

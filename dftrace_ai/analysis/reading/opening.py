@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
-from dftrace_ai.analysis.reading.gathering.profile_text import begins_profile
-from dftrace_ai.analysis.reading.gathering.profiles import opened_profile
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile, codec_of
 from dftrace_ai.errors import TraceError
@@ -96,6 +94,11 @@ def trace_file_of(
     named = others.startswith(b'{"name":"process_name"')
     framed = first.strip() == b"["
     file = TraceFile(path, head.codec, framed, named, asked_for, copy)
+    if not start.startswith(b"{"):
+        return file
+    from dftrace_ai.analysis.reading.gathering.profile_text import begins_profile
+    from dftrace_ai.analysis.reading.gathering.profiles import opened_profile
+
     return opened_profile(file) if begins_profile(start) else file
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.reading.gathering.archives import is_archive, open_archive
 from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
 from dftrace_ai.analysis.reading.opening import open_trace_file, read_head, trace_file_of
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
@@ -18,7 +17,13 @@ from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from dftrace_ai.analysis.reading.gathering.archives import OpenedArchive
+    from dftrace_ai.analysis.reading.opening import Head
+
 __all__ = ["TraceSearch", "search_traces"]
+
+# As recorders write them.
+LINES_BEGIN = b'[\n{"'
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,7 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
     files: list[TraceFile] = []
     for path in asked.values():
         head = read_head(path)
-        if is_archive(head):
-            opened = open_archive(path, head)
+        if opened := _opened_archive(path, head):
             files += opened.files
             skipped += opened.skipped
         else:
@@ -98,6 +102,15 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
         others = f"; {len(skipped) - 1} more cannot be read either" if len(skipped) > 1 else ""
         raise TraceError(f"{skipped[0]}{others}")
     return TraceSearch(tuple(sorted(files, key=lambda file: file.path)), tuple(skipped))
+
+
+def _opened_archive(path: Path, head: Head) -> OpenedArchive | None:
+    # What opens archives is loaded for what may be one.
+    if head.plain.startswith(LINES_BEGIN):
+        return None
+    from dftrace_ai.analysis.reading.gathering.archives import is_archive, open_archive
+
+    return open_archive(path, head) if is_archive(head) else None
 
 
 def _is_directory(path: Path) -> bool:

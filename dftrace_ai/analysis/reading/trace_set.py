@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.columns import COLUMNS, LINE_COLUMNS, checked_columns, columns_sql
-from dftrace_ai.analysis.reading.duckdb_scan import paths_of, scan_of
 from dftrace_ai.analysis.reading.search import search_traces
 from dftrace_ai.analysis.reading.trace import Trace
 from dftrace_ai.errors import TraceError, needs_numpy
@@ -168,6 +167,8 @@ class TraceSet:
             with open_traces(["out/"]).relation() as events:
                 print(events.aggregate("cat, count(*), max(dur_ns)", "cat"))
         """
+        from dftrace_ai.analysis.reading.duckdb_scan import paths_of
+
         wanted = checked_columns(columns)
         with self._scan(wanted) as scan:
             with scan.connect() as connection:
@@ -182,6 +183,8 @@ class TraceSet:
 
     @contextmanager
     def _scan(self, columns: tuple[str, ...]) -> Iterator[Scan]:
+        from dftrace_ai.analysis.reading.duckdb_scan import scan_of
+
         self.notes = ()
         with scan_of(self.files, _line_columns(columns)) as scan:
             _check_all_read(scan)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
-from dftrace_ai.cli.summary.tables import csv_text, summary_tables
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.summary.report import By as ReportBy
 
-__all__ = ["command", "csv_text", "summary_tables"]
+__all__ = ["command"]
 
 FILES_SKIPPED = 1
 
@@ -105,6 +104,7 @@ def command(
     when there are any.
     """
     from dftrace_ai.analysis.summary.report import reported
+    from dftrace_ai.cli.summary.tables import csv_text, summary_tables
     from dftrace_ai.cli.terminal import complain, console, shown_progress, write_json, write_out
 
     if json and csv:

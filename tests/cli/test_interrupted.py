@@ -1,0 +1,77 @@
+"""Ctrl+C at any moment of a command that is starting: it ends, and has nothing to say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from analysis.trace_lines import small_trace
+from conftest import clean_environment
+
+# Each in a child of a process that has loaded nothing yet: the signal comes when it looks for its
+# n-th module, or is over.
+PROGRAM = """
+import os, signal, sys, traceback
+
+
+class InterruptedAt:
+    def __init__(self, number):
+        self.left = number
+
+    def find_spec(self, *_):
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+from dftrace_ai.cli import main
+
+for number in map(int, sys.argv[2].split()):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(writing, 2)
+        sys.argv = ["dftrace", *sys.argv[3:], sys.argv[1]]
+        at = InterruptedAt(number)
+        sys.meta_path.insert(0, at)
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+            status = 99
+        else:
+            status = 0
+        # An ended program is still to put away what it has.
+        if at.left > 0:
+            signal.raise_signal(signal.SIGINT)
+        os._exit(status)
+    os.close(writing)
+    said = os.read(reading, 10_000)
+    os.close(reading)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said, flush=True)
+"""
+
+
+def test_an_interrupted_command_ends_quietly(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t.pfw.gz")
+    said = []
+    for words, numbers in (
+        (["summary"], "1 3 30 80 120 170 210 260 5000"),
+        (["why", "--json"], "140 180 220 260 300"),
+        (["validate"], "170 230 280"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, path, numbers, *words],
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said += done.stdout.splitlines()
+    # By the signal while it loads and when it is over, by a status from when it has begun.
+    assert set(said) == {"-2 b''", "130 b''"}
+    assert said[0] == said[8] == "-2 b''"
