@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from multiprocessing import get_context
 
 import pytest
 import torch
 from conftest import RunScript, Traced
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset, random_split
+from torch.utils.data import (
+    DataLoader,
+    TensorDataset,
+    _utils,
+    dataloader,
+    default_collate,
+    random_split,
+)
 
 from dftrace_ai.integrations.auto import Auto
+from dftrace_ai.integrations.torch.workers import WorkerLoop
 
 LOADERS = """
     import json, os, sys, threading, time
@@ -203,3 +212,31 @@ def test_the_data_of_steps_that_are_asked_for(traced: Traced, auto: Auto) -> Non
     assert counts["fetch.iter"] == counts["preprocess.collate"] == 2
     assert counts["forward"] == counts["backward"] == counts["step"] == 2
     assert [s.args["step"] for s in run.trace.spans if s.name == "step"] == [2, 2, 3, 3]
+
+
+def two_batches() -> None:
+    kinds = dataloader._DatasetKind
+    items = TensorDataset(torch.arange(4))
+    fetcher = kinds.create_fetcher(kinds.Map, items, True, default_collate, False)
+    fetcher.fetch([0, 1])
+    fetcher.fetch([2])
+
+
+def as_in_a_spawned_worker() -> None:
+    _utils.worker._worker_loop = two_batches
+    WorkerLoop(get_context("fork").Value("b", True), {})()
+
+
+def test_a_worker_with_an_auto_of_its_own_is_in_the_steps_of_the_training(
+    traced: Traced, auto: Auto
+) -> None:
+    """As one has that is spawned and calls it when it imports the script: no step begins there."""
+    with traced(perfetto=False) as run:
+        auto(steps="5:")
+        worker = get_context("fork").Process(target=as_in_a_spawned_worker)
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
+    assert [span.name for span in run.trace.spans] == [
+        *("item", "item", "preprocess.collate", "item", "preprocess.collate")
+    ]

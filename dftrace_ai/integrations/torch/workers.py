@@ -50,6 +50,9 @@ class WorkerLoop:
             options = AutoOptions()
             options.gate.live = options.gate.recording = True
             options.gate.shared = self._shared
+            # Where the worker has an `auto` of its own, that knows no step of ours.
+            kinds: Any = dataloader._DatasetKind
+            kinds.create_fetcher = staticmethod(original_of(kinds.create_fetcher))
             record_fetchers(Swaps(), options)
         return original_of(_utils.worker._worker_loop)(*args)
 
