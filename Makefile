@@ -53,7 +53,7 @@ TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress tests/inte
 
 run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 
-SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt 2>/dev/null)
+SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
 .PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
         native-test generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \

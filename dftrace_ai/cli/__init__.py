@@ -1,7 +1,8 @@
 """The command `dftrace`: one module per subcommand, loaded with what it needs when it is called.
 
 Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong. `dftrace stuck`
-has its own: 0 nothing is stuck, 1 the call or its input is wrong, 2 something is stuck.
+has its own: 0 nothing is stuck, 1 the call or its input is wrong, 2 something is stuck; that of
+`dftrace run` is its program's.
 Ctrl+C ends a command with 130, or by its signal where nothing has to be put away.
 """
 
@@ -43,12 +44,13 @@ def main() -> None:
     from dftrace_ai.cli.terminal import prepare_streams, shown
 
     prepare_streams()
-    for word in sys.argv[1:]:
+    words = sys.argv[1:]
+    for word in words if words[:1] != ["run"] else ():
         # The name of a file, put there by the shell for a `*`; the parser would echo it.
         if word.startswith("-") and shown(word) != word:
             sys.stderr.write(f"dftrace: there is no option {shown(word)}\n")
             sys.exit(BAD_INPUT)
-    command = app_for(sys.argv[1:])
+    command = app_for(words)
     sys.unraisablehook = _unraisable
     try:
         signal.signal(signal.SIGINT, usual)

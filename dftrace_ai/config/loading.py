@@ -20,7 +20,7 @@ from dftrace_ai.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["config_of", "load_config", "refuse_what_is_no_config"]
+__all__ = ["config_of", "load_config", "may_be_none", "refuse_what_is_no_config"]
 
 
 def config_of(values: Mapping[str, object]) -> Config:
@@ -83,7 +83,7 @@ def load_config(
     file = path if path is not None else variables.get("DFTRACE_CONFIG") or None
     settings = ConfigSources(
         file=yaml_settings(file, known) if file is not None else {},
-        environment=environment_settings(variables, known, _may_be_none()),
+        environment=environment_settings(variables, known, may_be_none()),
         arguments=argument_settings(overrides, known),
     ).merged()
     try:
@@ -95,6 +95,7 @@ def load_config(
         raise
 
 
-def _may_be_none() -> frozenset[str]:
+def may_be_none() -> frozenset[str]:
+    """Return the names of the fields for which the word "none" in a variable means: no value."""
     fields = Config.model_fields.items()
     return frozenset(name for name, one in fields if type(None) in get_args(one.annotation))

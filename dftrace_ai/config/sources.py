@@ -28,8 +28,9 @@ __all__ = [
 
 PREFIX = "DFTRACE_"
 
-# Names under the prefix that are not fields: the run a child joins, and the YAML file.
-RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN", "DFTRACE_RUN_SETTINGS")
+# Names under the prefix that are not fields: the YAML file, the run a child joins, and that
+# `dftrace run` has started the program.
+RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN", "DFTRACE_RUN_SETTINGS", "DFTRACE_LAUNCH")
 
 # Fields whose variable is not the prefix and the field's name.
 RENAMED = {"enabled": "DFTRACE_ENABLE"}

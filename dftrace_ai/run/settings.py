@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dftrace_ai.run.native_types import CoreSettings, RunSettings
 
 __all__ = [
+    "LAUNCH_VARIABLE",
     "RUN_VARIABLE",
     "absolute",
     "check_directory",
@@ -39,6 +40,8 @@ __all__ = [
 # What a process leaves in the environment for the programs it starts.
 RUN_VARIABLE = "DFTRACE_RUN"
 SETTINGS_VARIABLE = "DFTRACE_RUN_SETTINGS"
+# What `dftrace run` leaves there: a name of this launch.
+LAUNCH_VARIABLE = "DFTRACE_LAUNCH"
 
 # Twenty days: whoever starts within them takes the same base, and the times stay below 4e12
 # microseconds, where three decimals are exact in every reader that goes through a double.
@@ -236,7 +239,10 @@ def _block_bytes(config: Config) -> int:
 
 def _run_id() -> str:
     """The same for all ranks of a job where the launcher has a name for it, else random."""
-    for variable in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE"):
+    names: tuple[str, ...] = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE")
+    if find_rank().rank is not None:
+        names = (*names, LAUNCH_VARIABLE)
+    for variable in names:
         name = os.environ.get(variable)
         if name and name != "none":
             import hashlib

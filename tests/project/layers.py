@@ -56,7 +56,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             (
                 *("demo", "diff", "info", "inspect", "recover", "report", "runs", "stuck"),
                 "summary",
-                *("top", "validate", "view", "why", "extracting"),
+                *("top", "validate", "view", "why", "extracting", "launching"),
             ),
             {
                 *("terminal", "calling", "dead_traces", "summary"),
@@ -103,6 +103,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "torch": {"swapping", "nodes", "training", "options"},
         "parts": {"swapping", "options"},
         "auto": {"nodes", "training", "options", "parts"},
+        "launched": {"auto"},
     },
     "inspect": {
         "errors": set(),

@@ -104,6 +104,14 @@ def test_the_quick_start_works_where_nothing_was_built(machine: Machine, tmp_pat
     assert len(list(tmp_path.glob("out/*.pfw.gz"))) == 2
 
 
+def test_a_program_traces_itself_below_dftrace_run(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text('"""Stands for torch."""')
+    program = "import torch\nfrom dftrace_ai import ai\nwith ai.compute.forward:\n    pass\n"
+    (tmp_path / "plain.py").write_text(program)
+    machine.run(["dftrace", "run", "-o", "out/t", "--parts", "steps", "plain.py"], tmp_path)
+    assert "1 event in 1 file" in machine.run(["dftrace", "summary", "out"], tmp_path)
+
+
 def test_the_libraries_of_compression_are_inside_of_the_module(
     machine: Machine, tmp_path: Path
 ) -> None:

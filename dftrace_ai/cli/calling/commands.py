@@ -34,6 +34,7 @@ COMMANDS = {
     "view": "view",
     "why": "why",
     "inspect": "inspect",
+    "run": "launching.run",
     "stuck": "stuck",
 }
 
@@ -87,7 +88,7 @@ def _app_of(names: Iterable[str]) -> typer.Typer:
         cls=_Group,
         help="Record, check, add up and show the traces of AI training.",
         epilog="Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong; "
-        "`stuck` has its own, see its help.",
+        "`stuck` and `run` have their own, see their help.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -1,0 +1,28 @@
+"""What a Python below `dftrace run` does when it has imported torch."""
+
+from __future__ import annotations
+
+from dftrace_ai.integrations.auto import auto
+from dftrace_ai.run.beginning import hold
+from dftrace_ai.run.lifecycle import current_run
+
+__all__ = ["begin_run"]
+
+
+class _Launcher:
+    """Holds a run for `dftrace run`, to the end of the program: no `finalize` gives it up."""
+
+
+_launcher = _Launcher()
+
+
+def begin_run() -> None:
+    """Begin a run unless one is on, with the settings of the environment, and call `auto`.
+
+    Raises:
+        ConfigError: a setting is not accepted.
+        LogDirectoryError: the directory of the trace cannot be made or written.
+    """
+    if current_run() is None:
+        hold(_launcher, None, {})
+    auto()

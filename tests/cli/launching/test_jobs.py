@@ -1,0 +1,111 @@
+"""Trainings with torch below `dftrace run`, of which no line knows of tracing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from conftest import clean_environment, read_all, trace_files
+from live.programs import LIMIT_S, dftrace, until
+
+from dftrace_ai.errors import TraceError
+from dftrace_ai.live import find_stuck, snapshot
+from launching import RUN
+
+pytest.importorskip("torch.distributed")
+
+JOB = """
+import sys
+import time
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+class Items(Dataset):
+    def __len__(self):
+        return 3
+    def __getitem__(self, item):
+        if item == 2 and dist.get_rank() == 1:
+            Path("late").touch()
+            while not Path(sys.argv[1]).exists():
+                time.sleep(0.001)
+        return torch.ones(4)
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(Items()):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def waits(folder: Path) -> bool:
+    """Whether rank 0 is in a collective of its last step, and rank 1 fetches the item for it."""
+    try:
+        processes = snapshot([folder]).processes
+    except TraceError:
+        return False
+    inner = {
+        process.rank: {
+            span.name for thread in process.threads for span in (*thread.open, *thread.tasks)
+        }
+        for process in processes
+        if process.step == 2
+    }
+    return "all_reduce" in inner.get(0, ()) and "item" in inner.get(1, ())
+
+
+def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(JOB)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
+    meeting = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
+    words = ("-o", "out/t", "--", *torchrun, *meeting, "train.py", "go")
+    process = subprocess.Popen(
+        [*RUN, *words],
+        cwd=tmp_path,
+        env={**clean_environment(), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until(lambda: process.poll() is not None or (tmp_path / "late").exists(), bool)
+        until(lambda: process.poll() is not None or waits(tmp_path / "out"), bool)
+        (job,) = find_stuck(snapshot([tmp_path / "out"]), 0.0).jobs
+        causes = {one.label: one.cause for one in job.findings}
+        assert causes == {"rank 0": "", "rank 1": "the others wait for it in comm.all_reduce"}
+        told = dftrace("stuck", "--limit", "0", tmp_path / "out")
+        assert told.returncode == 2
+        assert "rank 0 in comm.all_reduce" in told.stdout
+        assert "rank 1 in data.item" in told.stdout
+        (tmp_path / "go").touch()
+        said, _ = process.communicate(timeout=LIMIT_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, said
+    assert "dftrace" not in said
+    # The ranks are one run, though torchrun has no name for it, and what started them has no trace.
+    traces = read_all(trace_files(tmp_path / "out"))
+    assert sorted(trace.header["rank"] for trace in traces) == [0, 1]
+    assert len({trace.header["run"] for trace in traces}) == 1
+    for trace in traces:
+        steps = [
+            span.args["step"]
+            for span in trace.spans
+            if span.name == "step" and span.cat == "pipeline"
+        ]
+        assert steps == [0, 1, 2]

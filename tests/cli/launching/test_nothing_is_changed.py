@@ -1,0 +1,122 @@
+"""A program below `dftrace run` sees of itself, and ends, as it does without."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launching import LIMIT_S, RUN, environment, launched, ran
+
+PROGRAM = Path(__file__).with_name("seen_by_a_program.py")
+# Of the modules that a program has before its first line: ours, and what the finder of an editable
+# installation loads to look for it.
+OURS = {"_dftrace_start", "importlib._abc", "importlib.util", "importlib.machinery"}
+
+
+def told(words: tuple[str, ...], folder: Path, *, by: tuple[str, ...]) -> tuple[Any, str]:
+    done = ran((*by, *words), environment(folder), folder)
+    assert done.returncode == 3, done.stderr
+    (modules, seen), then, children = json.loads(done.stdout)
+    were = {one.pop("recorded") for one in children.values() if isinstance(one, dict)}
+    assert were == {by != (sys.executable,)}
+    return [set(modules), seen, then, children], done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("seen.py", "tell", "fork", "spawn", "forkserver", "exec"),
+        ("-m", "packed.seen", "tell", "spawn"),
+    ],
+    ids=["script", "module"],
+)
+def test_what_a_program_and_its_children_see(tmp_path: Path, words: tuple[str, ...]) -> None:
+    shutil.copy(PROGRAM, tmp_path / "seen.py")
+    (tmp_path / "packed").mkdir()
+    shutil.copy(PROGRAM, tmp_path / "packed" / "seen.py")
+    without, _ = told(words, tmp_path, by=(sys.executable,))
+    below, said = told(words, tmp_path, by=(*RUN, "-o", "out/t", "--parts", "steps"))
+    assert said == ""
+    assert below[0] - without[0] <= OURS
+    customized = below[1]["customized"]
+    assert customized[0] == "sitecustomize"
+    assert len(customized) == len(set(customized))
+    # What the recorder leaves in every program that uses it: it waits for torch's compiler.
+    below[2]["finders"].remove("_Waiting")
+    assert below[1:] == without[1:]
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+ENDS = ("raise", "text", "at once", "abort", "hook")
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGABRT")
+
+
+def test_how_a_program_ends(tmp_path: Path) -> None:
+    environments = environment(tmp_path), launched(tmp_path)
+    for how in ENDS:
+        ends = [ran((sys.executable, PROGRAM, how), env, tmp_path) for env in environments]
+        without, below = ((end.returncode, end.stdout, end.stderr) for end in ends)
+        assert below == without, how
+    for name in SIGNALS:
+        number = signal.Signals[name]
+        without, below = (signalled(number, env, tmp_path) for env in environments)
+        assert below == without, name
+        assert below[0] == -number
+
+
+def signalled(number: int, env: dict[str, str], folder: Path) -> tuple[int, str, list[str]]:
+    with subprocess.Popen(
+        [sys.executable, PROGRAM, "wait"],
+        env=env,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(number)
+            out, err = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    # It is hit in `pause` or just before: the lines between differ.
+    return process.returncode, out, err.splitlines()[-1:]
+
+
+def test_what_the_import_of_torch_raises_is_told_alike(tmp_path: Path) -> None:
+    env = launched(tmp_path)
+    (tmp_path / "packages" / "torch" / "__init__.py").write_text("raise ValueError('not today')\n")
+    without, below = (
+        ran((sys.executable, "-c", "import torch"), one, tmp_path).stderr
+        for one in (environment(tmp_path), env)
+    )
+    assert "ValueError: not today" in without
+    assert below == without
+
+
+def test_what_is_no_python_gets_what_the_launcher_got(tmp_path: Path) -> None:
+    look = "grep Sig[BI] /proc/self/status; env; ls -l /proc/self/fd | wc -l; echo $PPID $$"
+    words = ("sh", "-c", f"{look}; exec <&-; kill -TERM $$")
+    env = environment(tmp_path, DFTRACE_RUN="of-0", DFTRACE_RUN_SETTINGS="another run")
+    without, below = (ran((*by, *words), env, tmp_path) for by in ((), (*RUN, "--")))
+    lines = [
+        [
+            line
+            for line in done.stdout.splitlines()
+            if not line.startswith(("DFTRACE_", "_=", str(os.getpid())))
+        ]
+        for done in (without, below)
+    ]
+    assert lines[1] == lines[0]
+    assert (below.returncode, below.stderr) == (without.returncode, "") == (-signal.SIGTERM, "")
+    ours = {line.partition("=")[0] for line in below.stdout.splitlines() if "DFTRACE_" in line}
+    assert ours == {"DFTRACE_LAUNCH", "DFTRACE_LOG_FILE"}

@@ -1,0 +1,113 @@
+"""What `dftrace run` is told, and the runs of programs below it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from conftest import read_all, trace_files
+from safety.commands import invoke
+
+from launching import RUN, environment, launched, ran
+
+RECORDS = """
+import os, subprocess, sys, tempfile
+import dftrace_ai
+from dftrace_ai import ai
+
+def step(name):
+    with ai.compute.step.derive(name):
+        pass
+
+how = sys.argv[1]
+os.chdir(tempfile.mkdtemp())
+if how == "before":
+    with dftrace_ai.tracing(log_file=sys.argv[2]):
+        import torch
+        step("inside")
+    step("behind")
+elif how == "after":
+    import torch
+    dftrace_ai.initialize(log_file=sys.argv[2])
+    step("inside")
+    dftrace_ai.finalize()
+    dftrace_ai.finalize()
+    step("behind")
+    subprocess.run([sys.executable, "-c", "import torch; from dftrace_ai import ai; ai.compute.forward.update(k=1); ai.compute.forward.start(); ai.compute.forward.stop()"], check=True)
+elif how == "wrong":
+    import torch
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+"""
+
+
+def names(folder: Path) -> list[list[str]]:
+    return sorted([span.name for span in trace.spans] for trace in read_all(trace_files(folder)))
+
+
+def test_whose_run_it_is(tmp_path: Path) -> None:
+    (tmp_path / "records.py").write_text(RECORDS)
+    own = tmp_path / "own"
+    options = ("--log-file=out/t", "--parts", "steps", "--set", "flush-interval-ms=200")
+    options = (*options, "--no-args", "--compression", "none")
+    done = ran((*RUN, *options, "records.py", "after", own / "t"), environment(tmp_path), tmp_path)
+    assert done.returncode == 0, done.stderr
+    # The program's own finalize does not end what it has not begun, and its settings join.
+    (line,) = done.stderr.splitlines()
+    assert "a run is on and goes on with its own settings: log_file is" in line
+    assert names(tmp_path / "out") == [["forward"], ["step.inside", "step.behind"]]
+    traces = read_all(trace_files(tmp_path / "out"))
+    assert {trace.path.suffix for trace in traces} == {".pfw"}
+    assert len({trace.header["run"] for trace in traces}) == 1
+    assert not [span for trace in traces for span in trace.spans if "k" in span.args]
+    assert not own.exists()
+
+    done = ran((sys.executable, "records.py", "before", own / "t"), launched(tmp_path), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert names(own) == [["step.inside"]]
+
+
+def test_what_cannot_be_recorded_is_said_once_and_the_program_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "records.py").write_text(RECORDS)
+    env = launched(tmp_path, DFTRACE_AUTO_STEPS="many")
+    done = ran((sys.executable, "records.py", "wrong"), env, tmp_path)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "dftrace run: nothing is recorded: ConfigError: environment variable DFTRACE_AUTO_STEPS: "
+        "'many' is not accepted"
+    )
+    # Where the launcher sees it before, it starts nothing; what records nothing it starts as it is.
+    for words, said in (
+        (("--steps", "many", "x.py"), "auto_steps: 'many' is not accepted; accepted: a range A:B"),
+        (("--set", "idz=1", "x.py"), "unknown setting 'idz'; did you mean 'ids'?"),
+        (("--set", "ids", "x.py"), "--set ids: NAME=VALUE is needed"),
+        (("--config", "none.yaml", "x.py"), "none.yaml: cannot read the settings: No such file"),
+        (("ls",), "there is no script ls here; what starts Python in the end goes behind --"),
+        (("/bin/sh", "-c", "exit"), "/bin/sh is no Python script; what starts Python"),
+        (("-o", "/proc/no/t", "x.py"), "the trace cannot be written: No such file or directory"),
+        (("--steps", "1:2"), "Missing argument"),
+        (("--stepz", "1:2", "x.py"), "No such option"),
+    ):
+        done = invoke("run", *words)
+        assert done.status == 2, words
+        assert said in " ".join(done.err.split()), words
+
+
+def test_what_is_told_of_programs_that_record_nothing(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    (tmp_path / "no-python").write_text('#!/bin/sh\necho "launch:$DFTRACE_LAUNCH"; exit 5\n')
+    (tmp_path / "no-python").chmod(0o755)
+    (tmp_path / "a-python").write_text(f"#!/usr/bin/env -S {sys.executable} -S\nprint('runs')\n")
+    (tmp_path / "a-python").chmod(0o755)
+    (tmp_path / "notes").write_text("")
+    for words, status, out, err in (
+        (("none.py",), 2, "", f"can't open file '{tmp_path}/none.py': [Errno 2] No such file"),
+        (("--", "none"), 127, "", "dftrace: run: none: No such file or directory"),
+        (("--", "./notes"), 126, "", "dftrace: run: ./notes: Permission denied"),
+        (("--set", "enabled=no", "--", "./no-python"), 5, "launch:\n", ""),
+        (("--", "./a-python"), 0, "runs\n", f"nothing will be recorded: {sys.executable} -S does"),
+    ):  # fmt: skip
+        done = ran((*RUN, *words), env, tmp_path)
+        assert (done.returncode, done.stdout) == (status, out), (words, done.stderr)
+        assert err in done.stderr
+        assert bool(done.stderr) == bool(err), (words, done.stderr)
