@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
 from dftrace_ai.integrations.nodes import forget_arguments, give_to_all
+from dftrace_ai.integrations.passes import Pass, epoch_of
 from dftrace_ai.run.emitting import complete_between, ticks
 
 __all__ = ["ALL_STEPS", "Gate", "StepRange", "Training", "is_resting", "rest"]
@@ -75,18 +75,6 @@ class StepRange:
 ALL_STEPS = StepRange()
 
 
-class _Pass:
-    """A pass over a loader, from its first fetch on."""
-
-    __slots__ = ("begun", "evaluated", "iterator", "last", "number", "trained")
-
-    def __init__(self, iterator: object, begun: int) -> None:
-        self.iterator = weakref.ref(iterator)
-        self.begun = self.last = begun
-        self.number: int | None = None
-        self.trained = self.evaluated = False
-
-
 class Training:
     """Hears of fetches, forwards, backwards and optimizer steps, and makes steps of them.
 
@@ -111,8 +99,8 @@ class Training:
         """Count from 0 again: another run has begun."""
         self.step = 0
         self.epoch: int | None = None
-        self._passes: dict[int, _Pass] = {}
-        self._pass: _Pass | None = None
+        self._passes: dict[int, Pass] = {}
+        self._pass: Pass | None = None
         self._epochs = 0
         self._told_epoch: int | None = None
         self._several_without_fetch = self._clears_first = False
@@ -161,6 +149,9 @@ class Training:
             complete_between(
                 "step", self._begun, end, arguments, category="pipeline", track="steps"
             )
+        over = self._pass
+        if over is not None and over.drained and over.trained and not over.is_ahead:
+            self._end_pass(over, end)
         self.step += 1
         self._clear()
         self._tell()
@@ -179,8 +170,10 @@ class Training:
             self._close(now)
         if first:
             self._abandon(iterator)
-            self._passes[id(iterator)] = _Pass(iterator, now)
-        self._pass = self._passes.get(id(iterator))
+            self._passes[id(iterator)] = Pass(iterator, now)
+        self._pass = over = self._passes.get(id(iterator))
+        if over is not None:
+            over.fetched += 1
         if not self._trained and (first or self._judged or not self._begun):
             self._begun = now  # what was fetched before led to no training
             self._judged = False
@@ -191,21 +184,25 @@ class Training:
         """The pass over a loader is over."""
         if self._is_elsewhere():
             return
-        if not self._trained:
-            self._begun = 0
-        over = self._passes.pop(id(iterator), None)
+        over = self._passes.get(id(iterator))
         if over is not None:
-            self._over(over, ticks())
+            over.fetched -= 1
+            over.drained = over.is_ahead
+        if over is None or not over.drained:
+            if not self._trained:
+                self._begun = 0
+            if over is not None:
+                self._end_pass(over, ticks())
 
     def _abandon(self, begun_anew: object) -> None:
         """End the passes whose iterators are gone: their loops were left before the end."""
-        for key, one in list(self._passes.items()):
+        for one in list(self._passes.values()):
             iterator = one.iterator()
-            if iterator is None or iterator is begun_anew:
-                del self._passes[key]
-                self._over(one, one.last)
+            if iterator is None or iterator is begun_anew or one.drained:
+                self._end_pass(one, one.last)
 
-    def _over(self, one: _Pass, end: int) -> None:
+    def _end_pass(self, one: Pass, end: int) -> None:
+        self._passes = {key: other for key, other in self._passes.items() if other is not one}
         if self._pass is one:
             self._pass = None
         if one.trained or one.evaluated:
@@ -222,13 +219,14 @@ class Training:
         """
         if self._is_elsewhere():
             return
-        over = self._pass
         if not learns:
             if self._closing:
                 self._close(ticks())
             self._judged = True
+            over = self._pass
             if over is not None and not over.trained:
                 over.evaluated = True
+                over.used += 1
                 over.last = ticks()
             return
         if self._closing and not self._is_fed():
@@ -236,6 +234,14 @@ class Training:
         self._learn()
         if self._backwards and self._gate.recording:
             give_to_all({"microbatch": self._backwards})
+
+    def judged(self) -> None:
+        """A forward that does not learn has ended."""
+        over = self._pass
+        if over is not None and over.drained and not over.trained and not self._is_elsewhere():
+            over.last = ticks()
+            if not over.is_ahead:
+                self._end_pass(over, over.last)
 
     def clears(self) -> None:
         """An optimizer is about to clear its gradients: before a forward, or behind its step."""
@@ -274,18 +280,21 @@ class Training:
         self._inner |= in_optimizer
         self._backwards += 1
         self._pass_trains()
+        if self._pass is not None:
+            self._pass.used += 1
 
     def _pass_trains(self) -> None:
         over = self._pass
         if over is not None:
             if not over.trained:
                 over.trained = True
+                over.used = 0  # a teacher's forwards are no use of a batch
                 self._number(over)
             over.last = self._last
 
-    def _number(self, over: _Pass) -> None:
+    def _number(self, over: Pass) -> None:
         """Give a pass that trains its number: what its sampler was told, or one more."""
-        told = _epoch_of(over.iterator())
+        told = epoch_of(over.iterator())
         is_news = told is not None and told != self._told_epoch
         self.epoch = over.number = told if told is not None and is_news else self._epochs
         self._told_epoch = told
@@ -310,7 +319,7 @@ class Training:
         self._backwards = 0
         self._closing = True
         self._pass_trains()
-        if self._inner:
+        if self._inner and not self._is_fed():
             self._close(ticks())
 
     def pause(self) -> None:
@@ -323,18 +332,5 @@ class Training:
         if self._closing:
             self._close(self._last)
         for one in list(self._passes.values()):
-            self._over(one, one.last)
-        self._passes.clear()
+            self._end_pass(one, one.last)
         forget_arguments()
-
-
-def _epoch_of(iterator: Any) -> int | None:
-    """Return the number that a sampler was told by `set_epoch`; None where it was told none."""
-    for name in ("_index_sampler", "_sampler"):
-        sampler = getattr(iterator, name, None)
-        while sampler is not None:
-            epoch = vars(sampler).get("epoch") if hasattr(sampler, "__dict__") else None
-            if type(epoch) is int:
-                return epoch
-            sampler = getattr(sampler, "sampler", None)
-    return None

@@ -98,7 +98,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     "integrations": {
         "swapping": set(),
         "nodes": set(),
-        "training": {"nodes"},
+        "passes": set(),
+        "training": {"nodes", "passes"},
         "options": {"training"},
         "torch": {"swapping", "nodes", "training", "options"},
         "parts": {"swapping", "options"},

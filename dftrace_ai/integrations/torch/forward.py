@@ -119,6 +119,8 @@ def _outermost(options: AutoOptions, *, names_inner: bool) -> Callable[..., Any]
                 return original(module, *args, **kwargs)
         finally:
             depth.forward = 0
+            if node is evaluating:
+                training.judged()
             if names_inner:
                 depth.model = None
 
