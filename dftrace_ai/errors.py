@@ -46,15 +46,16 @@ class TraceError(DftraceError):
     """A trace file is missing, unreadable or not a trace; the message names it."""
 
 
-def missing_package(package: str, what: str = "this") -> DftraceError:
-    """Return what to raise where a package of the extra `analysis` is not installed.
+def missing_package(package: str, what: str = "this", extra: str = "analysis") -> DftraceError:
+    """Return what to raise where a package of an extra is not installed.
 
     Args:
         package: its name, as people write it.
         what: needs it.
+        extra: installs it.
     """
     return DftraceError(
-        f"{what} needs {package}; install it with: pip install 'dftrace-ai[analysis]'"
+        f"{what} needs {package}; install it with: pip install 'dftrace-ai[{extra}]'"
     )
 
 

@@ -28,7 +28,7 @@ def when_imported(name: str, then: Callable[[], None]) -> Callable[[], None]:
         give_up = when_imported("torch._dynamo", teach)
     """
     waiting = _Waiting(name, then)
-    if name in sys.modules:
+    if sys.modules.get(name) is not None:  # None stands for a module that somebody has barred
         from importlib import import_module
 
         import_module(name)  # another thread may be in the middle of it

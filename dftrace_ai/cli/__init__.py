@@ -43,14 +43,15 @@ def main() -> None:
     from dftrace_ai.cli.calling.commands import app_for
     from dftrace_ai.cli.terminal import prepare_streams, shown
 
-    prepare_streams()
     words = sys.argv[1:]
+    # First: what launches a program hands the environment on as it is now.
+    command = app_for(words)
+    prepare_streams()
     for word in words if words[:1] != ["run"] else ():
         # The name of a file, put there by the shell for a `*`; the parser would echo it.
         if word.startswith("-") and shown(word) != word:
             sys.stderr.write(f"dftrace: there is no option {shown(word)}\n")
             sys.exit(BAD_INPUT)
-    command = app_for(words)
     sys.unraisablehook = _unraisable
     try:
         signal.signal(signal.SIGINT, usual)

@@ -106,6 +106,11 @@ class Auto:
         return f"<dftrace auto, {state}>"
 
     @property
+    def options(self) -> AutoOptions | None:
+        """What the parts are told; None while it is off."""
+        return self._options
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """Names of the parts that are installed."""
         return tuple(self._removals)

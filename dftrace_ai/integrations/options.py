@@ -6,10 +6,11 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.integrations.training import ALL_STEPS, Gate, StepRange, Training
+from dftrace_ai.integrations.gate import ALL_STEPS, Gate, StepRange
+from dftrace_ai.integrations.training import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dftrace_ai.config.model import Config
 
@@ -50,6 +51,7 @@ class AutoOptions:
         loaders: the loaders that are looked at.
         gate: whether anything is recorded now.
         training: which step it is; the parts tell it what happens.
+        not_meant: whether a call of a module, by its arguments, computes nothing; of frameworks.
     """
 
     parts: frozenset[str] | None = None
@@ -62,6 +64,7 @@ class AutoOptions:
     loaders: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
     gate: Gate = field(default_factory=Gate, compare=False)
     training: Training = field(init=False, compare=False)
+    not_meant: list[Callable[[Any], bool]] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "training", Training(self.gate, self.steps))

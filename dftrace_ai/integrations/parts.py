@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dftrace_ai.integrations.swapping import NotInThisVersion
-from dftrace_ai.wording import described, tell
+from dftrace_ai.integrations.listening import tell_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +48,10 @@ BUILT_IN = {
     "checkpoint": "dftrace_ai.integrations.torch.checkpoint",
     "collectives": "dftrace_ai.integrations.torch.collectives",
     "compilations": "dftrace_ai.integrations.torch.compilations",
+    "lightning": "dftrace_ai.integrations.lightning",
+    "transformers": "dftrace_ai.integrations.transformers",
+    "accelerate": "dftrace_ai.integrations.accelerate",
+    "keras": "dftrace_ai.integrations.keras",
 }
 """Our parts by name: modules with a function `install`, imported when the framework is there."""
 
@@ -76,7 +78,7 @@ def _loaded(name: str, load: Callable[[], Any]) -> Iterator[Part]:
     try:
         found = load()
     except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
-        _tell(name, error)
+        tell_of(name, error)
     else:
         yield found if isinstance(found, Part) else Part(name, found)
 
@@ -100,15 +102,4 @@ def _install(part: Part, options: AutoOptions, removals: dict[str, Removal]) -> 
     try:
         removals[part.name] = part.install(options)
     except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
-        _tell(part.name, error)
-
-
-def _tell(name: str, error: Exception) -> None:
-    lacks = isinstance(error, NotInThisVersion)
-    tell(
-        logging.WARNING,
-        "auto records nothing of the part %s, %s: %s",
-        name,
-        "which this version of the framework is not known for: it lacks" if lacks else "and why",
-        error if lacks else described(error),
-    )
+        tell_of(part.name, error)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.integrations.nodes import forget_arguments, give_to_all
 from dftrace_ai.integrations.passes import Pass, epoch_of
 from dftrace_ai.run.emitting import complete_between, ticks
 
-__all__ = ["ALL_STEPS", "Gate", "StepRange", "Training", "is_resting", "rest"]
+if TYPE_CHECKING:
+    from dftrace_ai.integrations.gate import Gate, StepRange
+
+__all__ = ["Training", "is_resting", "rest"]
+
+TRACKS = {"step": "steps", "epoch": "epochs", "evaluate": "evaluations"}
 
 _rests = False
 
@@ -24,55 +28,6 @@ def rest() -> None:
 def is_resting() -> bool:
     """Return whether this process works for one that trains, as a loader's worker does."""
     return _rests
-
-
-class Gate:
-    """Whether anything is recorded now: what a part asks before each span.
-
-    Attributes:
-        live: the parts are installed. A wrapper that outlives them, because somebody has laid
-            his own over it, does nothing any more.
-        recording: they are, and the step that is on is one of those that are asked for.
-        shared: the same for workers of loaders, in memory that they share; None where all steps
-            are recorded.
-    """
-
-    __slots__ = ("live", "recording", "shared")
-
-    def __init__(self) -> None:
-        self.live = False
-        self.recording = False
-        self.shared: Any = None
-
-
-@dataclass(frozen=True)
-class StepRange:
-    """Steps from `first` on, up to `end` without it; counted from 0.
-
-    Attributes:
-        first: the first one.
-        end: the one behind the last; None for all that come.
-    """
-
-    first: int = 0
-    end: int | None = None
-
-    def __contains__(self, step: int) -> bool:
-        return step >= self.first and (self.end is None or step < self.end)
-
-    @property
-    def is_a_part(self) -> bool:
-        """Whether there are steps that are not in it."""
-        return self != ALL_STEPS
-
-    @classmethod
-    def parsed(cls, text: str | None) -> StepRange:
-        """Return the range that ``A:B``, ``A:``, ``:B`` or None for all steps names."""
-        first, _, end = (text or ":").partition(":")
-        return cls(int(first or 0), int(end) if end else None)
-
-
-ALL_STEPS = StepRange()
 
 
 class Training:
@@ -103,6 +58,9 @@ class Training:
         self._pass: Pass | None = None
         self._epochs = 0
         self._told_epoch: int | None = None
+        self._step_told: int | None = None
+        self._epoch_told: int | None = None
+        self._evaluation = 0
         self._several_without_fetch = self._clears_first = False
         self._thread = 0
         self._clear()
@@ -146,15 +104,81 @@ class Training:
             arguments = {"step": self.step, "microbatches": most}
             if self.epoch is not None:
                 arguments["epoch"] = self.epoch
-            complete_between(
-                "step", self._begun, end, arguments, category="pipeline", track="steps"
-            )
+            self._record("step", self._begun, end, arguments)
         over = self._pass
-        if over is not None and over.drained and over.trained and not over.is_ahead:
-            self._end_pass(over, end)
-        self.step += 1
+        if over is not None and over.trained:
+            over.last = end
+            if over.drained and not over.is_ahead:
+                self._end_pass(over, end)
+        told, self._step_told = self._step_told, None
+        self.step = self.step + 1 if told is None else told
         self._clear()
         self._tell()
+
+    def told(
+        self, *, step: int | None = None, epoch: int | None = None, begins: bool = False
+    ) -> None:
+        """A framework tells which step and epoch it is in: its numbers win over those counted here.
+
+        Args:
+            step: number of the one that is on or, behind an optimizer's step, of the next.
+            epoch: number of the one that is on.
+            begins: a batch that something is learned from is about to be computed.
+        """
+        if self._is_elsewhere():
+            return
+        if begins and (self._closing or not self._begun):  # no loader that is seen has fed it
+            now = ticks()
+            if self._closing:
+                self._close(now)
+            self._begun = now
+        if self._closing:
+            self._step_told = step
+        is_news = step is not None and step != self.step and not self._closing
+        if is_news and step is not None:
+            self.step = step
+        if epoch is not None:
+            is_news |= epoch != self.epoch
+            self.epoch = self._epoch_told = epoch
+        if is_news:
+            self._tell()
+
+    def told_all(self) -> None:
+        """The training of a framework is over: what is counted here counts again."""
+        self.pause()
+        self._epoch_told = None
+        self._evaluation = 0
+
+    def evaluation_begins(self) -> bool:
+        """A framework begins to evaluate.
+
+        Returns:
+            Whether it did not do so already.
+        """
+        if self._evaluation or self._is_elsewhere():
+            return False
+        self.pause()
+        self._evaluation = ticks()
+        return True
+
+    def evaluation_ends(self, stage: str) -> None:
+        """The evaluation is over.
+
+        Args:
+            stage: what it was, such as ``validate``.
+        """
+        begun, now = self._evaluation, ticks()
+        if not begun or self._is_elsewhere():
+            return
+        for one in list(self._passes.values()):
+            if not one.trained and one.begun >= begun:
+                self._end_pass(one, now)
+        self._evaluation = 0
+        if self._is_recorded():
+            arguments: dict[str, Any] = {"stage": stage}
+            if self.epoch is not None:
+                arguments["epoch"] = self.epoch
+            self._record("evaluate", begun, now, arguments)
 
     def fetch(self, iterator: Any, *, first: bool) -> None:
         """A batch is about to be fetched from a loader.
@@ -205,11 +229,12 @@ class Training:
         self._passes = {key: other for key, other in self._passes.items() if other is not one}
         if self._pass is one:
             self._pass = None
-        if one.trained or one.evaluated:
+        if (one.trained or (one.evaluated and not self._evaluation)) and self._is_recorded():
             arguments = {} if one.number is None else {"epoch": one.number}
-            name, track = ("epoch", "epochs") if one.trained else ("evaluate", "evaluations")
-            if self._is_recorded():
-                complete_between(name, one.begun, end, arguments, category="pipeline", track=track)
+            self._record("epoch" if one.trained else "evaluate", one.begun, end, arguments)
+
+    def _record(self, name: str, begun: int, end: int, arguments: dict[str, Any]) -> None:
+        complete_between(name, begun, end, arguments, category="pipeline", track=TRACKS[name])
 
     def forward(self, *, learns: bool) -> None:
         """A model's forward is about to begin.
@@ -296,7 +321,8 @@ class Training:
         """Give a pass that trains its number: what its sampler was told, or one more."""
         told = epoch_of(over.iterator())
         is_news = told is not None and told != self._told_epoch
-        self.epoch = over.number = told if told is not None and is_news else self._epochs
+        counted = told if told is not None and is_news else self._epochs
+        self.epoch = over.number = counted if self._epoch_told is None else self._epoch_told
         self._told_epoch = told
         self._epochs = self.epoch + 1
         if self._gate.recording:

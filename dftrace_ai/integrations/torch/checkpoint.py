@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.checkpoints import recorded
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import Swaps
 from dftrace_ai.integrations.torch.depth import depth
-from dftrace_ai.integrations.training import is_resting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,36 +49,19 @@ def install(options: AutoOptions) -> Callable[[], None]:
 
 
 def _recorded(options: AutoOptions, node: ProfilerNode, place: int, original: Any) -> Any:
-    gate = options.gate
+    record = recorded(options, node, lambda _, args, kwargs: _file(place, args, kwargs), original)
 
     @functools.wraps(original)
-    def recorded(*args: Any, **kwargs: Any) -> Any:
+    def unless_waiting(*args: Any, **kwargs: Any) -> Any:
         # Samples that a data set loads are no checkpoints.
-        if not gate.live or depth.waiting or is_resting():
-            return original(*args, **kwargs)
-        options.training.pause()
-        if not gate.recording:
-            return original(*args, **kwargs)
-        mine = node._alike(node.name, type(node))
-        with mine:
-            result = original(*args, **kwargs)
-            size = _bytes_of(kwargs.get("f", args[place] if len(args) > place else None))
-            if size is not None:
-                mine._merge_args({"bytes": size})
-            return result
+        return (original if depth.waiting else record)(*args, **kwargs)
 
-    return recorded
+    return unless_waiting
+
+
+def _file(place: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("f", args[place] if len(args) > place else None)
 
 
 def _as_in_its_home(name: str, original: object) -> Any:
     return getattr(torch.serialization, name)
-
-
-def _bytes_of(file: Any) -> int | None:
-    """Return the length of a file that is named; None for anything else."""
-    if not isinstance(file, (str, os.PathLike)):
-        return None
-    try:
-        return Path(file).stat().st_size
-    except OSError:
-        return None

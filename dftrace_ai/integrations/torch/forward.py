@@ -103,6 +103,8 @@ def _outermost(options: AutoOptions, *, names_inner: bool) -> Callable[..., Any]
             return original(module, *args, **kwargs)
         if models and module not in models:
             return original(module, *args, **kwargs)
+        if options.not_meant and any(test(args) for test in options.not_meant):
+            return original(module, *args, **kwargs)
         leave_hooked()
         node: ProfilerNode
         if graph_task() != NO_TASK:

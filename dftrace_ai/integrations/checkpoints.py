@@ -1,0 +1,78 @@
+"""What saves or loads a checkpoint becomes a span, and what it calls to do so a part of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.training import is_resting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dftrace_ai.annotation.node import ProfilerNode
+    from dftrace_ai.integrations.options import AutoOptions
+
+__all__ = ["recorded"]
+
+
+class _Depth(threading.local):
+    checkpoints: int = 0
+
+
+_depth = _Depth()
+
+
+def recorded(
+    options: AutoOptions,
+    node: ProfilerNode,
+    place_of: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
+    original: Any,
+) -> Any:
+    """Return a function that is recorded: the outermost as the node, one within it as its part.
+
+    Args:
+        options: of `auto`.
+        node: its span.
+        place_of: gets the result and the arguments; returns the file or folder.
+        original: the function.
+    """
+    gate, inner = options.gate, beside(node, "part")
+
+    @functools.wraps(original)
+    def saves(*args: Any, **kwargs: Any) -> Any:
+        if not gate.live or is_resting():
+            return original(*args, **kwargs)
+        options.training.pause()
+        if not gate.recording:
+            return original(*args, **kwargs)
+        mine = inner if _depth.checkpoints else node
+        mine = mine._alike(mine.name, type(mine))
+        _depth.checkpoints += 1
+        try:
+            with mine:
+                result = original(*args, **kwargs)
+                size = _bytes_of(place_of(result, args, kwargs))
+                if size is not None:
+                    mine._merge_args({"bytes": size})
+                return result
+        finally:
+            _depth.checkpoints -= 1
+
+    return saves
+
+
+def _bytes_of(place: Any) -> int | None:
+    """Return the length of a file that is named, or of those in a folder; else None."""
+    if not isinstance(place, (str, os.PathLike)):
+        return None
+    try:
+        path = Path(place)
+        files = path.iterdir() if path.is_dir() else [path]
+        return sum(one.stat().st_size for one in files if not one.is_dir())
+    except OSError:
+        return None

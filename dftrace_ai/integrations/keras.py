@@ -1,0 +1,172 @@
+"""Keras 3 on torch: its optimizers, steps, epochs, evaluations and files of models."""
+
+from __future__ import annotations
+
+import functools
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.errors import missing_package
+from dftrace_ai.integrations.auto import auto
+from dftrace_ai.integrations.checkpoints import recorded
+from dftrace_ai.integrations.listening import (
+    Hooks,
+    Listener,
+    evaluating,
+    needed,
+    once_imported,
+)
+from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.torch.depth import depth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from dftrace_ai.integrations.options import AutoOptions
+    from dftrace_ai.integrations.swapping import Swaps
+    from dftrace_ai.integrations.training import Training
+
+__all__ = ["install", "trace_callback"]
+
+PART = "keras"
+
+
+def _batch_begins(training: Training, given: Any) -> None:
+    params, batch = given
+    steps, epoch = (params or {}).get("steps"), training.epoch
+    step = None if steps is None or epoch is None else epoch * steps + batch
+    training.told(step=step, begins=True)
+
+
+HOOKS: Hooks = {
+    "on_epoch_begin": lambda training, given: training.told(epoch=given[1]),
+    "on_train_batch_begin": _batch_begins,
+    "on_train_end": lambda training, _: training.told_all(),
+}
+"""Each is given the callback's `params` and the number of the epoch or batch."""
+
+
+def install(options: AutoOptions) -> Callable[[], None]:
+    """Hear of what `fit` tells its callbacks, and record what Keras does without torch's classes.
+
+    Args:
+        options: of `auto`.
+
+    Returns:
+        What takes it out again.
+    """
+    return once_imported(PART, "keras", functools.partial(_install, options))
+
+
+def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
+    listener = Listener(PART, HOOKS)
+    # A thing that the Keras of TensorFlow 2 has not.
+    symbol = needed(keras, "KerasTensor")
+    model, callbacks = needed(keras, "Model"), needed(keras, "callbacks")
+
+    def heard(hook: str, original: Any) -> Any:
+        @functools.wraps(original)
+        def tells(self: Any, *args: Any, **kwargs: Any) -> Any:
+            listener.hear(options, hook, (self.params, next(iter((*args, *kwargs.values())), None)))
+            return original(self, *args, **kwargs)
+
+        return tells
+
+    for hook in HOOKS:
+        swaps.swap(needed(callbacks, "CallbackList"), hook, functools.partial(heard, hook))
+    for name, stage in (("evaluate", "validate"), ("predict", "predict")):
+        swaps.swap(model, name, functools.partial(evaluating, options, stage))
+    capture, restart = beside(ai.checkpoint.capture), beside(ai.checkpoint.restart)
+    for name, node in (("save", capture), ("save_weights", capture), ("load_weights", restart)):
+        make = functools.partial(recorded, options, node, _file)
+        swaps.swap(model, name, make)
+    optimizer = needed(needed(keras, "optimizers"), "Optimizer")
+    swaps.swap(optimizer, "apply", functools.partial(_applying, options))
+
+    def is_symbolic(args: Any) -> bool:
+        """Whether a model is only asked for the shapes of what it returns."""
+        while isinstance(args, (list, tuple, dict)) and args:
+            args = next(iter(args.values() if isinstance(args, dict) else args))
+        return isinstance(args, symbol) or bool(getattr(args, "is_meta", False))
+
+    options.not_meant.append(is_symbolic)
+    swaps.then(lambda: options.not_meant.remove(is_symbolic))
+
+
+def _file(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("filepath", *args[1:2])
+
+
+def _applying(options: AutoOptions, original: Any) -> Any:
+    node = beside(ai.compute.step)
+
+    @functools.wraps(original)
+    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # One that scales the loss calls another.
+        if depth.optimizer or not options.gate.live:
+            return original(self, *args, **kwargs)
+        depth.optimizer = 1
+        options.training.optimizer_begins()
+        try:
+            with node if options.gate.recording else NOTHING:
+                return original(self, *args, **kwargs)
+        finally:
+            depth.optimizer = 0
+            options.training.optimizer_ends(self)
+
+    return apply
+
+
+def trace_callback(**options: Any) -> Any:
+    """Return a callback for ``model.fit`` that has the program trace itself from now on.
+
+    It switches `dftrace_ai.auto` on, which alone records as much. Forwards, optimizers and fetches
+    are recorded where Keras computes by torch.
+
+    Args:
+        **options: for `dftrace_ai.auto`.
+
+    Raises:
+        DftraceError: Keras is not installed.
+
+    Example::
+
+        model.fit(x, y, callbacks=[trace_callback(log_file="out/trace")])
+    """
+    made = _callback_class()(options)
+    auto(**options)
+    return made
+
+
+@cache
+def _callback_class() -> type[Any]:
+    try:
+        import keras
+    except ModuleNotFoundError as error:
+        if error.name != "keras":
+            raise
+        raise missing_package("Keras", "a callback of `fit`", "keras") from error
+
+    class TraceCallback(keras.callbacks.Callback):  # type: ignore[misc]
+        """Tells the training what `fit` tells its callbacks."""
+
+        def __init__(self, options: dict[str, Any]) -> None:
+            super().__init__()
+            self._options = options
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return functools.partial(trace_callback, **self._options), ()
+
+    listener = Listener(PART, HOOKS)
+
+    def hook(name: str) -> Callable[..., None]:
+        def told(self: Any, number: Any = None, logs: Any = None) -> None:
+            listener.hear(auto.options, name, (self.params, number))
+
+        return told
+
+    for name in HOOKS:
+        setattr(TraceCallback, name, hook(name))
+    return TraceCallback

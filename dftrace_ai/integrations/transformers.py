@@ -1,0 +1,142 @@
+"""Hugging Face's Trainer: its steps, epochs, evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.errors import missing_package
+from dftrace_ai.integrations.auto import auto
+from dftrace_ai.integrations.checkpoints import recorded
+from dftrace_ai.integrations.listening import (
+    Hooks,
+    Listener,
+    evaluating,
+    needed,
+    once_imported,
+)
+from dftrace_ai.integrations.nodes import beside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from dftrace_ai.integrations.options import AutoOptions
+    from dftrace_ai.integrations.swapping import Swaps
+
+__all__ = ["install", "trace_callback"]
+
+PART = "transformers"
+
+# Epochs are told as a fraction that a division has made.
+NEARLY = 1e-6
+
+HOOKS: Hooks = {
+    "on_train_begin": lambda training, state: training.told(step=state.global_step),
+    "on_epoch_begin": lambda training, state: training.told(epoch=int((state.epoch or 0) + NEARLY)),
+    "on_step_begin": lambda training, state: training.told(step=state.global_step, begins=True),
+    "on_step_end": lambda training, state: training.told(step=state.global_step),
+    "on_train_end": lambda training, _: training.told_all(),
+}
+
+
+def install(options: AutoOptions) -> Callable[[], None]:
+    """Hear of the Trainers' events, and record their evaluations and checkpoints.
+
+    Args:
+        options: of `auto`.
+
+    Returns:
+        What takes it out again.
+    """
+    return once_imported(PART, "transformers.trainer", functools.partial(_install, options))
+
+
+def _install(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
+    listener = Listener(PART, HOOKS)
+    handler = needed(sys.modules.get("transformers.trainer_callback"), "CallbackHandler")
+    trainer = needed(home, "Trainer")
+
+    def heard(original: Any) -> Any:
+        @functools.wraps(original)
+        def call_event(
+            self: Any, event: str, args: Any, state: Any, *others: Any, **kwargs: Any
+        ) -> Any:
+            listener.hear(options, event, state)
+            return original(self, event, args, state, *others, **kwargs)
+
+        return call_event
+
+    swaps.swap(handler, "call_event", heard)
+    for name, stage in (("evaluate", "validate"), ("predict", "predict")):
+        swaps.swap(trainer, name, functools.partial(evaluating, options, stage))
+    saves = functools.partial(recorded, options, beside(ai.checkpoint.capture))
+    loads = functools.partial(recorded, options, beside(ai.checkpoint.restart))
+    swaps.swap(trainer, "_save_checkpoint", functools.partial(saves, _checkpoint))
+    swaps.swap(trainer, "save_model", functools.partial(saves, _model))
+    swaps.swap(trainer, "_load_from_checkpoint", functools.partial(loads, lambda *_: None))
+
+
+def _checkpoint(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    trainer = args[0]
+    return os.path.join(trainer.args.output_dir, f"checkpoint-{trainer.state.global_step}")
+
+
+def _model(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("output_dir", *args[1:2]) or args[0].args.output_dir
+
+
+def trace_callback(**options: Any) -> Any:
+    """Return a callback for a Trainer that has the program trace itself from now on.
+
+    It switches `dftrace_ai.auto` on, which alone records as much; what a callback is not told of,
+    such as fetches, forwards and the beginning of an evaluation, comes from there.
+
+    Args:
+        **options: for `dftrace_ai.auto`.
+
+    Raises:
+        DftraceError: transformers is not installed.
+
+    Example::
+
+        Trainer(model, arguments, callbacks=[trace_callback(log_file="out/trace")])
+    """
+    made = _callback_class()(options)
+    auto(**options)
+    return made
+
+
+@cache
+def _callback_class() -> type[Any]:
+    try:
+        from transformers import TrainerCallback
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise
+        raise missing_package("transformers", "a Trainer's callback", "transformers") from error
+
+    class TraceCallback(TrainerCallback):  # type: ignore[misc]
+        """Tells the training what a Trainer tells its callbacks."""
+
+        def __init__(self, options: dict[str, Any]) -> None:
+            self._options = options
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return functools.partial(trace_callback, **self._options), ()
+
+    listener = Listener(PART, HOOKS)
+
+    def hook(name: str) -> Callable[..., None]:
+        def told(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+            listener.hear(auto.options, name, state)
+
+        return told
+
+    for name in HOOKS:
+        setattr(TraceCallback, name, hook(name))
+    return TraceCallback

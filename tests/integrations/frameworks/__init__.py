@@ -1,0 +1,1 @@
+"""Trainings of the frameworks on top of torch."""

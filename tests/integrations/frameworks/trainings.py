@@ -1,0 +1,274 @@
+"""The same training in each framework, as a program: without us, traced, by a callback, resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+from pathlib import Path
+
+import accelerate as hf_accelerate
+import keras as keras_3
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
+from transformers import (
+    PretrainedConfig,
+    PreTrainedModel,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+import dftrace_ai
+from dftrace_ai import ai
+from dftrace_ai.integrations import keras, lightning, transformers
+
+OUT = Path(sys.argv[1])
+TRAINED, JUDGED, BATCH, MARKED, ACCUMULATED, EPOCHS = 48, 8, 4, 21, 4, 2
+
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+keras_3.utils.set_random_seed(0)
+
+
+class Items(Dataset):
+    """Numbers made of their index; one says when it is made."""
+
+    def __init__(self, count: int, *, by_name: bool = False) -> None:
+        self.count, self.by_name = count, by_name
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int):
+        if index == MARKED:
+            ai.instant("the marked item")
+        x = torch.linspace(0, 1, 16) * (index % 7)
+        y = torch.tensor(index % 4)
+        return {"x": x, "labels": y} if self.by_name else (x, y)
+
+
+def loaders() -> tuple[DataLoader, DataLoader]:
+    return DataLoader(Items(TRAINED), batch_size=BATCH), DataLoader(Items(JUDGED), batch_size=BATCH)
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 8), nn.ReLU(inplace=True), nn.Dropout(0.1), nn.Linear(8, 4))
+
+
+def learned(model, losses) -> list:
+    return [[float(x) for x in losses], [p.tolist() for p in model.state_dict().values()]]
+
+
+def judge(model, batches) -> None:
+    model.eval()
+    with torch.no_grad():
+        for x, _ in batches:
+            model(x)
+
+
+def plain(folder, extra):
+    model, losses = net(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train, test = loaders()
+    for _ in range(EPOCHS):
+        model.train()
+        for number, (x, y) in enumerate(train, 1):
+            loss = F.cross_entropy(model(x), y)
+            losses.append(loss.item())
+            (loss / ACCUMULATED).backward()
+            if number % ACCUMULATED == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+        judge(model, test)
+        torch.save(model.state_dict(), folder / "model.pt")
+    return learned(model, losses)
+
+
+def accelerate(folder, extra):
+    accelerator = hf_accelerate.Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATED)
+    losses, inner = [], net()
+    model, optimizer, train, test = accelerator.prepare(
+        inner, torch.optim.SGD(inner.parameters(), 0.1), *loaders()
+    )
+    for _ in range(EPOCHS):
+        model.train()
+        for x, y in train:
+            with accelerator.accumulate(model):
+                loss = F.cross_entropy(model(x), y)
+                losses.append(loss.item())
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+        judge(model, test)
+        accelerator.save_state(folder / "state")
+    accelerator.load_state(folder / "state")
+    return learned(inner, losses)
+
+
+class Model(PreTrainedModel):
+    config_class = PretrainedConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.net, self.losses = net(), []
+        self.post_init()
+
+    def _init_weights(self, module):
+        pass
+
+    def forward(self, x, labels=None):
+        logits = self.net(x)
+        loss = F.cross_entropy(logits, labels)
+        if self.training:
+            self.losses.append(loss.item())
+        return {"loss": loss, "logits": logits}
+
+
+class InOrder(Trainer):
+    def _get_train_sampler(self, *args):
+        return SequentialSampler(self.train_dataset)
+
+
+def trainer(folder, extra, *, resumed=None, callbacks=()):
+    model = Model(PretrainedConfig())
+    arguments = TrainingArguments(
+        str(folder),
+        **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), BATCH),
+        **dict.fromkeys(("save_strategy", "eval_strategy"), "epoch"),
+        gradient_accumulation_steps=ACCUMULATED,
+        num_train_epochs=EPOCHS,
+        report_to=[],
+        use_cpu=True,
+        logging_strategy="no",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+    )
+    data = (Items(count, by_name=True) for count in (TRAINED, JUDGED))
+    callbacks = [*callbacks, *([transformers.trace_callback()] if extra else [])]
+    made = InOrder(model, arguments, None, *data, callbacks=callbacks)
+    with contextlib.redirect_stdout(sys.stderr):
+        made.train(resume_from_checkpoint=resumed)
+    return learned(model.net, model.losses)
+
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net, self.losses = net(), []
+
+    def training_step(self, batch, index):
+        loss = F.cross_entropy(self.net(batch[0]), batch[1])
+        self.losses.append(loss.item())
+        return loss
+
+    def validation_step(self, batch, index):
+        self.net(batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def lightning_2(folder, extra, *, resumed=None, callbacks=()):
+    module = Module()
+    saves = pl.callbacks.ModelCheckpoint(
+        folder, "{epoch}", save_top_k=-1, enable_version_counter=False
+    )
+    made = pl.Trainer(
+        max_epochs=EPOCHS,
+        accelerator="cpu",
+        accumulate_grad_batches=ACCUMULATED,
+        callbacks=[saves, *callbacks, *([lightning.trace_callback()] if extra else [])],
+        profiler=lightning.trace_profiler() if extra else None,
+        **dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False),
+    )
+    made.fit(module, *loaders(), ckpt_path=resumed)
+    return learned(module.net, module.losses)
+
+
+def keras_on_torch(folder, extra, *, callbacks=()):
+    keras_3.utils.set_random_seed(0)
+    layers = [keras_3.layers.Dense(8, activation="relu"), keras_3.layers.Dense(4)]
+    model = keras_3.Sequential([keras_3.layers.Input((16,)), *layers])
+    loss = keras_3.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras_3.optimizers.SGD(0.1), loss=loss)
+    train, test = loaders()
+    history = model.fit(
+        train,
+        epochs=EPOCHS,
+        validation_data=test,
+        verbose=0,
+        callbacks=[
+            keras_3.callbacks.ModelCheckpoint(folder / "m.weights.h5", save_weights_only=True),
+            *callbacks,
+            *([keras.trace_callback()] if extra else []),
+        ],
+    )
+    model.load_weights(folder / "m.weights.h5")
+    model.predict(test, verbose=0)
+    return [history.history["loss"], [one.tolist() for one in model.get_weights()]]
+
+
+TRAININGS = {
+    "plain": plain,
+    "accelerate": accelerate,
+    "trainer": trainer,
+    "lightning": lightning_2,
+    "keras": keras_on_torch,
+}
+RESUMED = {"trainer": "checkpoint-3", "lightning": "epoch=0.ckpt"}
+
+
+def traced(name: str, train, *, by_callback: bool = False):
+    folder = OUT / name
+    folder.mkdir()
+    with dftrace_ai.tracing(log_file=folder / "trace", compression="none"):
+        if not by_callback:
+            dftrace_ai.auto()
+        try:
+            return train(folder, by_callback)
+        finally:
+            dftrace_ai.auto.remove()
+
+
+def raising(names: tuple[str, ...], base: type):
+    def fail(*args, **kwargs):
+        raise LookupError("of the user")
+
+    return type("Raises", (base,), dict.fromkeys(names, fail))()
+
+
+def main() -> None:
+    said = {}
+    for name, train in TRAININGS.items():
+        (OUT / f"{name}-without").mkdir()
+        expected = train(OUT / f"{name}-without", False)
+        found = {"auto": traced(name, train)}
+        if name not in {"plain", "accelerate"}:
+            found["callback"] = traced(f"{name}-callback", train, by_callback=True)
+        said[name] = {way: one == expected for way, one in found.items()}
+        if name in RESUMED:
+            saved = str(OUT / f"{name}-without" / RESUMED[name])
+            (OUT / f"{name}-resumed-without").mkdir()
+            expected = train(OUT / f"{name}-resumed-without", False, resumed=saved)
+            one = traced(f"{name}-resumed", lambda *a, t=train, s=saved: t(*a, resumed=s))
+            said[name]["resumed"] = one == expected
+    for name, hook, base in (
+        ("trainer", "on_step_end", TrainerCallback),
+        ("lightning", "on_train_batch_end", pl.Callback),
+        ("keras", "on_train_batch_end", keras_3.callbacks.Callback),
+    ):
+        train, user = TRAININGS[name], raising((hook,), base)
+        try:
+            traced(f"{name}-raises", lambda *a, t=train, u=user: t(*a, callbacks=[u]))
+        except LookupError as error:
+            said[name]["raises"] = str(error) == "of the user" and error.__cause__ is None
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()
