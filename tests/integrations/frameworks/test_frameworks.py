@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from conftest import clean_environment, read_all, trace_files
+from docs.pages import DOCS, section, table
 from perfetto.trace_file import Event, Trace
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import measure, read_job
 
+GUIDE = DOCS / "guide" / "frameworks.md"
 PROGRAM = Path(__file__).with_name("trainings.py")
 LIMIT_S = 600
 BATCHES, BATCH, MARKED = 12, 4, 21
@@ -161,6 +163,15 @@ def test_the_numbers_of_the_framework_win(runs: Runs, name: str) -> None:
     assert [(e.args["step"], e.args["epoch"]) for e in steps] == [(3, 1), (4, 1), (5, 1)]
     assert [e.args["epoch"] for e in named(trace, "pipeline", "epoch")] == [1]
     assert len(named(trace, "checkpoint", "restart")) >= 1
+
+
+def test_the_guide_counts_what_is_recorded(runs: Runs) -> None:
+    rows = table(section(GUIDE, "The same training in each"))
+    for column, way in enumerate(["plain", "accelerate", "trainer", "lightning", "keras"], 1):
+        found = Counter(f"`{e.cat}` `{e.name}`" for e in trace_of(runs, way).spans)
+        own = {name: n for name, n in found.items() if ".part`" not in name}  # of its version
+        told = {row[0]: int(row[column]) for row in rows}
+        assert own == {name: count for name, count in told.items() if count}, way
 
 
 def test_a_profiler_of_lightning_names_its_actions(runs: Runs) -> None:
