@@ -6,6 +6,7 @@ import functools
 import inspect
 import sys
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dftrace_ai.annotation.compiled_code import has_kind
@@ -65,6 +66,9 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
             @io.log
             def read(self, step): ...  # step becomes an argument of the event
     """
+
+    # What the latest call had of its own.
+    _picked_up: Mapping[str, object] = MappingProxyType({})
 
     def __init__(
         self,
@@ -214,7 +218,7 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         sources = _sources(func)
         if not from_self:
             sources.pop("", None)
-        return _picking_up(node, func, sources) if sources else wrap(node, func)
+        return _picking_up(self, node, func, sources) if sources else wrap(node, func)
 
     def iter(self, func: Iterable[T], name: str = "loop", iter_name: str = "step") -> Iterator[T]:
         """Iterate with two events an item: ``<name>.iter``, the wait, and ``<name>.yield``.
@@ -302,7 +306,10 @@ def _attribute(owner: object, name: str) -> Any:
 
 
 def _picking_up(
-    node: ProfilerNode, func: Callable[..., Any], sources: dict[str, tuple[int | None, Any]]
+    owner: dft_fn,
+    node: ProfilerNode,
+    func: Callable[..., Any],
+    sources: dict[str, tuple[int | None, Any]],
 ) -> Callable[..., Any]:
     plain = wrap(node, func)
     of_self = "" in sources
@@ -329,6 +336,7 @@ def _picking_up(
                 found[name] = value
         if not found:
             return plain
+        owner._picked_up = found
         call = node._alike(node.name, ProfilerNode)
         call._merge_args(found)
         return wrap(call, func)

@@ -32,6 +32,7 @@ COLUMNS = {
     "analysis": 0.14,
     "annotation": 0.6,
     "cli": 0.82,
+    "compat": 0.14,
     "config": 0.86,
     "database": 0.37,
     "demo": 0.6,

@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
         *("run", "annotation", "inspect"),
     },
     "integrations": {"trace_format", "config", "run", "annotation"},
+    "compat": {"_native", "config", "run", "annotation"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),

@@ -46,6 +46,17 @@ const char* utf8_of(PyObject* text, Py_ssize_t* bytes, Ref& keep) {
     return PyBytes_AS_STRING(keep.get());
 }
 
+bool name_number(PyObject* category, PyObject* label, std::uint32_t* number) {
+    Ref keep_category, keep_label;
+    Py_ssize_t category_bytes = 0, label_bytes = 0;
+    const char* category_text = utf8_of(category, &category_bytes, keep_category);
+    const char* label_text = category_text ? utf8_of(label, &label_bytes, keep_label) : nullptr;
+    if (!label_text) return false;
+    *number = intern_name({category_text, static_cast<std::size_t>(category_bytes)},
+                          {label_text, static_cast<std::size_t>(label_bytes)});
+    return true;
+}
+
 PyObject* node_new(PyTypeObject* type, PyObject* positional, PyObject* keywords) {
     static const char* names[] = {"cat", "name", "enabled", nullptr};
     PyObject *category = nullptr, *label = nullptr;
@@ -53,19 +64,30 @@ PyObject* node_new(PyTypeObject* type, PyObject* positional, PyObject* keywords)
     if (!PyArg_ParseTupleAndKeywords(positional, keywords, "UU|p", const_cast<char**>(names), &category,
                                      &label, &enabled))
         return nullptr;
-    Ref keep_category, keep_label;
-    Py_ssize_t category_bytes = 0, label_bytes = 0;
-    const char* category_text = utf8_of(category, &category_bytes, keep_category);
-    const char* label_text = category_text ? utf8_of(label, &label_bytes, keep_label) : nullptr;
-    if (!label_text) return nullptr;
+    std::uint32_t name = 0;
+    if (!name_number(category, label, &name)) return nullptr;
     Node* node = as<Node>(type->tp_alloc(type, 0));
     if (!node) return nullptr;
-    node->name = intern_name({category_text, static_cast<std::size_t>(category_bytes)},
-                             {label_text, static_cast<std::size_t>(label_bytes)});
+    node->name = name;
     node->enabled = enabled != 0;
     node->category = Py_NewRef(category);
     node->label = Py_NewRef(label);
     return reinterpret_cast<PyObject*>(node);
+}
+
+// For a class whose constructor is not given category and name: they are known when it has begun.
+PyObject* node_rename(PyObject* self, PyObject* positional) {
+    PyObject *category = nullptr, *label = nullptr;
+    std::uint32_t name = 0;
+    if (!PyArg_ParseTuple(positional, "UU", &category, &label)) return nullptr;
+    if (!name_number(category, label, &name)) return nullptr;
+    Node* node = as<Node>(self);
+    node->name = name;
+    const Ref old_category(std::exchange(node->category, Py_NewRef(category)));
+    const Ref old_label(std::exchange(node->label, Py_NewRef(label)));
+    node->args_generation = 0;
+    node->name_generation = 0;
+    Py_RETURN_NONE;
 }
 
 int node_traverse(PyObject* self, visitproc visit, void* arg) {
@@ -185,6 +207,7 @@ PyMethodDef methods[] = {
     {"_clear_args", node_clear_args, METH_NOARGS, "Drop the arguments of this node and of all below it."},
     {"_copy_args", node_copy_args, METH_NOARGS, "A copy of this node's arguments."},
     {"_switch", node_switch, METH_O, "Enable or disable this node and all below it."},
+    {"_rename", node_rename, METH_VARARGS, "_rename(cat, name): what its spans are called from now on."},
     {"_add_child", node_add_child, METH_O, "Put a node below this one."},
     {"_begin", node_begin, METH_NOARGS, "Open a span now and return it; None when off."},
     {"_start", node_start, METH_VARARGS,

@@ -27,7 +27,7 @@ def test_without_any_variable_a_run_is_on() -> None:
 
 def test_the_calls_that_it_names_are_there() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    sentence = text.split("keep their names:")[1].split(";")[0]
+    sentence = text.split("own names the calls are")[1].split(";")[0]
     for call in re.findall(r"`(?:dftracer\.)?(\w+)`", sentence):
         assert callable(getattr(dftrace_ai.dftracer, call)), call
     for missing in ("relate", "uses", "generates"):

@@ -1,0 +1,1 @@
+"""Other libraries' interfaces, kept by the recorder: code moves by changing its imports."""
