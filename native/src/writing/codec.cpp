@@ -12,18 +12,31 @@
 #include <new>
 #include <stdexcept>
 
+#include "dftrace/text/byte_buffer.hpp"
+
 namespace dftrace {
 
 namespace {
 
+// Many bytes at a time: a search for one after the other takes twice as long where lines are short.
 std::uint32_t line_breaks(std::string_view text) {
+    typedef unsigned char Bytes __attribute__((vector_size(16)));
+    constexpr std::size_t step = 4 * sizeof(Bytes), most_steps = 255 / 4;
+    const Bytes breaks = Bytes{} + static_cast<unsigned char>('\n');
+    const auto breaks_at = [breaks](const char* place) {
+        Bytes bytes;
+        std::memcpy(&bytes, place, sizeof bytes);
+        return reinterpret_cast<Bytes>(bytes == breaks);  // -1 for each
+    };
+    const char *at = text.data(), *const end = at + text.size();
     std::uint32_t lines = 0;
-    for (const char *at = text.data(), *const end = at + text.size(); at != end; ++lines) {
-        const void* const found = std::memchr(at, '\n', static_cast<std::size_t>(end - at));
-        if (!found) break;
-        at = static_cast<const char*>(found) + 1;
+    while (const std::size_t steps = std::min(static_cast<std::size_t>(end - at) / step, most_steps)) {
+        Bytes found{};  // of each place
+        for (const char* const until = at + steps * step; at != until; at += step)
+            found -= breaks_at(at) + breaks_at(at + 16) + breaks_at(at + 32) + breaks_at(at + 48);
+        for (std::size_t i = 0; i < sizeof found; ++i) lines += found[i];
     }
-    return lines;
+    return lines + static_cast<std::uint32_t>(std::count(at, end, '\n'));
 }
 
 BlockFacts facts_of(std::string_view block, std::size_t packed_bytes, std::uint32_t lines,
@@ -56,18 +69,20 @@ class Gzip final : public BlockCodec {
     std::uint32_t append(std::string& out, std::string_view block, const BlockReach& reach,
                          BlockHolds holds) override {
         constexpr std::size_t tail_bytes = 8;
-        const std::size_t before = out.size(), body = before + gzip_head_bytes;
         const std::size_t bound = libdeflate_deflate_compress_bound(compressor_, block.size());
-        out.resize(body + bound + tail_bytes);
-        const std::size_t packed =
-            libdeflate_deflate_compress(compressor_, block.data(), block.size(), out.data() + body, bound);
-        out.resize(body + packed + tail_bytes);
+        packed_.clear();
+        char* const head = packed_.reserve(gzip_head_bytes + bound + tail_bytes);
+        char* const body = head + gzip_head_bytes;
+        char* const end =
+            body + libdeflate_deflate_compress(compressor_, block.data(), block.size(), body, bound);
         const std::uint32_t lines = line_breaks(block);
-        put_gzip_head(out.data() + before, facts_of(block, out.size() - before, lines, reach, holds));
+        const auto bytes = static_cast<std::size_t>(end - head) + tail_bytes;
+        put_gzip_head(head, facts_of(block, bytes, lines, reach, holds));
         const std::uint32_t tail[] = {libdeflate_crc32(0, block.data(), block.size()),
                                       static_cast<std::uint32_t>(block.size())};
         static_assert(sizeof tail == tail_bytes && std::endian::native == std::endian::little);
-        std::memcpy(out.data() + body + packed, tail, tail_bytes);
+        std::memcpy(end, tail, tail_bytes);
+        out.append(head, bytes);
         return lines;
     }
     std::string text(std::string_view block, std::size_t most) const override {
@@ -88,6 +103,7 @@ class Gzip final : public BlockCodec {
 
   private:
     libdeflate_compressor* compressor_;
+    ByteBuffer packed_;  // in memory that nobody has to clear
 };
 
 class Zstd final : public BlockCodec {
