@@ -114,11 +114,12 @@ void PartIndex::add_other(std::uint32_t node, std::string_view name_json, char p
 }
 
 void PartIndex::add(const IndexedLines::Span* span, const IndexedLines::Span* const end) {
+    Figures* const figures = figures_.data();
     while (span != end) {
         const std::uint32_t tid = span->tid;
         CoveredTime::Track& track = covered_.track(track_of(tid));
         for (; span != end && span->tid == tid; ++span) {
-            Figures& of = figures_[span->label];
+            Figures& of = figures[span->label];
             const std::int64_t duration = span->end_ns - span->start_ns;
             const std::int64_t covered = covered_.of(track, span->start_ns, span->end_ns, span->parent);
             // No more than all of the durations together, but for what overlaps: an index is not for those.

@@ -55,8 +55,9 @@ class PartIndex {
     // A finished span as the line has it, in the order of the lines; it begins at 0 or later. `name()` is
     // asked for where the node is not known yet: the JSON of its name, empty for none.
     template <typename Name>
-    void add_span(std::uint32_t node, Name name, std::uint32_t tid, std::int64_t start_ns,
-                  std::int64_t end_ns, std::uint64_t parent) noexcept {
+    [[gnu::always_inline]] inline void add_span(std::uint32_t node, Name name, std::uint32_t tid,
+                                                std::int64_t start_ns, std::int64_t end_ns,
+                                                std::uint64_t parent) noexcept {
         std::uint32_t label = node < label_of_node_.size() ? label_of_node_[node] : no_label;
         if (label == no_label) [[unlikely]] {
             label = find_label(node, name());
