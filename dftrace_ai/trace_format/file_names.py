@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 __all__ = [
+    "INDEX_FILE_SUFFIX",
     "MARKER_SUFFIX",
     "PLAIN_SUFFIX",
     "PROFILE_SUFFIXES",
@@ -38,6 +39,9 @@ PROFILE_SUFFIXES: Final = (".pt.trace.json", ".pt.trace.json.gz")
 
 MARKER_SUFFIX: Final = ".spool-at"
 """How the name of the file ends that names the spool, beside the trace."""
+
+INDEX_FILE_SUFFIX: Final = ".dfindex"
+"""How the name of the file ends that holds what traces add up to, beside them."""
 
 SPOOL_PREFIX: Final = "dftrace-"
 SPOOL_SUFFIX: Final = ".spool"

@@ -55,7 +55,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal"}),
         **dict.fromkeys(
             (
-                *("demo", "diff", "info", "inspect", "recover", "report", "runs", "stuck"),
+                *("demo", "diff", "index", "info", "inspect", "recover", "report", "runs", "stuck"),
                 "summary",
                 *("top", "validate", "view", "why", "extracting", "launching"),
             ),

@@ -68,6 +68,10 @@ class Trace:
         """
         return read_end(self.file)
 
+    def know_end(self, end: TraceEnd) -> None:
+        """Take in how the file ends, for which all of it may have to be read."""
+        self.__dict__["end"] = end
+
     def reader(self) -> TraceReader:
         """Return a new reader, which tells afterwards where reading had to stop."""
         return TraceReader(self.file)

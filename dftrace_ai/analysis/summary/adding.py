@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.indexed.finding import find_index
+from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import SkippedFile
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.summary.totals import Totals
 
-__all__ = ["MOST_BYTES", "AddedTraces", "add_traces", "new_totals"]
+__all__ = ["MOST_BYTES", "AddedTraces", "add_traces", "added_up", "new_totals", "part_of"]
 
 # Figures of a hundred million spans, and of a million names, fit.
 MOST_BYTES: Final = 1024 * 1024 * 1024
@@ -41,6 +42,7 @@ class AddedTraces:
         tears: for files that end before their time, where and why.
         skipped: files of directories that could not be read.
         long_lines: lines that were passed over since they are too long.
+        notes: index files that were not used, and why.
     """
 
     totals: Totals
@@ -48,6 +50,7 @@ class AddedTraces:
     tears: dict[Path, str] = field(default_factory=dict)
     skipped: list[SkippedFile] = field(default_factory=list)
     long_lines: int = 0
+    notes: list[str] = field(default_factory=list)
 
 
 def new_totals() -> Totals:
@@ -73,7 +76,7 @@ def add_traces(traces: Sequence[Trace]) -> AddedTraces:
     read: set[Path] = set()
     try:
         for parts in processes_of(traces).values():
-            read.update(_add_process(parts, added))
+            read.update(_add_indexed(parts, added) or _add_process(parts, added))
     except (OverflowError, MemoryError) as error:
         room = f"{MOST_BYTES >> 30} GiB" if MOST_BYTES >> 30 else f"{MOST_BYTES >> 20} MiB"
         raise TraceError(
@@ -81,6 +84,46 @@ def add_traces(traces: Sequence[Trace]) -> AddedTraces:
         ) from error
     added.read = [trace for trace in traces if trace.path in read]
     return added
+
+
+def added_up(parts: Sequence[Trace]) -> AddedTraces:
+    """Add up the traces of one process, without its index file.
+
+    Raises:
+        TraceError: as of `add_traces`.
+    """
+    added = AddedTraces(new_totals())
+    try:
+        _add_process(parts, added)
+    except (OverflowError, MemoryError) as error:
+        raise TraceError("there is not the memory for its names and figures") from error
+    return added
+
+
+def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
+    """Add what the index file of a process says; returns the traces that it is of."""
+    path = index_path(parts)
+    try:
+        known = read_index(parts)
+        if known is None:
+            return []
+        counts = known.without_duration, known.unreadable
+        if not added.totals.add_known(known.lines, known.spans, known.others, [], *counts):
+            if not isinstance(added.totals, PlainTotals):
+                added.notes.append(f"{path}: not used: its figures cannot be")
+            return []
+        added.totals.end_process()
+    except IndexFileError as note:
+        added.notes.append(f"{path}: not used: {note}")
+        return []
+    except (OSError, TraceError):
+        return []  # reading it tells why
+    added.long_lines += known.long_lines
+    for trace, file in zip(parts, known.files, strict=True):
+        if file.tear is not None:
+            added.tears[trace.path] = file.tear
+        trace.know_end(file.end)
+    return [trace.path for trace in parts]
 
 
 def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
@@ -91,7 +134,7 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
         end = _end_of_added(trace, added, part)
         if end is not None:
             ends[trace.path] = end
-        if end is None or trace.path in added.tears or part != _part_of(trace):
+        if end is None or trace.path in added.tears or part != part_of(trace):
             part = None
         else:
             part += 1
@@ -108,7 +151,7 @@ def _add_known(
     trace: Trace, totals: Totals, descriptor: int, end: int, part: int | None
 ) -> tuple[int, int]:
     """Add what is known of the lines of a file; returns the bytes and plain bytes of these."""
-    if part is None or part != _part_of(trace):
+    if part is None or part != part_of(trace):
         return 0, 0
     found = find_index(descriptor, trace.file.codec, end)
     if found is None or found.figures.part != part:
@@ -120,7 +163,8 @@ def _add_known(
     return found.behind.file_bytes, found.behind.plain_bytes
 
 
-def _part_of(trace: Trace) -> int:
+def part_of(trace: Trace) -> int:
+    """Return the number of a file among the parts of its trace."""
     name = trace_name(trace.path.name)
     return name.part if name else 0
 

@@ -147,6 +147,7 @@ class Summary:
         names_left_out: names beyond the 100,000 with the greatest totals; their events
             are counted, and have no row.
         chosen_events: events that were asked for; None for all.
+        notes: index files that were not used, and why.
     """
 
     spans: tuple[SpanRow, ...]
@@ -157,6 +158,7 @@ class Summary:
     skipped: tuple[SkippedFile, ...] = ()
     names_left_out: int = 0
     chosen_events: int | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         places = counted(len(self.files), "file")
@@ -169,6 +171,7 @@ class Summary:
     def warnings(self) -> list[str]:
         """Return a line for each loss and fault that a reader of the figures must know."""
         warnings = [f"skipped: {file}" for file in self.skipped]
+        warnings += self.notes
         warnings += [f"{file.path}: {text}" for file in self.files for text in file.warnings()]
         if self.unreadable_lines:
             warnings.append(
@@ -252,6 +255,7 @@ class _Sums:
     events: int = 0
     unreadable: int = 0
     left_out: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def add(self, group: str, added: AddedTraces) -> None:
         spans, others, left_out = _rows(added.totals)
@@ -264,6 +268,7 @@ class _Sums:
         self.read += added.read
         self.tears |= added.tears
         self.skipped += added.skipped
+        self.notes += added.notes
         self.events += added.totals.events
         self.unreadable += added.totals.unreadable + added.long_lines
         self.left_out += left_out
@@ -284,6 +289,7 @@ class _Sums:
             unreadable_lines=self.unreadable,
             skipped=tuple(sorted(self.skipped, key=str)),
             names_left_out=self.left_out,
+            notes=tuple(sorted(self.notes)),
         )
         return GroupedSummary(summary, tuple(group for group, _ in spans))
 

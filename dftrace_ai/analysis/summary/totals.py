@@ -20,6 +20,7 @@ OtherFigures = tuple[str, str, str, int]
 
 KnownSpans = tuple[str, str, int, int, int, int, int, bool, list[int]]
 KnownTrack = tuple[int, int, int, int, list[int]]
+KnownFigures = tuple[int, list[KnownSpans], list[OtherFigures], list[KnownTrack], int, int]
 
 # So many durations of a name are kept as they are; those of more are counted by their first
 # seven bits.
@@ -58,6 +59,8 @@ class Totals(Protocol):
         spans: list[KnownSpans],
         others: list[OtherFigures],
         tracks: list[KnownTrack],
+        without_duration: int = 0,
+        unreadable: int = 0,
         /,
     ) -> bool:
         """Add what an index line says of the lines before it in place of these.
@@ -68,6 +71,9 @@ class Totals(Protocol):
         Returns:
             False, and nothing is added, where the figures cannot be.
         """
+
+    def known(self) -> KnownFigures | None:
+        """Return all that was read as `add_known` takes it; None where it cannot be told."""
 
     def end_process(self) -> bool:
         """Tell that the files of a process have been read, in their order.
@@ -157,10 +163,16 @@ class PlainTotals:
         spans: list[KnownSpans],
         others: list[OtherFigures],
         tracks: list[KnownTrack],
+        without_duration: int = 0,
+        unreadable: int = 0,
         /,
     ) -> bool:
         """Add nothing: every duration is held here, and an index has not got them."""
         return False
+
+    def known(self) -> KnownFigures | None:
+        """Return nothing: an index is the native reader's."""
+        return None
 
     def end_process(self) -> bool:
         """Find out which spans lie inside of which."""

@@ -23,6 +23,7 @@ COMMANDS = {
     "convert": "extracting.convert",
     "demo": "demo",
     "diff": "diff",
+    "index": "index",
     "info": "info",
     "recover": "recover",
     "report": "report",

@@ -1,0 +1,281 @@
+"""Index files: what the traces of a process add up to, in a file beside them.
+
+One is believed while each trace is the file that it was made of: of the same length and times, with
+the same number on its disk and the same bytes at both ends. Nobody but its owner, or that of the
+traces, may have written it, and it holds a checksum of itself.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+
+import orjson
+
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.trace_end import TraceEnd
+from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.file_names import INDEX_FILE_SUFFIX, trace_name
+from dftrace_ai.trace_format.header_and_footer import FooterFacts
+from dftrace_ai.wording import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dftrace_ai.analysis.reading.indexed.index_line import (
+        IndexedOthers,
+        IndexedSpans,
+    )
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = [
+    "FileFigures",
+    "IndexFileError",
+    "ProcessFigures",
+    "TracedFile",
+    "check_place",
+    "identity_of",
+    "index_path",
+    "read_index",
+    "write_index",
+]
+
+MARK: Final = b"dftrace index 1 "
+DIGEST_BYTES: Final = 64
+MOST_BYTES: Final = 64 * 1024 * 1024
+# At each end of a trace. What is changed between them and leaves its length and times as they are
+# was made to be overlooked.
+END_BYTES: Final = 64 * 1024
+FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class IndexFileError(Exception):
+    """There is an index file, which is of no use; the message says why."""
+
+
+class TracedFile(NamedTuple):
+    """By what a trace is known again."""
+
+    name: str
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+    ends: str
+
+
+class FileFigures(NamedTuple):
+    """What reading a whole trace tells of it.
+
+    Attributes:
+        tear: where and why reading stopped; None when all was read.
+        end: how it ends.
+    """
+
+    tear: str | None
+    end: TraceEnd
+
+
+class ProcessFigures(NamedTuple):
+    """What the traces of a process add up to.
+
+    Attributes:
+        lines: lines that were read.
+        spans: finished spans, as `IndexFigures` has them.
+        others: other events, likewise.
+        without_duration: spans that are counted as events, and have no duration.
+        unreadable: lines without an event, and such spans.
+        long_lines: lines that were passed over since they are too long.
+        files: of each trace, in the order of the parts.
+    """
+
+    lines: int
+    spans: list[IndexedSpans]
+    others: list[IndexedOthers]
+    without_duration: int
+    unreadable: int
+    long_lines: int
+    files: list[FileFigures]
+
+
+def index_path(parts: Sequence[Trace]) -> Path:
+    """Return where the index file of a process is: beside its traces, called as they are."""
+    path = parts[0].path
+    name = trace_name(path.name)
+    return path.with_name((name.base if name else path.name) + INDEX_FILE_SUFFIX)
+
+
+def identity_of(trace: Trace) -> TracedFile:
+    """Return by what a trace is known again.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    path = trace.path
+    try:
+        with open_regular(path) as file:
+            status = os.fstat(file.fileno())
+            ends = sha256(_read(file, 0, END_BYTES))
+            ends.update(_read(file, max(0, status.st_size - END_BYTES), END_BYTES))
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return TracedFile(path.name, status.st_size, *times, status.st_ino, ends.hexdigest())
+
+
+def _read(file: BinaryIO, place: int, most: int) -> bytes:
+    return os.pread(file.fileno(), most, place)
+
+
+def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
+    """Return what the index file of a process says.
+
+    Args:
+        parts: the traces of the process that are read, in their order.
+
+    Returns:
+        The figures; None where there is no index file, or one of other parts.
+
+    Raises:
+        IndexFileError: there is one, and it is not to be believed.
+        TraceError: a trace cannot be read.
+    """
+    path = index_path(parts)
+    try:
+        file = _opened(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise IndexFileError(f"cannot be read: {error.strerror}") from error
+    if file is None:
+        raise IndexFileError("is no index")
+    with file:
+        status = os.fstat(file.fileno())
+        owners = {os.geteuid(), 0, *(trace.path.stat().st_uid for trace in parts)}
+        if status.st_uid not in owners or stat.S_IMODE(status.st_mode) & 0o022:
+            raise IndexFileError("may have been written by somebody else")
+        content = file.read(MOST_BYTES + 1)
+    text = content[len(MARK) + DIGEST_BYTES + 1 :]
+    if not content.startswith(MARK + sha256(text).hexdigest().encode() + b"\n"):
+        raise IndexFileError("is damaged")
+    try:
+        files, figures = _taken_apart(orjson.loads(text))
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise IndexFileError("is damaged") from error
+    if [file.name for file in files] != [trace.path.name for trace in parts]:
+        return None
+    if files != [identity_of(trace) for trace in parts]:
+        raise IndexFileError("was made before the trace changed; `dftrace index` makes it again")
+    return figures
+
+
+def _taken_apart(said: Any) -> tuple[list[TracedFile], ProcessFigures]:
+    """Return what stands in the file; whether the figures can be is for others to see."""
+    files = [TracedFile(*file) for file in said["files"]]
+    figures = said["figures"]
+    tuples = {
+        "spans": [tuple(row) for row in figures["spans"]],
+        "others": [tuple(row) for row in figures["others"]],
+        "files": [FileFigures(tear, _end_of(*end)) for tear, end in figures["files"]],
+    }
+    taken = ProcessFigures(**{**figures, **tuples})
+    for figure in (taken.lines, taken.without_duration, taken.unreadable, taken.long_lines):
+        if type(figure) is not int or figure < 0:
+            raise ValueError("no count")
+    if len(taken.files) != len(files):
+        raise ValueError("other files")
+    return files, taken
+
+
+def _end_of(whole: bool, bracket: bool, damaged: bool, footer: Any) -> TraceEnd:
+    facts = None if footer is None else FooterFacts.of(footer)
+    return TraceEnd(bool(whole), bool(bracket), facts, bool(damaged))
+
+
+def _end_told(end: TraceEnd) -> tuple[bool, bool, bool, JsonObject | None]:
+    return end.whole, end.bracket, end.damaged, end.footer and end.footer._asdict()
+
+
+def check_place(path: Path) -> None:
+    """Hold that an index file can be written, before anybody works for it.
+
+    Raises:
+        TraceError: something else has its name, or nothing may be written there.
+    """
+    if os.path.lexists(path) and not _is_ours(path):
+        raise TraceError(f"{quoted(str(path))}: is no index of ours, and is left as it is")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise TraceError(f"{quoted(str(path))}: cannot be written: Permission denied")
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        file = _opened(path)
+    except OSError:
+        return False
+    if file is None:
+        return False
+    with file:
+        return file.read(len(MARK)) == MARK
+
+
+def _opened(path: Path) -> BinaryIO | None:
+    """Open a regular file that may be an index; None for anything else."""
+    number = os.open(path, FLAGS)
+    status = os.fstat(number)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES:
+        return os.fdopen(number, "rb")
+    os.close(number)
+    return None
+
+
+def write_index(
+    path: Path, files: Sequence[TracedFile], figures: ProcessFigures, mode: int
+) -> None:
+    """Write an index file, which is whole when it gets its name.
+
+    Args:
+        path: its name.
+        files: by what its traces are known again.
+        figures: what they add up to.
+        mode: who may read it, besides its owner.
+
+    Raises:
+        TraceError: it cannot be written, or something else has the name.
+    """
+    check_place(path)
+    ends = [(file.tear, _end_told(file.end)) for file in figures.files]
+    text = orjson.dumps(
+        {"files": [*map(tuple, files)], "figures": {**figures._asdict(), "files": ends}}
+    )
+    if len(text) + len(MARK) + DIGEST_BYTES >= MOST_BYTES:
+        raise TraceError(f"{quoted(str(path))}: would be too large: too many names")
+    content = MARK + sha256(text).hexdigest().encode() + b"\n" + text
+    try:
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _place(folder, path.name, content, mode)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise TraceError(f"{quoted(str(path))}: cannot be written: {error.strerror}") from error
+
+
+def _place(folder: int, name: str, content: bytes, mode: int) -> None:
+    unnamed = f".{name[:100]}-{secrets.token_hex(4)}"
+    opener = partial(os.open, mode=0o600, dir_fd=folder)
+    with open(unnamed, "xb", opener=opener) as file:
+        try:
+            os.fchmod(file.fileno(), 0o600 | (mode & 0o444))
+            file.write(content)
+            file.flush()
+            os.rename(unnamed, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.unlink(unnamed, dir_fd=folder)
+            raise

@@ -1,0 +1,149 @@
+"""Making index files of traces, so that a summary need not read them again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from dftrace_ai.analysis.reading.indexed.finding import find_index
+from dftrace_ai.analysis.reading.indexed.index_file import (
+    FileFigures,
+    IndexFileError,
+    ProcessFigures,
+    check_place,
+    identity_of,
+    index_path,
+    read_index,
+    write_index,
+)
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.analysis.summary.adding import added_up, part_of
+from dftrace_ai.analysis.summary.grouping import processes_of
+from dftrace_ai.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dftrace_ai.analysis.reading.trace import Trace
+
+__all__ = ["IndexedProcess", "index_traces"]
+
+# What is read in a twentieth of a second.
+LITTLE_BYTES: Final = 4 * 1024 * 1024
+
+State = Literal["made", "up to date", "has one itself", "left out"]
+
+
+@dataclass(frozen=True)
+class IndexedProcess:
+    """What became of the index of a process.
+
+    Attributes:
+        path: the index file; where there is none the first trace.
+        state: ``made``; ``up to date``, it was there; ``has one itself``, the traces hold index
+            lines; or ``left out``.
+        files: traces that it is of.
+        lines: lines of these; 0 where they were not read.
+        reason: why it was left out.
+    """
+
+    path: str
+    state: State
+    files: int
+    lines: int = 0
+    reason: str | None = None
+
+
+def index_traces(paths: Iterable[str | os.PathLike[str]]) -> list[IndexedProcess]:
+    """Make index files beside traces that have no index of use; the traces stay as they are.
+
+    Args:
+        paths: files and directories, as for `open_traces`.
+
+    Returns:
+        What became of each process, and of each file that cannot be read.
+
+    Raises:
+        TraceError: a path is missing or is no trace, nothing in the directories can be read, or
+            the native reader was not built.
+
+    Example::
+
+        for process in index_traces(["out/"]):
+            print(process.path, process.state)
+    """
+    try:
+        import dftrace_ai._reader  # noqa: F401
+    except ImportError as error:
+        raise TraceError("an index needs the native reader, which was not built here") from error
+    found = open_traces(paths)
+    made = [
+        IndexedProcess(skipped.path, "left out", 1, reason=skipped.reason)
+        for skipped in found.skipped
+    ]
+    made += [_indexed_or_left(parts) for parts in processes_of(found.files).values()]
+    return sorted(made, key=lambda one: one.path)
+
+
+def _indexed_or_left(parts: Sequence[Trace]) -> IndexedProcess:
+    try:
+        return _indexed(parts)
+    except TraceError as error:
+        first = str(parts[0])
+        reason = str(error).removeprefix(f"{first}: ")
+        return IndexedProcess(first, "left out", len(parts), reason=reason)
+
+
+def _indexed(parts: Sequence[Trace]) -> IndexedProcess:
+    path, count = index_path(parts), len(parts)
+    if any(trace.file.copy and not trace.file.copy.profile for trace in parts):
+        raise TraceError("lies in an archive, beside which nothing is written")
+    try:
+        before = read_index(parts)
+    except IndexFileError:
+        before = None
+    if before:
+        return IndexedProcess(str(path), "up to date", count, before.lines)
+    if all(map(_has_one_itself, parts)):
+        return IndexedProcess(str(parts[0]), "has one itself", count)
+    check_place(path)
+    files = [identity_of(trace) for trace in parts]
+    figures = _figures(parts)
+    if files != [identity_of(trace) for trace in parts]:
+        raise TraceError("is written to at this moment; try again when its process has ended")
+    mode = 0o777
+    for trace in parts:
+        mode &= trace.path.stat().st_mode
+    write_index(path, files, figures, mode)
+    return IndexedProcess(str(path), "made", count, figures.lines)
+
+
+def _has_one_itself(trace: Trace) -> bool:
+    """Whether all but a little of a trace is told by an index line in it."""
+    try:
+        with open_regular(trace.file.content) as file:
+            end = os.fstat(file.fileno()).st_size
+            found = find_index(file.fileno(), trace.file.codec, end)
+    except OSError as error:
+        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    return (
+        found is not None
+        and found.figures.part == part_of(trace)
+        and end - found.behind.file_bytes <= LITTLE_BYTES
+    )
+
+
+def _figures(parts: Sequence[Trace]) -> ProcessFigures:
+    added = added_up(parts)
+    if added.skipped:
+        raise TraceError(added.skipped[0].reason)
+    known = added.totals.known()
+    if known is None:
+        raise TraceError("its sums are beyond 64 bits, or too many of its spans are in disorder")
+    lines, spans, others, _, without_duration, unreadable = known
+    ends = [FileFigures(added.tears.get(trace.path), trace.end) for trace in parts]
+    return ProcessFigures(
+        lines, spans, others, without_duration, unreadable, added.long_lines, ends
+    )
