@@ -118,6 +118,23 @@ bool Durations::take_in(bool exact, const std::vector<std::int64_t>& told, Budge
     return true;
 }
 
+bool Durations::reach(std::int64_t least, std::int64_t greatest) const noexcept {
+    if (!pages_) {
+        const auto [first, last] = std::minmax_element(exact_.begin(), exact_.end());
+        return !exact_.empty() && *first == least && *last == greatest;
+    }
+    const auto has = [&](unsigned at) {
+        const std::unique_ptr<Page>& page = (*pages_)[at >> bits];
+        return page && (*page)[at & ((1u << bits) - 1)] > 0;
+    };
+    constexpr unsigned end = static_cast<unsigned>(pages) << bits;
+    unsigned first = 0, behind = end;
+    while (first < end && !has(first)) ++first;
+    while (behind > first && !has(behind - 1)) --behind;
+    return first < behind && bucket(static_cast<std::uint64_t>(least)) == first &&
+           bucket(static_cast<std::uint64_t>(greatest)) == behind - 1;
+}
+
 double Durations::at_rank(std::uint64_t rank, std::int64_t least, std::int64_t greatest) const noexcept {
     if (rank == 0) return static_cast<double>(least);
     if (rank + 1 >= size_) return static_cast<double>(greatest);

@@ -41,6 +41,8 @@ class Durations {
     bool tell(std::vector<std::int64_t>& numbers) const;
     // Takes in what was told, where nothing was before; false, and it is of no use, where that cannot be.
     bool take_in(bool exact, const std::vector<std::int64_t>& told, Budget& budget);
+    // Whether these can be the least and the greatest of them, of which there are some.
+    bool reach(std::int64_t least, std::int64_t greatest) const noexcept;
     // Between the two that are nearest to that share, as numpy has it; `least` and `greatest` are theirs.
     double quantile(double share, std::int64_t least, std::int64_t greatest) const;
 

@@ -2,6 +2,7 @@
 #include "dftrace/reading/traces/totals.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 namespace dftrace {
@@ -123,7 +124,9 @@ bool Totals::add_known(const KnownFigures& known) {
         const WideNs count = of.count;
         if (of.count == 0 || of.count > most_events || of.least < 0 || of.least > of.greatest ||
             of.total < of.least * count || of.total > of.greatest * count || of.self > of.total ||
-            !durations[i].take_in(of.exact, of.durations, room) || durations[i].size() != of.count)
+            !durations[i].take_in(of.exact, of.durations, room) || durations[i].size() != of.count ||
+            !durations[i].reach(of.least, of.greatest) ||
+            (of.exact && std::accumulate(of.durations.begin(), of.durations.end(), WideNs{0}) != of.total))
             return false;
         events += of.count;
     }
