@@ -134,19 +134,20 @@ def places_of(
         number: gives a number from 0 to a place, by that of the place or root around it and its
             name's code; it is asked once for each.
     """
-    place = np.full(len(parents), -1, np.int64)
-    level = np.flatnonzero(parents < 0)
-    inner = np.flatnonzero(parents >= 0)
+    place = np.full(len(parents), -1, np.int32)
+    # Half of the memory than whole numbers take by default.
+    level = np.flatnonzero(parents < 0).astype(np.int32)
+    inner = np.flatnonzero(parents >= 0).astype(np.int32)
     least = int(roots.min()) if len(roots) else -1
     names = int(code.max()) + 1 if len(code) else 1
     numbers: dict[int, int] = {}
     while len(level):
         around = np.where(parents[level] >= 0, place[parents[level]], roots[level])
-        pairs, which = distinct((around - least) * names + code[level])
+        pairs, which = distinct((around.astype(np.int64) - least) * names + code[level])
         for pair in pairs.tolist():
             if pair not in numbers:
                 numbers[pair] = number(pair // names + least, pair % names)
-        place[level] = np.array([numbers[pair] for pair in pairs.tolist()], np.int64)[which]
+        place[level] = np.array([numbers[pair] for pair in pairs.tolist()], np.int32)[which]
         ready = place[parents[inner]] >= 0
         level, inner = inner[ready], inner[~ready]
     return place

@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dftrace_ai._reader import EventBlock
+    from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_set import TraceSet
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["EventColumns", "Integers", "Label", "columns_by_block", "event_columns"]
+__all__ = [
+    "BlockColumns",
+    "EventColumns",
+    "Integers",
+    "Label",
+    "columns_by_block",
+    "event_columns",
+]
 
 Integers: TypeAlias = "NDArray[Any]"
 """A column of whole numbers."""
@@ -147,14 +156,31 @@ def columns_by_block(trace: Trace) -> Iterator[EventColumns]:
         for columns in columns_by_block(trace):
             print(len(columns), columns.labels)
     """
-    scanner = new_scanner()
-    labels: tuple[Label, ...] = ()
-    for block in TraceBlocks(scanner, trace):
-        labels += tuple(Label(cat, name) for cat, name in scanner.labels(len(labels)))
-        columns = {name: np.array(getattr(block, name)) for name in SCANNED}
-        columns["ph"] = LETTERS[columns["ph"]]
-        begins, ends = argument_places(block)
-        yield EventColumns(trace, labels, texts=block.text, ends=ends, begins=begins, **columns)
+    for _, columns in BlockColumns().of(trace):
+        yield columns
+
+
+class BlockColumns:
+    """Reads files block by block; the codes of names hold for all blocks of all of them."""
+
+    def __init__(self) -> None:
+        self._scanner = new_scanner()
+        self._labels: tuple[Label, ...] = ()
+
+    def of(self, trace: Trace) -> Iterator[tuple[EventBlock | PlainBlock, EventColumns]]:
+        """Yield each block of a file, and its events."""
+        for block in TraceBlocks(self._scanner, trace):
+            more = self._scanner.labels(len(self._labels))
+            self._labels += tuple(Label(cat, name) for cat, name in more)
+            columns = {name: np.array(getattr(block, name)) for name in SCANNED}
+            columns["ph"] = LETTERS[columns["ph"]]
+            begins, ends = argument_places(block)
+            yield (
+                block,
+                EventColumns(
+                    trace, self._labels, texts=block.text, ends=ends, begins=begins, **columns
+                ),
+            )
 
 
 @dataclass

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
-from dftrace_ai.analysis.summary.chosen_events import spans_of_process
+from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError, group_labels
 from dftrace_ai.analysis.summary.figures import (
     MOST_ROWS,
     GroupedSummary,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
-    from dftrace_ai.analysis.summary.chosen_events import ProcessSpans
+    from dftrace_ai.analysis.summary.chosen_events import ProcessEvents, SpanBatch
     from dftrace_ai.analysis.summary.figures import Summary
     from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup
     from dftrace_ai.analysis.where import Where
@@ -68,10 +68,14 @@ def summarise_chosen(
     groups = groups_of(readable, file_groups) if file_groups else {"": readable}
     for group, of_group in groups.items():
         for parts in processes_of(of_group).values():
-            found = spans_of_process(parts, where, None if file_groups else cast("EventGroup", by))
-            _add(found, group, spreads)
-            others.update(found.others)
-            chosen += found.chosen_events
+            found = _of_process(
+                parts, where, None if file_groups else cast("EventGroup", by), group
+            )
+            for key, spread in found.spreads.items():
+                spreads[key].take(spread)
+            _check_room(len(spreads))
+            others.update(found.events.others)
+            chosen += found.events.chosen_events
     left_out = _keep_most(spreads)
     labels = {group: place for place, group in enumerate(groups)} if file_groups else {}
     keys = sorted(
@@ -110,21 +114,48 @@ def _in_order(group: str, labels: dict[str, int]) -> tuple[object, ...]:
     return (1, [], group)
 
 
-def _add(found: ProcessSpans, of_files: str, spreads: defaultdict[Key, Spread]) -> None:
-    rows = np.flatnonzero(found.chosen)
+class _Found(NamedTuple):
+    """What the events of a process come to."""
+
+    spreads: dict[Key, Spread]
+    events: ProcessEvents
+
+
+def _of_process(
+    parts: Sequence[Trace], where: Where | None, by: EventGroup | None, of_files: str
+) -> _Found:
+    for way in READINGS:
+        reading = way(parts, where, by)
+        # By the numbers of group and name: what these are called is known at the end.
+        spreads: defaultdict[tuple[int, int], Spread] = defaultdict(Spread)
+        try:
+            for batch in reading.batches():
+                _add(batch, spreads)
+        except NotInOrderError:
+            continue
+        break
+    labels = tuple(reading.events.labels)
+    groups = group_labels(reading.events, by, parts)
+    named: defaultdict[Key, Spread] = defaultdict(Spread)
+    for (group, label), spread in spreads.items():
+        named[of_files or groups[group], labels[label].cat, labels[label].name].take(spread)
+    return _Found(named, reading.events)
+
+
+def _add(batch: SpanBatch, spreads: defaultdict[tuple[int, int], Spread]) -> None:
+    rows = np.flatnonzero(batch.chosen)
     if not len(rows):
         return
-    names = len(found.labels)
-    keys, which = distinct(found.group[rows].astype(np.int64) * names + found.label[rows])
+    label = batch.label[rows]
+    names = int(label.max()) + 1
+    keys, which = distinct(batch.group[rows].astype(np.int64) * names + label)
     _check_room(len(keys))
     own = np.zeros(len(keys), np.int64)
-    np.add.at(own, which, found.own_ns[rows])
+    np.add.at(own, which, batch.own_ns[rows])
     order = np.argsort(which, kind="stable")
-    durations = np.split(found.dur_ns[rows][order], np.flatnonzero(np.diff(which[order])) + 1)
+    durations = np.split(batch.dur_ns[rows][order], np.flatnonzero(np.diff(which[order])) + 1)
     for key, of_key, own_ns in zip(keys.tolist(), durations, own.tolist(), strict=True):
-        label = found.labels[key % names]
-        group = of_files or found.groups[key // names]
-        spreads[group, label.cat, label.name].add(of_key, own_ns)
+        spreads[divmod(key, names)].add(of_key, own_ns)
     _check_room(len(spreads))
 
 

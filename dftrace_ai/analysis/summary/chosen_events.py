@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from dftrace_ai.analysis.reading.event_columns import columns_by_block
+from dftrace_ai.analysis.reading.event_columns import BlockColumns, columns_by_block
 from dftrace_ai.analysis.summary.grouping import NOT_SAID, host_of
 from dftrace_ai.analysis.tracks import distinct, own_ns, parents_of, track_order
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from dftrace_ai._reader import SpanTree
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.summary.grouping import EventGroup
     from dftrace_ai.analysis.where import Where
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["ProcessSpans", "spans_of_process"]
+__all__ = [
+    "READINGS",
+    "InOrder",
+    "NotInOrderError",
+    "ProcessEvents",
+    "Sorted",
+    "SpanBatch",
+    "group_labels",
+]
 
 Group: TypeAlias = tuple[int, ...]
 """Process and thread, epoch and step, or one of these; () for what is not said."""
@@ -30,95 +39,175 @@ Group: TypeAlias = tuple[int, ...]
 THREAD_NAME: Final = "thread_name"
 KEPT: Final = ("label", "group", "track", "id", "start", "dur", "chosen")
 MOST_DIGITS: Final = 19
+BATCH_SPANS: Final = 200_000
 
 
 @dataclass(frozen=True, repr=False)
-class ProcessSpans:
-    """The finished spans of a process, those around others before them.
+class SpanBatch:
+    """Finished spans of a process, each in a row.
 
     Attributes:
-        labels: category and name of each code.
-        groups: what each group is called.
         label: code of category and name.
         group: number of the group.
         dur_ns: durations.
         own_ns: the part of them that no spans take which lie directly inside on the track.
-        parents: which span is directly around each; -1 for none.
         chosen: which are asked for.
-        others: other events that are asked for, by phase, category and name.
-        chosen_events: how many events are asked for.
     """
 
-    labels: tuple[Label, ...]
-    groups: tuple[str, ...]
     label: Integers
     group: Integers
     dur_ns: Integers
     own_ns: Integers
-    parents: Integers
     chosen: Integers
-    others: Counter[tuple[str, str, str]]
-    chosen_events: int
 
 
 @dataclass
-class _Gathered:
-    """The blocks of a process so far."""
+class ProcessEvents:
+    """The events of a process beside its spans, and what the numbers of these mean.
+
+    Attributes:
+        labels: code of each category and name.
+        groups: number of each group.
+        threads: the name of a thread, by its process and number.
+        others: other events that are asked for, by phase, category and name.
+        chosen_events: how many events are asked for.
+    """
 
     labels: dict[Label, int] = field(default_factory=dict)
     groups: dict[Group, int] = field(default_factory=dict)
     threads: dict[tuple[int, int], str] = field(default_factory=dict)
-    tracks: dict[tuple[int, int], int] = field(default_factory=dict)
-    pieces: dict[str, list[Integers]] = field(default_factory=dict)
     others: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     chosen_events: int = 0
 
 
-def spans_of_process(
-    parts: Sequence[Trace], where: Where | None = None, by: EventGroup | None = None
-) -> ProcessSpans:
-    """Read the spans of a process, the finished ones.
+class NotInOrderError(Exception):
+    """The order in which spans are written does not tell which of them lie in which."""
+
+
+class InOrder:
+    """Reads the spans of a process as they come, in the memory of a batch and of what is open.
 
     Args:
         parts: its files in their order.
         where: which events are asked for; all without it.
         by: what those of a group have in common; without it there is one group.
 
-    Raises:
-        TraceError: a file cannot be read.
+    Attributes:
+        events: what else there is, so far.
     """
-    found = _Gathered()
-    for trace in parts:
-        for columns in columns_by_block(trace):
-            _gather(columns, where, by, found)
-    none = np.zeros(0, np.int64)
-    found.pieces.setdefault("chosen", [np.zeros(0, bool)])
-    label, group, track, ids, start, dur, chosen = (
-        np.concatenate(found.pieces.pop(name)) if name in found.pieces else none for name in KEPT
-    )
-    # What says no time has a track of its own.
-    untimed = np.flatnonzero(start < 0)
-    track[untimed] = len(found.tracks) + np.arange(len(untimed))
-    end = start + dur
-    order = track_order(track, start, end, ids)
-    del ids
-    track, start, end = track[order], start[order], end[order]
-    parents = parents_of(track, start, end)
-    return ProcessSpans(
-        labels=tuple(found.labels),
-        groups=_group_labels(found, by, parts),
-        label=label[order],
-        group=group[order],
-        dur_ns=dur[order],
-        own_ns=own_ns(parents, start, end),
-        parents=parents,
-        chosen=chosen[order],
-        others=found.others,
-        chosen_events=found.chosen_events,
-    )
+
+    def __init__(
+        self, parts: Sequence[Trace], where: Where | None = None, by: EventGroup | None = None
+    ) -> None:
+        self.events = ProcessEvents()
+        self._parts, self._where, self._by = parts, where, by
+        self._tree: SpanTree | None = None
+
+    def batches(self, *, parents: bool = False) -> Iterator[SpanBatch]:
+        """Yield the spans.
+
+        Args:
+            parents: they are asked for afterwards.
+
+        Raises:
+            NotInOrderError: they do not come in the order of their ends, or cut each other, or
+                the native reader was not built.
+            TraceError: a file cannot be read.
+        """
+        try:
+            from dftrace_ai import _reader
+        except ImportError as error:
+            raise NotInOrderError from error
+        self._tree = tree = _reader.SpanTree(parents)
+        reading = BlockColumns()
+        pieces: list[dict[str, Integers]] = []
+        waiting = 0
+        for trace in self._parts:
+            for block, columns in reading.of(trace):
+                own = tree.add(block) if isinstance(block, _reader.EventBlock) else None
+                if own is None:
+                    raise NotInOrderError
+                rows, chosen = _noted(columns, self._where, self.events)
+                piece = _columns_of(columns, rows, self._by, self.events)
+                own_ns = np.frombuffer(own, np.int64)
+                pieces.append({**piece, "own_ns": own_ns, "chosen": chosen[rows]})
+                waiting += len(rows)
+                if waiting >= BATCH_SPANS:
+                    yield _batch(pieces)
+                    pieces, waiting = [], 0
+        if pieces:
+            yield _batch(pieces)
+
+    def parents(self) -> Integers:
+        """Return which span of those that were yielded is directly around each; -1 for none.
+
+        Once.
+        """
+        tree, self._tree = self._tree, None
+        return np.frombuffer(tree.parents() if tree else b"", np.int32)
 
 
-def _tracks(pid: Integers, tid: Integers, known: dict[tuple[int, int], int]) -> Integers:
+class Sorted:
+    """Reads all spans of a process and sorts them; members as those of `InOrder`."""
+
+    def __init__(
+        self, parts: Sequence[Trace], where: Where | None = None, by: EventGroup | None = None
+    ) -> None:
+        self.events = ProcessEvents()
+        self._parts, self._where, self._by = parts, where, by
+        self._parents = np.zeros(0, np.int64)
+
+    def batches(self, *, parents: bool = False) -> Iterator[SpanBatch]:
+        """Yield all spans in one batch, those around others before them.
+
+        Raises:
+            TraceError: a file cannot be read.
+        """
+        pieces: dict[str, list[Integers]] = {}
+        tracks: dict[tuple[int, int], int] = {}
+        for trace in self._parts:
+            for columns in columns_by_block(trace):
+                rows, chosen = _noted(columns, self._where, self.events)
+                values = {
+                    **_columns_of(columns, rows, self._by, self.events),
+                    "track": _tracks(columns.pid[rows], columns.tid[rows], tracks),
+                    "id": columns.id[rows].astype(np.int64),
+                    "start": columns.start_ns[rows],
+                    "chosen": chosen[rows],
+                }
+                for name, piece in values.items():
+                    pieces.setdefault(name, []).append(piece)
+        if not pieces:
+            return
+        label, group, track, ids, start, dur, chosen = (
+            np.concatenate(pieces.pop(name)) for name in KEPT
+        )
+        # What says no time has a track of its own.
+        untimed = np.flatnonzero(start < 0)
+        track[untimed] = len(tracks) + np.arange(len(untimed))
+        end = start + dur
+        order = track_order(track, start, end, ids)
+        del ids
+        track, start, end = track[order], start[order], end[order]
+        self._parents = parents_of(track, start, end)
+        own = own_ns(self._parents, start, end)
+        yield SpanBatch(label[order], group[order], dur[order], own, chosen[order])
+
+    def parents(self) -> Integers:
+        """Return which span of those that were yielded is directly around each; -1 for none."""
+        return self._parents
+
+
+READINGS: Final[tuple[type[InOrder | Sorted], ...]] = (InOrder, Sorted)
+"""Ways to read the spans of a process; the next one where the one before does not do."""
+
+
+def _batch(pieces: Sequence[Mapping[str, Integers]]) -> SpanBatch:
+    names = ("label", "group", "dur", "own_ns", "chosen")
+    return SpanBatch(*(np.concatenate([piece[name] for piece in pieces]) for name in names))
+
+
+def _tracks(pid: Integers, tid: Integers, known: dict[Any, int]) -> Integers:
     """Return the number of each event's track; new tracks are added to `known`."""
     processes, process = distinct(pid)
     threads, thread = distinct(tid)
@@ -130,32 +219,32 @@ def _tracks(pid: Integers, tid: Integers, known: dict[tuple[int, int], int]) -> 
     return np.array(numbers, np.int32)[which]
 
 
-def _gather(
-    columns: EventColumns, where: Where | None, by: EventGroup | None, found: _Gathered
-) -> None:
+def _noted(
+    columns: EventColumns, where: Where | None, found: ProcessEvents
+) -> tuple[Integers, Integers]:
+    """Return the rows of finished spans, and which of all are asked for; note all other events."""
     chosen = np.ones(len(columns), bool) if where is None else where.rows(columns)
     is_span = columns.ph == ord("X")
-    rows = np.flatnonzero(is_span & (columns.dur_ns >= 0))
-    codes = np.full(len(columns.labels), -1, np.int64)
-    for code in np.unique(columns.label[rows]).tolist():
-        codes[code] = found.labels.setdefault(columns.labels[code], len(found.labels))
-    values = {
-        "label": codes[columns.label[rows]].astype(np.int32),
-        "group": _groups(columns, rows, by, found.groups).astype(np.int32),
-        "track": _tracks(columns.pid[rows], columns.tid[rows], found.tracks),
-        "id": columns.id[rows].astype(np.int64),
-        "start": columns.start_ns[rows],
-        "dur": columns.dur_ns[rows],
-        "chosen": chosen[rows],
-    }
-    for name, piece in values.items():
-        found.pieces.setdefault(name, []).append(piece)
     found.chosen_events += int((chosen & is_span).sum())
     _gather_others(columns, np.flatnonzero(~is_span), chosen, found)
+    return np.flatnonzero(is_span & (columns.dur_ns >= 0)), chosen
+
+
+def _columns_of(
+    columns: EventColumns, rows: Integers, by: EventGroup | None, found: ProcessEvents
+) -> dict[str, Integers]:
+    codes = np.full(len(columns.labels), -1, np.int32)
+    for code in distinct(columns.label[rows])[0].tolist():
+        codes[code] = found.labels.setdefault(columns.labels[code], len(found.labels))
+    return {
+        "label": codes[columns.label[rows]],
+        "group": _groups(columns, rows, by, found.groups).astype(np.int32),
+        "dur": columns.dur_ns[rows],
+    }
 
 
 def _gather_others(
-    columns: EventColumns, rows: Integers, chosen: Integers, found: _Gathered
+    columns: EventColumns, rows: Integers, chosen: Integers, found: ProcessEvents
 ) -> None:
     kinds, counts = np.unique(
         np.stack([columns.ph[rows].astype(np.int64), columns.label[rows], chosen[rows]]),
@@ -186,12 +275,7 @@ def _groups(
         known.setdefault((), 0)
         return np.zeros(len(rows), np.int64)
     if by == "thread":
-        tracks, which = np.unique(
-            np.stack([columns.pid[rows], columns.tid[rows]]), axis=1, return_inverse=True
-        )
-        groups: list[Group] = [tuple(track) for track in tracks.T.tolist()]
-        numbers = [known.setdefault(group, len(known)) for group in groups]
-        return np.array(numbers, np.int64)[which.ravel()]
+        return _tracks(columns.pid[rows], columns.tid[rows], known)
     return np.array(
         [known.setdefault(_counted(columns.args(row), by), len(known)) for row in rows.tolist()],
         np.int64,
@@ -213,9 +297,10 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def _group_labels(
-    found: _Gathered, by: EventGroup | None, parts: Sequence[Trace]
+def group_labels(
+    found: ProcessEvents, by: EventGroup | None, parts: Sequence[Trace]
 ) -> tuple[str, ...]:
+    """Return what each group is called, by its number."""
     if by == "thread":
         host = host_of(parts)
         return tuple(

@@ -51,6 +51,27 @@ class Spread:
         if self._exact:
             durations_ns = np.concatenate([durations_ns, np.array(self._exact, np.int64)])
         self._exact = None
+        self._coarsen(durations_ns)
+
+    def take(self, other: Spread) -> None:
+        """Add what was added to another one, which is not used any more."""
+        if not self.count:
+            self.__dict__.update(other.__dict__)
+            return
+        if other._exact is not None:
+            self.add(np.array(other._exact, np.int64), other.own_ns)
+            return
+        if self._exact:
+            self._coarsen(np.array(self._exact, np.int64))
+        self._exact = None
+        self._least = min(self._least, other._least)
+        self._greatest = max(self._greatest, other._greatest)
+        self.count += other.count
+        self.total_ns += other.total_ns
+        self.own_ns += other.own_ns
+        self._coarse.update(other._coarse)
+
+    def _coarsen(self, durations_ns: Integers) -> None:
         for code, count in enumerate(np.bincount(_first_bits(durations_ns)).tolist()):
             if count:
                 self._coarse[(code & MANTISSA) << (code >> MANTISSA_BITS + 1)] += count

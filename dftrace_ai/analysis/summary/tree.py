@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import Label
-from dftrace_ai.analysis.summary.chosen_events import spans_of_process
+from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError
 from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.summary.rows import TreeRow
 from dftrace_ai.analysis.tracks import distinct, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.analysis.summary.chosen_events import ProcessSpans
     from dftrace_ai.analysis.where import Where
 
 __all__ = ["Tree", "tree_of"]
@@ -58,29 +58,60 @@ class Tree:
         self._depths: list[int] = []
         self._sums: list[_Sums] = []
 
-    def add(self, found: ProcessSpans) -> None:
-        """Add the spans of a process."""
+    def add(self, parts: Sequence[Trace], where: Where | None) -> None:
+        """Add the spans of a process.
+
+        Args:
+            parts: its files in their order.
+            where: which events are asked for; all without it.
+
+        Raises:
+            TraceError: a file cannot be read.
+        """
+        for way in READINGS:
+            reading = way(parts, where)
+            codes: list[Integers] = []
+            # The figures are added up when it is known where the spans are.
+            kept: list[tuple[Integers, Integers, Integers]] = []
+            try:
+                for batch in reading.batches(parents=True):
+                    codes.append(batch.label)
+                    kept.append((_small(batch.dur_ns), _small(batch.own_ns), batch.chosen))
+            except NotInOrderError:
+                continue
+            self.chosen_events += reading.events.chosen_events
+            if codes:
+                code, codes = np.concatenate(codes), []
+                place, numbers = self._places(reading.parents(), code, tuple(reading.events.labels))
+                for dur, own, chosen in kept:
+                    at, place = place[: len(dur)], place[len(dur) :]
+                    self._add(at[chosen], numbers, dur[chosen], own[chosen])
+            return
+
+    def _places(
+        self, parents: Integers, code: Integers, labels: tuple[Label, ...]
+    ) -> tuple[Integers, list[int]]:
+        """Return a number for the place of each span, and which place has each number."""
         numbers: list[int] = []
 
         def number(around: int, code: int) -> int:
-            numbers.append(self._number(numbers[around] if around >= 0 else -1, found.labels[code]))
+            numbers.append(self._number(numbers[around] if around >= 0 else -1, labels[code]))
             return len(numbers) - 1
 
-        roots = np.full(len(found.parents), -1, np.int64)
-        place = places_of(found.parents, found.label, roots, number)
-        rows = np.flatnonzero(found.chosen)
-        self.chosen_events += found.chosen_events
-        if not len(rows):
+        roots = np.broadcast_to(np.int32(-1), parents.shape)
+        return places_of(parents, code, roots, number), numbers
+
+    def _add(self, place: Integers, numbers: list[int], dur: Integers, own_ns: Integers) -> None:
+        if not len(place):
             return
-        places, which = distinct(place[rows])
-        dur = found.dur_ns[rows]
+        places, which = distinct(place)
         least_ns = np.full(len(places), np.iinfo(np.int64).max)
-        total_ns, own_ns, greatest_ns = (np.zeros(len(places), np.int64) for _ in range(3))
+        total_ns, inside_ns, greatest_ns = (np.zeros(len(places), np.int64) for _ in range(3))
         np.add.at(total_ns, which, dur)
-        np.add.at(own_ns, which, found.own_ns[rows])
+        np.add.at(inside_ns, which, own_ns)
         np.minimum.at(least_ns, which, dur)
         np.maximum.at(greatest_ns, which, dur)
-        columns = (places, np.bincount(which), total_ns, own_ns, least_ns, greatest_ns)
+        columns = (places, np.bincount(which), total_ns, inside_ns, least_ns, greatest_ns)
         for at, count, total, own, least, greatest in zip(
             *(values.tolist() for values in columns), strict=True
         ):
@@ -136,6 +167,11 @@ class Tree:
             open_places += below[at]
 
 
+def _small(times: Integers) -> Integers:
+    """Return times in half of the memory where none is longer than four seconds."""
+    return times.astype(np.uint32) if times.max(initial=0) < 2**32 else times
+
+
 def _row(path: tuple[str, ...], label: Label, sums: _Sums, whole: int) -> TreeRow:
     some = sums.count > 0
     return TreeRow(
@@ -168,5 +204,5 @@ def tree_of(traces: Iterable[Trace], where: Where | None = None) -> Tree:
     """
     tree = Tree()
     for parts in processes_of(traces).values():
-        tree.add(spans_of_process(parts, where))
+        tree.add(parts, where)
     return tree

@@ -342,6 +342,12 @@ PyType_Spec scanner_spec = {"dftrace_ai._reader.EventScanner", sizeof(ScannerObj
 
 }  // namespace
 
+const Rows* rows_of(PyObject* block) {
+    if (Py_IS_TYPE(block, block_type)) return &block_of(block).rows;
+    PyErr_SetString(PyExc_TypeError, "an EventBlock is needed");
+    return nullptr;
+}
+
 int add_event_types(PyObject* module) {
     const Ref scanner(PyType_FromSpec(&scanner_spec));
     Ref block(PyType_FromSpec(&block_spec)), column(PyType_FromSpec(&column_spec));

@@ -3,6 +3,7 @@
 #include "reader/checking.hpp"
 #include "reader/events.hpp"
 #include "reader/index.hpp"
+#include "reader/span_tree.hpp"
 #include "reader/totals.hpp"
 
 namespace dftrace::py {
@@ -27,7 +28,8 @@ PyMODINIT_FUNC PyInit__reader() {
     using namespace dftrace::py;
     Ref module(PyModule_Create(&definition));
     if (!module || add_totals_type(module.get()) < 0 || add_event_types(module.get()) < 0 ||
-        add_walking_types(module.get()) < 0 || add_hopping(module.get()) < 0)
+        add_span_tree_type(module.get()) < 0 || add_walking_types(module.get()) < 0 ||
+        add_hopping(module.get()) < 0)
         return nullptr;
     return module.release();
 }
