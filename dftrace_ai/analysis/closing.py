@@ -114,10 +114,11 @@ def write_report(words: Sequence[str]) -> int:
     try:
         from dftrace_ai.analysis.report.run import Run
 
+        own = _own_parts(Path(words[0]))
         chosen, _ = _chosen(Path(words[0]), int(words[1]))
         if not chosen:
             return _failed(DftraceError("the trace is too large for that"))
-        Run(trace.path for trace in chosen).report(words[2])
+        Run([trace.path for trace in chosen], still_written=own).report(words[2])
     except DftraceError as error:
         return _failed(error)
     except ImportError as error:

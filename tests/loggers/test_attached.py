@@ -85,6 +85,10 @@ def test_each_interface_keeps_what_it_was_asked_to_keep(traced: Traced, tmp_path
     (trace,), (page,) = Asked.files[path.stem], Asked.files["report"]
     (of_trace,) = Asked.files["trace-report"]
     assert b"compute.forward" in of_trace or b">forward<" in of_trace
+    # It is made before the trace has its end, and read when it has.
+    assert b"wrote this page" in of_trace
+    assert b"closing line" not in of_trace
+    assert b"not closed" not in of_trace
     assert b'"forward"' in gzip.decompress(trace)
     words = Words(page.decode()).found
     assert {"failed", "loss", "by one", "epoch/loss/mean"} <= set(words)

@@ -41,13 +41,14 @@ from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page.page import page_of, short_page
 from dftrace_ai.analysis.report.page.plots import plots_of
 from dftrace_ai.analysis.steps import measure, read_job
+from dftrace_ai.analysis.summary.figures import NOT_CLOSED
 from dftrace_ai.analysis.summary.report import Report, Row, reported
 from dftrace_ai.analysis.why import verdict_lines
 from dftrace_ai.analysis.why.judging import judge_traces
 from dftrace_ai.wording import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
@@ -73,6 +74,8 @@ class Run:
         paths: trace files and directories, or one of them, as for `open_traces`.
         limits: from which shares on something is a finding, see `limits_of`; by default those
             of `dftrace why`.
+        still_written: files among them whose process makes this and goes on for a moment; that
+            they are not closed yet is not told.
 
     Example::
 
@@ -89,10 +92,12 @@ class Run:
         self,
         paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         limits: Limits | None = None,
+        still_written: Iterable[Path] = (),
     ) -> None:
         several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self.paths: tuple[Path, ...] = tuple(Path(path) for path in several)
         self._limits = limits
+        self._still_written = frozenset(map(str, still_written))
 
     def __repr__(self) -> str:
         return f"<run of {escaped(', '.join(map(str, self.paths)))}>"
@@ -144,7 +149,16 @@ class Run:
     @cached_property
     def summary(self) -> Report:
         """Counts and durations by category and name, as `dftrace summary` has them."""
-        return reported(self.paths)
+        report = reported(self.paths)
+        if not self._still_written:
+            return report
+        files = (
+            replace(file, closed=True, ended=file.ended or "wrote this page", tear=None)
+            if file.path in self._still_written
+            else file
+            for file in report.files
+        )
+        return replace(report, files=tuple(files), warnings=tuple(self._told(report.warnings)))
 
     @cached_property
     def steps(self) -> dict[int, Steps]:
@@ -165,7 +179,15 @@ class Run:
     @cached_property
     def losses(self) -> tuple[str, ...]:
         """What was lost or cannot be read, a line each."""
-        return tuple(losses_of(self.traces, self.summary, self._job.notes))
+        notes = list(self._told(self._job.notes))
+        return tuple(losses_of(self.traces, self.summary, notes))
+
+    def _told(self, lines: Iterable[str]) -> Iterator[str]:
+        """Leave out that files end in the middle which are still written."""
+        ends = tuple(
+            f"{path}: {what}" for path in self._still_written for what in (NOT_CLOSED, "torn: ")
+        )
+        return (line for line in lines if not line.startswith(ends))
 
     @cached_property
     def figures(self) -> ReportFigures:

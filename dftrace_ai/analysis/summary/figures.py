@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.vocabulary import LoopPart
 
 __all__ = [
+    "NOT_CLOSED",
     "FileFacts",
     "GroupedSummary",
     "OtherRow",
@@ -43,6 +44,8 @@ OTHER_KINDS = {kind.ph: kind.noun for kind in KINDS if kind.ph != "X"}
 # A table of more names says nothing, and whoever makes a name for every step may make millions.
 MOST_ROWS = 100_000
 MOST_TEXT = 64 * 1024 * 1024
+
+NOT_CLOSED = "no closing line: the process still runs, or died and its spool was not adopted"
 
 
 @dataclass(frozen=True)
@@ -127,9 +130,7 @@ class FileFacts:
         if self.tear:
             warnings.append(f"torn: {self.tear}; what comes before it is counted")
         elif not self.closed:
-            warnings.append(
-                "no closing line: the process still runs, or died and its spool was not adopted"
-            )
+            warnings.append(NOT_CLOSED)
         return warnings
 
 
