@@ -105,7 +105,14 @@ def command(
     """
     from dftrace_ai.analysis.summary.report import reported
     from dftrace_ai.cli.summary.tables import csv_text, summary_tables
-    from dftrace_ai.cli.terminal import complain, console, shown_progress, write_json, write_out
+    from dftrace_ai.cli.terminal import (
+        complain,
+        console,
+        print_all,
+        shown_progress,
+        write_json,
+        write_out,
+    )
 
     if json and csv:
         raise typer.BadParameter("--json and --csv cannot be given together")
@@ -128,8 +135,7 @@ def command(
         write_out(csv_text(report))
     else:
         out = console()
-        for table in summary_tables(report, out.width):
-            out.print(table)
+        print_all(out, summary_tables(report, out.width))
     for warning in report.warnings:
         complain(warning, loud=": LOST " in warning)
     if report.skipped:
