@@ -190,7 +190,7 @@ drain-benchmark: $(VENV)/test-tools
 	  -DDFTRACE_BENCH=ON >/dev/null
 	cmake --build build/bench -j 2 >/dev/null
 
-bench: $(VENV)/test-tools drain-benchmark ## measure against the peers from PyPI, in one run, as ratios (about nine minutes)
+bench: $(VENV)/test-tools drain-benchmark ## measure against the peers from PyPI, in one run, as ratios (about ten minutes)
 	cd tests/perf
 	$(abspath $(BIN))/python -m bench.peers $(abspath .venv-peers)
 	$(abspath $(BIN))/python -m bench --peers $(abspath .venv-peers)/bin/python --out $(abspath bench-results)

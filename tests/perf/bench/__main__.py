@@ -12,7 +12,7 @@ from typing import Any
 
 from . import imports, machine, report
 from .figures import Bench
-from .files import drain, recovery, sizes
+from .files import drain, reading, recovery, sizes
 from .loggers import calls
 from .processes import Homes
 from .spans import callgrind, rounds, thread_check
@@ -25,6 +25,7 @@ OTHERS = (
     "drain",
     "recovery",
     "size",
+    "reading",
     "training",
     "import",
     "tensors",
@@ -44,6 +45,8 @@ class Effort:
     drain_rounds: int
     recovery_events: int
     recovery_rounds: int
+    reading_events: int
+    reading_rounds: int
     size_rounds: int
     training_epochs: int
     training_rounds: int
@@ -53,8 +56,8 @@ class Effort:
     idle_s: int
 
 
-FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 2, 20, 15, 15, 15, 15, 60)
-QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 1, 3, 6, 5, 5, 5, 60)
+FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 3_000_000, 1, 2, 20, 15, 15, 15, 15, 60)
+QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 1, 3, 6, 5, 5, 5, 60)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -84,6 +87,8 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
         benches += recovery.measure(homes, effort.recovery_events, effort.recovery_rounds)
     if "size" in wanted:
         benches += sizes.measure(homes, effort.size_rounds)
+    if "reading" in wanted:
+        benches += reading.measure(homes, effort.reading_events, effort.reading_rounds)
     if "training" in wanted:
         benches += training.measure(homes, effort.training_epochs, effort.training_rounds)
     if "import" in wanted:

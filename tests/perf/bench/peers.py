@@ -13,6 +13,7 @@ PEERS = {
     "viztracer": (["viztracer==1.1.1"],),
     "nvtx": (["nvtx==0.2.17"],),
     "opentelemetry": (["opentelemetry-sdk==1.45.2"],),
+    "dftracer-utils": (["--no-deps", "dftracer-utils==0.0.14"],),
     # It runs with the torch of the interpreter that has dftrace_ai.
     "nvdlfw-inspect": (["--no-deps", "nvdlfw-inspect==0.2.2"], ["pyyaml"]),
     # Trackers run with the torch of that interpreter, too, and with its accelerate.
