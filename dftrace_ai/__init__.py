@@ -52,7 +52,9 @@ _HOMES = {
     "dump": "run.lifecycle",
     "finalize": "run.lifecycle",
     "initialize": "run.lifecycle",
+    "load_ipython_extension": "notebook.cells",
     "tracing": "run.lifecycle",
+    "unload_ipython_extension": "notebook.cells",
 }
 
 

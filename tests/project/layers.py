@@ -24,6 +24,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "integrations": {"trace_format", "config", "run", "annotation"},
     "compat": {"_native", "config", "run", "annotation"},
+    "notebook": {"trace_format", "config", "run", "annotation", "analysis", "integrations"},
     "demo": {"annotation", "run", "config", "trace_format", "inspect", "face"},
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.report.figures.counters import (
@@ -107,6 +107,10 @@ class Run:
         from rich.text import Text
 
         return Text("\n".join(escaped(line) for line in self._lines()))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print at a terminal of IPython what rich prints."""
+        printer.text("\n".join(escaped(line) for line in self._lines()))
 
     def _repr_html_(self) -> str:
         return short_page(self.figures)

@@ -1,0 +1,1 @@
+"""The extension of IPython and Jupyter: cells that are traced."""

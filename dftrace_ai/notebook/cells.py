@@ -1,0 +1,175 @@
+"""`%%trace`: a cell of a notebook that is recorded, and the verdict on it below the cell."""
+
+from __future__ import annotations
+
+import getopt
+import os
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.errors import DftraceError, TraceError, needs_numpy
+from dftrace_ai.integrations.auto import auto
+from dftrace_ai.run.lifecycle import current_run, tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dftrace_ai.run.run import Run
+
+__all__ = ["load_ipython_extension", "unload_ipython_extension"]
+
+MAGIC = "trace"
+SETTINGS = {
+    "-o": "log_file",
+    "--log-file": "log_file",
+    "--parts": "auto_parts",
+    "--steps": "auto_steps",
+    "--depth": "auto_depth",
+    "--modules": "auto_modules",
+}
+FLAGS = ("--no-auto", "--quiet")
+HELP = """Record a cell, and show below it what its steps lose time to.
+
+%%trace [-o PREFIX] [--parts NAMES] [--steps A:B] [--depth NUMBER] [--modules PATTERNS]
+        [--no-auto] [--quiet]
+
+-o, --log-file  where the traces go, a directory and a file stem
+--parts         what `auto` records, or, with a minus before it, not: -data,-transfer
+--steps         the steps that `auto` records, counted from 0
+--depth         how deep it records modules within modules
+--modules       modules that it records at any depth, by name or class
+--no-auto       record annotations alone
+--quiet         show nothing
+"""
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a shell of IPython the cell magic ``%%trace``; what ``%load_ext dftrace_ai`` calls.
+
+    Args:
+        shell: an `InteractiveShell`.
+
+    Raises:
+        DftraceError: it is none.
+
+    Example::
+
+        %load_ext dftrace_ai
+    """
+    if not hasattr(shell, "register_magic_function"):
+        raise DftraceError(
+            "%%trace is for IPython and Jupyter, where %load_ext dftrace_ai gives it; elsewhere "
+            "`with dftrace_ai.tracing():` records a block"
+        )
+    shell.register_magic_function(_magic_of(shell), "cell", MAGIC)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take ``%%trace`` out of a shell of IPython; what ``%unload_ext dftrace_ai`` calls.
+
+    Args:
+        shell: an `InteractiveShell`.
+
+    Example::
+
+        %unload_ext dftrace_ai
+    """
+    shell.magics_manager.magics["cell"].pop(MAGIC, None)
+
+
+class _ShownError(Exception):
+    """Ends a cell whose own exception has been shown: what follows it in a notebook is not run."""
+
+    def _render_traceback_(self) -> list[str]:
+        return []
+
+
+def _magic_of(shell: Any) -> Callable[[str, str], None]:
+    def trace(line: str, cell: str) -> None:
+        from IPython.core.error import UsageError
+
+        try:
+            settings, flags = _asked(line)
+            run = _recorded(shell, cell, settings, automatic="--no-auto" not in flags)
+        except DftraceError as error:
+            raise UsageError(f"%%{MAGIC}: {error}") from None
+        if "--quiet" not in flags:
+            _show(run)
+        if not shell.last_execution_result.success:
+            raise _ShownError
+
+    trace.__doc__ = HELP
+    return trace
+
+
+def _asked(line: str) -> tuple[dict[str, str], list[str]]:
+    names = [name.removeprefix("--") for name in (*SETTINGS, *FLAGS) if name.startswith("--")]
+    long = [name if f"--{name}" in FLAGS else f"{name}=" for name in names]
+    try:
+        given, rest = getopt.getopt(shlex.split(line), "o:", long)
+    except (getopt.GetoptError, ValueError) as error:
+        raise DftraceError(f"{error}; %%{MAGIC}? tells its options") from error
+    if rest:
+        raise DftraceError(f"{rest[0]!r} is no option; %%{MAGIC}? tells its options")
+    settings = {SETTINGS[name]: text for name, text in given if name in SETTINGS}
+    return settings, [name for name, _ in given if name in FLAGS]
+
+
+def _recorded(shell: Any, cell: str, settings: dict[str, str], *, automatic: bool) -> Run:
+    """Run a cell inside of a run, its own or the one that is on."""
+    is_joined = current_run() is not None
+    if is_joined and settings:
+        raise DftraceError(
+            f"a run is on, and goes on with its own settings: leave out {', '.join(settings)}, or "
+            "end it before with dftrace_ai.finalize()"
+        )
+    given: dict[str, Any] = dict(settings)
+    block = tracing(**given)
+    run = block.__enter__()
+    error: BaseException | None = None
+    try:
+        begun = automatic and auto.options is None
+        if begun:
+            auto()
+        try:
+            result = shell.run_cell(cell)
+            error = result.error_before_exec or result.error_in_exec
+        finally:
+            if begun:
+                auto.remove()
+            if is_joined and run.enabled:
+                run.flush()
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        block.__exit__(None if error is None else type(error), error, None)
+    return run
+
+
+def _show(run: Run) -> None:
+    from IPython.display import display
+
+    paths = _traces_of(run)
+    if not paths:
+        reason = "nothing was recorded" if run.enabled else "recording is off (DFTRACE_ENABLE)"
+        print(f"dftrace: {reason}")  # noqa: T201 - what the cell has to show
+        return
+    with needs_numpy("the verdict"):
+        from dftrace_ai.analysis.report.run import Run as ReadRun
+
+        display(ReadRun(paths))
+
+
+def _traces_of(run: Run) -> list[Path]:
+    """Return the traces of a run, of all its processes."""
+    if run._settings is None:
+        return []
+    try:
+        traces = open_traces([os.path.dirname(run._settings["prefix"])])
+    except TraceError:
+        return []
+    number = run._settings["run"]
+    return [one.path for one in traces if one.header is not None and one.header.run == number]
