@@ -14,6 +14,7 @@ from dftrace_ai.integrations.listening import (
     Hooks,
     Listener,
     evaluating,
+    learning,
     needed,
     once_imported,
 )
@@ -43,6 +44,7 @@ def _batch_begins(training: Training, given: Any) -> None:
 HOOKS: Hooks = {
     "on_epoch_begin": lambda training, given: training.told(epoch=given[1]),
     "on_train_batch_begin": _batch_begins,
+    "on_epoch_end": lambda training, _: training.pause(),
     "on_train_end": lambda training, _: training.told_all(),
 }
 """Each is given the callback's `params` and the number of the epoch or batch."""
@@ -76,6 +78,7 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
 
     for hook in HOOKS:
         swaps.swap(needed(callbacks, "CallbackList"), hook, functools.partial(heard, hook))
+    swaps.swap(model, "fit", functools.partial(learning, options))
     for name, stage in (("evaluate", "validate"), ("predict", "predict")):
         swaps.swap(model, name, functools.partial(evaluating, options, stage))
     capture, restart = beside(ai.checkpoint.capture), beside(ai.checkpoint.restart)

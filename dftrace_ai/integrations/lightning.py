@@ -42,6 +42,7 @@ HOOKS: Hooks = {
         step=trainer.global_step, begins=True
     ),
     "on_train_batch_end": lambda training, trainer: training.told(step=trainer.global_step),
+    "on_train_epoch_end": lambda training, _: training.pause(),
     "on_train_end": lambda training, _: training.told_all(),
     "on_exception": lambda training, _: training.told_all(),
     "on_validation_start": lambda training, _: training.evaluation_begins(),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.training import Training
 
-__all__ = ["Hooks", "Listener", "evaluating", "needed", "once_imported", "tell_of"]
+__all__ = ["Hooks", "Listener", "evaluating", "learning", "needed", "once_imported", "tell_of"]
 
 Hooks: TypeAlias = "Mapping[str, Callable[[Training, Any], object]]"
 """By the name of a framework's hook: what is told to the training, with what the hook is given."""
@@ -72,6 +72,25 @@ def evaluating(options: AutoOptions, stage: str, original: Any) -> Any:
             training.evaluation_ends(stage)
 
     return evaluates
+
+
+def learning(options: AutoOptions, original: Any) -> Any:
+    """Return a function that trains, behind which nothing that a framework has told holds on.
+
+    Args:
+        options: of `auto`.
+        original: the function.
+    """
+
+    @functools.wraps(original)
+    def learns(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if options.gate.live:
+                options.training.told_all()
+
+    return learns
 
 
 def once_imported(

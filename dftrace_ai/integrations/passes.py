@@ -19,19 +19,20 @@ class Pass:
         evaluated: a model was called in it.
         fetched: batches that it has given.
         used: of these, those that a backward pass or, in an evaluation, a forward was made for.
+        told: a framework tells of its epochs, which need not be passes.
         drained: it gives no more, and some of its batches have been fetched ahead of their use.
     """
 
     __slots__ = (
         *("begun", "drained", "evaluated", "fetched", "iterator", "last", "number"),
-        *("trained", "used"),
+        *("told", "trained", "used"),
     )
 
     def __init__(self, iterator: object, begun: int) -> None:
         self.iterator = weakref.ref(iterator)
         self.begun = self.last = begun
         self.number: int | None = None
-        self.trained = self.evaluated = self.drained = False
+        self.trained = self.evaluated = self.drained = self.told = False
         self.fetched = self.used = 0
 
     @property

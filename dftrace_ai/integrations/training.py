@@ -60,7 +60,7 @@ class Training:
         self._told_epoch: int | None = None
         self._step_told: int | None = None
         self._epoch_told: int | None = None
-        self._evaluation = 0
+        self._epoch_begun = self._epoch_last = self._evaluation = 0
         self._several_without_fetch = self._clears_first = False
         self._thread = 0
         self._clear()
@@ -105,6 +105,8 @@ class Training:
             if self.epoch is not None:
                 arguments["epoch"] = self.epoch
             self._record("step", self._begun, end, arguments)
+        if self._begun and self._epoch_told is not None:
+            self._epoch_begun, self._epoch_last = self._epoch_begun or self._begun, end
         over = self._pass
         if over is not None and over.trained:
             over.last = end
@@ -132,22 +134,31 @@ class Training:
             if self._closing:
                 self._close(now)
             self._begun = now
+        before = self.step, self.epoch
+        if epoch is not None and epoch != self._epoch_told:
+            self._end_epoch()
+            self.epoch = self._epoch_told = epoch
         if self._closing:
             self._step_told = step
-        is_news = step is not None and step != self.step and not self._closing
-        if is_news and step is not None:
+        elif step is not None:
             self.step = step
-        if epoch is not None:
-            is_news |= epoch != self.epoch
-            self.epoch = self._epoch_told = epoch
-        if is_news:
+        if (self.step, self.epoch) != before:
             self._tell()
 
     def told_all(self) -> None:
         """The training of a framework is over: what is counted here counts again."""
+        if not self._is_elsewhere():
+            self._end_epoch()
+            self._epoch_told = None
+            self._evaluation = 0
+
+    def _end_epoch(self) -> None:
+        """End the epoch that a framework has told of: from its first step to the last one."""
         self.pause()
-        self._epoch_told = None
-        self._evaluation = 0
+        if self._epoch_begun and self._is_recorded():
+            arguments = {"epoch": self._epoch_told}
+            self._record("epoch", self._epoch_begun, self._epoch_last, arguments)
+        self._epoch_begun = 0
 
     def evaluation_begins(self) -> bool:
         """A framework begins to evaluate.
@@ -229,7 +240,8 @@ class Training:
         self._passes = {key: other for key, other in self._passes.items() if other is not one}
         if self._pass is one:
             self._pass = None
-        if (one.trained or (one.evaluated and not self._evaluation)) and self._is_recorded():
+        told = one.told if one.trained else self._evaluation or not one.evaluated
+        if not told and self._is_recorded():
             arguments = {} if one.number is None else {"epoch": one.number}
             self._record("epoch" if one.trained else "evaluate", one.begun, end, arguments)
 
@@ -322,6 +334,7 @@ class Training:
         told = epoch_of(over.iterator())
         is_news = told is not None and told != self._told_epoch
         counted = told if told is not None and is_news else self._epochs
+        over.told = self._epoch_told is not None
         self.epoch = over.number = counted if self._epoch_told is None else self._epoch_told
         self._told_epoch = told
         self._epochs = self.epoch + 1
@@ -357,6 +370,7 @@ class Training:
         """Record what is over, for nothing more will come."""
         if self._closing:
             self._close(self._last)
+        self._end_epoch()
         for one in list(self._passes.values()):
             self._end_pass(one, one.last)
         forget_arguments()

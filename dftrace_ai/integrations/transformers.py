@@ -16,6 +16,7 @@ from dftrace_ai.integrations.listening import (
     Hooks,
     Listener,
     evaluating,
+    learning,
     needed,
     once_imported,
 )
@@ -40,6 +41,7 @@ HOOKS: Hooks = {
     "on_epoch_begin": lambda training, state: training.told(epoch=int((state.epoch or 0) + NEARLY)),
     "on_step_begin": lambda training, state: training.told(step=state.global_step, begins=True),
     "on_step_end": lambda training, state: training.told(step=state.global_step),
+    "on_epoch_end": lambda training, _: training.pause(),
     "on_train_end": lambda training, _: training.told_all(),
 }
 
@@ -72,6 +74,7 @@ def _install(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
         return call_event
 
     swaps.swap(handler, "call_event", heard)
+    swaps.swap(trainer, "train", functools.partial(learning, options))
     for name, stage in (("evaluate", "validate"), ("predict", "predict")):
         swaps.swap(trainer, name, functools.partial(evaluating, options, stage))
     saves = functools.partial(recorded, options, beside(ai.checkpoint.capture))

@@ -174,6 +174,17 @@ def test_the_guide_counts_what_is_recorded(runs: Runs) -> None:
         assert own == {name: count for name, count in told.items() if count}, way
 
 
+@pytest.mark.parametrize("name", ["trainer", "lightning", "keras"])
+def test_epochs_are_the_frameworks_own(runs: Runs, name: str) -> None:
+    """Nothing lies between them, and a loader of one's own or a generator tells of none."""
+    trace = trace_of(runs, f"{name}-bare")
+    steps, epochs = named(trace, "pipeline", "step"), named(trace, "pipeline", "epoch")
+    assert [(e.args["step"], e.args["epoch"]) for e in steps] == [(n, n // 12) for n in range(24)]
+    assert [e.args["epoch"] for e in epochs] == [0, 1]
+    for number, epoch in enumerate(epochs):
+        assert [e for e in steps if is_within(e, epoch)] == steps[12 * number : 12 * (number + 1)]
+
+
 def test_a_profiler_of_lightning_names_its_actions(runs: Runs) -> None:
     actions = {e.name for e in trace_of(runs, "lightning-callback").spans if e.cat == "other"}
     assert any("ModelCheckpoint" in name and "on_validation_end" in name for name in actions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import sys
@@ -220,6 +221,42 @@ TRAININGS = {
     "lightning": lightning_2,
     "keras": keras_on_torch,
 }
+
+
+class OwnLoader:
+    """No `DataLoader`: its fetches are not seen."""
+
+    def __iter__(self):
+        return iter(list(loaders()[0]))
+
+
+def without_evaluation(name: str, folder: Path) -> None:
+    """Two epochs with nothing between them, and data that say nothing of epochs."""
+    if name == "lightning":
+        quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+        made = pl.Trainer(max_epochs=EPOCHS, accelerator="cpu", **dict.fromkeys(quiet, False))
+        made.fit(Module(), OwnLoader())
+    elif name == "trainer":
+        arguments = TrainingArguments(
+            str(folder),
+            per_device_train_batch_size=BATCH,
+            num_train_epochs=EPOCHS,
+            **dict.fromkeys(("save_strategy", "eval_strategy", "logging_strategy"), "no"),
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        )
+        data = Items(TRAINED, by_name=True)
+        with contextlib.redirect_stdout(sys.stderr):
+            InOrder(Model(PretrainedConfig()), arguments, None, data).train()
+    else:
+        model = keras_3.Sequential([keras_3.layers.Input((16,)), keras_3.layers.Dense(1)])
+        model.compile(optimizer="sgd", loss="mse")
+        batches = ((torch.ones(4, 16), torch.ones(4, 1)) for _ in itertools.count())
+        model.fit(batches, epochs=EPOCHS, steps_per_epoch=12, verbose=0)
+
+
 RESUMED = {"trainer": "checkpoint-3", "lightning": "epoch=0.ckpt"}
 
 
@@ -262,6 +299,7 @@ def main() -> None:
         ("lightning", "on_train_batch_end", pl.Callback),
         ("keras", "on_train_batch_end", keras_3.callbacks.Callback),
     ):
+        traced(f"{name}-bare", lambda folder, _, n=name: without_evaluation(n, folder))
         train, user = TRAININGS[name], raising((hook,), base)
         try:
             traced(f"{name}-raises", lambda *a, t=train, u=user: t(*a, callbacks=[u]))
