@@ -6,9 +6,9 @@ import functools
 from typing import TYPE_CHECKING
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.checkpoints import recorded
-from dftrace_ai.integrations.listening import needed, once_imported
 from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.wrapping.checkpoints import recorded
+from dftrace_ai.integrations.wrapping.listening import needed, once_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable

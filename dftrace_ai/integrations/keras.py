@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.errors import missing_package
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.integrations.checkpoints import recorded
-from dftrace_ai.integrations.listening import (
+from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.wrapping.checkpoints import recorded
+from dftrace_ai.integrations.wrapping.listening import (
     Hooks,
     Listener,
     evaluating,
@@ -18,8 +20,6 @@ from dftrace_ai.integrations.listening import (
     needed,
     once_imported,
 )
-from dftrace_ai.integrations.nodes import NOTHING, beside
-from dftrace_ai.integrations.torch.depth import depth
 
 if TYPE_CHECKING:
     from collections.abc import Callable

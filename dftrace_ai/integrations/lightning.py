@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.errors import missing_package
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.integrations.checkpoints import recorded
-from dftrace_ai.integrations.listening import Hooks, Listener, needed, once_imported
 from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.wrapping.checkpoints import recorded
+from dftrace_ai.integrations.wrapping.listening import Hooks, Listener, needed, once_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable

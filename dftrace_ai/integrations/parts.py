@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dftrace_ai.integrations.listening import tell_of
+from dftrace_ai.integrations.wrapping.listening import tell_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.errors import missing_package
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.integrations.checkpoints import recorded
-from dftrace_ai.integrations.listening import (
+from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.wrapping.checkpoints import recorded
+from dftrace_ai.integrations.wrapping.listening import (
     Hooks,
     Listener,
     evaluating,
@@ -20,7 +21,6 @@ from dftrace_ai.integrations.listening import (
     needed,
     once_imported,
 )
-from dftrace_ai.integrations.nodes import beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.checkpoints import recorded
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import Swaps
 from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.wrapping.checkpoints import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

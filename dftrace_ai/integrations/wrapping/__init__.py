@@ -1,0 +1,1 @@
+"""What functions of frameworks are wrapped in."""
