@@ -161,6 +161,7 @@ def _callback_class(package: str) -> type[Any]:
         def __reduce__(self) -> tuple[Any, ...]:
             return functools.partial(trace_callback, package, **self._options), ()
 
+    TraceCallback.__qualname__ = TraceCallback.__name__  # Lightning shows it
     listener = Listener(PART, HOOKS)
 
     def hook(name: str) -> Callable[..., None]:

@@ -189,3 +189,4 @@ def test_a_profiler_of_lightning_names_its_actions(runs: Runs) -> None:
     actions = {e.name for e in trace_of(runs, "lightning-callback").spans if e.cat == "other"}
     assert any("ModelCheckpoint" in name and "on_validation_end" in name for name in actions)
     assert all(name.startswith("lightning.") for name in actions)
+    assert not any("<locals>" in name for name in actions)
