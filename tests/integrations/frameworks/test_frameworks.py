@@ -155,10 +155,10 @@ def test_an_optimizer_that_runs_forward_and_backward_has_a_time_of_its_own(runs:
         assert abs(steps.parts["optimizer"][number] - own) <= ROUNDED_NS
 
 
-@pytest.mark.parametrize("name", ["trainer", "lightning"])
+@pytest.mark.parametrize("name", ["trainer-resumed", "lightning-resumed", "trainer-alone"])
 def test_the_numbers_of_the_framework_win(runs: Runs, name: str) -> None:
     """A training that goes on from a checkpoint has the steps and epochs that come next."""
-    trace = trace_of(runs, f"{name}-resumed")
+    trace = trace_of(runs, name)
     steps = named(trace, "pipeline", "step")
     assert [(e.args["step"], e.args["epoch"]) for e in steps] == [(3, 1), (4, 1), (5, 1)]
     assert [e.args["epoch"] for e in named(trace, "pipeline", "epoch")] == [1]

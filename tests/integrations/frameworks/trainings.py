@@ -257,6 +257,12 @@ def without_evaluation(name: str, folder: Path) -> None:
         model.fit(batches, epochs=EPOCHS, steps_per_epoch=12, verbose=0)
 
 
+def told_by_the_callback(folder: Path, saved: str) -> None:
+    """Goes on where nothing is held on to in the framework, as in a version that nobody knows."""
+    callback = transformers.trace_callback(parts="-transformers")
+    trainer(folder, False, resumed=saved, callbacks=[callback])
+
+
 RESUMED = {"trainer": "checkpoint-3", "lightning": "epoch=0.ckpt"}
 
 
@@ -294,6 +300,8 @@ def main() -> None:
             expected = train(OUT / f"{name}-resumed-without", False, resumed=saved)
             one = traced(f"{name}-resumed", lambda *a, t=train, s=saved: t(*a, resumed=s))
             said[name]["resumed"] = one == expected
+    saved = str(OUT / "trainer-without" / RESUMED["trainer"])
+    traced("trainer-alone", lambda folder, _: told_by_the_callback(folder, saved), by_callback=True)
     for name, hook, base in (
         ("trainer", "on_step_end", TrainerCallback),
         ("lightning", "on_train_batch_end", pl.Callback),
