@@ -41,6 +41,11 @@ class FileFacts:
         run: hexadecimal digits, the same in all processes of a run.
         rank: the rank.
         world_size: number of ranks.
+        layout: rank in each dimension of a parallel training, such as ``dp=0,pp=1``.
+        scheduler: who gave the job its name.
+        job_id: the job's name.
+        node: the scheduler's name of the host.
+        restarts: times that the job was started again.
         host: name of the host.
         pid: the process.
         part: number of the file among the parts of a trace.
@@ -59,6 +64,11 @@ class FileFacts:
     run: str | None
     rank: int | None
     world_size: int | None
+    layout: str | None
+    scheduler: str | None
+    job_id: str | None
+    node: str | None
+    restarts: int | None
     host: str | None
     pid: int | None
     part: int | None
@@ -157,6 +167,11 @@ def _file(trace: Trace) -> FileFacts:
         run=header and header.run,
         rank=header and header.rank,
         world_size=header and header.world_size,
+        layout=(footer and footer.layout) or (header and header.layout),
+        scheduler=header and header.scheduler,
+        job_id=header and header.job_id,
+        node=header and header.node,
+        restarts=header and header.restarts,
         host=header and header.host,
         pid=header and header.pid,
         part=header and header.part,

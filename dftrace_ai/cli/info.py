@@ -124,7 +124,9 @@ def _process(file: FileFacts) -> str:
     process = "" if file.pid is None else f"process {file.pid}"
     host = "" if file.host is None else f"on {file.host}"
     part = "" if not file.part else f"part {file.part}"
-    return ", ".join(word for word in (rank + of_world, f"{process} {host}".strip(), part) if word)
+    job = "" if file.job_id is None else f"{file.scheduler or 'job'} {file.job_id}"
+    words = (rank + of_world, file.layout, f"{process} {host}".strip(), job, part)
+    return ", ".join(word for word in words if word)
 
 
 def _time_text(us: int) -> str:

@@ -27,6 +27,7 @@ ACCEPTED_IN_WORDS = {
     "dump_signal": "the name of a signal that can be handled, such as SIGUSR2, or none",
     "file_mode": "an octal mode with reading and writing for the owner, such as '0640', "
     "and no execution",
+    "layout": "a rank for each dimension, such as 'dp=0,pp=1', each dimension once, or none",
     "log_file": "a path whose last part is a file stem, such as 'out/trace'",
 }
 

@@ -20,6 +20,7 @@ from dftrace_ai.config.sources import Setting
 from dftrace_ai.config.values import (
     ToCore,
     directory,
+    layout_text,
     level_name,
     lower,
     names,
@@ -233,6 +234,13 @@ class Config(BaseModel):
         default=None,
         ge=1,
         description="Number of ranks; none finds it from the launcher's environment.",
+    )
+    layout: Annotated[str | None, BeforeValidator(layout_text)] = Field(
+        default=None,
+        description=(
+            "Rank of this process in each dimension of a parallel training, such as 'dp=0,pp=1'; "
+            "none finds it from device meshes of PyTorch, Megatron or DeepSpeed."
+        ),
     )
     process_id: int | None = Field(
         default=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ToCore",
     "directory",
+    "layout_text",
     "level_name",
     "lower",
     "names",
@@ -116,6 +118,22 @@ def names(value: object) -> object:
     if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
         return ",".join(value)
     return value
+
+
+def layout_text(value: object) -> object:
+    """Accept ``dp=0,pp=1``, and a mapping of dimensions to ranks; each dimension once."""
+    if isinstance(value, Mapping):
+        value = ",".join(f"{name}={rank}" for name, rank in value.items())
+    if not isinstance(value, str):
+        return value
+    pairs = [[half.strip() for half in part.partition("=")[::2]] for part in value.split(",")]
+    for name, rank in pairs:
+        well_named = name and all(letter.isalnum() or letter in "_-" for letter in name)
+        if not well_named or not (rank.isascii() and rank.isdigit() and len(rank) < 10):
+            raise ValueError("no layout")
+    if len({name for name, _ in pairs}) < len(pairs) or len(pairs) > 16:
+        raise ValueError("no layout")
+    return ",".join(f"{name}={int(rank)}" for name, rank in pairs)
 
 
 def step_range(value: object) -> object:

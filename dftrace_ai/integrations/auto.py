@@ -6,12 +6,12 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.annotation.late_import import when_imported
 from dftrace_ai.config.loading import config_of
 from dftrace_ai.integrations.options import AutoOptions, options_of
 from dftrace_ai.integrations.parts import install_parts
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.lifecycle import current_run, initialize
+from dftrace_ai.run.place.late_import import when_imported
 from dftrace_ai.wording import described, tell
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import dftrace_ai._native as _native
 from dftrace_ai.run.hooks import close_hooks, end_hooks
+from dftrace_ai.run.place.late_layout import late_layout
 from dftrace_ai.run.run import current_run
 from dftrace_ai.run.uncaught import told_of, uncaught_exception
 from dftrace_ai.wording import quoted, tell
@@ -67,8 +68,12 @@ def _leave_environment(run: Run) -> None:
 def _complete_trace(
     run: Run, settings: RunSettings, ended: str, error: BaseException | None
 ) -> WriteOutcome:
-    how = (ended,) if error is None else ("exception", *told_of(error))
-    outcome = _native.finish(run._number, *how)
+    layout = late_layout(run)
+    outcome = (
+        _native.finish(run._number, ended, "", None, "", layout)
+        if error is None
+        else _native.finish(run._number, "exception", *told_of(error), layout)
+    )
     run._outcome = outcome
     run._last_word.say(lambda: _tell_of(outcome, settings))
     return outcome

@@ -38,6 +38,8 @@ class RunSettings(TypedDict):
         of_process: what the native core is told of this process.
         config: the settings that were given, for children.
         rank: the facts of `dftrace_ai.run.ranks.RankInfo` by name.
+        layout: the rank in each dimension, such as ``dp=0,pp=1``; empty where unknown.
+        layout_given: the settings say so; what frameworks know does not count.
         data_dir: directory of the training data.
         host_facts: what the header says of the machine.
         clock: the clock of the process that began the run.
@@ -55,6 +57,8 @@ class RunSettings(TypedDict):
     of_process: CoreSettings
     config: dict[str, object]
     rank: dict[str, object]
+    layout: str
+    layout_given: bool
     data_dir: str | None
     host_facts: dict[str, object]
     clock: ClockFacts

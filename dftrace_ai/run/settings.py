@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import dftrace_ai._native as _native
 from dftrace_ai._version import __version__
-from dftrace_ai.config.values import ToCore
+from dftrace_ai.config.values import ToCore, layout_text
 from dftrace_ai.errors import LogDirectoryError
+from dftrace_ai.run.place.job import job_facts
+from dftrace_ai.run.place.layout import find_layout
 from dftrace_ai.run.ranks import RankInfo, find_rank
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, TRACE_SUFFIXES
 
@@ -48,7 +50,7 @@ LAUNCH_VARIABLE = "DFTRACE_LAUNCH"
 TIME_BASE_SECONDS = 20 * 24 * 3600
 
 # Settings that a child does not have from its parent.
-OF_ONE_PROCESS = frozenset({"rank", "world_size", "process_id"})
+OF_ONE_PROCESS = frozenset({"rank", "world_size", "layout", "process_id"})
 
 
 def check_directory(config: Config) -> None:
@@ -165,6 +167,8 @@ def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSet
         "of_process": {},
         "config": _for_children(config),
         "rank": rank._asdict(),
+        "layout": config.layout or find_layout(every_mesh=True),
+        "layout_given": config.layout is not None,
         "data_dir": config.data_dir,
         "host_facts": _host_facts(),
         "clock": inherited["clock"]
@@ -273,9 +277,18 @@ def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
         rank = find_rank()
         if rank.rank is not None:
             settings["rank"] = rank._asdict()
+        settings["layout"] = _layout_of(environ) or settings["layout"]
         return _of_this_process(settings, shown_pid=0)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _layout_of(environ: Mapping[str, str]) -> str:
+    """Return the layout that a launcher has given this child; one that is none is left out."""
+    try:
+        return str(layout_text(environ.get("DFTRACE_LAYOUT", "")))
+    except ValueError:
+        return ""
 
 
 def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
@@ -285,12 +298,16 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
     # Another machine has another clock.
     same_machine = bool(clock["boot"]) and clock["boot"] == _native.marker_place().partition(" ")[0]
     title = "python" if rank["rank"] is None else f"rank {rank['rank']}"
+    if settings["layout"]:
+        title += f" {settings['layout']}"
     words = [_text(word) for word in sys.orig_argv]
     # A command line may be megabytes long; the header has 32 KiB in the spool.
     command = words if sum(map(len, words)) < 4000 else [" ".join(words)[:4000]]
     facts: dict[str, object] = {
         "version": __version__,
         **{key: value for key, value in rank.items() if value is not None},
+        **({"layout": settings["layout"]} if settings["layout"] else {}),
+        **job_facts(os.environ),
         "python": ".".join(map(str, sys.version_info[:3])),
         "cmdline": command,
     }

@@ -114,6 +114,12 @@ class HeaderFacts(NamedTuple):
         world_size: number of ranks.
         local_rank: rank on the host.
         launcher: who said so.
+        layout: rank in each dimension of a parallel training, such as ``dp=0,pp=1``.
+        scheduler: who gave the job its name.
+        job_id: the job's name.
+        run_id: torchrun's name of the run.
+        node: the scheduler's name of the host.
+        restarts: times that the job was started again.
         python: version.
         cmdline: words of the command line.
         data_dir: the setting of that name.
@@ -140,6 +146,12 @@ class HeaderFacts(NamedTuple):
     world_size: int | None = None
     local_rank: int | None = None
     launcher: str | None = None
+    layout: str | None = None
+    scheduler: str | None = None
+    job_id: str | None = None
+    run_id: str | None = None
+    node: str | None = None
+    restarts: int | None = None
     python: str | None = None
     cmdline: tuple[str, ...] | None = None
     data_dir: str | None = None
@@ -185,6 +197,7 @@ class FooterFacts(NamedTuple):
         exit_status: of the process.
         damaged: kinds of damage found in the spool.
         overwritten: events that a flight recorder let go.
+        layout: as in the header, where it became known later.
     """
 
     hhash: str | None = None
@@ -209,6 +222,7 @@ class FooterFacts(NamedTuple):
     exit_status: int | None = None
     damaged: int | None = None
     overwritten: int | None = None
+    layout: str | None = None
 
     @classmethod
     def of(cls, args: Mapping[str, object]) -> FooterFacts:

@@ -244,6 +244,12 @@ class HeaderArgs(_Open):
     rank: Count | None = None
     world_size: Count | None = None
     local_rank: Count | None = None
+    layout: Annotated[str, Field(description="Rank in each dimension: dp=0,pp=1.")] | None = None
+    scheduler: str | None = None
+    job_id: str | None = None
+    run_id: str | None = None
+    node: str | None = None
+    restarts: Count | None = None
     time_base_us: Annotated[int, Field(ge=0, description="Microseconds since 1970 to add to ts.")]
     timestamps: Literal["relative", "epoch_us"]
     clock: str
@@ -316,6 +322,7 @@ class FooterArgs(_Open):
     overwritten: (
         Annotated[int, Field(ge=1, description="Events that a flight recorder let go.")] | None
     ) = None
+    layout: Annotated[str, Field(description="As in the header, known later.")] | None = None
 
 
 class Footer(_Line):

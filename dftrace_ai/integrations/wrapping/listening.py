@@ -6,8 +6,8 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dftrace_ai.annotation.late_import import when_imported
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
+from dftrace_ai.run.place.late_import import when_imported
 from dftrace_ai.wording import described, tell
 
 if TYPE_CHECKING:

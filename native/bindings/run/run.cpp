@@ -40,12 +40,13 @@ std::uint64_t dump_signals_taken = 0;
 PyObject* finish(PyObject*, PyObject* arguments) {
     unsigned long long number = 0;
     const char* how = nullptr;
-    const char *error = "", *message = nullptr, *stack = "";
+    const char *error = "", *message = nullptr, *stack = "", *layout = "";
     Py_ssize_t message_bytes = 0, stack_bytes = 0;
-    if (!PyArg_ParseTuple(arguments, "Ks|ss#s#", &number, &how, &error, &message, &message_bytes, &stack,
-                          &stack_bytes))
+    if (!PyArg_ParseTuple(arguments, "Ks|sz#s#s", &number, &how, &error, &message, &message_bytes, &stack,
+                          &stack_bytes, &layout))
         return nullptr;
     Ending ending{how, error};
+    ending.layout = layout;
     if (message) {
         ending.details = ",\"message\":";
         append_json_string(ending.details, {message, static_cast<std::size_t>(message_bytes)});
@@ -171,7 +172,8 @@ PyObject* stats(PyObject*, PyObject*) {
 PyMethodDef run_functions[] = {
     {"start", or_memory_error<start>, METH_O, "start(settings): turn recording on; the number of the run."},
     {"finish", or_memory_error<finish>, METH_VARARGS,
-     "finish(number, ended, error='', message='', stack=''): turn that run's recording off and complete the "
+     "finish(number, ended, error='', message=None, stack='', layout=''): turn that run's recording off and "
+     "complete the "
      "trace."},
     {"is_on", is_on, METH_NOARGS, "Whether a run is on."},
     {"run_number", number_of_run, METH_NOARGS, "The number of the run that is on; 0 for none."},

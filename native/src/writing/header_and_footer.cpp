@@ -97,6 +97,10 @@ void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losse
     if (ending.exit_status >= 0) member("exit_status", static_cast<std::uint64_t>(ending.exit_status));
     if (ending.damaged) member("damaged", ending.damaged);
     if (ending.overwritten) member("overwritten", ending.overwritten);
+    if (!ending.layout.empty()) {
+        text.append(",\"layout\":");
+        append_json_string(text, ending.layout);
+    }
     out.append(text + "}}\n");
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.annotation.late_import import when_imported
+from dftrace_ai.run.place.late_import import when_imported
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ struct Ending {
     std::uint64_t damaged = 0;      // pieces of the spool that could not be read
     std::uint64_t overwritten = 0;  // events that a flight recorder let go
     std::string details = {};       // of the exception, for the dump: JSON members
+    std::string layout = {};        // of the process among the ranks, where it became known late
 };
 
 // What a record's ids stand for.
