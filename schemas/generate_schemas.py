@@ -4,8 +4,8 @@ The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrac
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
 `dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
 `dftrace_ai.analysis.converting`, `dftrace_ai.analysis.validating`,
-`dftrace_ai.analysis.trace_facts` and `dftrace_ai.analysis.report`, with sorted keys, so that the
-same models always give the same bytes.
+`dftrace_ai.analysis.trace_facts`, `dftrace_ai.analysis.report` and `dftrace_ai.cli.migrating`, with
+sorted keys, so that the same models always give the same bytes.
 """
 
 from __future__ import annotations
@@ -125,6 +125,14 @@ def _validate_schema() -> dict[str, Any]:
     return schema
 
 
+def _migrate_schema() -> dict[str, Any]:
+    from dftrace_ai.cli.migrating.migrate import migration_adapter
+
+    schema = migration_adapter().json_schema()
+    schema["title"] = "What `dftrace migrate --json` prints"
+    return schema
+
+
 def _info_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.trace_facts import facts_adapter
 
@@ -148,6 +156,7 @@ def schema_texts() -> dict[str, str]:
         "report.schema.json": _report_schema(),
         "validate.schema.json": _validate_schema(),
         "info.schema.json": _info_schema(),
+        "migrate.schema.json": _migrate_schema(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

@@ -29,7 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         *("_native", "trace_format", "config", "spools", "run", "annotation", "analysis", "live"),
         *("database", "interpreters"),
-        *("inspect", "loggers", "integrations", "demo", "face"),
+        *("inspect", "loggers", "integrations", "compat", "demo", "face"),
     },
 }
 # In a room whose parts stand above each other: what each part may import of it.
@@ -58,7 +58,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             (
                 *("demo", "diff", "index", "info", "inspect", "recover", "report", "runs", "stuck"),
                 "summary",
-                *("top", "validate", "view", "why", "extracting", "launching"),
+                *("top", "validate", "view", "why", "extracting", "launching", "migrating"),
             ),
             {
                 *("terminal", "calling", "dead_traces", "summary"),

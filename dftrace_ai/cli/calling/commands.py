@@ -27,6 +27,7 @@ COMMANDS = {
     "diff": "diff",
     "index": "index",
     "info": "info",
+    "migrate": "migrating.migrate",
     "recover": "recover",
     "report": "report",
     "runs": "runs",

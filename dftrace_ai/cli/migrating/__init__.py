@@ -1,0 +1,1 @@
+"""`dftrace migrate`: programs that import dftracer import `dftrace_ai.compat.dftracer` instead."""
