@@ -15,7 +15,7 @@ TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 APT_BUILD := g++ libdeflate-dev libzstd-dev
-APT_TEST := chromium nodejs valgrind
+APT_TEST := chromium nodejs pigz valgrind
 APT_LINT := clang-format nodejs
 APT_FUZZ := cmake clang
 
