@@ -42,6 +42,7 @@ class AddedTraces:
         tears: for files that end before their time, where and why.
         skipped: files of directories that could not be read.
         long_lines: lines that were passed over since they are too long.
+        lines: lines of the files, each once, also where they are read a second time.
         notes: index files that were not used, and why.
     """
 
@@ -50,6 +51,7 @@ class AddedTraces:
     tears: dict[Path, str] = field(default_factory=dict)
     skipped: list[SkippedFile] = field(default_factory=list)
     long_lines: int = 0
+    lines: int = 0
     notes: list[str] = field(default_factory=list)
 
 
@@ -128,6 +130,7 @@ def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
 
 def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
     ends: dict[Path, int] = {}
+    before = added.totals.lines
     # The part that an index may be of, where all before it have been read; None behind a gap.
     part: int | None = 0
     for trace in parts:
@@ -138,6 +141,7 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
             part = None
         else:
             part += 1
+    added.lines += added.totals.lines - before
     if added.totals.end_process():
         # As far as they were read before, for spans may have come meanwhile.
         for trace in parts:

@@ -142,8 +142,8 @@ def _figures(parts: Sequence[Trace]) -> ProcessFigures:
     known = added.totals.known()
     if known is None:
         raise TraceError("its sums are beyond 64 bits, or too many of its spans are in disorder")
-    lines, spans, others, _, without_duration, unreadable = known
+    _, spans, others, _, without_duration, unreadable = known
     ends = [FileFigures(added.tears.get(trace.path), trace.end) for trace in parts]
     return ProcessFigures(
-        lines, spans, others, without_duration, unreadable, added.long_lines, ends
+        added.lines, spans, others, without_duration, unreadable, added.long_lines, ends
     )

@@ -182,7 +182,7 @@ def _taken_apart(said: Any) -> tuple[list[TracedFile], ProcessFigures]:
     tuples = {
         "spans": [tuple(row) for row in figures["spans"]],
         "others": [tuple(row) for row in figures["others"]],
-        "files": [FileFigures(tear, _end_of(*end)) for tear, end in figures["files"]],
+        "files": [FileFigures(_tear_of(tear), _end_of(*end)) for tear, end in figures["files"]],
     }
     taken = ProcessFigures(**{**figures, **tuples})
     for figure in (taken.lines, taken.without_duration, taken.unreadable, taken.long_lines):
@@ -193,7 +193,15 @@ def _taken_apart(said: Any) -> tuple[list[TracedFile], ProcessFigures]:
     return files, taken
 
 
+def _tear_of(said: Any) -> str | None:
+    if not isinstance(said, str | None):
+        raise TypeError("no text")
+    return said
+
+
 def _end_of(whole: bool, bracket: bool, damaged: bool, footer: Any) -> TraceEnd:
+    if not isinstance(footer, dict | None):
+        raise TypeError("no closing line")
     facts = None if footer is None else FooterFacts.of(footer)
     return TraceEnd(bool(whole), bool(bracket), facts, bool(damaged))
 
