@@ -58,6 +58,13 @@ LEFT = {
     "import importlib\nimportlib.import_module('dftracer.python')\n": "in a string",
     "from dftracer.python import (\n": "not Python",
     "# coding: no-such-coding dftracer\n": "not Python",
+    "# coding: rot13 dftracer\n": "not Python",
+    f"from dftracer.python import ai\nx = {'-' * 3000}1\n": "too deeply",
+    f"import dftracer.python\nx = {' + '.join('1' * 2000)}\n": "too deeply",
+    "# coding: utf-7\nfrom dftracer.python import ai\nx = '+AGE-'\n": "other bytes of it",
+    "import dftracer.python\nf = lambda dftracer: dftracer.logger.info()\n": "otherwise",
+    "import dftracer.python\ndef dftracer(): ...\n": "otherwise",
+    "import dftracer.python\ntry: ...\nexcept E as dftracer: dftracer.python\n": "otherwise",
 }
 KEPT = [
     "import dftracer_other\nfrom .dftracer.python import ai\nfrom dftracers import python\n",
@@ -101,6 +108,7 @@ def test_the_command_shows_writes_and_is_done(tmp_path: Path) -> None:
     for path in (script, other):
         path.write_bytes(text.encode())
     script.chmod(0o750)
+    os.mkfifo(tmp_path / "src" / "pipe.py")
     (tmp_path / "src" / "bad.py").write_text("import dftracer(\n", encoding="utf-8")
     (tmp_path / "link.py").symlink_to(script)
 
@@ -112,7 +120,8 @@ def test_the_command_shows_writes_and_is_done(tmp_path: Path) -> None:
     assert status == 1
     assert f"-from dftracer.python import ai\n+from {NEW} import ai\n" in out
     assert "bad.py:1: left as it is, not Python" in err
-    assert "1 file to change, --write does it; 2 files read" in err
+    assert "pipe.py:1: left as it is, it is no regular file" in err
+    assert "1 file to change, --write does it; 3 files read" in err
     assert script.read_bytes() == text.encode()
     status, out, _ = run("--write", "--json", tmp_path / "link.py")
     assert status == 0
@@ -121,7 +130,12 @@ def test_the_command_shows_writes_and_is_done(tmp_path: Path) -> None:
     assert script.read_bytes() == text.replace("dftracer.python", NEW).encode()
     assert (tmp_path / "link.py").is_symlink()
     assert os.stat(script).st_mode & 0o777 == 0o750
-    assert sorted(p.name for p in script.parent.iterdir()) == [".venv", "bad.py", "train.py"]
+    assert sorted(p.name for p in script.parent.iterdir()) == [
+        ".venv",
+        "bad.py",
+        "pipe.py",
+        "train.py",
+    ]
     assert other.read_bytes() == text.encode()
     assert run("--json", script)[0] == 0
     assert json.loads(run("--json", script)[1])["files"] == []

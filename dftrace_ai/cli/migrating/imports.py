@@ -7,6 +7,7 @@ import codecs
 import io
 import re
 import tokenize
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -75,20 +76,44 @@ def migrated(content: bytes) -> Migrated:
     if b"dftracer" not in content:
         return Migrated(content, (), ())
     try:
+        text, encoding = _decoded(content)
+        return _migrated(content, text, encoding)
+    except SyntaxError as error:
+        line, reason = error.lineno or 1, f"not Python of this version: {error.msg}"
+    except (RecursionError, MemoryError):
+        line, reason = 1, "expressions are nested too deeply in it"
+    return Migrated(content, (), (Left(line, "", reason),))
+
+
+def _decoded(content: bytes) -> tuple[str, str]:
+    try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        text = content.decode(encoding)
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
-        reason = f"not Python of this version: {getattr(error, 'msg', error)}"
-        return Migrated(content, (), (Left(line, "", reason),))
+        return content.decode(encoding), encoding
+    except (ValueError, LookupError) as error:
+        raise SyntaxError(str(error)) from error
+
+
+def _tree_of(text: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except ValueError as error:
+        raise SyntaxError(str(error)) from error
+
+
+def _migrated(content: bytes, text: str, encoding: str) -> Migrated:
+    mark = codecs.BOM_UTF8 if encoding == "utf-8-sig" else b""
+    plain = "utf-8" if encoding == "utf-8-sig" else encoding
+    if mark + text.encode(plain) != content:
+        reason = f"other bytes of it would change, for {plain} can write its text in several ways"
+        return Migrated(content, (), (Left(1, "", reason),))
+    tree = _tree_of(text)
     source = _Source(text)
     finder = _Finder(source)
     finder.visit(tree)
     finder.rewrite_uses(tree)
-    mark = codecs.BOM_UTF8 if encoding == "utf-8-sig" else b""
     changed = source.changed()
-    plain = "utf-8" if encoding == "utf-8-sig" else encoding
     left = tuple(sorted(finder.left))
     return Migrated(mark + changed.encode(plain), tuple(sorted(source.lines)), left)
 
@@ -219,6 +244,7 @@ class _Finder(ast.NodeVisitor):
         if not self._whole:
             return
         uses = list(_uses(tree))
+        self._bound_otherwise |= any(map(_binds, ast.walk(tree)))
         known = [_home_of(alias.name) for _, alias in self._whole]
         all_known = all(home is not None for home in known)
         if self._bound_otherwise or not all_known or any(home is None for _, home in uses):
@@ -262,6 +288,14 @@ def _uses(node: ast.AST) -> Iterator[tuple[ast.expr, str | None]]:
             return
     for child in ast.iter_child_nodes(node):
         yield from _uses(child)
+
+
+def _binds(node: ast.AST) -> bool:
+    """Whether a function, class, argument, exception, pattern or declaration has the name."""
+    if isinstance(node, (ast.alias, ast.keyword)):
+        return False
+    named = (getattr(node, field, None) for field in ("arg", "name", "rest"))
+    return "dftracer" in named or "dftracer" in getattr(node, "names", ())
 
 
 def _dotted(node: ast.AST) -> str | None:

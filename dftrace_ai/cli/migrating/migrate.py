@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -152,6 +153,8 @@ def _migrate_file(path: Path, *, write: bool) -> tuple[ChangedFile | None, list[
     from dftrace_ai.cli.migrating.imports import migrated
 
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None, [LeftPlace(str(path), 1, "", "it is no regular file")]
         before = path.read_bytes()
         after = migrated(before)
         if write and after.content != before:
