@@ -139,13 +139,14 @@ def _recorded(shell: Any, cell: str, settings: dict[str, str], *, automatic: boo
         finally:
             if begun:
                 auto.remove()
-            if is_joined and run.enabled:
-                run.flush()
     except BaseException as raised:
         error = raised
         raise
     finally:
         block.__exit__(None if error is None else type(error), error, None)
+    # It was on before, or the cell holds it.
+    if run.enabled and current_run() is run:
+        run.flush()
     return run
 
 

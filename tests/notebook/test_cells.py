@@ -51,6 +51,8 @@ run("import dftrace_ai; held = dftrace_ai.initialize(log_file='out4/t', compress
 run("%%trace --depth 2\n1")
 run("%%trace" + TRAINING)
 run("dftrace_ai.finalize(); print(dftrace_ai.auto)")
+run("%%trace -o out5/t\ndftrace_ai.initialize()" + TRAINING)
+run("dftrace_ai.finalize()")
 run("%unload_ext dftrace_ai")
 run("%%trace\n1")
 """
@@ -103,6 +105,11 @@ def test_cells_are_traced_and_judged(run_script: RunScript) -> None:
     over = cell()
     assert over["out"] == "<dftrace auto, off>\n"
     assert len(trace_files(folder / "out4")) == 1
+    # A cell that goes on holding the run is judged by what it has recorded.
+    held = cell()
+    assert " of 30, by loader blocks" in str(held["plain"]), held["out"]
+    assert cell()["error"] is None
+    assert len(trace_files(folder / "out5")) == 1
     assert cell()["error"] is None
     assert "Cell magic `%%trace` not found" in str(cell()["out"])
 
