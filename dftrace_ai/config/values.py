@@ -128,7 +128,8 @@ def layout_text(value: object) -> object:
         return value
     pairs = [[half.strip() for half in part.partition("=")[::2]] for part in value.split(",")]
     for name, rank in pairs:
-        well_named = name and all(letter.isalnum() or letter in "_-" for letter in name)
+        # The spool of a process has to have room for all of them, twice.
+        well_named = 0 < len(name) <= 64 and all(one.isalnum() or one in "_-" for one in name)
         if not well_named or not (rank.isascii() and rank.isdigit() and len(rank) < 10):
             raise ValueError("no layout")
     if len({name for name, _ in pairs}) < len(pairs) or len(pairs) > 16:

@@ -16,6 +16,7 @@ MEGATRON = "megatron.core.parallel_state"
 DEEPSPEED = "deepspeed.utils.groups"
 
 MOST_DIMENSIONS = 16
+MOST_LETTERS = 64
 
 _OF_MEGATRON = {
     "dp": "get_data_parallel_rank",
@@ -86,5 +87,6 @@ def note_mesh(mesh: Any) -> None:
         return  # a part of another, or dimensions of it in one
     places = _asked(mesh, "get_coordinate") or ()
     for name, rank in zip(getattr(mesh, "mesh_dim_names", None) or (), places, strict=False):
-        if all(letter.isalnum() or letter in "_-" for letter in name):
+        well_named = all(letter.isalnum() or letter in "_-" for letter in name)
+        if well_named and len(name) <= MOST_LETTERS:
             _of_meshes[name] = int(rank)

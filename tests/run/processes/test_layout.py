@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import read_all, trace_files
+from conftest import RunScript, read_all, trace_files
 from rank_processes import on_ranks
 
 import dftrace_ai
@@ -33,7 +33,10 @@ def test_a_layout_is_given_as_text_or_mapping() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["dp", "dp=", "=0", "dp=x", "dp=-1", "dp=0;pp=1", "dp=0,dp=1", "dp=0,", 'd"p=0', "dp=¹"]
+    "text",
+    ["dp", "dp=", "=0", "dp=x", "dp=-1", "dp=0;pp=1", "dp=0,dp=1", "dp=0,", 'd"p=0', "dp=¹"]
+    + [f"{'p' * 65}=0", "p" * 40_000 + "=0"],
+    ids=lambda text: text[:9],
 )
 def test_a_wrong_layout_names_the_variable_and_the_form(text: str) -> None:
     with pytest.raises(ConfigError, match=r"DFTRACE_LAYOUT.*such as 'dp=0,pp=1'"):
@@ -46,6 +49,30 @@ def test_the_layout_is_in_the_header_and_in_what_is_shown(tmp_path: Path) -> Non
     assert header["process_name"].startswith("rank 1 dp=1,pp=0 · ")
     (file,) = facts_of([tmp_path]).files
     assert file.layout == "dp=1,pp=0"
+
+
+DIES = """
+import os
+import dftrace_ai
+from dftrace_ai import ai
+layout = ",".join(chr(0x20000 + one) * 64 + f"={one}" for one in range(16))
+dftrace_ai.initialize(layout=layout)
+if (child := os.fork()) == 0:
+    with ai.compute.forward:
+        pass
+    os._exit(0)
+os.waitpid(child, 0)
+dftrace_ai.finalize()
+"""
+
+
+def test_a_process_with_the_longest_layout_leaves_a_trace_when_it_dies(
+    run_script: RunScript,
+) -> None:
+    folder = run_script(DIES).folder
+    (trace,) = read_all(trace_files(folder))
+    assert [span.name for span in trace.spans] == ["forward"]
+    assert len(trace.header["layout"].split(",")) == 16
 
 
 def test_what_megatron_and_deepspeed_know_is_found(
