@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from docs.pages import DOCS, section, table
 
 from dftrace_ai.analysis.reading import decompression, reader
 from dftrace_ai.analysis.reading.gathering import archives, profile_text
+from dftrace_ai.analysis.reading.indexed import index_file
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
@@ -19,6 +21,14 @@ from dftrace_ai.database.opening import MEMORY_LIMIT
 from safety.commands import invoke
 
 MIB = 1024 * 1024
+
+
+def figure_mib() -> int:
+    """What native code has for the figures that index lines are held against."""
+    header = DOCS.parent / "native" / "include" / "dftrace" / "reading" / "traces" / "checking.hpp"
+    found = re.search(r"most_figure_bytes = std::size_t\{(\d+)\} << 20", header.read_text("utf-8"))
+    assert found is not None
+    return int(found[1])
 
 
 def test_the_page_tells_the_limits() -> None:
@@ -36,6 +46,8 @@ def test_the_page_tells_the_limits() -> None:
         str(line_model.MOST_DEPTH),
         f"{nesting.MOST_SPANS:,}",
         f"{adding.MOST_BYTES // MIB // 1024} GiB",
+        f"{figure_mib()} MiB",
+        f"{index_file.MOST_BYTES // MIB} MiB",
         MEMORY_LIMIT.replace("GiB", " GiB"),
         f"{summary.MOST_ROWS:,}",
         f"{summary_command.MOST_ROWS:,}",

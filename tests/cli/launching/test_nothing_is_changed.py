@@ -49,8 +49,11 @@ def test_what_a_program_and_its_children_see(tmp_path: Path, words: tuple[str, .
     customized = below[1]["customized"]
     assert customized[0] == "sitecustomize"
     assert len(customized) == len(set(customized))
-    # What the recorder leaves in every program that uses it: it waits for torch's compiler.
-    below[2]["finders"].remove("_Waiting")
+    # What the recorder leaves in every program that uses it: it waits for torch's compiler and
+    # for frameworks on top of torch.
+    finders = below[2]["finders"]
+    assert "_Waiting" in finders
+    below[2]["finders"] = [finder for finder in finders if finder != "_Waiting"]
     assert below[1:] == without[1:]
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 

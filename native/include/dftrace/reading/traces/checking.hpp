@@ -66,7 +66,7 @@ class Checking {
     void collect_until(std::uint64_t line);
 
     static constexpr std::size_t most_block_faults = 1000;
-    static constexpr std::size_t most_figure_bytes = std::size_t{256} << 20;
+    static constexpr std::size_t most_figure_bytes = std::size_t{16} << 20;
     const std::size_t most_spans_;
     LineWalk walk_;
     // By the numbers that tracks have while names are not forgotten.
