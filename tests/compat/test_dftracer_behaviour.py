@@ -39,8 +39,6 @@ def forward(): ...
 forward(); compute.forward(fn=lambda: None)()
 with compute.forward:
     pass
-ai.reset()
-assert fields._arguments_int["micro"] == (0, 3)
 for _ in ai.pipeline.epoch.iter(iterator=range(2), include_iter=False, block_name="one"):
     pass
 class Dataset:
@@ -197,3 +195,20 @@ def test_operators_of_compiled_graphs_are_spans(run_script: RunScript) -> None:
     assert {e.name for e in plain} == {"function.mul", "method.relu"}
     assert all(e.user["step"] == 1 for e in plain)
     assert any(e.name == "aten::mm" and e.cat == "PP" for e in trace.spans)
+
+
+def test_the_tree_stays_what_it_is_for_others(run_script: RunScript) -> None:
+    """A library that is annotated for dftracer shares the tree with programs that are not."""
+    code = """
+import dftrace_ai.compat.dftracer
+from dftrace_ai import ai
+
+ai.update(step=1)
+ai.reset()
+with ai.compute.forward(args={"a": 1}) as node:
+    assert ai.compute.forward._copy_args() == {}
+assert list(ai.dataloader.fetch.iter(iterable=[1, 2])) == [1, 2]
+assert list(ai.dataloader.fetch.iter(iterator=[1, 2])) == [1, 2]
+assert list(ai.dataloader.fetch.iter([1, 2])) == [1, 2]
+"""
+    assert run_script(code).stderr == ""

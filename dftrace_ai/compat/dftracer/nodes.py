@@ -135,26 +135,25 @@ class DFTracerAI(ProfilerNode):
         """Set arguments for the events of this node and of all below it; see `ProfilerNode`."""
         return super().update(epoch, step, image_idx, image_size, plain(args), **free)
 
-    def iter(
+    def iter(  # type: ignore[override]
         self,
-        iterator: Iterable[Any],
+        iterator: Iterable[Any] | None = None,
         *,
         include_block: bool = True,
         include_iter: bool = True,
         iter_name: str | None = None,
         block_name: str | None = None,
+        iterable: Iterable[Any] | None = None,
     ) -> TracedIterator[Any]:
-        """Iterate with two events an item; see `ProfilerNode`."""
+        """Iterate with two events an item; see `ProfilerNode`, which calls it `iterable`."""
+        wanted: Any = iterable if iterator is None else iterator
         return super().iter(
-            iterator,
+            wanted,
             include_block=include_block,
             include_iter=include_iter,
             iter_name=iter_name,
             block_name=block_name,
         )
-
-    def reset(self) -> None:
-        """Do nothing: each span has its own times. In dftracer it sets the time of the next."""
 
     def _alike(self, name: str, kind: type[Any], enabled: bool | None = None) -> Any:
         return _become(super()._alike(name, _NATIVE.get(kind, kind), enabled))
