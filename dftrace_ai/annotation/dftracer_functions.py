@@ -315,7 +315,7 @@ def _picking_up(
     of_self = "" in sources
     named = {name: source for name, source in sources.items() if name}
 
-    def prepared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    def prepared(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """What to call: with a node of its own for this call, since others are in it, too."""
         if not node.enabled or not is_recording():
             return func

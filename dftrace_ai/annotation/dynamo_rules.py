@@ -223,7 +223,7 @@ def _module(name: str) -> Any:
 
 
 def _class_of_nodes(dynamo: _Dynamo) -> Any:
-    def fill(namespace: dict[str, Any]) -> None:
+    def fill(namespace: dict[str, object]) -> None:
         namespace.update(
             constant=staticmethod(dynamo.constant),
             build=staticmethod(lambda tx, source, value: dynamo.builder(tx, source)(value)),

@@ -15,7 +15,7 @@ from dftrace_ai.run.place.late_import import when_imported
 from dftrace_ai.wording import described, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dftrace_ai.config.model import Config
     from dftrace_ai.integrations.parts import Removal
@@ -154,7 +154,7 @@ class Auto:
                 self._removals = install_parts(options)
 
 
-def _config(settings: dict[str, Any], given: dict[str, Any]) -> Config:
+def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
     """Return the settings in force with those given over them; a run is begun where none is on."""
     run = current_run()
     if run is None or settings:

@@ -22,7 +22,7 @@ from dftrace_ai.integrations.wrapping.listening import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from dftrace_ai.integrations.options import AutoOptions
@@ -98,7 +98,7 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
     swaps.then(lambda: options.not_meant.remove(is_symbolic))
 
 
-def _file(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _file(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return kwargs.get("filepath", *args[1:2])
 
 
@@ -155,7 +155,7 @@ def _callback_class() -> type[Any]:
     class TraceCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Tells the training what `fit` tells its callbacks."""
 
-        def __init__(self, options: dict[str, Any]) -> None:
+        def __init__(self, options: Mapping[str, object]) -> None:
             super().__init__()
             self._options = options
 

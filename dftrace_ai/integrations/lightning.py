@@ -18,7 +18,7 @@ from dftrace_ai.integrations.wrapping.checkpoints import recorded
 from dftrace_ai.integrations.wrapping.listening import Hooks, Listener, needed, once_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from dftrace_ai.integrations.options import AutoOptions
@@ -155,7 +155,7 @@ def _callback_class(package: str) -> type[Any]:
     class TraceCallback(base):  # type: ignore[misc]
         """Tells the training what Lightning tells its callbacks."""
 
-        def __init__(self, options: dict[str, Any]) -> None:
+        def __init__(self, options: Mapping[str, object]) -> None:
             self._options = options
 
         def __reduce__(self) -> tuple[Any, ...]:

@@ -10,6 +10,8 @@ from dftrace_ai.integrations.passes import Pass, epoch_of
 from dftrace_ai.run.emitting import complete_between, ticks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dftrace_ai.integrations.gate import Gate, StepRange
 
 __all__ = ["Training", "is_resting", "rest"]
@@ -186,7 +188,7 @@ class Training:
                 self._end_pass(one, now)
         self._evaluation = 0
         if self._is_recorded():
-            arguments: dict[str, Any] = {"stage": stage}
+            arguments: dict[str, object] = {"stage": stage}
             if self.epoch is not None:
                 arguments["epoch"] = self.epoch
             self._record("evaluate", begun, now, arguments)
@@ -245,7 +247,7 @@ class Training:
             arguments = {} if one.number is None else {"epoch": one.number}
             self._record("epoch" if one.trained else "evaluate", one.begun, end, arguments)
 
-    def _record(self, name: str, begun: int, end: int, arguments: dict[str, Any]) -> None:
+    def _record(self, name: str, begun: int, end: int, arguments: Mapping[str, object]) -> None:
         complete_between(name, begun, end, arguments, category="pipeline", track=TRACKS[name])
 
     def forward(self, *, learns: bool) -> None:

@@ -23,7 +23,7 @@ from dftrace_ai.integrations.wrapping.listening import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from dftrace_ai.integrations.options import AutoOptions
@@ -84,12 +84,12 @@ def _install(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
     swaps.swap(trainer, "_load_from_checkpoint", functools.partial(loads, lambda *_: None))
 
 
-def _checkpoint(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _checkpoint(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     trainer = args[0]
     return os.path.join(trainer.args.output_dir, f"checkpoint-{trainer.state.global_step}")
 
 
-def _model(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _model(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return kwargs.get("output_dir", *args[1:2]) or args[0].args.output_dir
 
 
@@ -126,7 +126,7 @@ def _callback_class() -> type[Any]:
     class TraceCallback(TrainerCallback):  # type: ignore[misc]
         """Tells the training what a Trainer tells its callbacks."""
 
-        def __init__(self, options: dict[str, Any]) -> None:
+        def __init__(self, options: Mapping[str, object]) -> None:
             self._options = options
 
         def __reduce__(self) -> tuple[Any, ...]:

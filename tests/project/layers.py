@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from rooms import LEAVES, arrows, room
@@ -135,6 +136,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
 
 MOST_LINES = 400
 MOST_FILES = 15
+MOST_UNTYPED = 20
 
 
 def upward(package: Path) -> list[str]:
@@ -198,6 +200,16 @@ def sizes(root: Path) -> list[str]:
         if files > MOST_FILES:
             found.append(f"{folder.name}: {files} files")
     return found
+
+
+def untyped(package: Path) -> list[str]:
+    """Annotations that say nothing of what is in a mapping, as only JSON or a config needs."""
+    return [
+        f"{path.relative_to(package)}:{number}"
+        for path in sorted(package.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(r"(:|->|=|\().*[dD]ict\[(str|Any), Any\]", line)
+    ]
 
 
 def strays(package: Path) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import rooms
 from analysis.trace_lines import small_trace
-from layers import INSIDE, circles, inside, sizes, strays, upward
+from layers import INSIDE, MOST_UNTYPED, circles, inside, sizes, strays, untyped, upward
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "dftrace_ai"
@@ -113,6 +113,11 @@ def test_files_and_folders_have_a_size_that_one_takes_in() -> None:
     assert sizes(ROOT / "tests") == []
 
 
+def test_what_is_in_a_mapping_is_said_but_where_json_or_a_config_is_read() -> None:
+    found = untyped(PACKAGE)
+    assert len(found) <= MOST_UNTYPED, found
+
+
 def test_only_leaves_stand_at_the_top() -> None:
     assert strays(PACKAGE) == []
 
@@ -138,6 +143,7 @@ def test_the_drawing_is_made_from_the_imports() -> None:
         ("spools/search.py", "from dftrace_ai import ai", upward),
         ("run/hooks.py", "from dftrace_ai.run.ending import end", circles),
         ("run/one.py", "\n" * 401, sizes),
+        ("run/one.py", "def settle(given: dict[str, Any]) -> None: ...", untyped),
         ("another.py", "", strays),
         ("inspect/config/names.py", "from dftrace_ai.inspect.session import open_session", inside),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -172,7 +172,7 @@ def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
 
 def _anew(text: bytes, event: JsonObject, base_ns: int) -> bytes:
     """Write the line of another writer anew; one with times beyond all years stays as it is."""
-    changed: dict[str, Any] = dict(event)
+    changed: dict[str, object] = dict(event)
     changed["ph"] = lettered_phase(event.get("ph")) or event.get("ph")
     ts, dur = event.get("ts"), event.get("dur")
     if isinstance(ts, int | float) and not isinstance(ts, bool):

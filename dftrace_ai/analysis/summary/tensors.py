@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from dftrace_ai.analysis.reading.event_columns import columns_by_block
 from dftrace_ai.analysis.summary.rows import TensorRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dftrace_ai.analysis.reading.event_columns import EventColumns
     from dftrace_ai.analysis.reading.trace import Trace
@@ -89,7 +89,7 @@ def tensor_rows(traces: Iterable[Trace], where: Where | None = None) -> tuple[Te
 
 def _events(
     columns: EventColumns, where: Where | None
-) -> Iterator[tuple[str, _Moment, dict[str, Any]]]:
+) -> Iterator[tuple[str, _Moment, Mapping[str, object]]]:
     wanted = [label.cat == TENSOR_STATS for label in columns.labels]
     rows = (columns.ph == ord("i")) & np.array(wanted, bool)[columns.label]
     if where is not None and rows.any():
@@ -102,7 +102,7 @@ def _events(
         yield name, (whole, int(columns.start_ns[row])), args
 
 
-def _statistics(args: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
+def _statistics(args: Mapping[str, object]) -> Iterator[tuple[str, float | None]]:
     for name, value in args.items():
         if name in ABOUT:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -158,7 +158,7 @@ def _slow_steps(evidence: Evidence) -> Finding | None:
     )
 
 
-def _longest_span(evidence: Evidence, part: Part, step: int) -> dict[str, Any] | None:
+def _longest_span(evidence: Evidence, part: Part, step: int) -> dict[str, object] | None:
     """Return the span of a part that is longest in a step; None where the part has none."""
     steps = evidence.steps
     low, high = steps.start_ns[step], steps.end_ns[step]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -65,16 +66,11 @@ def _all(evidence: Evidence) -> Iterator[Finding]:
     for kind, limit, part in single:
         # What the share is, is known; waiting for other ranks inside of it would be another cause.
         unsure = part == "optimizer" and evidence.hides_comm
-        more: dict[str, Any] = {}
+        find = evidence.finding
         if unsure:
-            more["ranks_unseen"] = evidence.rank.process.world_size - 1
-        finding = evidence.finding(
-            kind,
-            limits[limit],
-            sums.share(part),
-            confidence="low" if unsure else sure,
-            **more,
-        )
+            find = partial(find, ranks_unseen=evidence.rank.process.world_size - 1)
+        share = sums.share(part)
+        finding = find(kind, limits[limit], share, confidence="low" if unsure else sure)
         if finding:
             yield finding
     other = _other_heavy(evidence)

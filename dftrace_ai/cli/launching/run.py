@@ -161,7 +161,7 @@ def _variables(
     from dftrace_ai.run.settings import LAUNCH_VARIABLE, absolute, check_directory
 
     missing = {name for name in may_be_none() if given.get(name, "").strip().lower() == "none"}
-    values: dict[str, Any] = {name: None if name in missing else given[name] for name in given}
+    values: dict[str, object] = {name: None if name in missing else given[name] for name in given}
     config = load_config(file, environ, **values)
     if not config.enabled:
         return None

@@ -23,7 +23,7 @@ def kind_of(name: str, value: object) -> str:
     return "int" if isinstance(value, int) else "float" if isinstance(value, float) else "string"
 
 
-def plain(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def plain(args: Mapping[str, Any] | None) -> dict[str, object] | None:
     """Return arguments without dftracer's `TagValue` around their values."""
     if args is None:
         return None

@@ -82,7 +82,7 @@ class DFTracerAI(ProfilerNode):
         given = given_arguments(epoch, step, image_idx, image_size, None, {})
         self._settle(str(cat), str(name or cat), given, enable)
 
-    def _settle(self, cat: str, name: str, args: dict[str, Any], enabled: bool) -> None:
+    def _settle(self, cat: str, name: str, args: dict[str, object], enabled: bool) -> None:
         self._rename(cat, name)
         self._merge_args(args)
         self._switch(bool(enabled))
@@ -97,11 +97,11 @@ class DFTracerAI(ProfilerNode):
         return found
 
     @property
-    def _children(self) -> dict[str, Any]:
+    def _children(self) -> dict[str, BranchingNode]:
         return _Children(self)
 
     @_children.setter
-    def _children(self, children: Mapping[str, ProfilerNode]) -> None:
+    def _children(self, children: Mapping[str, BranchingNode]) -> None:
         _Children(self).update(children)
 
     def create_children(self, names: Mapping[str, str]) -> None:
@@ -182,8 +182,8 @@ def _remade(
     cat: str,
     name: str,
     enabled: bool,
-    args: dict[str, Any],
-    fields: dict[str, Any],
+    args: dict[str, object],
+    fields: dict[str, object],
 ) -> DFTracerAI:
     node = kind.__new__(kind)
     node._settle(cat, name, args, enabled)
@@ -194,23 +194,24 @@ def _remade(
     return node
 
 
-class _Children(dict[str, Any]):
+class _Children(dict[str, BranchingNode]):
     """The children of a node by attribute or name; what is put here hangs on the node."""
 
     def __init__(self, node: DFTracerAI) -> None:
         self._node = node
         keys = {id(v): k for k, v in vars(node).items() if isinstance(v, ProfilerNode)}
         keys.update(vars(node).get("_keys", {}))
-        named = node._named.items()
-        super().__init__({keys.get(id(child), name): child for name, child in named})
+        super().__init__()
+        for name, child in node._named.items():
+            super().__setitem__(keys.get(id(child), name), child)
 
-    def __setitem__(self, key: str, child: ProfilerNode) -> None:
+    def __setitem__(self, key: str, child: BranchingNode) -> None:
         if all(child is not one for one in self._node._named.values()):
             self._node._hang(child.name, child)
         vars(self._node).setdefault("_keys", {})[id(child)] = key
         super().__setitem__(key, child)
 
-    def update(self, other: Mapping[str, ProfilerNode]) -> None:  # type: ignore[override]
+    def update(self, other: Mapping[str, BranchingNode]) -> None:  # type: ignore[override]
         """Put children here."""
         for key, child in other.items():
             self[key] = child

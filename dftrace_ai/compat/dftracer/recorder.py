@@ -317,7 +317,7 @@ logger = logging.getLogger("DFTRACER")
 """dftracer's own logger of messages; dftrace_ai tells its own on the logger ``dftrace_ai``."""
 
 
-def get_default_args(func: Callable[..., Any]) -> dict[str, Any]:
+def get_default_args(func: Callable[..., Any]) -> dict[str, object]:
     """Return the defaults of a function's parameters, by name."""
     parameters = inspect.signature(func).parameters.items()
     return {name: one.default for name, one in parameters if one.default is not one.empty}

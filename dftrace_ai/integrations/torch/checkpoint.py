@@ -14,7 +14,7 @@ from dftrace_ai.integrations.torch.depth import depth
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
@@ -59,7 +59,7 @@ def _recorded(options: AutoOptions, node: ProfilerNode, place: int, original: An
     return unless_waiting
 
 
-def _file(place: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _file(place: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return kwargs.get("f", args[place] if len(args) > place else None)
 
 

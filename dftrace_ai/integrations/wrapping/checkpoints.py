@@ -12,7 +12,7 @@ from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.training import is_resting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
@@ -30,7 +30,7 @@ _depth = _Depth()
 def recorded(
     options: AutoOptions,
     node: ProfilerNode,
-    place_of: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
+    place_of: Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any],
     original: Any,
 ) -> Any:
     """Return a function that is recorded: the outermost as the node, one within it as its part.

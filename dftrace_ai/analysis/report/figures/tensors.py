@@ -14,7 +14,7 @@ from dftrace_ai.analysis.report.series_model import HeatMap, NonFiniteMark, Tens
 from dftrace_ai.analysis.steps.spans import integer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -93,7 +93,7 @@ def tensor_series(job: Job) -> list[TensorSeries]:
     return found
 
 
-def _number(args: dict[str, Any], key: str, value: object) -> float | None:
+def _number(args: Mapping[str, object], key: str, value: object) -> float | None:
     told = args.get(f"{key}{TOLD}")
     if value is None and isinstance(told, str):
         return TEXTS.get(told, np.nan)

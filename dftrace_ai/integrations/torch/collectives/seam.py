@@ -23,7 +23,7 @@ from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.wording import described, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dftrace_ai.integrations.options import AutoOptions
     from dftrace_ai.integrations.torch.collectives.operations import Operation
@@ -128,7 +128,7 @@ class _Seam:
         needed: _Needed,
         keys: Any,
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kwargs: Mapping[str, Any],
     ) -> Any:
         """Pass a call on, and record it where that is wanted."""
         redispatch = operation.overload.redispatch
@@ -160,9 +160,9 @@ class _Seam:
 
     def _arguments(
         self, operation: Operation, handle: Any, args: tuple[Any, ...]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         group = self._groups.of(handle)
-        told: dict[str, Any] = {"group": group.name}
+        told: dict[str, object] = {"group": group.name}
         if self._training is not None and self._training.recorded:
             told["step"] = self._training.step
         if operation.sized:
