@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import typer
@@ -58,10 +58,13 @@ def main() -> None:
         command()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        # What prints makes a failure of it.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _end_unread()
     except BrokenPipeError:
-        # Whoever read the output has seen enough. What is buffered has no reader any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _end_unread()
     except OSError as error:
         # What is written has no name; all that is read has one.
         named = error.filename is not None
@@ -73,6 +76,13 @@ def main() -> None:
         # What is left is to end.
         if usual is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _end_unread() -> NoReturn:
+    """End where whoever read the output has seen enough."""
+    # What is buffered has no reader any more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
 
 
 def _unraisable(what: sys.UnraisableHookArgs) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dftrace_ai.database.opening import duckdb_module
 from dftrace_ai.errors import DftraceError
 
-__all__ = ["QueryError", "one_select", "said"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["QueryError", "interruptibly", "one_select", "said"]
+
+Found = TypeVar("Found")
+
+INTERRUPT_AGAIN_S: Final = 0.05
 
 
 class QueryError(DftraceError):
@@ -29,6 +38,35 @@ def one_select(connection: Any, sql: str) -> Any:
     if len(statements) != 1 or statements[0].type != duckdb_module().StatementType.SELECT:
         raise QueryError("the query is not accepted; accepted: one select")
     return statements[0]
+
+
+def interruptibly(connection: Any, ask: Callable[[], Found]) -> Found:
+    """Ask DuckDB something that Ctrl+C ends.
+
+    DuckDB looks for signals between its own tasks only, and one of them can take hours.
+
+    Args:
+        connection: DuckDB's.
+        ask: what is asked of it; on the main thread another one does that.
+
+    Returns:
+        What it returns; what it raises is raised.
+
+    Raises:
+        KeyboardInterrupt: Ctrl+C was pressed, and the query is over.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return ask()
+    with ThreadPoolExecutor(1) as other:
+        asked = other.submit(ask)
+        try:
+            return asked.result()
+        except KeyboardInterrupt:
+            # A query that is only about to begin does not know that it was interrupted.
+            while not asked.done():
+                connection.interrupt()
+                wait([asked], INTERRUPT_AGAIN_S)
+            raise
 
 
 def said(error: Exception) -> str:

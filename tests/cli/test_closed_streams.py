@@ -125,6 +125,7 @@ for words in json.loads(sys.argv[1]):
 def test_an_output_that_ends_early_is_full_or_narrow(tmp_path: Path) -> None:
     path = str(small_trace().write(tmp_path / "t.pfw.gz"))
     commands = [["summary", path], ["validate", path], ["why", path], ["info", path]]
+    commands += [["--help"], ["--version"], ["info"], ["sql", "--help"]]
     done = subprocess.run(
         [sys.executable, "-c", ENDING_PROGRAM, json.dumps(commands)],
         env={name: value for name, value in clean_environment().items() if name != "COLUMNS"},

@@ -21,7 +21,7 @@ from dftrace_ai.analysis.sql.views import (
     VIEWS,
     view_sql,
 )
-from dftrace_ai.database.asking import QueryError, one_select, said
+from dftrace_ai.database.asking import QueryError, interruptibly, one_select, said
 from dftrace_ai.database.opening import duckdb_module, lock
 
 if TYPE_CHECKING:
@@ -45,9 +45,10 @@ class Answer:
         kinds: their types, as DuckDB names them.
     """
 
-    def __init__(self, result: Any, first: list[tuple[Any, ...]]) -> None:
+    def __init__(self, connection: Any, result: Any, first: list[tuple[Any, ...]]) -> None:
         self.kinds = tuple(str(column[1]) for column in result.description)
         self.columns = _each_once([column[0] for column in result.description])
+        self._connection = connection
         self._result = result
         self._first = first
 
@@ -60,7 +61,7 @@ class Answer:
         part = self._first
         while part:
             yield from part
-            part = _fetched(self._result)
+            part = _fetched(self._connection, self._result)
 
 
 class TraceTables:
@@ -141,14 +142,17 @@ class TraceTables:
         while True:
             self._show(self._read, arguments=self._arguments)
             try:
-                result = self._execute(sql)
-                first = result.fetchmany(ROWS_AT_ONCE)
+                result, first = interruptibly(self._connection, lambda: self._begun(sql))
             except duckdb.Error as error:
                 if not self._read_what_lacks(str(error)):
                     raise QueryError(f"the query is not accepted: {_said(error)}") from error
             else:
                 self.notes = tuple(dict.fromkeys(self._notes))
-                return Answer(result, first)
+                return Answer(self._connection, result, first)
+
+    def _begun(self, sql: str) -> tuple[Any, list[tuple[Any, ...]]]:
+        result = self._execute(sql)
+        return result, result.fetchmany(ROWS_AT_ONCE)
 
     def _execute(self, sql: str) -> Any:
         result = self._connection.execute(sql)
@@ -218,9 +222,11 @@ class TraceTables:
             load_processes(self._connection, self._processes)
 
 
-def _fetched(result: Any) -> list[tuple[Any, ...]]:
+def _fetched(connection: Any, result: Any) -> list[tuple[Any, ...]]:
     try:
-        rows: list[tuple[Any, ...]] = result.fetchmany(ROWS_AT_ONCE)
+        rows: list[tuple[Any, ...]] = interruptibly(
+            connection, lambda: result.fetchmany(ROWS_AT_ONCE)
+        )
     except duckdb_module().Error as error:
         if ARGUMENTS_UNREAD in str(error):
             raise QueryError("the query needs the arguments of events: name args in it") from error

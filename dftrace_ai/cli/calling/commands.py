@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,10 +60,6 @@ class _Group(TyperGroup):
         except DftraceError as error:
             typer.echo(f"dftrace: {shown(error)}", err=True)
             raise typer.Exit(BAD_INPUT) from error
-        except BrokenPipeError as error:
-            # Whoever read the output has seen enough; typer would call that a failure.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit from error
         except MemoryError as error:
             typer.echo("dftrace: there is not enough memory for this", err=True)
             raise typer.Exit(BAD_INPUT) from error

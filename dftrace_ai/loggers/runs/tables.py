@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.database.asking import QueryError, one_select, said
+from dftrace_ai.database.asking import QueryError, interruptibly, one_select, said
 from dftrace_ai.database.opening import duckdb_module, lock, open_database, quoted_text
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.lines import number_text
@@ -132,6 +132,9 @@ class RunTables:
 
     def ask(self, sql: Any, parameters: Sequence[Any] = (), most: int | None = None) -> Rows:
         """Ask a query of ours; see `query`."""
+        return interruptibly(self._connection, lambda: self._asked(sql, parameters, most))
+
+    def _asked(self, sql: Any, parameters: Sequence[Any], most: int | None) -> Rows:
         answer = self._connection.execute(sql, list(parameters))
         columns = tuple(column[0] for column in answer.description)
         return Rows(columns, answer.fetchall() if most is None else answer.fetchmany(most))

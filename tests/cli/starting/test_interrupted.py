@@ -1,9 +1,12 @@
-"""Ctrl+C at any moment of a command that is starting: it ends, and has nothing to say."""
+"""Ctrl+C while a command starts, or asks what takes hours: it ends, and has nothing to say."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from analysis.trace_lines import small_trace
@@ -75,3 +78,34 @@ def test_an_interrupted_command_ends_quietly(tmp_path: Path) -> None:
     # By the signal while it loads and when it is over, by a status from when it has begun.
     assert set(said) == {"-2 b''", "130 b''"}
     assert said[0] == said[8] == "-2 b''"
+
+
+def test_a_query_that_would_take_hours_ends(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t.pfw.gz")
+    query = "select sum(a.range * b.range) from range(100000000) a, range(100000000) b"
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "dftrace_ai.cli", "sql", path, query],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
+    with asking:
+        try:
+            while _computed_beside_main_s(asking.pid) < 0.5:
+                assert asking.poll() is None
+                time.sleep(0.01)
+            asking.send_signal(signal.SIGINT)
+            said = asking.communicate(timeout=120)
+        finally:
+            asking.kill()
+    assert (asking.returncode, *said) == (130, b"", b"")
+
+
+def _computed_beside_main_s(pid: int) -> float:
+    """Return the CPU time of a process in its other threads: those that a query has."""
+    ticks = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        if thread.name != str(pid):
+            ticks += int((thread / "stat").read_text().rpartition(")")[2].split()[11])
+    return ticks / os.sysconf("SC_CLK_TCK")
