@@ -12,6 +12,7 @@
 
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
+#include "reader/codec.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {
@@ -228,15 +229,11 @@ PyObject* scan_lines(PyObject* object, PyObject* arguments) {
 
 PyObject* read_file_block(PyObject* object, PyObject* arguments) {
     int file = -1;
-    const char* codec = nullptr;
+    BlockCodec codec{};
     unsigned long long from = 0, end = 0;
     long long base_ns = 0;
-    if (!PyArg_ParseTuple(arguments, "isKK|L", &file, &codec, &from, &end, &base_ns)) return nullptr;
-    const std::string_view name = codec;
-    if (name != "gzip" && name != "zstd") {
-        PyErr_SetString(PyExc_ValueError, "the codec is gzip or zstd");
+    if (!PyArg_ParseTuple(arguments, "iO&KK|L", &file, take_codec, &codec, &from, &end, &base_ns))
         return nullptr;
-    }
     Ref made = new_block();
     if (!made) return nullptr;
     Block& block = *as<BlockObject>(made.get())->block;
@@ -250,7 +247,7 @@ PyObject* read_file_block(PyObject* object, PyObject* arguments) {
                             },
                             [](std::size_t) {}, [](std::size_t) {},
                             [&] { return std::exchange(first, false); }};
-        read = read_blocks(file, name == "gzip" ? BlockCodec::gzip : BlockCodec::zstd, from, end, 1, one);
+        read = read_blocks(file, codec, from, end, 1, one);
     });
     if (!well) return nullptr;
     if (read.file_bytes == 0) return Py_NewRef(Py_None);

@@ -10,6 +10,7 @@
 
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/totals.hpp"
+#include "reader/codec.hpp"
 #include "reader/index.hpp"
 #include "reader/work.hpp"
 
@@ -63,14 +64,9 @@ void destroy(PyObject* object) {
 
 PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
     int file = -1;
-    const char* codec = nullptr;
+    BlockCodec codec{};
     unsigned long long from = 0, end = 0;
-    if (!PyArg_ParseTuple(arguments, "isKK", &file, &codec, &from, &end)) return nullptr;
-    const std::string_view name = codec;
-    if (name != "gzip" && name != "zstd") {
-        PyErr_SetString(PyExc_ValueError, "the codec is gzip or zstd");
-        return nullptr;
-    }
+    if (!PyArg_ParseTuple(arguments, "iO&KK", &file, take_codec, &codec, &from, &end)) return nullptr;
     TotalsObject* const self = of(object);
     BlocksRead read;
     const bool well = work(self->busy, [&](Interrupts& interrupts) {
@@ -83,8 +79,7 @@ PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
             [&](std::size_t reader) { totals.add(reader); },
             [&] { return interrupts.none(); },
         };
-        read = read_blocks(file, name == "gzip" ? BlockCodec::gzip : BlockCodec::zstd, from, end,
-                           self->readers, block_work);
+        read = read_blocks(file, codec, from, end, self->readers, block_work);
     });
     return well ? Py_BuildValue("KK", read.file_bytes, read.plain_bytes) : nullptr;
 }

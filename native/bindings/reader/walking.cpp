@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "reader/codec.hpp"
 #include "reader/work.hpp"
 
 namespace dftrace::py {
@@ -14,17 +15,12 @@ WalkingObject* of(PyObject* self) { return as<WalkingObject>(self); }
 
 PyObject* open_blocks(PyObject* object, PyObject* arguments) {
     int file = -1;
-    const char* codec = nullptr;
+    BlockCodec codec{};
     unsigned long long end = 0;
-    if (is_busy(object) || !PyArg_ParseTuple(arguments, "isK", &file, &codec, &end)) return nullptr;
-    const std::string_view name = codec;
-    if (name != "gzip" && name != "zstd") {
-        PyErr_SetString(PyExc_ValueError, "the codec is gzip or zstd");
+    if (is_busy(object) || !PyArg_ParseTuple(arguments, "iO&K", &file, take_codec, &codec, &end))
         return nullptr;
-    }
-    const BlockCodec known = name == "gzip" ? BlockCodec::gzip : BlockCodec::zstd;
     try {
-        of(object)->walking->blocks = std::make_unique<BlockByBlock>(file, known, end);
+        of(object)->walking->blocks = std::make_unique<BlockByBlock>(file, codec, end);
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
     }
