@@ -17,6 +17,7 @@ from .loggers import calls
 from .processes import Homes
 from .spans import callgrind, rounds, thread_check
 from .spans.lineup import span_benches
+from .steps import measure as steps
 from .tensors import inspection, statistics
 from .trainings import training
 
@@ -27,6 +28,7 @@ OTHERS = (
     "size",
     "reading",
     "training",
+    "steps",
     "import",
     "tensors",
     "inspection",
@@ -50,14 +52,17 @@ class Effort:
     size_rounds: int
     training_epochs: int
     training_rounds: int
+    step_rounds: int
     import_rounds: int
     tensor_rounds: int
     logger_rounds: int
     idle_s: int
 
 
-FULL = Effort(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 3_000_000, 1, 2, 20, 15, 15, 15, 15, 60)
-QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 1, 3, 6, 5, 5, 5, 60)
+FULL = Effort(
+    *(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 3_000_000, 1, 2, 20, 15, 25, 15, 15, 15, 60)
+)
+QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 1, 3, 6, 9, 5, 5, 5, 60)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,6 +96,8 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
         benches += reading.measure(homes, effort.reading_events, effort.reading_rounds)
     if "training" in wanted:
         benches += training.measure(homes, effort.training_epochs, effort.training_rounds)
+    if "steps" in wanted:
+        benches += steps.measure(homes, effort.step_rounds)
     if "import" in wanted:
         benches += imports.measure(homes, effort.import_rounds)
     if "tensors" in wanted:

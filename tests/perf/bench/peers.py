@@ -16,6 +16,8 @@ PEERS = {
     "dftracer-utils": (["--no-deps", "dftracer-utils==0.0.14"],),
     # It runs with the torch of the interpreter that has dftrace_ai.
     "nvdlfw-inspect": (["--no-deps", "nvdlfw-inspect==0.2.2"], ["pyyaml"]),
+    # It runs with that torch, too.
+    "traceml": (["--no-deps", "traceml-ai==0.5.0"], ["msgspec", "nvidia-ml-py", "rich", "psutil"]),
     # Trackers run with the torch of that interpreter, too, and with its accelerate.
     "wandb": (["wandb==0.31.0"],),
     "mlflow": (["mlflow-skinny==3.17.2", "sqlalchemy", "alembic"],),

@@ -1,0 +1,1 @@
+"""What tracing costs the step of a training, in the processor time of all threads."""

@@ -1,0 +1,170 @@
+"""Runs steps with and without a tracer in turn: `probe TRAINING CONTESTANT ROUNDS DIR [PACKAGES]`.
+
+Writes to `DIR/CONTESTANT.json` a list with a pair a round: processor seconds of a step in all
+threads, without and with. The thread of the training is timed step by step, with and without in
+turn, since other work on a machine changes by the second; what other threads take is timed over
+many steps, with what is left to be written. What a tracer does to begin and to end is in neither.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import process_time, thread_time
+from typing import Any
+
+import torch
+
+from bench.steps.trainings import Nothing, Step, annotated, transformer
+
+STEPS = 20
+WARM = 2
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """A contestant.
+
+    Args:
+        traced: a step as it is traced.
+        begin: called before a block of traced steps.
+        write: called to have written what is left of many steps.
+        end: called behind it.
+    """
+
+    traced: Step
+    begin: Callable[[], object] = lambda: None
+    write: Callable[[], object] = lambda: None
+    end: Callable[[], object] = lambda: None
+
+
+class Contestants:
+    """Makes a tracer of each name.
+
+    Args:
+        training: `transformer`, which nobody has annotated, or `annotated`.
+        folder: takes the traces.
+    """
+
+    def __init__(self, training: str, folder: Path) -> None:
+        self.of_spans = training == "annotated"
+        self.folder = folder
+        self.model, plain = transformer()
+        self.plain: Step = annotated(Nothing()) if self.of_spans else plain
+
+    def nobody(self) -> Tracer:
+        """Do the same again."""
+        return Tracer(self.plain)
+
+    def ours(self) -> Tracer:
+        """Trace by dftrace_ai: by annotations, or by `auto`."""
+        import dftrace_ai
+
+        run = dftrace_ai.initialize(log_file=self.folder / "ours")
+        if self.of_spans:
+            return Tracer(annotated(dftrace_ai.ai), write=run.flush)
+        return Tracer(self.plain, dftrace_ai.auto, run.flush, dftrace_ai.auto.remove)
+
+    def pydftracer(self) -> Tracer:
+        """Trace by pydftracer's annotations."""
+        os.environ |= {"DFTRACER_ENABLE": "1", "DFTRACER_INC_METADATA": "1"}
+        from dftracer.python import ai, dftracer
+
+        dftracer.initialize_log(str(self.folder / "peer"), None, -1)
+        return Tracer(annotated(ai))
+
+    def viztracer(self) -> Tracer:
+        """Trace every call of Python."""
+        from viztracer import VizTracer
+
+        tracer = VizTracer(verbose=0)
+        return Tracer(self.plain, tracer.start, end=lambda: (tracer.stop(), tracer.clear()))
+
+    def torch_profiler(self) -> Tracer:
+        """Trace PyTorch's operators; what it makes of them at the end is not counted."""
+        running: list[Any] = []
+
+        def begin() -> None:
+            made = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+            made.__enter__()
+            running.append(made)
+
+        return Tracer(self.plain, begin, end=lambda: running.pop().__exit__(None, None, None))
+
+    def traceml(self) -> Tracer:
+        """Trace by TraceML, whose own command has started this process."""
+        import traceml_ai
+
+        traceml_ai.init(mode="auto")
+
+        def step() -> None:
+            with traceml_ai.trace_step(self.model):
+                self.plain()
+
+        return Tracer(step)
+
+
+def of_this_thread(step: Step) -> float:
+    """Return the processor time of a step in the thread that makes it."""
+    begun_s = thread_time()
+    step()
+    return thread_time() - begun_s
+
+
+def of_others(step: Step, write: Callable[[], object]) -> float:
+    """Return the processor time of a step in all other threads."""
+    all_s, own_s = process_time(), thread_time()
+    for _ in range(STEPS):
+        step()
+    own_s = thread_time() - own_s
+    write()
+    return (process_time() - all_s - own_s) / STEPS
+
+
+def main() -> None:
+    """Run the rounds; each begins with the other of the two."""
+    training, contestant, rounds, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    # Behind everything else: torch's own dependencies must come from its interpreter.
+    sys.path += sys.argv[5:]
+    torch.set_num_threads(1)
+    contestants = Contestants(training, Path(folder))
+    tracer: Tracer = getattr(contestants, contestant)()
+
+    def traced(measured: Callable[[], float]) -> float:
+        tracer.begin()
+        try:
+            tracer.traced()  # which finds what it needs where it was left
+            return measured()
+        finally:
+            tracer.end()
+
+    def plain(measured: Callable[[], float]) -> float:
+        contestants.plain()
+        return measured()
+
+    def pair() -> tuple[float, float]:
+        own: tuple[list[float], list[float]] = [], []
+        for number in range(2 * STEPS):
+            # Without, with, with, without.
+            with_it = number % 4 in (1, 2)
+            if with_it:
+                own[1].append(traced(lambda: of_this_thread(tracer.traced)))
+            else:
+                own[0].append(plain(lambda: of_this_thread(contestants.plain)))
+        others = (
+            plain(lambda: of_others(contestants.plain, lambda: None)),
+            traced(lambda: of_others(tracer.traced, tracer.write)),
+        )
+        return median(own[0]) + others[0], median(own[1]) + others[1]
+
+    pairs = [pair() for _ in range(WARM + rounds)][WARM:]
+    (Path(folder) / f"{contestant}.json").write_text(json.dumps(pairs))
+
+
+if __name__ == "__main__":
+    main()
