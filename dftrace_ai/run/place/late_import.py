@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 __all__ = ["when_imported"]
 
 
 def when_imported(name: str, then: Callable[[], None]) -> Callable[[], None]:
-    """Call a function when a module is there: at once, or behind its first import.
+    """Call a function when a module is there: at once, or behind the import that brings it.
 
     Args:
         name: full name of the module.
@@ -31,11 +31,44 @@ def when_imported(name: str, then: Callable[[], None]) -> Callable[[], None]:
     if sys.modules.get(name) is not None:  # None stands for a module that somebody has barred
         from importlib import import_module
 
-        import_module(name)  # another thread may be in the middle of it
+        module = import_module(name)  # another thread may be in the middle of it
+        spec = getattr(module, "__spec__", None)
+        if type(spec) in {ModuleSpec, _Underway} and getattr(spec, "_initializing", False):
+            return _Underway.watch(spec, then)  # and so may this one
         then()
     else:
         sys.meta_path.insert(0, waiting)
     return waiting.give_up
+
+
+class _Underway(ModuleSpec):
+    """A spec whose module is being imported; it is an ordinary one again when that is over."""
+
+    _dftrace_waiting: list[Callable[[], None]]
+
+    @classmethod
+    def watch(cls, spec: Any, then: Callable[[], None]) -> Callable[[], None]:
+        """Have a function called behind the import; return what gives that up."""
+        if type(spec) is ModuleSpec:
+            vars(spec)["_dftrace_waiting"] = []
+            spec.__class__ = cls
+        waiting: list[Callable[[], None]] = spec._dftrace_waiting
+        waiting.append(then)
+
+        def give_up() -> None:
+            if then in waiting:
+                waiting.remove(then)
+
+        return give_up
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        # What imports a module says so when it has, or has not, done it.
+        if name == "_initializing" and not value:
+            waiting: list[Callable[[], None]] = vars(self).pop("_dftrace_waiting")
+            self.__class__ = ModuleSpec  # type: ignore[assignment]
+            while waiting and sys.modules.get(self.name) is not None:
+                waiting.pop(0)()
 
 
 class _Waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -95,6 +96,38 @@ def test_waiting_can_be_given_up() -> None:
     give_up()
     importlib.import_module("late.part")
     assert not seen
+
+
+AT_ONCE = """
+import sys
+import late
+from dftrace_ai.run.place.late_import import when_imported
+
+late.give_ups = [
+    when_imported("late.part", lambda number=number: late.seen.append((number, sys.modules["late.part"].ready)))
+    for number in range(3)
+]
+late.give_ups[1]()
+"""
+
+
+def test_a_module_that_is_being_imported_is_waited_for(package: Path) -> None:
+    """As what a framework imports first has us look for it, when it is half there."""
+    part = package / "part.py"
+    part.write_text(AT_ONCE + part.read_text())
+    late = importlib.import_module("late")
+    late.seen, late.broken = [], True
+    with pytest.raises(RuntimeError, match="broken"):
+        importlib.import_module("late.part")
+    assert late.seen == []
+    late.broken = False
+    made = importlib.import_module("late.part")
+    assert late.seen == [(0, True), (2, True)]
+    assert type(made.__spec__) is importlib.machinery.ModuleSpec
+    assert "_dftrace_waiting" not in vars(made.__spec__)
+    late.give_ups[0]()
+    importlib.reload(made)
+    assert late.seen[2:] == [(0, True), (1, True), (2, True)]  # it asks anew, and it is there
 
 
 class AsksAll:
