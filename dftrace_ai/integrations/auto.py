@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.config.loading import config_of
 from dftrace_ai.integrations.options import AutoOptions, options_of
-from dftrace_ai.integrations.parts import install_parts
+from dftrace_ai.integrations.parts import install_framework_parts, install_torch_parts
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.lifecycle import current_run, initialize
 from dftrace_ai.run.place.late_import import when_imported
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Auto", "auto"]
 
-FRAMEWORK = "torch"
+# What brings a training along; keras may compute by neither of the others.
+FRAMEWORKS = ("torch", "tensorflow", "keras")
 
 
 class Auto:
@@ -34,7 +36,7 @@ class Auto:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._options: AutoOptions | None = None
-        self._give_up_waiting: Callable[[], None] | None = None
+        self._waiting: list[Callable[[], None]] = []
         self._removals: dict[str, Removal] = {}
 
     def __call__(
@@ -49,9 +51,9 @@ class Auto:
         modules: str | Sequence[str] | None = None,
         **settings: Any,
     ) -> Auto:
-        """Have PyTorch trace itself from now on, whatever the program does with it.
+        """Have PyTorch and Keras trace themselves from now on, whatever the program does with them.
 
-        A run is begun unless one is on. PyTorch is not imported: where the program has not done
+        A run is begun unless one is on. No framework is imported: where the program has not done
         so yet, everything waits for it. A second call changes nothing.
 
         Args:
@@ -98,11 +100,16 @@ class Auto:
                     )
             elif config.enabled:
                 self._options = options
-                self._give_up_waiting = when_imported(FRAMEWORK, self._install)
+                for framework in FRAMEWORKS:
+                    self._wait_for(framework, options)
         return self
 
     def __repr__(self) -> str:
-        state = "off" if self._options is None else ", ".join(self._removals) or "waiting for torch"
+        state = (
+            "off"
+            if self._options is None
+            else ", ".join(self._removals) or "waiting for a framework"
+        )
         return f"<dftrace auto, {state}>"
 
     @property
@@ -124,9 +131,8 @@ class Auto:
         """
         with self._lock:
             options, self._options = self._options, None
-            if self._give_up_waiting is not None:
-                self._give_up_waiting()
-                self._give_up_waiting = None
+            while self._waiting:
+                self._waiting.pop()()
             while self._removals:
                 name, removal = self._removals.popitem()
                 try:
@@ -145,13 +151,21 @@ class Auto:
         if self._options is not None:
             self._options.training.end()
 
-    def _install(self) -> None:
+    def _wait_for(self, framework: str, options: AutoOptions) -> None:
+        self._waiting.append(
+            when_imported(framework, functools.partial(self._install, framework, options))
+        )
+
+    def _install(self, framework: str, options: AutoOptions) -> None:
         with self._lock:
-            options = self._options
-            if options is not None:
+            if options is not self._options:
+                return
+            if not options.gate.live:
                 options.gate.live = True
                 options.training.begin()
-                self._removals = install_parts(options)
+                self._removals.update(install_framework_parts(options))
+            if framework == "torch":
+                self._removals.update(install_torch_parts(options))
 
 
 def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Config:

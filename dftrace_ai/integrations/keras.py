@@ -1,16 +1,18 @@
-"""Keras 3 on torch: its optimizers, steps, epochs, evaluations and files of models."""
+"""Keras 3: its steps, epochs, evaluations and files of models, and what it computes."""
 
 from __future__ import annotations
 
 import functools
+import weakref
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.errors import missing_package
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.swapping import original_of, standing_for
 from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 from dftrace_ai.integrations.wrapping.listening import (
     Hooks,
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from dftrace_ai.integrations.options import AutoOptions
+    from dftrace_ai.integrations.steps.training import Training
     from dftrace_ai.integrations.swapping import Swaps
-    from dftrace_ai.integrations.training import Training
 
 __all__ = ["install", "trace_callback"]
 
@@ -85,8 +87,11 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
     for name, node in (("save", capture), ("save_weights", capture), ("load_weights", restart)):
         make = functools.partial(recorded, options, node, _file)
         swaps.swap(model, name, make)
-    optimizer = needed(needed(keras, "optimizers"), "Optimizer")
-    swaps.swap(optimizer, "apply", functools.partial(_applying, options))
+    if needed(needed(keras, "backend"), "backend")() == "torch":
+        optimizer = needed(needed(keras, "optimizers"), "Optimizer")
+        swaps.swap(optimizer, "apply", functools.partial(_applying, options))
+    else:
+        _record_compiled(options, swaps, model)
 
     def is_symbolic(args: Any) -> bool:
         """Whether a model is only asked for the shapes of what it returns."""
@@ -122,11 +127,100 @@ def _applying(options: AutoOptions, original: Any) -> Any:
     return apply
 
 
+def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any) -> None:
+    """Record what a model has made of its steps for another backend: one function, compiled."""
+    models: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def making(attribute: str, around: Any, original: Any) -> Any:
+        @functools.wraps(original)
+        def make(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            made = original_of(getattr(self, attribute))
+            if options.gate.live and made is not None:
+                models.add(self)
+                setattr(self, attribute, standing_for(made, around))
+            return result
+
+        return make
+
+    def put_back() -> None:
+        for one in models:
+            for attribute in COMPILED:
+                setattr(one, attribute, original_of(getattr(one, attribute)))
+
+    for attribute, around in COMPILED.items():
+        make = functools.partial(making, attribute, functools.partial(around, options))
+        swaps.swap(model, f"make_{attribute}", make)
+    swaps.then(put_back)
+
+
+def _learning_function(options: AutoOptions, original: Any) -> Any:
+    gate, training, node = options.gate, options.training, beside(ai.compute)
+
+    @functools.wraps(original)
+    def train_function(*args: Any, **kwargs: Any) -> Any:
+        if not gate.live:
+            return original(*args, **kwargs)
+        training.told(begins=True)
+        span = node._begin() if gate.recording else None
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            _end_or_cancel(span, error)
+            if _ran_out(error):
+                training.fetched_nothing(None)
+            raise
+        if span is not None:
+            span.end()
+        training.optimizer_ends(original)
+        return result
+
+    return train_function
+
+
+def _judging_function(options: AutoOptions, original: Any) -> Any:
+    gate, node = options.gate, beside(ai.compute.forward, "eval")
+
+    @functools.wraps(original)
+    def judges(*args: Any, **kwargs: Any) -> Any:
+        span = node._begin() if gate.recording else None
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            _end_or_cancel(span, error)
+            raise
+        if span is not None:
+            span.end()
+        return result
+
+    return judges
+
+
+def _ran_out(error: BaseException) -> bool:
+    """Whether a function has asked for a batch, and there was none."""
+    return isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError"
+
+
+def _end_or_cancel(span: Any, error: BaseException) -> None:
+    if span is not None and _ran_out(error):
+        span.end_unless_empty()
+    elif span is not None:
+        span.end(type(error))
+
+
+COMPILED = {
+    "train_function": _learning_function,
+    "test_function": _judging_function,
+    "predict_function": _judging_function,
+}
+"""Attributes of a model with the functions that it has compiled, and what records each."""
+
+
 def trace_callback(**options: Any) -> Any:
     """Return a callback for ``model.fit`` that has the program trace itself from now on.
 
     It switches `dftrace_ai.auto` on, which alone records as much. Forwards, optimizers and fetches
-    are recorded where Keras computes by torch.
+    are recorded where Keras computes by torch; by another backend a batch is one ``compute``.
 
     Args:
         **options: for `dftrace_ai.auto`.
@@ -145,31 +239,12 @@ def trace_callback(**options: Any) -> Any:
 
 @cache
 def _callback_class() -> type[Any]:
-    try:
-        import keras
-    except ModuleNotFoundError as error:
-        if error.name != "keras":
-            raise
-        raise missing_package("Keras", "a callback of `fit`", "keras") from error
-
-    class TraceCallback(keras.callbacks.Callback):  # type: ignore[misc]
-        """Tells the training what `fit` tells its callbacks."""
-
-        def __init__(self, options: Mapping[str, object]) -> None:
-            super().__init__()
-            self._options = options
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return functools.partial(trace_callback, **self._options), ()
-
-    listener = Listener(PART, HOOKS)
-
-    def hook(name: str) -> Callable[..., None]:
-        def told(self: Any, number: Any = None, logs: Any = None) -> None:
-            listener.hear(auto.options, name, (self.params, number))
-
-        return told
-
-    for name in HOOKS:
-        setattr(TraceCallback, name, hook(name))
-    return TraceCallback
+    found = framework_for("a callback of `fit`", "keras", named="Keras", extra="keras")
+    return callback_class(
+        found.callbacks.Callback,
+        HOOKS,
+        Listener(PART, HOOKS),
+        given=lambda callback, number=None, *_, **__: (callback.params, number),
+        again=trace_callback,
+        options_now=lambda: auto.options,
+    )

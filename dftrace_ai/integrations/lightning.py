@@ -14,16 +14,17 @@ from dftrace_ai.annotation.tree import ai
 from dftrace_ai.errors import missing_package
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.wrapping.callbacks import callback_class
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 from dftrace_ai.integrations.wrapping.listening import Hooks, Listener, needed, once_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import ModuleType
 
     from dftrace_ai.integrations.options import AutoOptions
+    from dftrace_ai.integrations.steps.training import Training
     from dftrace_ai.integrations.swapping import Swaps
-    from dftrace_ai.integrations.training import Training
 
 __all__ = ["install", "trace_callback", "trace_profiler"]
 
@@ -150,29 +151,14 @@ def _chosen(package: str | None) -> str:
 
 @cache
 def _callback_class(package: str) -> type[Any]:
-    base: Any = import_module(package).Callback
-
-    class TraceCallback(base):  # type: ignore[misc]
-        """Tells the training what Lightning tells its callbacks."""
-
-        def __init__(self, options: Mapping[str, object]) -> None:
-            self._options = options
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return functools.partial(trace_callback, package, **self._options), ()
-
-    TraceCallback.__qualname__ = TraceCallback.__name__  # Lightning shows it
-    listener = Listener(PART, HOOKS)
-
-    def hook(name: str) -> Callable[..., None]:
-        def told(self: Any, trainer: Any, *_: Any) -> None:
-            listener.hear(auto.options, name, trainer)
-
-        return told
-
-    for name in HOOKS:
-        setattr(TraceCallback, name, hook(name))
-    return TraceCallback
+    return callback_class(
+        import_module(package).Callback,
+        HOOKS,
+        Listener(PART, HOOKS),
+        given=lambda *given, **_: given[1],
+        again=functools.partial(trace_callback, package),
+        options_now=lambda: auto.options,
+    )
 
 
 class _Open(threading.local):

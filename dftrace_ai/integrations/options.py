@@ -6,8 +6,8 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.integrations.gate import ALL_STEPS, Gate, StepRange
-from dftrace_ai.integrations.training import Training
+from dftrace_ai.integrations.steps.gate import ALL_STEPS, Gate, StepRange
+from dftrace_ai.integrations.steps.training import Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

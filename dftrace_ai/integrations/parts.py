@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import logging
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dftrace_ai.integrations.wrapping.listening import tell_of
+from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["BUILT_IN", "GROUP", "Part", "Removal", "find_parts", "install_parts"]
+__all__ = [
+    "BUILT_IN",
+    "GROUP",
+    "Part",
+    "Removal",
+    "install_framework_parts",
+    "install_torch_parts",
+]
 
 GROUP = "dftrace_ai.auto_parts"
 """Entry points of this group are parts: a `Part`, or a function `install(options)`."""
@@ -38,8 +49,17 @@ class Part(NamedTuple):
 
 
 # In the order in which they are installed: what hears of the training before what tells of it.
-BUILT_IN = {
-    "steps": "dftrace_ai.integrations.torch.steps",
+OF_FRAMEWORKS = {
+    "steps": "dftrace_ai.integrations.steps.recording",
+    "lightning": "dftrace_ai.integrations.lightning",
+    "transformers": "dftrace_ai.integrations.transformers",
+    "accelerate": "dftrace_ai.integrations.accelerate",
+    "keras": "dftrace_ai.integrations.keras",
+    "tensorflow": "dftrace_ai.integrations.tensorflow",
+}
+"""Parts that need no torch: they wait for what they are named after."""
+
+OF_TORCH = {
     "forward": "dftrace_ai.integrations.torch.forward",
     "backward": "dftrace_ai.integrations.torch.backward",
     "optimizer": "dftrace_ai.integrations.torch.optimizer",
@@ -48,26 +68,10 @@ BUILT_IN = {
     "checkpoint": "dftrace_ai.integrations.torch.checkpoint",
     "collectives": "dftrace_ai.integrations.torch.collectives",
     "compilations": "dftrace_ai.integrations.torch.compilations",
-    "lightning": "dftrace_ai.integrations.lightning",
-    "transformers": "dftrace_ai.integrations.transformers",
-    "accelerate": "dftrace_ai.integrations.accelerate",
-    "keras": "dftrace_ai.integrations.keras",
 }
+
+BUILT_IN = OF_FRAMEWORKS | OF_TORCH
 """Our parts by name: modules with a function `install`, imported when the framework is there."""
-
-
-def find_parts(options: AutoOptions) -> Iterator[Part]:
-    """Yield the parts that are wanted; one that cannot be loaded is told of and left out.
-
-    Args:
-        options: which are wanted.
-    """
-    for name, home in BUILT_IN.items():
-        if options.wants(name):
-            yield from _loaded(name, functools.partial(_install_of, home))
-    for entry in entry_points(group=GROUP):
-        if options.wants(entry.name):
-            yield from _loaded(entry.name, entry.load)
 
 
 def _install_of(home: str) -> Any:
@@ -83,8 +87,10 @@ def _loaded(name: str, load: Callable[[], Any]) -> Iterator[Part]:
         yield found if isinstance(found, Part) else Part(name, found)
 
 
-def install_parts(options: AutoOptions) -> dict[str, Removal]:
-    """Install what is wanted; one that fails is told of, and the others and the training go on.
+def install_framework_parts(options: AutoOptions) -> dict[str, Removal]:
+    """Install what is wanted of the parts that need no torch.
+
+    One that fails is told of, and the others and the training go on.
 
     Args:
         options: for the parts.
@@ -92,8 +98,43 @@ def install_parts(options: AutoOptions) -> dict[str, Removal]:
     Returns:
         By name what takes each out again, in the order in which they were installed.
     """
+    return _installed(_built_in(OF_FRAMEWORKS, options), options)
+
+
+def install_torch_parts(options: AutoOptions) -> dict[str, Removal]:
+    """Install what is wanted of the parts that record torch, and of those of other packages.
+
+    Args:
+        options: for the parts.
+
+    Returns:
+        As `install_framework_parts`.
+    """
+    wanted = {name: home for name, home in OF_TORCH.items() if options.wants(name)}
+    torch = sys.modules.get("torch")
+    if wanted and not isinstance(getattr(torch, "Tensor", None), type):
+        place = getattr(torch, "__file__", None) or "of that name"
+        tell(logging.WARNING, "auto records nothing of the module torch, not PyTorch: %s", place)
+        wanted = {}
+    found = itertools.chain(_built_in(wanted, options), _of_other_packages(options))
+    return _installed(found, options)
+
+
+def _built_in(homes: dict[str, str], options: AutoOptions) -> Iterator[Part]:
+    for name, home in homes.items():
+        if options.wants(name):
+            yield from _loaded(name, functools.partial(_install_of, home))
+
+
+def _of_other_packages(options: AutoOptions) -> Iterator[Part]:
+    for entry in entry_points(group=GROUP):
+        if options.wants(entry.name):
+            yield from _loaded(entry.name, entry.load)
+
+
+def _installed(parts: Iterable[Part], options: AutoOptions) -> dict[str, Removal]:
     removals: dict[str, Removal] = {}
-    for part in find_parts(options):
+    for part in parts:
         _install(part, options, removals)
     return removals
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["NotInThisVersion", "Swaps", "original_of"]
+__all__ = ["NotInThisVersion", "Swaps", "original_of", "standing_for"]
 
 _ABSENT: Any = object()
 _ORIGINAL = "__dftrace_original__"
@@ -23,6 +23,18 @@ class NotInThisVersion(Exception):  # noqa: N818 - no fault: a part finds out th
 def original_of(function: Any) -> Any:
     """Return what a replacement stands for, or the object itself where it is none."""
     return getattr(function, _ORIGINAL, function)
+
+
+def standing_for(found: Any, make: Callable[[Any], Any]) -> Any:
+    """Return what `make` makes of a function, marked as its replacement.
+
+    Args:
+        found: the function.
+        make: gets it, and returns what takes its place.
+    """
+    made = make(found)
+    setattr(made, _ORIGINAL, found)
+    return made
 
 
 class Swaps:
@@ -71,8 +83,7 @@ class Swaps:
         if found is _ABSENT:
             raise NotInThisVersion(f"{getattr(owner, '__name__', owner)}.{name}")
         raw = vars(owner).get(name, _ABSENT)
-        made = make(found)
-        setattr(made, _ORIGINAL, found)
+        made = standing_for(found, make)
         setattr(owner, name, staticmethod(made) if static else made)
         put = vars(owner)[name]
 

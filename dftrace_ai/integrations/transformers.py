@@ -9,9 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.errors import missing_package
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 from dftrace_ai.integrations.wrapping.listening import (
     Hooks,
@@ -116,30 +116,14 @@ def trace_callback(**options: Any) -> Any:
 
 @cache
 def _callback_class() -> type[Any]:
-    try:
-        from transformers import TrainerCallback
-    except ModuleNotFoundError as error:
-        if error.name != "transformers":
-            raise
-        raise missing_package("transformers", "a Trainer's callback", "transformers") from error
-
-    class TraceCallback(TrainerCallback):  # type: ignore[misc]
-        """Tells the training what a Trainer tells its callbacks."""
-
-        def __init__(self, options: Mapping[str, object]) -> None:
-            self._options = options
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return functools.partial(trace_callback, **self._options), ()
-
-    listener = Listener(PART, HOOKS)
-
-    def hook(name: str) -> Callable[..., None]:
-        def told(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
-            listener.hear(auto.options, name, state)
-
-        return told
-
-    for name in HOOKS:
-        setattr(TraceCallback, name, hook(name))
-    return TraceCallback
+    found = framework_for(
+        "a Trainer's callback", "transformers", named="transformers", extra="transformers"
+    )
+    return callback_class(
+        found.TrainerCallback,
+        HOOKS,
+        Listener(PART, HOOKS),
+        given=lambda *given, **_: given[2],
+        again=trace_callback,
+        options_now=lambda: auto.options,
+    )

@@ -93,10 +93,14 @@ def _tell_of_fork_server() -> None:
     # Its workers have the environment that it was started with, by which they would find the run.
     module = sys.modules.get("multiprocessing.forkserver")
     if getattr(getattr(module, "_forkserver", None), "_forkserver_pid", None) is not None:
+        from dftrace_ai.run.settings import LAUNCH_VARIABLE
+
+        before = "import torch" if os.environ.get(LAUNCH_VARIABLE) else "call initialize"
         tell(
             logging.WARNING,
             "multiprocessing's fork server was started before this run: what its workers record is "
-            "not in it; call initialize before the first of them is started",
+            "not in it; %s before the first of them is started",
+            before,
         )
 
 

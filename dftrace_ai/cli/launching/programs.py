@@ -111,9 +111,8 @@ def why_silent(command: Sequence[str], environ: Mapping[str, str]) -> str | None
             return None
     python = shutil.which(words[0], path=environ.get("PATH")) or words[0]
     options = _options_of_python(words[1:])
-    if python == sys.executable and not options:
-        loads = _is_loaded_here()
-    else:
+    loads = python == sys.executable and not options and _is_loaded_here()
+    if not loads:  # or from a place that one there names
         look = [python, *options, "-c", LOOK]
         try:
             found = subprocess.run(  # noqa: S603 - the interpreter that is about to be started

@@ -1,4 +1,4 @@
-"""What a Python below `dftrace run` does when it has imported torch."""
+"""What a Python below `dftrace run` does when it has imported a framework."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from torch.utils.data import _utils, dataloader
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import NOTHING, beside
 from dftrace_ai.integrations.options import AutoOptions
+from dftrace_ai.integrations.steps.training import rest
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps, original_of
-from dftrace_ai.integrations.training import rest
 from dftrace_ai.run.beginning import join_run_of_parent
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.training import is_resting
+from dftrace_ai.integrations.steps.training import is_resting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ def recorded(
     Args:
         options: of `auto`.
         node: its span.
-        place_of: gets the result and the arguments; returns the file or folder.
+        place_of: gets the result and the arguments; returns the file, several or a folder.
         original: the function.
     """
     gate, inner = options.gate, beside(node, "part")
@@ -67,10 +67,12 @@ def recorded(
 
 
 def _bytes_of(place: Any) -> int | None:
-    """Return the length of a file that is named, or of those in a folder; else None."""
-    if not isinstance(place, (str, os.PathLike)):
-        return None
+    """Return the length of a file that is named, of several, or of those in a folder; else None."""
     try:
+        if isinstance(place, list):
+            return sum(Path(one).stat().st_size for one in place)
+        if not isinstance(place, (str, os.PathLike)):
+            return None
         path = Path(place)
         files = path.iterdir() if path.is_dir() else [path]
         return sum(one.stat().st_size for one in files if not one.is_dir())

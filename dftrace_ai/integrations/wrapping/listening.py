@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from dftrace_ai.integrations.options import AutoOptions
-    from dftrace_ai.integrations.training import Training
+    from dftrace_ai.integrations.steps.training import Training
 
 __all__ = ["Hooks", "Listener", "evaluating", "learning", "needed", "once_imported", "tell_of"]
 

@@ -1,14 +1,14 @@
-"""Has a Python below `dftrace run` record from its first import of torch on.
+"""Has a Python below `dftrace run` record from its first import of a framework on.
 
 It lies beside the package, is loaded by a line of `dftrace_ai.pth`, and imports nothing that is not
-there already: each Python that the launched program starts pays for it, also those without torch.
+there already: each Python that the launched program starts pays for it, also those without one.
 """
 
 import os
 import sys
 
 VARIABLE = "DFTRACE_LAUNCH"
-FRAMEWORK = "torch"
+FRAMEWORKS = ("torch", "tensorflow", "keras")
 
 # Programs that import torch to start the ranks of a job, or to compile for one: they train nothing,
 # and a run of theirs would be the run of the ranks.
@@ -23,12 +23,12 @@ COMPILER = "torch/_inductor/compile_worker/__main__.py"
 
 
 class Waiting:
-    """A finder that knows torch alone, by what the others say of it, until that is imported."""
+    """A finder that knows frameworks alone, by what the others say, until one is imported."""
 
     def find_spec(self, name, path=None, target=None):
         """Return the spec that the finders behind this one have."""
         finders = list(sys.meta_path)
-        if name != FRAMEWORK or self not in finders:
+        if name not in FRAMEWORKS or self not in finders:
             return None
         for finder in finders[finders.index(self) + 1 :]:
             find = getattr(finder, "find_spec", None)
@@ -44,14 +44,14 @@ class Waiting:
             return
 
         def exec_module(module):
-            # On the loader for this one import, so that torch's is what it would be.
+            # On the loader for this one import, so that the module's is what it would be.
             vars(loader).pop("exec_module", None)
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
                 begin()
 
-        # What torch's import raises has no frame more than without us: Python leaves those out that
+        # What the import raises has no frame more than without us: Python leaves those out that
         # are called so.
         exec_module.__code__ = exec_module.__code__.replace(
             co_filename="<frozen importlib._bootstrap>", co_name="_call_with_frames_removed"
@@ -60,7 +60,7 @@ class Waiting:
 
 
 def begin():
-    """Begin a run where none is on, and have torch trace itself; what goes wrong is told once."""
+    """Begin a run where none is on, and call `auto`; what goes wrong is told once."""
     if _starts_others():
         return
     try:
@@ -83,7 +83,7 @@ def _starts_others():
     )
 
 
-if FRAMEWORK in sys.modules:
+if not sys.modules.keys().isdisjoint(FRAMEWORKS):
     begin()
 else:
     sys.meta_path.insert(0, Waiting())

@@ -199,7 +199,7 @@ def test_a_subprocess_with_another_version_of_the_package(run_script: RunScript)
 def test_a_fork_server_that_is_older_than_the_run_is_told_of(run_script: RunScript) -> None:
     """Its workers have the environment of its start. One that comes later finds the run."""
     done = run_script("""
-        import multiprocessing as mp
+        import multiprocessing as mp, os
         import dftrace_ai
         from dftrace_ai import ai
 
@@ -213,11 +213,16 @@ def test_a_fork_server_that_is_older_than_the_run_is_told_of(run_script: RunScri
             process.join()
 
         if __name__ == "__main__":
-            for begun_before in range(2):
+            for begun_before in range(3):
+                if begun_before == 2:
+                    os.environ["DFTRACE_LAUNCH"] = "as below dftrace run"
                 with dftrace_ai.tracing(log_file=f"out/{begun_before}"):
                     with ai.compute.forward:
                         a_worker()
     """)
-    assert done.stderr.count("fork server was started before this run") == 1
+    assert done.stderr.count("fork server was started before this run") == 2
+    mends = [line.split("; ")[1].split(" before")[0] for line in done.stderr.splitlines()]
+    assert mends == ["call initialize", "import torch"]
     names = sorted((path.name[0], *read(path).names) for path in done.files)
-    assert names == [("0", "forward"), ("0", "item"), ("0", "item"), ("1", "forward")]
+    items = [("0", "item")] * 3
+    assert names == [("0", "forward"), *items, ("1", "forward"), ("2", "forward")]

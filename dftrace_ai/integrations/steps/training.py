@@ -6,13 +6,13 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.integrations.nodes import forget_arguments, give_to_all
-from dftrace_ai.integrations.passes import Pass, epoch_of
+from dftrace_ai.integrations.steps.passes import Pass, epoch_of
 from dftrace_ai.run.emitting import complete_between, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.integrations.gate import Gate, StepRange
+    from dftrace_ai.integrations.steps.gate import Gate, StepRange
 
 __all__ = ["Training", "is_resting", "rest"]
 

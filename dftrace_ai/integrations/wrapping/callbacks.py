@@ -1,0 +1,81 @@
+"""Classes of callbacks that tell the training what a framework tells them."""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.errors import missing_package
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from dftrace_ai.integrations.options import AutoOptions
+    from dftrace_ai.integrations.wrapping.listening import Hooks, Listener
+
+__all__ = ["callback_class", "framework_for"]
+
+
+def framework_for(what: str, module: str, *, named: str, extra: str) -> ModuleType:
+    """Return a framework's module.
+
+    Args:
+        what: it is needed for.
+        module: its full name.
+        named: what the framework calls itself.
+        extra: of ours, which installs it.
+
+    Raises:
+        DftraceError: the framework is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise missing_package(named, what, extra) from error
+
+
+def callback_class(
+    base: type[Any],
+    hooks: Hooks,
+    listener: Listener,
+    *,
+    given: Callable[..., Any],
+    again: Callable[..., Any],
+    options_now: Callable[[], AutoOptions | None],
+) -> type[Any]:
+    """Return a class of callbacks, made with the options for `auto`.
+
+    Args:
+        base: the framework's.
+        hooks: what is told, by the hook's name.
+        listener: tells it.
+        given: gets the callback and what its hook is given; returns what the listener gets.
+        again: makes such a callback of those options, where one is unpickled.
+        options_now: those of `auto`; None while it is off.
+    """
+
+    class TraceCallback(base):  # type: ignore[misc]
+        """Tells the training what its framework tells its callbacks."""
+
+        def __init__(self, options: Mapping[str, object]) -> None:
+            super().__init__()
+            self._options = options
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return functools.partial(again, **self._options), ()
+
+    TraceCallback.__qualname__ = TraceCallback.__name__  # Lightning shows it
+
+    def hook(name: str) -> Callable[..., None]:
+        def told(*args: Any, **kwargs: Any) -> None:
+            listener.hear(options_now(), name, given(*args, **kwargs))
+
+        return told
+
+    for name in hooks:
+        setattr(TraceCallback, name, hook(name))
+    return TraceCallback

@@ -1,0 +1,284 @@
+"""Frameworks that are too large for these tests, by stand-ins that call the hooks as those do."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from conftest import RunScript, Traced
+
+from dftrace_ai.integrations import keras, tensorflow
+from dftrace_ai.integrations.auto import Auto
+
+
+class OutOfRangeError(Exception):
+    """As TensorFlow calls the end of the data."""
+
+
+def module_of(name: str, **names: object) -> ModuleType:
+    made = ModuleType(name)
+    vars(made).update(names)
+    return made
+
+
+def keras_on(backend: str) -> ModuleType:
+    """Keras as `fit` calls its callbacks and the functions that it has compiled."""
+
+    class Callback:
+        params = None
+
+    class CallbackList:
+        def __init__(self, callbacks: list, steps: int | None) -> None:
+            self.params = {"steps": steps}
+            self.callbacks = callbacks
+            for one in callbacks:
+                one.params = self.params
+
+        def on_epoch_begin(self, epoch, logs=None):
+            for one in self.callbacks:
+                one.on_epoch_begin(epoch, logs)
+
+        def on_epoch_end(self, epoch, logs=None):
+            for one in self.callbacks:
+                one.on_epoch_end(epoch, logs)
+
+        def on_train_batch_begin(self, batch, logs=None):
+            for one in self.callbacks:
+                one.on_train_batch_begin(batch, logs)
+
+        def on_train_end(self, logs=None):
+            for one in self.callbacks:
+                one.on_train_end(logs)
+
+    class Model:
+        train_function = test_function = predict_function = None
+
+        def make_train_function(self, force=False):
+            if self.train_function is None:
+                self.train_function = lambda batches: next(batches) ** 2
+
+        def make_test_function(self, force=False):
+            self.test_function = lambda batches: next(batches)
+
+        def make_predict_function(self, force=False):
+            self.predict_function = lambda batches: next(batches)
+
+        def fit(self, batches, epochs, steps=None, callbacks=()):
+            listed = CallbackList(list(callbacks), steps)
+            self.make_train_function()
+            done = []
+            for epoch in range(epochs):
+                listed.on_epoch_begin(epoch)
+                given = iter(batches)
+                for batch in range(len(batches) + 1):
+                    listed.on_train_batch_begin(batch)
+                    try:
+                        done.append(self.train_function(given))
+                    except StopIteration:
+                        break
+                self.evaluate([1, 2])
+                listed.on_epoch_end(epoch)
+            listed.on_train_end()
+            return done
+
+        def evaluate(self, batches):
+            self.make_test_function()
+            return [self.test_function(iter([one])) for one in batches]
+
+        def predict(self, batches):
+            self.make_predict_function()
+            return [self.predict_function(iter([one])) for one in batches]
+
+        save = save_weights = load_weights = lambda self, filepath: None
+
+    return module_of(
+        "keras",
+        KerasTensor=type("KerasTensor", (), {}),
+        Model=Model,
+        backend=SimpleNamespace(backend=lambda: backend),
+        callbacks=module_of("keras.callbacks", Callback=Callback, CallbackList=CallbackList),
+        optimizers=module_of("keras.optimizers"),
+    )
+
+
+@pytest.mark.parametrize("by_callback", [False, True])
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_keras_on_another_backend_has_a_compute_for_each_batch(
+    backend: str,
+    by_callback: bool,
+    traced: Traced,
+    auto: Auto,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    stand_in = keras_on(backend)
+    monkeypatch.setitem(sys.modules, "keras", stand_in)
+    keras._callback_class.cache_clear()
+    model = stand_in.Model()
+    before = dict(vars(stand_in.Model))
+    with traced(perfetto=False) as run:
+        callbacks = [keras.trace_callback()] if by_callback else []
+        auto()
+        # The steps of a framework alone: its epoch's number times its batches, and the batch.
+        assert model.fit([1, 2, 3], 2, steps=3, callbacks=callbacks) == [1, 4, 9] * 2
+        assert model.predict([5]) == [5]
+        (tmp_path / "m.weights").write_text("four")
+        model.save_weights(filepath=tmp_path / "m.weights")
+        ours = model.train_function
+        auto.remove()
+        assert model.train_function is not ours
+        assert model.fit([1], 1, steps=1) == [1]
+    assert dict(vars(stand_in.Model)) == before
+    keras._callback_class.cache_clear()
+    spans = run.trace.spans
+    assert Counter(f"{e.cat} {e.name}" for e in spans) == {
+        "pipeline step": 6,
+        "pipeline epoch": 2,
+        "pipeline evaluate": 3,
+        "compute compute": 6,
+        "compute forward.eval": 5,
+        "checkpoint capture": 1,
+    }
+    steps = [e for e in spans if e.name == "step"]
+    assert [(e.args["step"], e.args["epoch"]) for e in steps] == [(n, n // 3) for n in range(6)]
+    computed = [e for e in spans if e.name == "compute"]
+    assert [e.args["step"] for e in computed] == list(range(6))
+    for step, one in zip(steps, computed):
+        assert step.ts_ns <= one.ts_ns <= one.end_ns <= step.end_ns
+    stages = [e.args["stage"] for e in spans if e.name == "evaluate"]
+    assert stages == ["validate", "validate", "predict"]
+    assert [e.args["bytes"] for e in spans if e.cat == "checkpoint"] == [4]
+
+
+class Session:
+    """Runs as a monitored session of TensorFlow does, which tells its hooks of each."""
+
+    def __init__(self, hooks: list) -> None:
+        self.hooks = hooks
+        self.step, self.asked = 0, 0
+
+    def run(self, what: object) -> object:
+        self.asked += 1
+        return self.step
+
+    def all_of(self, runs: list[Exception | None]) -> None:
+        context = SimpleNamespace(session=self)
+        for hook in self.hooks:
+            hook.begin()
+        for raised in runs:
+            for hook in self.hooks:
+                assert hook.before_run(context) is None
+            if isinstance(raised, OutOfRangeError):
+                break  # as the session's `run` does
+            if raised is not None:
+                raise raised
+            self.step += 1
+            for hook in self.hooks:
+                hook.after_run(context, None)
+        for hook in self.hooks:
+            hook.end(self)
+
+
+def tensorflow_1(folder: Path) -> tuple[ModuleType, SimpleNamespace]:
+    class Saver:
+        def save(self, session, save_path):
+            for suffix in (".index", ".data-00000-of-00001"):
+                Path(f"{save_path}{suffix}").write_text("four")
+            return save_path
+
+        def restore(self, session, save_path):
+            pass
+
+    class Checkpoint:
+        save = write = lambda self, path: Saver().save(None, path)
+        restore = read = lambda self, save_path, options=None: None
+
+    v1 = SimpleNamespace(
+        SessionRunHook=type("SessionRunHook", (), {}),
+        Saver=Saver,
+        get_global_step=lambda: "global step",
+    )
+    made = module_of(
+        "tensorflow",
+        compat=SimpleNamespace(v1=SimpleNamespace(train=v1)),
+        train=SimpleNamespace(Checkpoint=Checkpoint),
+    )
+    return made, v1
+
+
+def test_a_hook_of_sessions_tells_steps_epochs_and_compute(
+    traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made, v1 = tensorflow_1(tmp_path)
+    monkeypatch.setitem(sys.modules, "tensorflow", made)
+    tensorflow._hook_class.cache_clear()
+    with traced(perfetto=False) as run:
+        hook = tensorflow.trace_hook(steps="1:6")
+        session = Session([hook])
+        session.all_of([None, None, None, OutOfRangeError()])
+        assert session.asked == 4
+        v1.get_global_step = lambda: None  # then they are counted
+        session = Session([hook])
+        with pytest.raises(ZeroDivisionError):
+            session.all_of([None, None, ZeroDivisionError()])
+        assert session.asked == 0
+        v1.Saver().save(None, save_path=str(tmp_path / "model"))
+        v1.Saver().restore(None, str(tmp_path / "model"))
+        made.train.Checkpoint().save(str(tmp_path / "other"))
+        auto.remove()
+        Session([hook]).all_of([None])
+    tensorflow._hook_class.cache_clear()
+    spans = run.trace.spans
+    steps = [(e.args["step"], e.args["epoch"]) for e in spans if e.name == "step"]
+    assert steps == [(1, 0), (2, 0), (3, 1), (4, 1)]
+    computed = [e for e in spans if e.cat == "compute"]
+    assert [e.args["step"] for e in computed[:-1]] == [1, 2, 3, 4]
+    # The run that raised has been left open, and holds what came next.
+    assert [e.cat for e in run.trace.children(computed[-1])] == ["checkpoint"] * 3
+    assert [e.args["epoch"] for e in spans if e.name == "epoch"] == [0, 1]
+    saved = [(e.name, e.args["bytes"]) for e in spans if e.cat == "checkpoint"]
+    assert saved == [("capture", 8), ("restart", 8), ("capture", 8), ("capture.part", 8)]
+
+
+WITHOUT_TORCH = """
+import sys, types
+sys.modules["torch"] = None  # an import of it fails
+tensorflow = types.ModuleType("tensorflow")
+import dftrace_ai, json
+from dftrace_ai import ai
+dftrace_ai.auto()
+from dftrace_ai.integrations.auto import auto
+print(json.dumps(list(auto.parts)))
+dftrace_ai.auto.remove()
+sys.modules["tensorflow"] = tensorflow
+dftrace_ai.auto()
+print(json.dumps(list(auto.parts)))
+dftrace_ai.auto.remove()
+"""
+
+
+def test_torch_is_not_needed_where_another_framework_is_there(run_script: RunScript) -> None:
+    outcome = run_script(WITHOUT_TORCH)
+    names = ["steps", "lightning", "transformers", "accelerate", "keras", "tensorflow"]
+    assert outcome.said == [[], names]
+
+
+def test_a_package_of_ones_own_that_is_called_torch_is_told_of_once(run_script: RunScript) -> None:
+    outcome = run_script(
+        """
+        import pathlib, sys
+        pathlib.Path("torch").mkdir()
+        pathlib.Path("torch/__init__.py").write_text("mine = True")
+        sys.path.insert(0, "")
+        import dftrace_ai, torch
+        dftrace_ai.auto()
+        """
+    )
+    lines = [line for line in outcome.stderr.splitlines() if line.startswith("auto ")]
+    assert lines == [
+        "auto records nothing of the module torch, not PyTorch: " + lines[0].split()[-1]
+    ]
+    assert lines[0].endswith("torch/__init__.py")
