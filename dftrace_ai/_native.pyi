@@ -144,6 +144,16 @@ def log_event(
     track: str = ...,
     /,
 ) -> None: ...
+def log_within(
+    cat: str,
+    name: str,
+    start_ns: int,
+    end_ns: int,
+    args: dict[str, Any],
+    track: str,
+    moment: tuple[int, int, int, int],
+    /,
+) -> None: ...
 def log_between(
     cat: str, name: str, start: int, end: int, args: dict[str, Any], track: str, /
 ) -> None: ...

@@ -21,6 +21,7 @@ __all__ = [
     "begin",
     "complete",
     "complete_between",
+    "complete_within",
     "counter",
     "flow_in",
     "flow_out",
@@ -201,6 +202,39 @@ def complete_between(
         complete_between(kind, began, ticks(), category="pipeline", track="steps")
     """
     _native.log_between(category, name, start, end, dict(args or {}), track)
+
+
+def complete_within(
+    name: str,
+    start_ns: int,
+    end_ns: int,
+    args: Mapping[str, Any] | None = None,
+    *,
+    category: str,
+    track: str,
+    of: Moment,
+) -> None:
+    """Record a span whose times are known, as something that another span has caused.
+
+    Args:
+        name: name of the event.
+        start_ns: when it began, in nanoseconds since the epoch, as in `Moment`.
+        end_ns: when it ended.
+        args: its arguments, by name.
+        category: its category.
+        track: name of a track of its own. Such spans nest there; one that overlaps another in part
+            goes on a track beside it, of the same name with a number.
+        of: a moment of the span that has caused it, as of `moment`, which may be over by now.
+
+    Example::
+
+        with ai.compute.forward:
+            then = moment()
+            kernel = launch()
+        start, end = kernel.times_ns()
+        complete_within("kernel", start, end, category="gpu.compute", track="GPU 0", of=then)
+    """
+    _native.log_within(category, name, start_ns, end_ns, dict(args or {}), track, of)
 
 
 def begin(

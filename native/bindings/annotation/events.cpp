@@ -237,6 +237,25 @@ PyObject* log_event(PyObject*, PyObject* arguments) {
     Py_RETURN_NONE;
 }
 
+// Told when it is over, by who kept the moment of its span: that encloses it in the tree, not in time.
+PyObject* log_within(PyObject*, PyObject* arguments) {
+    PyObject *category = nullptr, *name = nullptr, *args = nullptr, *track = nullptr, *given = nullptr;
+    unsigned long long start_ns = 0, end_ns = 0;
+    if (!PyArg_ParseTuple(arguments, "OOKKO!UO!", &category, &name, &start_ns, &end_ns, &PyDict_Type, &args,
+                          &track, &PyTuple_Type, &given))
+        return nullptr;
+    Content content{Kind::span, 0, {}};
+    if (!read_moment(given, content.moment)) return nullptr;
+    if (!run_is_on()) Py_RETURN_NONE;
+    content.name = number_of(category, name);
+    content.track = number_of("track", track);
+    content.sanitised = append_members(content.members, args);
+    content.start_ns = start_ns;
+    content.end_ns = std::max(end_ns, start_ns);
+    record(content);
+    Py_RETURN_NONE;
+}
+
 // Times of the recorder's own clock need no conversion: what happened between two of this thread's events
 // lies between them in the trace, to the nanosecond.
 PyObject* log_between(PyObject*, PyObject* arguments) {
@@ -306,6 +325,8 @@ PyMethodDef event_functions[] = {
      "metadata(key, value): a CM event, written at once."},
     {"log_event", dropped_without_memory<log_event>, METH_VARARGS,
      "log_event(cat, name, start_us, duration_us, args, sanitised=0, track=''): a span with given times."},
+    {"log_within", dropped_without_memory<log_within>, METH_VARARGS,
+     "log_within(cat, name, start_ns, end_ns, args, track, moment): a span with given times, of another."},
     {"log_between", dropped_without_memory<log_between>, METH_VARARGS,
      "log_between(cat, name, start, end, args, track): a span between two moments that `ticks` told."},
     {"ticks", ticks, METH_NOARGS, "The recorder's own clock, behind all events of this thread; 0 when off."},

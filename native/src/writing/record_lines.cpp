@@ -22,7 +22,17 @@ std::string plain_name(std::string_view json) {
 std::uint32_t TraceWriter::lane_of(const Record& record, Track& track, std::uint64_t start_ns,
                                    std::uint64_t end_ns) {
     std::uint32_t tid = 0;
-    if (record.kind == Kind::span && (record.flags & (RecordFlag::overlaps | RecordFlag::absolute_time))) {
+    if (record.kind == Kind::span && record.lane && (record.flags & RecordFlag::absolute_time)) {
+        NamedTrack& named = named_tracks_[record.lane];
+        const std::size_t lane = named.lanes.place(start_ns, end_ns);
+        while (lane >= named.tids.size()) {
+            const bool own = named.tids.empty();
+            named.tids.push_back(own ? record.lane : first_logged_lane + lanes_made_++);
+            if (!own) name(named.tids.back(), named.name + " " + std::to_string(named.tids.size()));
+        }
+        tid = named.tids[lane];
+    } else if (record.kind == Kind::span &&
+               (record.flags & (RecordFlag::overlaps | RecordFlag::absolute_time))) {
         const bool logged = record.flags & RecordFlag::absolute_time;
         Lanes& lanes = logged ? track.logged : track.overlaps;
         std::vector<std::uint32_t>& tids = logged ? track.logged_tids : track.overlap_tids;
@@ -102,8 +112,11 @@ TraceWriter::Placed TraceWriter::line(ByteBuffer& out, const Record& r, Track& t
     // Times before the base cannot be written.
     const std::uint64_t start = absolute ? std::max(r.start, base) : clock.to_ns(r.start);
     if (r.kind == Kind::lane_name) {
-        name(r.lane, r.node ? plain_name(tables.name(r.node))
-                            : track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1));
+        const std::string given =
+            r.node ? plain_name(tables.name(r.node))
+                   : track.name + " · task lane " + std::to_string(r.lane - first_task_lane + 1);
+        name(r.lane, given);
+        if (r.node) named_tracks_[r.lane].name = given;
         return {};
     }
     const std::uint64_t end =

@@ -16,7 +16,7 @@ using namespace dftrace;
 namespace {
 
 // A span whose times the user gives, as `log_event` stores it.
-void log_span(EventName& name, std::uint64_t start_ns, std::uint64_t end_ns) {
+void log_span(EventName& name, std::uint64_t start_ns, std::uint64_t end_ns, std::uint32_t lane = 0) {
     Thread* thread = recording_thread();
     REQUIRE(thread != nullptr);
     const std::uint32_t node = name.in(*thread);
@@ -29,6 +29,7 @@ void log_span(EventName& name, std::uint64_t start_ns, std::uint64_t end_ns) {
     record->level = 1;
     record->node = node;
     record->kind = Kind::span;
+    record->lane = lane;
     record->flags = RecordFlag::absolute_time;
     thread->commit();
 }
@@ -112,6 +113,33 @@ TEST("logged spans that nest share a track") {
     CHECK_EQ(spans[1].tid, spans[0].tid);
     CHECK_EQ(spans[2].tid, spans[0].tid);
     CHECK(spans[3].tid != spans[0].tid);
+}
+
+TEST("logged spans of a named track lie there, and those that overlap beside it") {
+    const ScratchDir dir;
+    start_run(dir.settings());
+    EventName name("lanes", "logged");
+    Thread* thread = recording_thread();
+    REQUIRE(thread != nullptr);
+    const std::uint32_t lane = thread->session->lane_named(*thread, intern_name("track", "stream 7"));
+    const std::uint64_t base = epoch_ns();
+    log_span(name, base + 2001, base + 3002, lane);
+    log_span(name, base + 1003, base + 6004, lane);
+    log_span(name, base + 2500, base + 7000, lane);
+    log_span(name, base + 6004, base + 6500);
+    const Trace trace = finished();
+    const auto spans = trace.of("X");
+    REQUIRE_EQ(spans.size(), 4);
+    CHECK_EQ(spans[0].tid, lane);
+    CHECK_EQ(spans[1].tid, lane);
+    CHECK_EQ(spans[1].dur, 5001);
+    CHECK(spans[2].tid >= first_logged_lane);
+    CHECK(spans[3].tid >= first_logged_lane && spans[3].tid != spans[2].tid);
+    std::map<std::uint64_t, std::string> names;
+    for (const TraceEvent& e : trace.of("M"))
+        if (e.name == "thread_name") names[e.tid] = json_text(e.arg("name"));
+    CHECK_EQ(names[lane], "stream 7");
+    CHECK_EQ(names[spans[2].tid], "stream 7 2");
 }
 
 TEST("a track bears the name that it was given, whatever is in it") {

@@ -11,9 +11,7 @@ from dftrace_ai import ai
 from dftrace_ai.run import emitting
 
 PACKAGE = Path(emitting.__file__).parents[1]
-DOORS = (
-    r"_native\.(instant|counter|flow|metadata|log_event|log_between|begin|moment|ticks|time_us)\b"
-)
+DOORS = r"_native\.(instant|counter|flow|metadata|log_event|log_within|log_between|begin|moment|ticks|time_us)\b"
 
 
 def test_every_kind_of_event(traced: Traced) -> None:
@@ -49,6 +47,8 @@ def test_every_kind_of_event(traced: Traced) -> None:
     (kernel,) = [s for s in trace.spans if s.name == "kernel"]
     assert (kernel.cat, kernel.dur_ns) == ("device", 40_000)
     assert kernel.tid not in {now.tid, later.tid}
+    names = {e.tid: e.args["name"] for e in trace.of("M") if e.name == "thread_name"}
+    assert names[kernel.tid] == "stream 7"
     (told,) = [s for s in trace.spans if s.name == "scheduler"]
     assert (told.cat, told.dur_ns, told.args["node"]) == ("io", 100_000, "a")
     assert trace.footer["args_sanitised"] == 1
@@ -80,6 +80,34 @@ def test_what_is_known_only_afterwards_lies_between_the_spans_around_it(traced: 
     for item, forward, backward, step in zip(*named.values(), backwards, steps, strict=True):
         assert item.end_ns <= step.ts_ns <= forward.ts_ns < forward.end_ns
         assert backward.ts_ns <= step.end_ns <= backward.end_ns
+
+
+def test_spans_with_given_times_lie_on_the_track_that_is_asked_for(traced: Traced) -> None:
+    where = {"category": "gpu.compute", "track": "stream 7"}
+    with traced() as run:
+        with ai.compute.forward:
+            then = emitting.moment()
+        at = then[0]
+        emitting.complete_within(
+            "inner", at + 2, at + 9, category="gpu.compute", track="other", of=then
+        )
+        emitting.complete_within("inner", at + 2, at + 5, {"n": 1}, of=then, **where)
+        emitting.complete_within("outer", at + 1, at + 7, of=then, **where)
+        emitting.complete_within("aside", at + 6, at + 9, of=then, **where)
+        emitting.complete_within("backwards", at + 11, at + 10, of=(at, 0, 0, 0), **where)
+    trace = run.trace
+    at -= trace.header["time_base_us"] * 1000
+    (forward,) = (s for s in trace.spans if s.name == "forward")
+    tracks = {e.tid: e.args["name"] for e in trace.of("M") if e.name == "thread_name"}
+    told = {(s.name, tracks[s.tid], s.ts_ns - at, s.dur_ns, s.args["p_idx"]) for s in trace.spans}
+    assert told >= {
+        ("inner", "other", 2, 7, forward.id),
+        ("inner", "stream 7", 2, 3, forward.id),
+        ("outer", "stream 7", 1, 6, forward.id),
+        ("aside", "stream 7 2", 6, 3, forward.id),
+        ("backwards", "stream 7", 11, 0, 0),
+    }
+    assert len(trace.spans) == 6
 
 
 def test_nobody_else_uses_the_doors_of_the_core() -> None:

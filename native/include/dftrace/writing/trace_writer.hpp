@@ -53,6 +53,14 @@ struct Track {
     bool apart() const noexcept { return is_track_apart(tid); }
 };
 
+// A track with a name of its own, on which any thread puts spans whose times it gives. What overlaps there
+// goes beside it, on tracks of the same name with a number.
+struct NamedTrack {
+    std::string name;
+    Lanes lanes{true};
+    std::vector<std::uint32_t> tids;
+};
+
 class TraceWriter {
   public:
     TraceWriter(const TraceSettings& settings, SpoolHeader& header, std::uint32_t parent_pid);
@@ -197,6 +205,7 @@ class TraceWriter {
     int last_error_ = 0;
     std::uint32_t lanes_made_ = 0;
     std::unordered_map<std::uint32_t, std::string> lane_texts_;
+    std::unordered_map<std::uint32_t, NamedTrack> named_tracks_;
     std::map<std::uint32_t, std::string> names_for_next_part_;
     std::uint64_t spoilt_lines_ = 0;
     bool keeps_to_its_file_ = false;
