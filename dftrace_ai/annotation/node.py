@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import dftrace_ai._native as _native
 from dftrace_ai._native import TracedIterator
+from dftrace_ai.annotation.accompanied import AccompaniedMode, accompanied, asked_for
 from dftrace_ai.annotation.async_iteration import TracedAsyncIterator
 from dftrace_ai.annotation.branching import BranchingNode
 from dftrace_ai.annotation.given_arguments import flow_id, given_arguments
@@ -85,7 +86,8 @@ class ProfilerNode(BranchingNode):
         """Decorate a function, or make an instance with arguments of its own.
 
         Parentheses make a new node that starts from this one's arguments and
-        state and does not follow later calls of `update`, `enable` or `disable`.
+        state and does not follow later calls of `update`, `enable` or `disable`;
+        but with ``device=True`` alone they give one that does.
 
         Args:
             fn: what to decorate; without it an instance is returned, which is a
@@ -99,7 +101,8 @@ class ProfilerNode(BranchingNode):
                 (False); None takes the node's state of now.
             metadata: write ``CM`` lines ``<name>.start`` and ``<name>.end`` instead
                 of spans, as `start` does.
-            **free: more arguments of the events.
+            **free: more arguments of the events. But ``device=True`` records what the
+                current stream of the device does meanwhile, in all forms but `iter`.
 
         Returns:
             The decorated function, or the instance.
@@ -109,15 +112,20 @@ class ProfilerNode(BranchingNode):
             with ai.compute.forward(args={"micro_batch": 3}):
                 loss = model(x)
         """
+        beside = asked_for(free) if free else ()
         given = given_arguments(epoch, step, image_idx, image_size, args, free)
-        node = self
-        if fn is None or given or enable is not None or metadata:
-            node = self._instance(given, enable, metadata)
+        node = self._accompanied(beside) if beside else self
+        if given or enable is not None or metadata or (fn is None and not beside):
+            node = node._instance(given, enable, metadata)
         return node if fn is None else wrap(node, fn)
 
+    def _accompanied(self, names: tuple[str, ...]) -> ProfilerNode:
+        """Return the node of the same name whose spans have companions; it follows this one."""
+        return accompanied(self, names, AccompaniedNode)
+
     def _instance(self, given: dict[str, object], enable: bool | None, metadata: bool) -> Any:
-        kind = MetadataNode if metadata else ProfilerNode
-        node: ProfilerNode = self._alike(self.name, kind, enable)
+        alike = AccompaniedNode if isinstance(self, AccompaniedMode) else ProfilerNode
+        node: ProfilerNode = self._alike(self.name, MetadataNode if metadata else alike, enable)
         node._merge_args(given)
         return node
 
@@ -343,6 +351,10 @@ class ProfilerNode(BranchingNode):
         """End an arrow in the span that is open now; see `flow_out`."""
         if self.enabled:
             emitting.flow_in(name, flow_id(key))
+
+
+class AccompaniedNode(AccompaniedMode, ProfilerNode):
+    """What ``node(device=True)`` makes: its spans have companions."""
 
 
 class MetadataNode(MetadataMode, ProfilerNode):

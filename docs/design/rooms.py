@@ -36,6 +36,7 @@ COLUMNS = {
     "config": 0.86,
     "database": 0.37,
     "demo": 0.6,
+    "device": 0.37,
     "face": 0.6,
     "inspect": 0.86,
     "integrations": 0.37,

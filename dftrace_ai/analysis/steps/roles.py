@@ -70,6 +70,10 @@ class Rule(NamedTuple):
 
 # The first that matches wins.
 ANNOTATED: Final = (
+    Rule(r"gpu\.(comm|communication)", r".*", "gpu_comm"),
+    Rule(r"gpu\.device", r".*", "gpu_transfer"),
+    Rule(r"gpu\.(pipeline|ai_root|dataloader|data_loader|checkpoint)", r".*", "ignored"),
+    Rule(r"gpu\..*", r".*", "gpu_compute"),
     Rule(r"pipeline", r"step(\.(block|yield))?", "step"),
     Rule(r"pipeline", r"(evaluate|test)(\.(block|yield))?", "evaluation"),
     Rule(r"pipeline|ai_root", r".*", "transparent"),

@@ -14,15 +14,16 @@ START_US = 1_700_000_000_000_000
 GPU = 7
 
 
-def profile(folder: Path, steps: int, spans: list[tuple[str, str, int, int, int]]) -> Verdict:
+Made = list[tuple[str, str, int, int, int]]
+
+
+def profile(folder: Path, steps: int, spans: Made, around: Made | None = None) -> Verdict:
     """Writes steps that all hold the same spans: category, name, thread, start and length."""
     lines = ["["]
     for step in range(steps):
         at = START_US + step * STEP_US
-        for cat, name, tid, start, length in [
-            ("user_annotation", f"ProfilerStep#{step}", 1, 0, STEP_US),
-            *spans,
-        ]:
+        holds = around or [("user_annotation", f"ProfilerStep#{step}", 1, 0, STEP_US)]
+        for cat, name, tid, start, length in [*holds, *spans]:
             event = {"name": name, "cat": cat, "pid": 1, "tid": tid, "ph": "X"}
             lines.append(json.dumps({**event, "ts": at + start, "dur": length}))
     path = folder / "profile.pfw"
@@ -87,3 +88,27 @@ def test_the_few_steps_of_a_profile_are_judged_where_it_is_clear(tmp_path: Path)
     (finding,) = verdict.findings
     assert (finding.kind, finding.confidence) == ("input-bound", "low")
     assert "only 5 steps were seen" in finding.what
+
+
+def test_spans_with_a_time_on_the_device_are_tracks_of_a_gpu(tmp_path: Path) -> None:
+    host = [
+        *[("compute", "forward", 1, 100, 1000), ("compute", "backward", 1, 1200, 1000)],
+        ("compute", "step", 1, 8300, 200),
+    ]
+    device = [
+        *[("gpu.compute", "forward", GPU, 200, 2800), ("gpu.compute", "backward", GPU, 3000, 5000)],
+        # They hold what is counted already, as a step of the host does.
+        *[("gpu.pipeline", "step", GPU + 1, 0, 9900), ("gpu.checkpoint", "capture", GPU + 1, 1, 9)],
+        *[("gpu.comm", "all_reduce", GPU + 2, 7000, 1500), ("gpu.device", "transfer", GPU, 0, 100)],
+        ("gpu.other", "decode", GPU, 9000, 500),
+    ]
+    steps = [("pipeline", "step", 1, 0, STEP_US)]
+    verdict = profile(tmp_path, 30, [*host, *device], steps)
+    assert shares(verdict) == {
+        "gpu": 0.83,
+        "comm": 0.05,
+        "transfer": 0.01,
+        "forward": 0.01,
+        "none": 0.1,
+    }
+    assert "the GPU (times are the host's)" not in verdict.unseen

@@ -112,6 +112,14 @@ class Deeper(Layer):
 
 
 own = dft_fn("mine", "block")
+on_device = ai.compute.forward(device=True)
+
+
+@ai.compute.forward(device=True)
+def on_device_too(x: Any) -> Any:
+    return x * 2
+
+
 held_node = ai.compute.forward(step=3)
 obj, below = Plain(), Below()
 held, table = obj.method, [obj.method]
@@ -139,6 +147,11 @@ def with_arguments(x: Any) -> Any:
 def with_held(x: Any) -> Any:
     with held_node, held_node.derive("part"), ai.data.item.init:
         return x.sin()
+
+
+def with_device(x: Any) -> Any:
+    with on_device, ai.compute.forward(device=True, step=2), on_device.derive("part"):
+        return on_device_too(x.sin())
 
 
 def with_own(x: Any) -> Any:
@@ -189,6 +202,7 @@ SHAPES: dict[str, Step] = {
     "with twice": two_withs,
     "with arguments": with_arguments,
     "with held": with_held,
+    "with device": with_device,
     "with dft_fn": with_own,
     "loop": a_loop,
     "caught": caught,

@@ -1,0 +1,1 @@
+"""Time on accelerators: intervals of their streams, on the timeline of the host."""

@@ -1,0 +1,318 @@
+"""Intervals of streams: events where spans begin and end, told of when the device has passed them.
+
+Nothing waits for the device. What has been passed is asked for in batches, by a later span of the
+same stream, with one look for each batch: a stream passes its events in order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from dftrace_ai.device.alignment import Alignment
+from dftrace_ai.run import emitting
+from dftrace_ai.wording import ToldOnce, described, warn
+
+if TYPE_CHECKING:
+    from dftrace_ai._native import Node
+    from dftrace_ai.device.alignment import Anchor
+    from dftrace_ai.device.clock import DeviceClock, DeviceEvent, Place
+    from dftrace_ai.run.emitting import Moment
+
+__all__ = ["BATCH", "MOST_UNDER_WAY", "Interval", "StreamTimes"]
+
+BATCH: Final = 16
+"""So many intervals of a stream are asked for together."""
+
+MOST_UNDER_WAY: Final = 4096
+"""So many intervals of a stream may wait for the device; beyond that spans have none."""
+
+MOST_STREAMS: Final = 64
+"""So many streams of a process have tracks."""
+
+REMEMBERED: Final = 64
+
+NS_PER_US: Final = 1000
+
+
+class Interval:
+    """The time of a stream between the events at a span's beginning and end.
+
+    Attributes:
+        stream: the stream that was current when the span began.
+        begun: a moment within the span.
+        anchor: what its events are measured from.
+        number: of its first event among those of the stream.
+        last_number: of its last one.
+        start: the event at its beginning.
+        end: the event at its end, once it has one.
+        what: category, name and arguments of the span.
+    """
+
+    __slots__ = ("anchor", "begun", "end", "last_number", "number", "start", "stream", "what")
+
+    def __init__(
+        self, stream: _Stream, begun: Moment | None, anchor: Anchor, number: int, start: DeviceEvent
+    ) -> None:
+        self.stream = stream
+        self.begun = begun
+        self.anchor = anchor
+        self.number = self.last_number = number
+        self.start = start
+        self.end: DeviceEvent | None = None
+        self.what: tuple[str, str, dict[str, object]] = ("", "", {})
+
+
+class _Device:
+    def __init__(self, clock: DeviceClock, number: int) -> None:
+        self.number = number
+        self.alignment = Alignment(clock, number)
+        self.free: list[DeviceEvent] = []
+        self.streams = 0
+
+
+class _Stream:
+    def __init__(self, device: _Device, place: Place, label: str) -> None:
+        if not place.is_default:
+            device.streams += 1
+        number = 0 if place.is_default else device.streams
+        self.device = device
+        self.number = number
+        self.track = f"{label} {device.number} stream {number}"
+        self.of_library = place.stream
+        self.under_way: deque[Interval] = deque()
+        self.events = 0
+        # Numbers and times of the last ones that nothing has enclosed yet.
+        self._outermost: deque[tuple[Interval, int, int]] = deque(maxlen=REMEMBERED)
+
+    def next_number(self) -> int:
+        """Return the number of one more event."""
+        self.events += 1
+        return self.events
+
+    def in_order(self, one: Interval, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """Return times of an interval that lie to those before as its events lie to theirs.
+
+        Anchors come and go, and devices round: events that followed each other would not.
+        """
+        before = self._outermost
+        while before and before[-1][0].number > one.number:
+            _, inner_start, inner_end = before.pop()
+            start_ns, end_ns = min(start_ns, inner_start), max(end_ns, inner_end)
+        if before:
+            last, _, last_end = before[-1]
+            if last.last_number > one.number:  # of another thread or task, and open meanwhile
+                return start_ns, end_ns
+            start_ns = max(start_ns, last_end)
+        end_ns = max(start_ns, end_ns)
+        before.append((one, start_ns, end_ns))
+        return start_ns, end_ns
+
+
+class StreamTimes:
+    """What the streams of a process do during its spans.
+
+    No call raises, whatever the device's library does: what has no time is counted and told once.
+
+    Args:
+        clock: of the devices.
+
+    Attributes:
+        left_out: spans that have no time, for what went wrong or for too many under way.
+
+    Example::
+
+        times = StreamTimes(TorchClock("cuda", torch.cuda))
+        interval = times.begin()
+        launch()
+        times.end(interval, ai.compute.forward)
+    """
+
+    def __init__(self, clock: DeviceClock) -> None:
+        self._clock = clock
+        # A handler of a signal may end the run in the middle of a call of the same thread.
+        self._lock = threading.RLock()
+        self._devices: dict[int, _Device] = {}
+        self._streams: dict[object, _Stream] = {}
+        self._captures = 0
+        self._told = ToldOnce()
+        self._parents: list[object] = []
+        self.left_out = 0
+        clock.watch_captures(self._capture_begins, self._capture_ends)
+
+    def _capture_begins(self) -> None:
+        with self._lock:
+            self._captures += 1
+
+    def _capture_ends(self) -> None:
+        with self._lock:
+            self._captures = max(0, self._captures - 1)
+
+    def begin(self, *, is_resume: bool = False) -> Interval | None:
+        """Record an event on the current stream, at the beginning of the span that is open now.
+
+        Args:
+            is_resume: the span is taken back if there is nothing in it, and a look at where we
+                are is something.
+
+        Returns:
+            What ends it; None where there is no device in use, or it is captured into a graph.
+        """
+        try:
+            with self._lock:
+                return None if self._captures else self._begin(is_resume)
+        except Exception as error:  # noqa: BLE001 - whatever the device's library raises
+            self._leave_out(error)
+            return None
+
+    def _begin(self, is_resume: bool) -> Interval | None:
+        place = self._clock.place()
+        if place is None:
+            return None
+        stream = self._stream_of(place)
+        if stream is None or len(stream.under_way) >= MOST_UNDER_WAY:
+            self.left_out += 1
+            return None
+        begun = None if is_resume else emitting.moment()
+        anchor = stream.device.alignment.look(emitting.time_us() * NS_PER_US)
+        start = self._event(stream.device)
+        start.record(stream.of_library)
+        return Interval(stream, begun, anchor, stream.next_number(), start)
+
+    def _stream_of(self, place: Place) -> _Stream | None:
+        stream = self._streams.get(place.stream)
+        if stream is None and len(self._streams) < MOST_STREAMS:
+            device = self._devices.get(place.device)
+            if device is None:
+                device = self._devices[place.device] = _Device(self._clock, place.device)
+            stream = self._streams[place.stream] = _Stream(device, place, self._clock.label)
+        return stream
+
+    def _event(self, device: _Device) -> DeviceEvent:
+        return device.free.pop() if device.free else self._clock.event()
+
+    def end(self, interval: Interval, node: Node) -> None:
+        """Record an event at the end of the span, on the stream on which it began.
+
+        Args:
+            interval: of the span.
+            node: of the span, whose name and arguments it has.
+        """
+        try:
+            with self._lock:
+                self._end(interval, node)
+        except Exception as error:  # noqa: BLE001 - whatever the device's library raises
+            self._leave_out(error)
+
+    def _end(self, interval: Interval, node: Node) -> None:
+        if self._streams.get(interval.stream.of_library) is not interval.stream:
+            return  # begun in a run that is over, or before a fork
+        if self._captures or self._clock.place() is None:
+            self.left_out += 1
+            return
+        stream = interval.stream
+        if interval.begun is None:
+            interval.begun = emitting.moment()
+        interval.what = (node.cat, node.name, node._copy_args())
+        interval.end = self._event(stream.device)
+        interval.end.record(stream.of_library)
+        interval.last_number = stream.next_number()
+        waiting = stream.under_way
+        waiting.append(interval)
+        if len(waiting) % BATCH == 0:
+            try:
+                while len(waiting) >= BATCH and self._is_past(waiting[BATCH - 1]):
+                    self._tell_of(stream, BATCH)
+            except Exception as error:  # noqa: BLE001 - they are asked for again
+                self._tell_once(error)
+
+    def drop(self, interval: Interval) -> None:
+        """Take back what was begun: its span is not recorded.
+
+        Args:
+            interval: of the span.
+        """
+        with self._lock:
+            interval.stream.device.free.append(interval.start)
+
+    @staticmethod
+    def _is_past(interval: Interval) -> bool:
+        return interval.anchor.has_happened() and bool(interval.end and interval.end.query())
+
+    def settle(self) -> int:
+        """Tell of all intervals that the devices have passed.
+
+        Returns:
+            How many are under way.
+        """
+        try:
+            with self._lock:
+                return self._settle()
+        except Exception as error:  # noqa: BLE001 - whatever the device's library raises
+            self._tell_once(error)
+            return sum(len(stream.under_way) for stream in self._streams.values())
+
+    def _settle(self) -> int:
+        for stream in self._streams.values():
+            waiting = stream.under_way
+            while not self._captures and waiting and self._is_past(waiting[0]):
+                self._tell_of(stream, 1)
+        return sum(len(stream.under_way) for stream in self._streams.values())
+
+    def _tell_of(self, stream: _Stream, count: int) -> None:
+        for _ in range(min(count, len(stream.under_way))):
+            interval = stream.under_way.popleft()
+            try:
+                self._tell(stream, interval)
+            except Exception as error:  # noqa: BLE001 - whatever the device's library raises
+                self._leave_out(error)
+
+    def _tell(self, stream: _Stream, interval: Interval) -> None:
+        start, end = interval.start, interval.end
+        if end is None or interval.begun is None:
+            return
+        alignment = stream.device.alignment
+        start_ns, error_ns = alignment.host_ns(alignment.device_ns(interval.anchor, start))
+        end_ns = start_ns + alignment.span_ns(start.elapsed_time(end))
+        stream.device.free += (start, end)
+        start_ns, end_ns = stream.in_order(interval, start_ns, end_ns)
+        category, name, args = interval.what
+        args["device"] = stream.device.number
+        args["stream"] = stream.number
+        args["error_us"] = round(error_ns / NS_PER_US, 1)
+        emitting.complete_within(
+            name,
+            max(0, start_ns),
+            max(0, end_ns),
+            args,
+            category=f"gpu.{category}",
+            track=stream.track,
+            of=interval.begun,
+        )
+
+    def _leave_out(self, error: Exception) -> None:
+        self.left_out += 1
+        self._tell_once(error)
+
+    def _tell_once(self, error: Exception) -> None:
+        if self._told.first():
+            warn(
+                "a span has no time on the device, which is told once and counted: %s",
+                described(error),
+            )
+
+    def restart(self) -> None:
+        """Forget everything: another run has begun, whose clock has another beginning."""
+        with self._lock:
+            self._devices, self._streams = {}, {}
+            self.left_out = 0
+            self._told.forget()
+
+    def forget_parent(self) -> None:
+        """In a forked child: all events are the parent's, and so is whoever held the lock."""
+        # Kept: the library would have the device end events of which it knows nothing here.
+        self._parents.append((self._devices, self._streams))
+        self._lock = threading.RLock()
+        self._captures = 0
+        self.restart()
