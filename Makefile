@@ -10,6 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TRACKERS := .venv-trackers
+FRAMEWORKS := .venv-frameworks
 # The tests' own pin; the project itself takes any torch from 2.4 on.
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -57,7 +58,7 @@ SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -nam
 
 .PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
         native-test generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
-        test-packages wheel
+        test-packages test-frameworks wheel
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -103,6 +104,17 @@ $(TRACKERS)/made: $(VENV)/installed requirements-trackers.txt
 	$(TRACKERS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-trackers.txt
 	touch $@
 
+# As the one above: TensorFlow, Ray and DeepSpeed, two gigabytes.
+$(FRAMEWORKS)/made: $(VENV)/test-tools requirements-frameworks.txt
+	@echo "installing large frameworks into $(FRAMEWORKS): some minutes, the first time"
+	$(BIN)/python -m venv --clear $(FRAMEWORKS)
+	packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" \
+	  > "$$($(FRAMEWORKS)/bin/python -c "$$packages")/seen.pth"
+	$(FRAMEWORKS)/bin/python -m pip uninstall --quiet --yes setuptools
+	DS_BUILD_OPS=0 $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
+	touch $@
+
 build: $(VENV)/installed ## build and install the package into .venv
 
 demo: $(VENV)/installed ## train a small network on handwritten digits, trace it, summarise the trace
@@ -143,6 +155,9 @@ test-life: $(VENV)/test-tools test-packages ## the Python tests of processes and
 
 test-rest: $(VENV)/test-tools $(TRACKERS)/made test-packages ## all other Python tests
 	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+
+test-frameworks: $(VENV)/test-tools $(FRAMEWORKS)/made test-packages ## trainings of frameworks too large for make test: TensorFlow, DeepSpeed, Ray
+	$(call run_pytest,$@,tests/integrations/frameworks/apart)
 
 test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where nothing was built, follow the quick start
 	$(BIN)/python native/packaging/build_wheels.py --this --out build/wheel
@@ -273,4 +288,4 @@ tsan: ## the native tests under ThreadSanitizer
 	ctest --test-dir build/tsan --output-on-failure
 
 clean: ## remove what was built
-	rm -rf build dist $(VENV) $(TRACKERS) traces .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist $(VENV) $(TRACKERS) $(FRAMEWORKS) traces .pytest_cache .mypy_cache .ruff_cache

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import original_of, standing_for
-from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.torch.applying import applying
 from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 from dftrace_ai.integrations.wrapping.listening import (
@@ -89,7 +89,7 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
         swaps.swap(model, name, make)
     if needed(needed(keras, "backend"), "backend")() == "torch":
         optimizer = needed(needed(keras, "optimizers"), "Optimizer")
-        swaps.swap(optimizer, "apply", functools.partial(_applying, options))
+        swaps.swap(optimizer, "apply", functools.partial(applying, options))
     else:
         _record_compiled(options, swaps, model)
 
@@ -105,26 +105,6 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
 
 def _file(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return kwargs.get("filepath", *args[1:2])
-
-
-def _applying(options: AutoOptions, original: Any) -> Any:
-    node = beside(ai.compute.step)
-
-    @functools.wraps(original)
-    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # One that scales the loss calls another.
-        if depth.optimizer or not options.gate.live:
-            return original(self, *args, **kwargs)
-        depth.optimizer = 1
-        options.training.optimizer_begins()
-        try:
-            with node if options.gate.recording else NOTHING:
-                return original(self, *args, **kwargs)
-        finally:
-            depth.optimizer = 0
-            options.training.optimizer_ends(self)
-
-    return apply
 
 
 def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any) -> None:

@@ -54,6 +54,9 @@ OF_FRAMEWORKS = {
     "lightning": "dftrace_ai.integrations.lightning",
     "transformers": "dftrace_ai.integrations.transformers",
     "accelerate": "dftrace_ai.integrations.accelerate",
+    "deepspeed": "dftrace_ai.integrations.deepspeed",
+    "megatron": "dftrace_ai.integrations.megatron",
+    "ray": "dftrace_ai.integrations.ray",
     "keras": "dftrace_ai.integrations.keras",
     "tensorflow": "dftrace_ai.integrations.tensorflow",
 }

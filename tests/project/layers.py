@@ -118,7 +118,16 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "auto": {"nodes", "steps", "options", "parts"},
         "launched": {"auto"},
         **dict.fromkeys(
-            ("lightning", "transformers", "accelerate", "keras", "tensorflow"),
+            (
+                "lightning",
+                "transformers",
+                "accelerate",
+                "deepspeed",
+                "keras",
+                "megatron",
+                "ray",
+                "tensorflow",
+            ),
             {"swapping", "nodes", "steps", "options", "wrapping", "torch", "auto"},
         ),
     },

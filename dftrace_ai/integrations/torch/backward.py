@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["install", "running_graph_task"]
+__all__ = ["install", "learning_backward", "running_graph_task"]
 
 NO_TASK = -1
 
@@ -47,32 +47,43 @@ def install(options: AutoOptions) -> Callable[[], None]:
     Raises:
         NotInThisVersion: torch lacks what is needed.
     """
+    with Swaps() as swaps:
+        swaps.swap(torch.autograd, "backward", functools.partial(learning_backward, options))
+        grad = beside(ai.compute.backward, "grad")
+        swaps.swap(torch.autograd, "grad", functools.partial(_around, options, grad, learns=False))
+    return swaps.restore
+
+
+def learning_backward(options: AutoOptions, original: Any) -> Any:
+    """Return a function that is recorded as a backward pass that something is learned from.
+
+    Args:
+        options: of `auto`.
+        original: the function.
+
+    Raises:
+        NotInThisVersion: torch lacks what is needed.
+    """
+    return _around(options, beside(ai.compute.backward), original, learns=True)
+
+
+def _around(options: AutoOptions, node: ProfilerNode, original: Any, *, learns: bool) -> Any:
     gate, training = options.gate, options.training
     is_compiling, graph_task = torch.compiler.is_compiling, running_graph_task()
 
-    def around(node: ProfilerNode, *, learns: bool) -> Callable[[Any], Any]:
-        def make(original: Any) -> Any:
-            @functools.wraps(original)
-            def recorded(*args: Any, **kwargs: Any) -> Any:
-                # Reentrant checkpointing calls it within a backward pass, on any thread.
-                inside = depth.backward or is_compiling() or graph_task() != NO_TASK
-                if inside or not gate.live:
-                    return original(*args, **kwargs)
-                depth.backward = 1
-                try:
-                    with node if gate.recording else NOTHING:
-                        return original(*args, **kwargs)
-                finally:
-                    depth.backward = 0
-                    if learns:
-                        training.backward(in_optimizer=depth.optimizer > 0)
+    @functools.wraps(original)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        # Reentrant checkpointing calls it within a backward pass, on any thread.
+        inside = depth.backward or is_compiling() or graph_task() != NO_TASK
+        if inside or not gate.live:
+            return original(*args, **kwargs)
+        depth.backward = 1
+        try:
+            with node if gate.recording else NOTHING:
+                return original(*args, **kwargs)
+        finally:
+            depth.backward = 0
+            if learns:
+                training.backward(in_optimizer=depth.optimizer > 0)
 
-            return recorded
-
-        return make
-
-    with Swaps() as swaps:
-        swaps.swap(torch.autograd, "backward", around(beside(ai.compute.backward), learns=True))
-        grad = beside(ai.compute.backward, "grad")
-        swaps.swap(torch.autograd, "grad", around(grad, learns=False))
-    return swaps.restore
+    return recorded

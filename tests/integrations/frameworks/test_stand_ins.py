@@ -9,9 +9,11 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from conftest import RunScript, Traced
+from perfetto.trace_file import read
 
 from dftrace_ai.integrations import keras, tensorflow
 from dftrace_ai.integrations.auto import Auto
+from dftrace_ai.integrations.parts import OF_FRAMEWORKS
 
 
 class OutOfRangeError(Exception):
@@ -262,8 +264,7 @@ dftrace_ai.auto.remove()
 
 def test_torch_is_not_needed_where_another_framework_is_there(run_script: RunScript) -> None:
     outcome = run_script(WITHOUT_TORCH)
-    names = ["steps", "lightning", "transformers", "accelerate", "keras", "tensorflow"]
-    assert outcome.said == [[], names]
+    assert outcome.said == [[], list(OF_FRAMEWORKS)]
 
 
 def test_a_package_of_ones_own_that_is_called_torch_is_told_of_once(run_script: RunScript) -> None:
@@ -282,3 +283,73 @@ def test_a_package_of_ones_own_that_is_called_torch_is_told_of_once(run_script: 
         "auto records nothing of the module torch, not PyTorch: " + lines[0].split()[-1]
     ]
     assert lines[0].endswith("torch/__init__.py")
+
+
+RAY = """
+import json, os, pickle, subprocess, sys, types
+
+ray, train = types.ModuleType("ray"), types.ModuleType("ray.train")
+train.reported = []
+train.report = lambda metrics, checkpoint=None: train.reported.append(metrics)
+sys.modules |= {"ray": ray, "ray.train": train}
+
+def loop(config):
+    import torch
+    from torch import nn
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), config["lr"])
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    os.makedirs("saved", exist_ok=True)
+    open("saved/model", "w").write("four")
+    train.report({"loss": 1}, checkpoint=types.SimpleNamespace(path="saved"))
+    train.report({"loss": 0})
+    if config["fails"]:
+        raise LookupError("of the user")
+
+if len(sys.argv) == 1:
+    import inspect
+    from dftrace_ai.integrations.ray import trace_loop
+    os.environ["DFTRACE_COMPRESSION"] = "none"
+    traced = trace_loop(loop, log_file="out/trace")
+    print(json.dumps(len(inspect.signature(traced).parameters)))
+    open("pickled", "wb").write(pickle.dumps(traced))
+    del os.environ["DFTRACE_COMPRESSION"]
+    os.mkdir("elsewhere")
+    subprocess.run([sys.executable, os.path.abspath(__file__), "work"], cwd="elsewhere", check=True)
+else:
+    before = train.report
+    traced = pickle.load(open("../pickled", "rb"))
+    for rank in "01":  # one worker behind the other; Ray starts them side by side
+        os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}
+        try:
+            traced({"lr": 0.1, "fails": True})
+            assert False
+        except LookupError as error:
+            assert error.__cause__ is None
+        assert train.report is before
+        traced({"lr": 0.1, "fails": False})  # tried again, as Ray does where a worker fails
+    assert train.reported == [{"loss": 1}, {"loss": 0}] * 4
+"""
+
+
+def test_a_loop_of_ray_traces_itself_in_its_workers(run_script: RunScript) -> None:
+    outcome = run_script(RAY)
+    assert outcome.said == [1]
+    traces = [trace for trace in map(read, outcome.files)]
+    assert len({trace.header["run"] for trace in traces}) == 1
+    found = sorted((trace.header["rank"], trace.header["world_size"]) for trace in traces)
+    assert found == [(0, 2)] * 2 + [(1, 2)] * 2
+    for trace in traces:
+        assert trace.path.suffix == ".pfw"
+        names = Counter(f"{e.cat} {e.name}" for e in trace.spans)
+        assert names == {
+            "pipeline step": 2,
+            "compute forward": 2,
+            "compute backward": 2,
+            "compute step": 2,
+            "checkpoint capture.report": 1,
+        }
+        (saved,) = [e for e in trace.spans if e.cat == "checkpoint"]
+        assert saved.args["bytes"] == 4

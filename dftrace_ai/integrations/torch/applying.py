@@ -1,0 +1,41 @@
+"""A framework's own function that updates the parameters, as the step of an optimizer."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.torch.depth import depth
+
+if TYPE_CHECKING:
+    from dftrace_ai.integrations.options import AutoOptions
+
+__all__ = ["applying"]
+
+
+def applying(options: AutoOptions, original: Any) -> Any:
+    """Return a method that is recorded as a ``compute.step``; what steps within it is none.
+
+    Args:
+        options: of `auto`.
+        original: the method.
+    """
+    node = beside(ai.compute.step)
+
+    @functools.wraps(original)
+    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # One that scales the loss calls another.
+        if depth.optimizer or not options.gate.live:
+            return original(self, *args, **kwargs)
+        depth.optimizer = 1
+        options.training.optimizer_begins()
+        try:
+            with node if options.gate.recording else NOTHING:
+                return original(self, *args, **kwargs)
+        finally:
+            depth.optimizer = 0
+            options.training.optimizer_ends(self)
+
+    return apply

@@ -1,0 +1,1 @@
+"""Frameworks of `.venv-frameworks`, which `make test-frameworks` makes and runs."""

@@ -1,0 +1,125 @@
+"""Keras on TensorFlow, its sessions, DeepSpeed and Ray: learned is the same, and each step has its events."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import clean_environment, read_all, trace_files
+from perfetto.trace_file import Event, Trace
+
+HERE = Path(__file__).parent
+PYTHON = HERE.parents[3] / ".venv-frameworks" / "bin" / "python"
+LIMIT_S = 600
+QUIET = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+
+pytestmark = pytest.mark.skipif(
+    not (PYTHON.parents[1] / "made").exists(), reason="needs the environment of test-frameworks"
+)
+
+
+def ran(program: str, folder: Path) -> dict[str, bool]:
+    """What a program says of its trainings."""
+    done = subprocess.run(
+        [PYTHON, HERE / program, folder],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env=clean_environment() | QUIET | {"KERAS_HOME": str(folder / "home")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "auto records nothing" not in done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def trace_of(folder: Path) -> Trace:
+    (trace,) = read_all(trace_files(folder))
+    return trace
+
+
+def counted(trace: Trace) -> Counter[str]:
+    return Counter(f"{e.cat} {e.name}" for e in trace.spans)
+
+
+def steps_of(trace: Trace) -> list[Event]:
+    return [e for e in trace.spans if (e.cat, e.name) == ("pipeline", "step")]
+
+
+def test_keras_on_tensorflow(tmp_path: Path) -> None:
+    said = ran("with_keras.py", tmp_path)
+    assert all(said.values()), said
+    for name in ("graph", "eager", "callback", "together"):
+        each = 3 if name == "together" else 1
+        trace = trace_of(tmp_path / name)
+        assert counted(trace) == {
+            "pipeline epoch": 2,
+            "pipeline step": 24 // each,
+            "pipeline evaluate": 3,
+            "compute compute": 24 // each,
+            "compute forward.eval": 3 if each == 3 else 6,
+            "checkpoint capture": 1,
+            "checkpoint restart": 1,
+        }, name
+        steps = steps_of(trace)
+        assert [e.args["step"] for e in steps] == list(range(0, 24, each))
+        computed = [e for e in trace.spans if e.name == "compute"]
+        for step, one in zip(steps, computed, strict=True):
+            assert step.ts_ns <= one.ts_ns <= one.end_ns <= step.end_ns
+            assert (one.args["step"], one.args["epoch"]) == (step.args["step"], step.args["epoch"])
+    spans = counted(trace_of(tmp_path / "generator"))
+    assert spans == {"pipeline epoch": 1, "pipeline step": 5, "compute compute": 5}
+
+
+def test_monitored_sessions(tmp_path: Path) -> None:
+    said = ran("with_sessions.py", tmp_path)
+    assert all(said.values()), said
+    trace = trace_of(tmp_path / "traced")
+    steps = [(e.args["step"], e.args["epoch"]) for e in steps_of(trace)]
+    assert steps == [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1)]
+    assert counted(trace)["compute compute"] == 5
+    saved = [e for e in trace.spans if e.cat == "checkpoint"]
+    assert {e.name for e in saved} == {"capture"}
+    assert all(e.args["bytes"] > 0 for e in saved)
+
+
+def test_deepspeed(tmp_path: Path) -> None:
+    said = ran("with_deepspeed.py", tmp_path)
+    assert all(said.values()), said
+    for stage in ("0", "2"):
+        trace = trace_of(tmp_path / stage)
+        steps = steps_of(trace)
+        assert [e.args["step"] for e in steps] == [*range(8), 4]
+        assert {e.args["microbatches"] for e in steps} == {2}
+        for step in steps:
+            inside = [e for e in trace.spans if step.ts_ns <= e.ts_ns < step.end_ns]
+            names = Counter(e.name for e in inside if e.cat == "compute")
+            assert names == {"forward": 2, "backward": 2, "step": 1}
+        found = counted(trace)
+        assert (found["checkpoint capture"], found["checkpoint restart"]) == (2, 1)
+
+
+def test_ray_train(tmp_path: Path) -> None:
+    said = ran("with_ray.py", tmp_path)
+    assert all(said.values()), said
+    traces = read_all(trace_files(tmp_path / "traces"))
+    assert sorted(trace.header["rank"] for trace in traces) == [0, 1]
+    assert len({trace.header["run"] for trace in traces}) == 1
+    for trace in traces:
+        assert counted(trace) == {
+            "pipeline epoch": 2,
+            "pipeline step": 8,
+            "dataloader fetch.iter": 8,
+            "data item": 32,
+            "data preprocess.collate": 8,
+            "compute forward": 8,
+            "compute backward": 8,
+            "compute step": 8,
+            "compute step.zero_grad": 8,
+            "comm all_reduce": 8,
+            "checkpoint capture": 2,
+            "checkpoint capture.report": 2,
+        }
