@@ -291,6 +291,14 @@ class Config(BaseModel):
         ),
     )
 
+    auto_device: bool = Field(
+        default=False,
+        description=(
+            "Record beside forward, backward and the optimizer's step what the stream of the GPU "
+            "does meanwhile, without waiting for it."
+        ),
+    )
+
     @field_validator("*", mode="before")
     @classmethod
     def _bool_is_no_number(cls, value: object, info: Any) -> object:

@@ -49,6 +49,7 @@ class Auto:
         steps: str | None = None,
         depth: int | None = None,
         modules: str | Sequence[str] | None = None,
+        device: bool | None = None,
         **settings: Any,
     ) -> Auto:
         """Have PyTorch and Keras trace themselves from now on, whatever the program does with them.
@@ -66,6 +67,8 @@ class Auto:
             depth: how deep modules within modules get spans of their own; setting `auto_depth`.
             modules: patterns of names or classes of modules that get them, too; setting
                 `auto_modules`.
+            device: record beside forward, backward and the optimizer's step what the stream of
+                the GPU does meanwhile, without waiting for it; setting `auto_device`.
             **settings: for the run, as `dftrace_ai.initialize` takes them.
 
         Returns:
@@ -88,6 +91,7 @@ class Auto:
             "auto_modules": modules
             if modules is None or isinstance(modules, str)
             else ",".join(modules),
+            "auto_device": device,
         }
         config = _config(settings, {name: one for name, one in given.items() if one is not None})
         options = options_of(config, model=model, optimizer=optimizer, loader=loader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.annotation.node import ProfilerNode
+from dftrace_ai.annotation.node import AccompaniedNode, ProfilerNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,13 +15,18 @@ NOTHING = ProfilerNode("", "", enabled=False)
 """Records nothing: takes the place of a node outside of the steps that are asked for."""
 
 # Kept with the tree: who instruments a second time finds them again.
-_beside: dict[tuple[ProfilerNode, str, int], ProfilerNode] = {}
+_beside: dict[tuple[ProfilerNode, str, int, tuple[str, ...]], ProfilerNode] = {}
 # Reaches those that carry what is said of the whole training.
 _all = ProfilerNode("", "")
 
 
 def beside(
-    node: ProfilerNode, name: str | None = None, *, of_the_step: bool = True, copy: int = 0
+    node: ProfilerNode,
+    name: str | None = None,
+    *,
+    of_the_step: bool = True,
+    copy: int = 0,
+    companions: tuple[str, ...] = (),
 ) -> ProfilerNode:
     """Return a node that follows one of the tree, with arguments that the tree's does not have.
 
@@ -32,14 +37,18 @@ def beside(
         name: what is added to its name, behind a dot.
         of_the_step: it carries what is said of the step, see `give_to_all`.
         copy: one of several for the same place, such as that of a thread.
+        companions: what goes beside its spans, such as ``device``.
 
     Returns:
         The same one for the same place.
     """
-    key = (node, name or "", copy)
+    key = (node, name or "", copy, companions)
     found = _beside.get(key)
     if found is None:
-        found = ProfilerNode(node.cat, f"{node.name}.{name}" if name else node.name, node.enabled)
+        kind = AccompaniedNode if companions else ProfilerNode
+        found = kind(node.cat, f"{node.name}.{name}" if name else node.name, node.enabled)
+        if isinstance(found, AccompaniedNode):
+            found._take_companions(companions)
         found._take_args(node)
         node._add_child(found)
         if of_the_step:
@@ -60,5 +69,5 @@ def give_to_all(arguments: Mapping[str, Any]) -> None:
 def forget_arguments() -> None:
     """Have all nodes again the arguments of those that they follow."""
     _all._clear_args()
-    for (node, _, _), one in _beside.items():
+    for (node, *_), one in _beside.items():
         one._take_args(node)

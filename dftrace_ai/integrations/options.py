@@ -46,6 +46,7 @@ class AutoOptions:
         steps: which steps are recorded.
         depth: how deep modules within modules are recorded; 1 for the outermost alone.
         modules: patterns of names or classes of modules that are recorded at any depth.
+        companions: what goes beside the spans of computing, such as the time on the device.
         models: the models that are looked at.
         optimizers: the optimizers that are looked at.
         loaders: the loaders that are looked at.
@@ -59,6 +60,7 @@ class AutoOptions:
     steps: StepRange = ALL_STEPS
     depth: int = 1
     modules: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     models: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
     optimizers: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
     loaders: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
@@ -94,6 +96,7 @@ def options_of(
         steps=StepRange.parsed(config.auto_steps),
         depth=config.auto_depth,
         modules=tuple(pattern.strip() for pattern in patterns if pattern.strip()),
+        companions=("device",) if config.auto_device else (),
         models=Chosen(model),
         optimizers=Chosen(optimizer),
         loaders=Chosen(loader),

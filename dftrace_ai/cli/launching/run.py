@@ -77,6 +77,10 @@ def command(
         str | None,
         typer.Option(metavar="PATTERNS", help="Modules by name or class, at any depth."),
     ] = None,
+    device: Annotated[
+        bool | None,
+        typer.Option("--device/--no-device", help="Record what the GPU does meanwhile, too."),
+    ] = None,
     compression: Annotated[
         str | None, typer.Option(metavar="gzip|zstd|none", help="Of the traces.")
     ] = None,
@@ -116,6 +120,7 @@ def command(
         "auto_steps": steps,
         "auto_depth": depth,
         "auto_modules": modules,
+        "auto_device": None if device is None else str(device),
         "compression": compression,
         "args": None if args is None else str(args),
         "summary": None if summary is None else str(summary),

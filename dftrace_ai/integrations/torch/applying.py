@@ -22,7 +22,7 @@ def applying(options: AutoOptions, original: Any) -> Any:
         options: of `auto`.
         original: the method.
     """
-    node = beside(ai.compute.step)
+    node = beside(ai.compute.step, companions=options.companions)
 
     @functools.wraps(original)
     def apply(self: Any, *args: Any, **kwargs: Any) -> Any:

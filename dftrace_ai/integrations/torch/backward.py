@@ -49,7 +49,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
     """
     with Swaps() as swaps:
         swaps.swap(torch.autograd, "backward", functools.partial(learning_backward, options))
-        grad = beside(ai.compute.backward, "grad")
+        grad = beside(ai.compute.backward, "grad", companions=options.companions)
         swaps.swap(torch.autograd, "grad", functools.partial(_around, options, grad, learns=False))
     return swaps.restore
 
@@ -64,7 +64,8 @@ def learning_backward(options: AutoOptions, original: Any) -> Any:
     Raises:
         NotInThisVersion: torch lacks what is needed.
     """
-    return _around(options, beside(ai.compute.backward), original, learns=True)
+    node = beside(ai.compute.backward, companions=options.companions)
+    return _around(options, node, original, learns=True)
 
 
 def _around(options: AutoOptions, node: ProfilerNode, original: Any, *, learns: bool) -> Any:

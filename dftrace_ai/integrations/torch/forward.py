@@ -94,9 +94,9 @@ def _outermost(options: AutoOptions, *, names_inner: bool) -> Callable[..., Any]
     gate, training, models = options.gate, options.training, options.models
     is_compiling, graph_task = torch.compiler.is_compiling, running_graph_task()
     grad_is_on = torch.is_grad_enabled
-    learning = beside(ai.compute.forward)
-    evaluating = beside(ai.compute.forward, "eval")
-    recomputing = beside(ai.compute.forward, "recompute")
+    learning = beside(ai.compute.forward, companions=options.companions)
+    evaluating = beside(ai.compute.forward, "eval", companions=options.companions)
+    recomputing = beside(ai.compute.forward, "recompute", companions=options.companions)
 
     def call(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         if is_compiling() or not gate.live or not _has_parameters(module):

@@ -39,7 +39,9 @@ class InnerModules:
             fnmatchcase(name, pattern) or fnmatchcase(type(module).__name__, pattern)
             for pattern in options.modules
         )
-        return beside(ai.compute.forward, name) if wanted else NOTHING
+        if not wanted:
+            return NOTHING
+        return beside(ai.compute.forward, name, companions=options.companions)
 
     def learn(self, model: Any) -> None:
         """Take note of where the modules of a model lie."""

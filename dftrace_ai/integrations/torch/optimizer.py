@@ -31,7 +31,7 @@ class _Steps:
 
     def __init__(self, options: AutoOptions) -> None:
         self._options = options
-        self._node = beside(ai.compute.step)
+        self._node = beside(ai.compute.step, companions=options.companions)
         self.ended = 0
 
     def of(self, original: Any) -> Any:
@@ -139,7 +139,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
 
 def _clearing(options: AutoOptions, original: Any) -> Any:
     gate, optimizers, is_compiling = options.gate, options.optimizers, torch.compiler.is_compiling
-    node = beside(ai.compute.step, "zero_grad")
+    node = beside(ai.compute.step, "zero_grad", companions=options.companions)
 
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
