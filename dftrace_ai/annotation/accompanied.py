@@ -1,4 +1,4 @@
-"""Nodes whose spans have something beside them, in step: the time on a device."""
+"""Nodes whose spans have something beside them: the time on a device, ranges of a profiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["AccompaniedMode", "accompanied", "asked_for"]
 N = TypeVar("N", bound="BranchingNode")
 A = TypeVar("A", bound="AccompaniedMode")
 
-NAMES = frozenset({"device"})
+NAMES = frozenset({"device", "itt", "nvtx"})
 
 
 def asked_for(free: dict[str, Any]) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ class ProfilerNode(BranchingNode):
 
         Parentheses make a new node that starts from this one's arguments and
         state and does not follow later calls of `update`, `enable` or `disable`;
-        but with ``device=True`` alone they give one that does.
+        but with ``device=True`` and its like alone they give one that does.
 
         Args:
             fn: what to decorate; without it an instance is returned, which is a
@@ -102,7 +102,8 @@ class ProfilerNode(BranchingNode):
             metadata: write ``CM`` lines ``<name>.start`` and ``<name>.end`` instead
                 of spans, as `start` does.
             **free: more arguments of the events. But ``device=True`` records what the
-                current stream of the device does meanwhile, in all forms but `iter`.
+                current stream of the device does meanwhile, and ``nvtx=True`` and
+                ``itt=True`` open ranges of other profilers; in all forms but `iter`.
 
         Returns:
             The decorated function, or the instance.
@@ -354,7 +355,7 @@ class ProfilerNode(BranchingNode):
 
 
 class AccompaniedNode(AccompaniedMode, ProfilerNode):
-    """What ``node(device=True)`` makes: its spans have companions."""
+    """What ``node(device=True)`` and its like make: its spans have companions."""
 
 
 class MetadataNode(MetadataMode, ProfilerNode):

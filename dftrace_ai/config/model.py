@@ -299,6 +299,21 @@ class Config(BaseModel):
         ),
     )
 
+    auto_nvtx: bool = Field(
+        default=False,
+        description=(
+            "Open ranges of NVTX, which Nsight shows, with the spans of forward, backward and the "
+            "optimizer's step."
+        ),
+    )
+    auto_itt: bool = Field(
+        default=False,
+        description=(
+            "Open ranges of ITT, which VTune shows, with the spans of forward, backward and the "
+            "optimizer's step."
+        ),
+    )
+
     @field_validator("*", mode="before")
     @classmethod
     def _bool_is_no_number(cls, value: object, info: Any) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dftrace_ai.device.ranges import Ranges
 from dftrace_ai.device.recording import stream_times
 
 if TYPE_CHECKING:
@@ -50,5 +51,9 @@ class DeviceTime:
             times.drop(begun)
 
 
-COMPANIONS: dict[str, Companion] = {"device": DeviceTime()}
+COMPANIONS: dict[str, Companion] = {
+    "device": DeviceTime(),
+    "nvtx": Ranges("NVTX", "torch.cuda.nvtx"),
+    "itt": Ranges("ITT", "torch.profiler.itt"),
+}
 """By the name of the argument that asks for them."""

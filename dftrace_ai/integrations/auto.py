@@ -50,6 +50,8 @@ class Auto:
         depth: int | None = None,
         modules: str | Sequence[str] | None = None,
         device: bool | None = None,
+        nvtx: bool | None = None,
+        itt: bool | None = None,
         **settings: Any,
     ) -> Auto:
         """Have PyTorch and Keras trace themselves from now on, whatever the program does with them.
@@ -69,6 +71,8 @@ class Auto:
                 `auto_modules`.
             device: record beside forward, backward and the optimizer's step what the stream of
                 the GPU does meanwhile, without waiting for it; setting `auto_device`.
+            nvtx: open ranges of NVTX, for Nsight, with the same spans; setting `auto_nvtx`.
+            itt: open ranges of ITT, for VTune, with the same spans; setting `auto_itt`.
             **settings: for the run, as `dftrace_ai.initialize` takes them.
 
         Returns:
@@ -92,6 +96,8 @@ class Auto:
             if modules is None or isinstance(modules, str)
             else ",".join(modules),
             "auto_device": device,
+            "auto_nvtx": nvtx,
+            "auto_itt": itt,
         }
         config = _config(settings, {name: one for name, one in given.items() if one is not None})
         options = options_of(config, model=model, optimizer=optimizer, loader=loader)

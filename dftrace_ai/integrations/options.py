@@ -89,6 +89,7 @@ def options_of(
     """
     named = [name.strip() for name in config.auto_parts.split(",") if name.strip()]
     wanted = frozenset(name for name in named if not name.startswith("-"))
+    beside = {"device": config.auto_device, "nvtx": config.auto_nvtx, "itt": config.auto_itt}
     patterns = (config.auto_modules or "").split(",")
     return AutoOptions(
         parts=None if "all" in wanted or not wanted else wanted,
@@ -96,7 +97,7 @@ def options_of(
         steps=StepRange.parsed(config.auto_steps),
         depth=config.auto_depth,
         modules=tuple(pattern.strip() for pattern in patterns if pattern.strip()),
-        companions=("device",) if config.auto_device else (),
+        companions=tuple(name for name, wanted in beside.items() if wanted),
         models=Chosen(model),
         optimizers=Chosen(optimizer),
         loaders=Chosen(loader),

@@ -74,7 +74,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "alignment": {"clock"},
         "intervals": {"clock", "alignment"},
         "recording": {"clock", "torch_clock", "intervals"},
-        "companions": {"recording"},
+        "ranges": set(),
+        "companions": {"recording", "ranges"},
     },
     "loggers": {
         "records": set(),
