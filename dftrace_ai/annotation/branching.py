@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai._native import Node
 from dftrace_ai.annotation.compiled_code import has_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["BranchingNode"]
 
@@ -15,14 +19,16 @@ N = TypeVar("N", bound="BranchingNode")
 class BranchingNode(Node):
     """A node with named children, which have from the start what it has by then."""
 
+    # A node that a call makes is made without `__init__`, and has no children yet.
+    _named: Mapping[str, BranchingNode] = MappingProxyType({})
+    _above: tuple[BranchingNode, str] | None = None
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         has_kind(cls)
 
     def __init__(self, cat: str, name: str, enabled: bool = True) -> None:
         super().__init__()
-        self._named: dict[str, BranchingNode] = {}
-        self._above: tuple[BranchingNode, str] | None = None
         self._grow()
 
     def _grow(self) -> None:
@@ -38,7 +44,8 @@ class BranchingNode(Node):
         return found
 
     def _hang(self, key: str, child: BranchingNode) -> None:
-        self._named[key] = child
+        named: dict[str, BranchingNode] = self.__dict__.setdefault("_named", {})
+        named[key] = child
         child._above = (self, key)
         self._add_child(child)
 

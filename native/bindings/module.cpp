@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "annotation/apart_span.hpp"
+#include "annotation/calls.hpp"
 #include "annotation/events.hpp"
 #include "annotation/node.hpp"
 #include "annotation/span.hpp"
@@ -32,6 +33,8 @@ PyObject* build_info(PyObject*, PyObject*) {
 }
 
 PyMethodDef functions[] = {
+    {"quick_calls", or_memory_error<quick_calls>, METH_VARARGS,
+     "quick_calls(kind, instance): call nodes of `kind` without Python where only numbers are given."},
     {"show_method", show_method, METH_VARARGS,
      "show_method(name, method): what decorated functions show to who reads their type."},
     {"look_into", or_memory_error<look_into_spool>, METH_VARARGS,
@@ -83,8 +86,8 @@ PyMODINIT_FUNC PyInit__native() {
         PyModule_AddFunctions(module.get(), run_functions) < 0 ||
         PyModule_AddFunctions(module.get(), dead_spool_functions) < 0 || add_constants(module.get()) < 0 ||
         add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 ||
-        add_node_type(module.get()) < 0 || add_function_type(module.get()) < 0 ||
-        add_iterator_type(module.get()) < 0)
+        add_node_type(module.get()) < 0 || add_update_type(module.get()) < 0 ||
+        add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0)
         return nullptr;
     made = Py_NewRef(module.get());
     return module.release();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "annotation/calls.hpp"
 #include "annotation/span.hpp"
 #include "arguments/sets.hpp"
 #include "dftrace/text/names.hpp"
@@ -15,7 +16,9 @@ namespace dftrace::py {
 bool prepare_slow(Node* node, Thread* thread) {
     const std::uint64_t generation = thread->generation;
     Snapshot snapshot;
-    if (node->arguments) {
+    if (node->numbers) {
+        snapshot.number = snapshot_of(node->numbers, as<Arguments>(node->arguments), thread);
+    } else if (node->arguments) {
         // Held: what converts the values is the user's code, and may give the node others.
         Ref held(Py_NewRef(node->arguments));
         if (!take_snapshot(as<Arguments>(held.get()), thread, snapshot)) return false;
@@ -68,6 +71,7 @@ PyObject* node_new(PyTypeObject* type, PyObject* positional, PyObject* keywords)
     if (!name_number(category, label, &name)) return nullptr;
     Node* node = as<Node>(type->tp_alloc(type, 0));
     if (!node) return nullptr;
+    node->vectorcall = call_of(type);
     node->name = name;
     node->enabled = enabled != 0;
     node->category = Py_NewRef(category);
@@ -101,6 +105,7 @@ int node_traverse(PyObject* self, visitproc visit, void* arg) {
 int node_clear(PyObject* self) {
     Node* node = as<Node>(self);
     node->args_generation = 0;
+    drop_numbers(std::exchange(node->numbers, nullptr));
     Py_CLEAR(node->arguments);
     Py_CLEAR(node->arguments_of_one);
     Py_CLEAR(node->children);
@@ -118,11 +123,14 @@ void node_dealloc(PyObject* self) {
 }
 
 // Other arguments for a node, or none; the next span takes a snapshot of them. What goes may run code.
-void give_arguments(Node* node, PyObject* arguments) {
-    PyObject* const before = std::exchange(node->arguments, Py_XNewRef(arguments));
-    PyObject* const of_one = std::exchange(node->arguments_of_one, nullptr);
+void give_arguments(Node* node, const Carried& to) {
     node->args_id = 0;
     node->args_generation = 0;
+    if (to.numbers) ++to.numbers->users;
+    drop_numbers(std::exchange(node->numbers, to.numbers));
+    if (to.arguments == node->arguments && !node->arguments_of_one) return;
+    PyObject* const before = std::exchange(node->arguments, Py_XNewRef(to.arguments));
+    PyObject* const of_one = std::exchange(node->arguments_of_one, nullptr);
     Py_XDECREF(before);
     Py_XDECREF(of_one);
 }
@@ -139,33 +147,42 @@ bool each_below(Node* node, const Visit& visit) {
     return well;
 }
 
+Carried carried_by(const Node* node) noexcept { return {node->arguments, node->numbers}; }
+
+bool merge_into(Node* node, Merge& merge) {
+    return each_below(node, [&merge](Node* below) {
+        Carried merged;
+        const bool well = merge.with(carried_by(below), merged);
+        if (well) give_arguments(below, merged);
+        return well;
+    });
+}
+
 PyObject* node_merge_args(PyObject* self, PyObject* updates) {
     if (!PyDict_Check(updates))
         return PyErr_Format(PyExc_TypeError, "args must be a dict, not %s", Py_TYPE(updates)->tp_name);
     if (PyDict_GET_SIZE(updates) == 0) Py_RETURN_NONE;
-    Merge merge(updates);
-    const bool well = each_below(as<Node>(self), [&merge](Node* node) {
-        PyObject* merged = merge.with(node->arguments);
-        if (merged) give_arguments(node, merged);
-        return merged != nullptr;
-    });
-    return well ? Py_NewRef(Py_None) : nullptr;
+    Merge merge(updates, {});
+    return merge_into(as<Node>(self), merge) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* node_take_args(PyObject* self, PyObject* other) {
     if (!PyObject_TypeCheck(other, &node_type))
         return PyErr_Format(PyExc_TypeError, "args are those of a Node");
-    const Ref arguments(Py_XNewRef(as<Node>(other)->arguments));
-    each_below(as<Node>(self), [&arguments](Node* node) {
-        give_arguments(node, arguments.get());
+    const Carried others = carried_by(as<Node>(other));
+    const Ref arguments(Py_XNewRef(others.arguments));
+    if (others.numbers) ++others.numbers->users;
+    each_below(as<Node>(self), [&others](Node* node) {
+        give_arguments(node, others);
         return true;
     });
+    drop_numbers(others.numbers);
     Py_RETURN_NONE;
 }
 
 PyObject* node_clear_args(PyObject* self, PyObject*) {
     each_below(as<Node>(self), [](Node* node) {
-        give_arguments(node, nullptr);
+        give_arguments(node, {});
         return true;
     });
     Py_RETURN_NONE;
@@ -189,11 +206,7 @@ PyObject* node_add_child(PyObject* self, PyObject* child) {
     Py_RETURN_NONE;
 }
 
-PyObject* node_copy_args(PyObject* self, PyObject*) {
-    Node* node = as<Node>(self);
-    PyObject* values = node->arguments ? as<Arguments>(node->arguments)->values : nullptr;
-    return values ? PyDict_Copy(values) : PyDict_New();
-}
+PyObject* node_copy_args(PyObject* self, PyObject*) { return values_of(carried_by(as<Node>(self))); }
 
 PyObject* get_enabled(PyObject* self, void*) { return PyBool_FromLong(as<Node>(self)->enabled); }
 PyObject* get_category(PyObject* self, void*) { return Py_NewRef(as<Node>(self)->category); }
@@ -223,6 +236,43 @@ PyGetSetDef properties[] = {
 
 }  // namespace
 
+bool merge_numbers(Node* node, const Numbers& numbers) {
+    Merge merge(nullptr, numbers);
+    return merge_into(node, merge);
+}
+
+Node* made_by_call(PyTypeObject* type, Node* from, const Numbers& numbers) {
+    Carried carried = carried_by(from);
+    if (numbers.count) {
+        if (!is_plain(as<Arguments>(carried.arguments))) return nullptr;
+        Numbers all = carried.numbers ? carried.numbers->numbers : numbers;
+        for (std::size_t i = 0; carried.numbers && i < numbers.count; ++i)
+            if (!all.put(numbers.keys[i], numbers.values[i])) return nullptr;
+        const PyObject* arguments = carried.arguments;
+        carried.numbers = take_numbers(arguments ? as<Arguments>(carried.arguments)->number : 0, all);
+        if (!carried.numbers) return nullptr;
+    } else if (carried.numbers) {
+        ++carried.numbers->users;
+    }
+    // Held: an allocation may run the collector, and that the user's code.
+    Py_XINCREF(carried.arguments);
+    Node* node = as<Node>(type->tp_alloc(type, 0));
+    if (!node) {
+        drop_numbers(carried.numbers);
+        Py_XDECREF(carried.arguments);
+        return nullptr;
+    }
+    node->vectorcall = from->vectorcall;
+    node->name = from->name;
+    node->enabled = from->enabled;
+    node->name_generation = from->name_generation;
+    node->arguments = carried.arguments;
+    node->numbers = carried.numbers;
+    node->category = Py_NewRef(from->category);
+    node->label = Py_NewRef(from->label);
+    return node;
+}
+
 PyTypeObject node_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 int add_node_type(PyObject* module) {
@@ -230,6 +280,7 @@ int add_node_type(PyObject* module) {
     node_type.tp_doc = "The native half of a profiler node.";
     node_type.tp_basicsize = sizeof(Node);
     node_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
+    node_type.tp_vectorcall_offset = offsetof(Node, vectorcall);  // used by the types that ask for it
     node_type.tp_new = node_new;
     node_type.tp_dealloc = node_dealloc;
     node_type.tp_traverse = node_traverse;

@@ -8,15 +8,20 @@
 
 namespace dftrace::py {
 
+struct Numbers;
+struct NumberSet;
+
 struct Node {
-    PyObject_HEAD std::uint32_t name;  // number in the table of names
-    bool enabled;                      // worked out when it is switched, not when a span runs
-    std::uint32_t args_id;             // snapshot of the arguments in the session below, 0 for none
-    std::uint64_t args_generation;     // session that knows the name and the snapshot; 0: not up to date
-    std::uint64_t name_generation;     // session that knows the name
-    PyObject* arguments;               // Arguments, shared with other nodes, or null
-    PyObject* arguments_of_one;        // those of the snapshot, which changed while it was taken; or null
-    PyObject* children;                // list of Node, or null
+    PyObject_HEAD vectorcallfunc vectorcall;
+    std::uint32_t name;             // number in the table of names
+    bool enabled;                   // worked out when it is switched, not when a span runs
+    std::uint32_t args_id;          // snapshot of the arguments in the session below, 0 for none
+    std::uint64_t args_generation;  // session that knows the name and the snapshot; 0: not up to date
+    std::uint64_t name_generation;  // session that knows the name
+    PyObject* arguments;            // Arguments, shared with other nodes, or null
+    NumberSet* numbers;             // over the arguments, shared with other nodes, or null
+    PyObject* arguments_of_one;     // those of the snapshot, which changed while it was taken; or null
+    PyObject* children;             // list of Node, or null
     PyObject* category;
     PyObject* label;
     PyObject* weak_references;
@@ -30,4 +35,8 @@ int add_node_type(PyObject* module);
 [[nodiscard]] inline bool prepare(Node* node, Thread* thread) {
     return node->args_generation == thread->generation || prepare_slow(node, thread);
 }
+
+// Merges numbers into the arguments of the node and of all below it; false with an error set.
+[[nodiscard]] bool merge_numbers(Node* node, const Numbers& numbers);
+
 }  // namespace dftrace::py

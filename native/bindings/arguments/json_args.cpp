@@ -81,8 +81,9 @@ class Serialiser {
     }
 
     // The quick way for what nearly every event has: string keys, plain numbers and strings. False
-    // if something else came up; then no code of the user has run yet.
-    bool plain_members(PyObject* dict) {
+    // if something else came up; then no code of the user has run yet. `note` is told where each one is.
+    template <class Note>
+    bool plain_members(PyObject* dict, const Note& note) {
         PyObject *name = nullptr, *object = nullptr;
         Py_ssize_t at = 0;
         while (PyDict_Next(dict, &at, &name, &object)) {
@@ -93,11 +94,14 @@ class Serialiser {
             const char* utf8 = plain ? PyUnicode_AsUTF8AndSize(name, &bytes) : nullptr;
             if (plain && !utf8) forget_error();
             const std::string_view key(utf8 ? utf8 : "", static_cast<std::size_t>(bytes));
-            if (!utf8 || key.size() > max_arg_bytes || is_reserved(key)) return false;
+            if (!utf8 || key.size() > max_arg_bytes || is_reserved_key(key)) return false;
+            const std::size_t begin = out_.size();
             out_.push_back(',');
             append_json_string(out_, key);
             out_.push_back(':');
+            const std::size_t key_bytes = out_.size() - begin;
             value(object, 0);
+            note(PlainText::Member{begin, key_bytes, out_.size()});
         }
         return true;
     }
@@ -201,16 +205,12 @@ class Serialiser {
         in_list_ = outer;
     }
 
-    static bool is_reserved(std::string_view key) {
-        return std::find(reserved.begin(), reserved.end(), key) != reserved.end();
-    }
-
     // A key that no other member of the object has: JSON readers keep only one of two equal ones.
     std::string free_key(PyObject* object, bool top, std::set<std::string>& used) {
         std::string key = shown_text(object);
         bool changed = !PyUnicode_Check(object) || key.size() > max_arg_bytes;
         if (key.size() > max_arg_bytes) key.resize(whole_characters(key, max_arg_bytes));
-        for (; (top && is_reserved(key)) || used.count(key); changed = true) key.push_back('_');
+        for (; (top && is_reserved_key(key)) || used.count(key); changed = true) key.push_back('_');
         sanitised += changed;
         used.insert(key);
         return key;
@@ -341,7 +341,7 @@ std::uint64_t append_members(std::string& out, PyObject* dict) {
     ErrorAside aside;
     const std::size_t before = out.size();
     Serialiser quick(out);
-    if (quick.plain_members(dict)) return quick.sanitised;
+    if (quick.plain_members(dict, [](const PlainText::Member&) {})) return quick.sanitised;
     out.resize(before);
     // A user's __str__ may raise and record.
     const Converting converting;
@@ -349,6 +349,18 @@ std::uint64_t append_members(std::string& out, PyObject* dict) {
     careful.members(dict, 0, true, true);
     forget_error();
     return careful.sanitised;
+}
+
+std::uint64_t append_plain(std::string& out, PyObject* dict, std::vector<PlainText::Member>& members) {
+    ErrorAside aside;
+    Serialiser quick(out);
+    const bool plain =
+        quick.plain_members(dict, [&members](const PlainText::Member& member) { members.push_back(member); });
+    return quick.sanitised + !plain;
+}
+
+bool is_reserved_key(std::string_view key) noexcept {
+    return std::find(reserved.begin(), reserved.end(), key) != reserved.end();
 }
 
 std::uint64_t append_value(std::string& out, PyObject* value) {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "python.hpp"
 
@@ -15,7 +17,24 @@ extern std::size_t max_arg_bytes;
 // Appends `,"key":value` for each item of `dict`. Never raises: what JSON or Perfetto cannot hold
 // is written as a safe value, and the return value says how often that was.
 std::uint64_t append_members(std::string& out, PyObject* dict);
-// The same for one value.
+// The JSON members of plain values, and where each is, for numbers that take the place of some.
+struct PlainText {
+    struct Member {
+        std::size_t begin;
+        std::size_t key_bytes;  // `,"step":`
+        std::size_t end;
+    };
+    std::string text;
+    std::vector<Member> members;
+    std::uint64_t generation = 0;  // session that it is for: what is too long differs
+    std::uint64_t sanitised = 0;
+};
+
+// The same for plain values alone, which run no code; and where each member is.
+std::uint64_t append_plain(std::string& out, PyObject* dict, std::vector<PlainText::Member>& members);
+// Whether the line itself has a member of that name.
+bool is_reserved_key(std::string_view key) noexcept;
+// The same as `append_members` for one value.
 std::uint64_t append_value(std::string& out, PyObject* value);
 
 // Held while the user's code converts a value (`__str__`, `__float__`, the attributes of a tensor), which may

@@ -75,10 +75,14 @@ void BlobStore::define_names_locked(std::uint32_t upto) {
     }
 }
 
-std::uint32_t BlobStore::put_arguments(std::string_view json_members) noexcept {
-    if (json_members.empty()) return 0;
+std::uint32_t BlobStore::put_arguments(std::string_view json_members, std::uint32_t instead_of) noexcept {
+    if (json_members.empty()) {
+        release_arguments(instead_of);
+        return 0;
+    }
     std::uint32_t id = 0;
     const bool stored = with_room([&] {
+        if (instead_of) append(argument_units_, UnitKind::arguments, BlobKind::release, instead_of, {});
         id = next_argument_;
         if (!append(argument_units_, UnitKind::arguments, BlobKind::arguments, id, json_members))
             return false;

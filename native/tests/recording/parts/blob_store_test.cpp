@@ -84,6 +84,19 @@ TEST("units of arguments come back once all of them were released and forgotten"
     CHECK_EQ(store.spool.header().args_sanitised.load(), 0);
 }
 
+TEST("what is stored instead of another releases that, also where there is nothing to store or no room") {
+    Store store;
+    const std::uint32_t first = store.blobs.put_arguments(members(1));
+    const std::uint32_t second = store.blobs.put_arguments(members(2), first);
+    CHECK_EQ(store.blobs.put_arguments("", second), 0);
+    const std::uint32_t third = store.blobs.put_arguments(members(3));
+    CHECK_EQ(store.blobs.put_arguments(members(4, 64 * unit_bytes), third), 0);
+    store.blobs.read_into(store.tables);
+    CHECK_EQ(store.tables.arguments(second), members(2));
+    CHECK((store.tables.take_releases() == std::vector<std::uint32_t>{first, second, third}));
+    CHECK_EQ(store.spool.header().args_sanitised.load(), 1);
+}
+
 TEST("threads that store at once get numbers of their own, and find there what they stored") {
     Store store;
     constexpr std::uint64_t each = 2000;
