@@ -257,7 +257,10 @@ class Config(BaseModel):
     )
     data_dir: str | None = Field(
         default=None,
-        description="Directory of the training data; written to the trace's header, never read.",
+        description=(
+            "Directory of the training data, or several with colons between them; 'all' is every "
+            "file. Written to the trace's header; `auto_io` records files in it."
+        ),
     )
     summary: bool = Field(
         default=False,
@@ -311,6 +314,13 @@ class Config(BaseModel):
         description=(
             "Open ranges of ITT, which VTune shows, with the spans of forward, backward and the "
             "optimizer's step."
+        ),
+    )
+    auto_io: bool = Field(
+        default=False,
+        description=(
+            "Have `auto` record what is done with files in `data_dir`, and with those of "
+            "checkpoints, as data.io and checkpoint.io."
         ),
     )
 

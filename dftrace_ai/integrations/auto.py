@@ -52,6 +52,7 @@ class Auto:
         device: bool | None = None,
         nvtx: bool | None = None,
         itt: bool | None = None,
+        io: bool | None = None,
         **settings: Any,
     ) -> Auto:
         """Have PyTorch and Keras trace themselves from now on, whatever the program does with them.
@@ -73,6 +74,8 @@ class Auto:
                 the GPU does meanwhile, without waiting for it; setting `auto_device`.
             nvtx: open ranges of NVTX, for Nsight, with the same spans; setting `auto_nvtx`.
             itt: open ranges of ITT, for VTune, with the same spans; setting `auto_itt`.
+            io: record what is done with files in `data_dir` and with those of checkpoints; setting
+                `auto_io`. False has the run's `io` off, too.
             **settings: for the run, as `dftrace_ai.initialize` takes them.
 
         Returns:
@@ -98,7 +101,10 @@ class Auto:
             "auto_device": device,
             "auto_nvtx": nvtx,
             "auto_itt": itt,
+            "auto_io": io,
         }
+        if io is False:
+            settings["io"] = False
         config = _config(settings, {name: one for name, one in given.items() if one is not None})
         options = options_of(config, model=model, optimizer=optimizer, loader=loader)
         with self._lock:

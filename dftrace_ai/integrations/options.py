@@ -6,6 +6,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.integrations.folders import folders_of
 from dftrace_ai.integrations.steps.gate import ALL_STEPS, Gate, StepRange
 from dftrace_ai.integrations.steps.training import Training
 
@@ -47,6 +48,8 @@ class AutoOptions:
         depth: how deep modules within modules are recorded; 1 for the outermost alone.
         modules: patterns of names or classes of modules that are recorded at any depth.
         companions: what goes beside the spans of computing, such as the time on the device.
+        io: files are recorded, too.
+        folders: absolute paths of those in which files are recorded.
         models: the models that are looked at.
         optimizers: the optimizers that are looked at.
         loaders: the loaders that are looked at.
@@ -61,6 +64,8 @@ class AutoOptions:
     depth: int = 1
     modules: tuple[str, ...] = ()
     companions: tuple[str, ...] = ()
+    io: bool = False
+    folders: tuple[str, ...] = ()
     models: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
     optimizers: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
     loaders: Chosen = field(default_factory=lambda: Chosen(None), compare=False)
@@ -73,6 +78,8 @@ class AutoOptions:
 
     def wants(self, part: str) -> bool:
         """Return whether a part is to be installed."""
+        if part == "io":  # the one that has to be asked for
+            return part not in self.without and (self.io or part in (self.parts or ()))
         return part not in self.without and (self.parts is None or part in self.parts)
 
 
@@ -98,6 +105,8 @@ def options_of(
         depth=config.auto_depth,
         modules=tuple(pattern.strip() for pattern in patterns if pattern.strip()),
         companions=tuple(name for name, wanted in beside.items() if wanted),
+        io=config.auto_io,
+        folders=folders_of(config.data_dir),
         models=Chosen(model),
         optimizers=Chosen(optimizer),
         loaders=Chosen(loader),

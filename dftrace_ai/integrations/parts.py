@@ -51,6 +51,7 @@ class Part(NamedTuple):
 # In the order in which they are installed: what hears of the training before what tells of it.
 OF_FRAMEWORKS = {
     "steps": "dftrace_ai.integrations.steps.recording",
+    "io": "dftrace_ai.integrations.files",
     "lightning": "dftrace_ai.integrations.lightning",
     "transformers": "dftrace_ai.integrations.transformers",
     "accelerate": "dftrace_ai.integrations.accelerate",
@@ -60,7 +61,7 @@ OF_FRAMEWORKS = {
     "keras": "dftrace_ai.integrations.keras",
     "tensorflow": "dftrace_ai.integrations.tensorflow",
 }
-"""Parts that need no torch: they wait for what they are named after."""
+"""Parts that need no torch: they wait for what they are named after, or for nothing."""
 
 OF_TORCH = {
     "forward": "dftrace_ai.integrations.torch.forward",

@@ -82,9 +82,19 @@ class Swaps:
         found = getattr(owner, name, _ABSENT)
         if found is _ABSENT:
             raise NotInThisVersion(f"{getattr(owner, '__name__', owner)}.{name}")
-        raw = vars(owner).get(name, _ABSENT)
         made = standing_for(found, make)
-        setattr(owner, name, staticmethod(made) if static else made)
+        self.put(owner, name, staticmethod(made) if static else made)
+
+    def put(self, owner: Any, name: str, made: object) -> None:
+        """Replace an attribute by something of which `original_of` knows nothing.
+
+        Args:
+            owner: a class or module.
+            name: of the attribute.
+            made: what takes its place.
+        """
+        raw = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, made)
         put = vars(owner)[name]
 
         def back() -> None:

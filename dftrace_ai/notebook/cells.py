@@ -29,17 +29,18 @@ SETTINGS = {
     "--depth": "auto_depth",
     "--modules": "auto_modules",
 }
-FLAGS = ("--no-auto", "--quiet")
+FLAGS = ("--io", "--no-auto", "--quiet")
 HELP = """Record a cell, and show below it what its steps lose time to.
 
 %%trace [-o PREFIX] [--parts NAMES] [--steps A:B] [--depth NUMBER] [--modules PATTERNS]
-        [--no-auto] [--quiet]
+        [--io] [--no-auto] [--quiet]
 
 -o, --log-file  where the traces go, a directory and a file stem
 --parts         what `auto` records, or, with a minus before it, not: -data,-transfer
 --steps         the steps that `auto` records, counted from 0
 --depth         how deep it records modules within modules
 --modules       modules that it records at any depth, by name or class
+--io            record files, too: those of checkpoints and, below the setting data_dir, of data
 --no-auto       record annotations alone
 --quiet         show nothing
 """
@@ -114,7 +115,10 @@ def _asked(line: str) -> tuple[dict[str, str], list[str]]:
     if rest:
         raise DftraceError(f"{rest[0]!r} is no option; %%{MAGIC}? tells its options")
     settings = {SETTINGS[name]: text for name, text in given if name in SETTINGS}
-    return settings, [name for name, _ in given if name in FLAGS]
+    flags = [name for name, _ in given if name in FLAGS]
+    if "--io" in flags:
+        settings["auto_io"] = "true"
+    return settings, flags
 
 
 def _recorded(shell: Any, cell: str, settings: dict[str, str], *, automatic: bool) -> Run:

@@ -6,6 +6,7 @@
 #include "annotation/events.hpp"
 #include "annotation/node.hpp"
 #include "annotation/span.hpp"
+#include "annotation/stand_in.hpp"
 #include "annotation/traced_function.hpp"
 #include "annotation/traced_iterator.hpp"
 #include "dftrace/recording/runtime.hpp"
@@ -82,6 +83,7 @@ PyMODINIT_FUNC PyInit__native() {
     dftrace::set_thread_namer(thread_name);
     Ref module(PyModule_Create(&definition));
     if (!module || PyModule_AddFunctions(module.get(), event_functions) < 0 ||
+        PyModule_AddFunctions(module.get(), stand_in_functions) < 0 ||
         PyModule_AddFunctions(module.get(), tensor_functions) < 0 ||
         PyModule_AddFunctions(module.get(), run_functions) < 0 ||
         PyModule_AddFunctions(module.get(), dead_spool_functions) < 0 || add_constants(module.get()) < 0 ||

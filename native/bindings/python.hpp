@@ -55,6 +55,8 @@ class ErrorAside {
     ErrorAside(const ErrorAside&) = delete;
     ErrorAside& operator=(const ErrorAside&) = delete;
 
+    PyObject* type() const noexcept { return type_; }
+
   private:
     PyObject* type_;
     PyObject* value_;

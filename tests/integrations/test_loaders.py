@@ -30,13 +30,16 @@ LOADERS = """
     LATE = 9  # of the third batch of four
 
     class Items(Dataset):
-        def __init__(self, let_go=None):
-            self.let_go = let_go
+        def __init__(self, let_go=None, file=None):
+            self.let_go, self.file = let_go, file
         def __len__(self):
             return 16
         def __getitem__(self, i):
             if i == LATE and self.let_go is not None:
                 assert self.let_go.wait(100)
+            if self.file is not None:
+                with open(self.file, "rb") as file:
+                    assert file.read() == b"datum"
             return torch.tensor([i, torch.randint(1000, ()).item()])
 
     class Stream(IterableDataset):
@@ -80,23 +83,29 @@ LOADERS = """
         out = os.path.dirname(os.environ["DFTRACE_LOG_FILE"])
         let_go = torch.multiprocessing.get_context("fork").Event()
         late = {"late": let_go, "num_workers": 2}
+        data = f"{out}/data"
+        os.makedirs(data, exist_ok=True)
+        with open(f"{data}/one", "wb") as file:
+            file.write(b"datum")
+        files = Items(file=f"{data}/one")
         cases = {
             "none": (Items(), {}),
             "stream": (Stream(), {}),
             "many": (torch.utils.data.Subset(Items(), range(16)), {}),
             "fork1": (Items(), {"num_workers": 1}),
+            "files": (files, {"num_workers": 2}),
             "fork4": (Items(), {"num_workers": 4, "passes": 2}),
             "kept": (Items(), {"num_workers": 2, "passes": 2, "persistent_workers": True}),
             "streams": (Stream(), {"num_workers": 2}),
             "late": (Items(let_go), late),
-            "spawn": (Items(), {"num_workers": 1, "multiprocessing_context": "spawn"}),
-            "server": (Items(), {"num_workers": 1, "multiprocessing_context": "forkserver"}),
+            "spawn": (files, {"num_workers": 1, "multiprocessing_context": "spawn"}),
+            "server": (files, {"num_workers": 1, "multiprocessing_context": "forkserver"}),
         }
         for name in sys.argv[1:]:
             dataset, options = cases[name]
             without = None if name in {"late", "spawn"} else run(dataset, **options)
-            with dftrace_ai.tracing(log_file=f"{out}/{name}"):
-                dftrace_ai.auto()
+            with dftrace_ai.tracing(log_file=f"{out}/{name}", data_dir=data):
+                dftrace_ai.auto(io=True)
                 rows = run(dataset, **options)
                 dftrace_ai.auto.remove()
             assert without in (None, rows), name
@@ -112,6 +121,7 @@ EVENTS = {
     "stream": ({"fetch.iter": 4, "item": 16, "preprocess.collate": 4}, {}),
     "many": ({"fetch.iter": 4, "item.batch": 4, "preprocess.collate": 4}, {}),
     "fork1": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
+    "files": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
     "fork4": ({"fetch.iter": 8, "dataloader.workers.start": 2}, 2),
     "kept": ({"fetch.iter": 8, "dataloader.workers.start": 1}, 2),
     "streams": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
@@ -119,6 +129,7 @@ EVENTS = {
     "spawn": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
     "server": ({"fetch.iter": 4, "dataloader.workers.start": 1}, 1),
 }
+
 
 # Their workers are new interpreters.
 IMPORTED = {"spawn", "server"}
@@ -142,6 +153,8 @@ def test_loaders_of_every_kind(run_script: RunScript, kind: str) -> None:
         expected, in_workers = EVENTS[case]
         passes = in_workers or 0
         loaded = {"item": 16 * passes, "preprocess.collate": 4 * passes} if passes else {}
+        if case in {"files", "spawn", "server"}:
+            loaded |= {f"data.io.{name}": 16 for name in ("open", "read", "close")}
         assert (case, dict(here[case]), dict(workers[case])) == (case, expected, loaded)
         waits = [s.args["count"] for s in spans[case] if s.name == "fetch.iter"]
         assert waits == [1, 2, 3, 4] * (passes or 1)
@@ -224,7 +237,7 @@ def two_batches() -> None:
 
 def as_in_a_spawned_worker() -> None:
     _utils.worker._worker_loop = two_batches
-    WorkerLoop(get_context("fork").Value("b", True), {})()
+    WorkerLoop(get_context("fork").Value("b", True), None, {})()
 
 
 def test_a_worker_with_an_auto_of_its_own_is_in_the_steps_of_the_training(

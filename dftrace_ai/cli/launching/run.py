@@ -81,6 +81,10 @@ def command(
         bool | None,
         typer.Option("--device/--no-device", help="Record what the GPU does meanwhile, too."),
     ] = None,
+    io: Annotated[
+        bool | None,
+        typer.Option("--io/--no-io", help="Record files, those in the setting data_dir."),
+    ] = None,
     compression: Annotated[
         str | None, typer.Option(metavar="gzip|zstd|none", help="Of the traces.")
     ] = None,
@@ -121,6 +125,7 @@ def command(
         "auto_depth": depth,
         "auto_modules": modules,
         "auto_device": None if device is None else str(device),
+        "auto_io": None if io is None else str(io),
         "compression": compression,
         "args": None if args is None else str(args),
         "summary": None if summary is None else str(summary),

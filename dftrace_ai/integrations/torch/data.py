@@ -51,7 +51,8 @@ def install(options: AutoOptions) -> Callable[[], None]:
         swaps.swap(several, "__init__", functools.partial(_starting, options))
         record_fetchers(swaps, options)
         worker = getattr(_utils, "worker", None)
-        swaps.swap(worker, "_worker_loop", lambda _: WorkerLoop(options.gate.shared))
+        folders = options.folders if options.wants("io") else None
+        swaps.swap(worker, "_worker_loop", lambda _: WorkerLoop(options.gate.shared, folders))
     return swaps.restore
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import _utils, dataloader
 
 from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.files import record_files
 from dftrace_ai.integrations.nodes import NOTHING, beside
 from dftrace_ai.integrations.options import AutoOptions
 from dftrace_ai.integrations.steps.training import rest
@@ -31,15 +32,26 @@ class WorkerLoop:
     A forked worker is patched already. For a spawned one it is pickled: what unpickles it imports
     this module, joins the run and patches. A fork server that is older than the run has none of its
     variables; they come along.
+
+    Args:
+        shared: the gate's, in memory that processes share.
+        folders: in which files are recorded; None where none are.
+        environment: variables of the process that has pickled it; None where it was not.
     """
 
-    def __init__(self, shared: Any = None, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        shared: Any = None,
+        folders: tuple[str, ...] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._shared = shared
+        self._folders = folders
         self._environment = environment
 
     def __reduce__(self) -> tuple[Any, ...]:
         ours = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
-        return WorkerLoop, (self._shared, ours)
+        return WorkerLoop, (self._shared, self._folders, ours)
 
     def __call__(self, *args: Any) -> Any:
         """Run a worker."""
@@ -47,13 +59,15 @@ class WorkerLoop:
         if self._environment is not None:
             os.environ.update(self._environment)
             join_run_of_parent()
-            options = AutoOptions()
+            options = AutoOptions(folders=self._folders or ())
             options.gate.live = options.gate.recording = True
             options.gate.shared = self._shared
             # Where the worker has an `auto` of its own, that knows no step of ours.
             kinds: Any = dataloader._DatasetKind
             kinds.create_fetcher = staticmethod(original_of(kinds.create_fetcher))
             record_fetchers(Swaps(), options)
+            if self._folders is not None:
+                record_files(options)
         return original_of(_utils.worker._worker_loop)(*args)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["recorded"]
+__all__ = ["is_in_checkpoint", "recorded"]
 
 
 class _Depth(threading.local):
@@ -25,6 +25,11 @@ class _Depth(threading.local):
 
 
 _depth = _Depth()
+
+
+def is_in_checkpoint() -> bool:
+    """Return whether this thread is saving or loading a checkpoint."""
+    return _depth.checkpoints > 0
 
 
 def recorded(

@@ -1,0 +1,1 @@
+"""Functions of Python's own, and others in their place."""

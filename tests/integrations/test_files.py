@@ -1,0 +1,275 @@
+"""Files that a training reads and writes: what is recorded, and that they are as without it."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import pickle
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Recording, Traced
+from torch import nn
+
+from dftrace_ai.integrations.auto import Auto
+from dftrace_ai.integrations.folders import folders_of
+from integrations.using_files import TEXT, as_users_do
+
+
+def operations(run: Recording) -> list[tuple[Any, ...]]:
+    """Of each operation its name, the file's, and bytes and offset where it has some."""
+    paths: dict[str, str] = {}
+    found: list[tuple[Any, ...]] = []
+    for span in sorted((s for s in run.trace.spans if ".io." in s.name), key=lambda s: s.ts_ns):
+        if "path" in span.args:
+            paths[span.args["fhash"]] = Path(span.args["path"]).name
+        moved = (span.args[key] for key in ("bytes", "offset", "error") if key in span.args)
+        found.append((span.name, paths[span.args["fhash"]], *moved))
+    return found
+
+
+def whole(name: str, size: int) -> list[tuple[Any, ...]]:
+    """What reading all of a file at once is."""
+    return [("data.io.open", name), ("data.io.read", name, size, 0), ("data.io.close", name)]
+
+
+def test_what_is_recorded_of_files(
+    traced: Traced, auto: Auto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    (data / "deep").mkdir(parents=True)
+    elsewhere.mkdir()
+    link, other = tmp_path / "link", tmp_path / "other"
+    link.symlink_to(data)
+    other.mkdir()
+    for folder in (data, data / "deep", elsewhere, other):
+        (folder / "t").write_bytes(TEXT)
+    (other / "big").write_bytes(bytes(range(256)) * 400)
+    monkeypatch.chdir(data)
+    size, sizes = len(TEXT), 256 * 400
+    expected: list[tuple[Any, ...]] = []
+    with traced(perfetto=False, data_dir=f"{link}:{other.as_uri()}:s3://bucket/x") as run:
+        auto(io=True)
+        for path in ("t", "./deep/../t", b"t", Path("t"), data / "t", link / "t", str(link / "t")):
+            with open(path, "rb") as file:
+                assert file.read() == TEXT
+            expected += whole("t", size)
+        assert os.fsdecode(Path("deep/t").read_bytes()) == TEXT.decode()
+        expected += whole("t", size)
+        for path in (elsewhere / "t", "../elsewhere/t", str(elsewhere / "t").encode()):
+            with open(path, "rb") as file:
+                assert file.read() == TEXT
+        with open("t") as text:
+            assert list(text) == ["one\n", "two\n", "three\n"]
+        *most, last = whole("t", size)
+        expected += [*most, ("data.io.read", "t", 0, size), last]
+        with open("t", "rb", 0) as raw:
+            assert [raw.read(4), raw.readinto(bytearray(3)), raw.readall()] == [
+                b"one\n",
+                3,
+                TEXT[7:],
+            ]
+        expected += [
+            ("data.io.open", "t"),
+            ("data.io.read", "t", 4, 0),
+            ("data.io.read", "t", 3, 4),
+            ("data.io.read", "t", size - 7, 7),
+            ("data.io.close", "t"),
+        ]
+        with open("new", "w+b") as file:
+            file.write(b"ab")
+            file.write(b"cd")
+            file.seek(0)
+            assert file.read(1) == b"a"
+        expected += [
+            ("data.io.open", "new"),
+            ("data.io.write", "new", 4, 0),
+            ("data.io.read", "new", 4, 0),
+            ("data.io.close", "new"),
+        ]
+        with open("new", "ab", 0) as file:
+            file.write(b"e")
+        expected += [
+            ("data.io.open", "new"),
+            ("data.io.write", "new", 1, 4),
+            ("data.io.close", "new"),
+        ]
+        # One that is dropped is closed then.
+        read = open("t", "rb", 0).read
+        assert read(2) == TEXT[:2]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is not closed
+            del read
+        expected += [
+            ("data.io.open", "t"),
+            ("data.io.read", "t", 2, 0),
+            ("data.io.close", "t"),
+        ]
+        number = os.open(other / "big", os.O_RDONLY)
+        assert os.read(number, 4) == bytes(range(4))
+        assert os.pread(number, 2, 300) == bytes([44, 45])
+        with open(number, "rb", closefd=False) as file:
+            assert len(file.read()) == sizes - 4
+        assert np.fromfile(os.fspath(other / "big"), np.uint8, 3).tolist() == [0, 1, 2]
+        os.close(number)
+        expected += [
+            ("data.io.open", "big"),
+            ("data.io.read", "big", 4, 0),
+            ("data.io.read", "big", 2, 300),
+            ("data.io.read", "big", sizes - 4, 4),
+            ("data.io.read", "big", 3, 0),
+            ("data.io.open", "big"),
+            ("data.io.close", "big"),
+            ("data.io.close", "big"),
+        ]
+        number = os.open("new", os.O_WRONLY | os.O_TRUNC)
+        os.write(number, b"xy")
+        os.pwrite(number, b"z", 1)
+        os.fsync(number)
+        os.close(number)
+        expected += [
+            ("data.io.open", "new"),
+            ("data.io.write", "new", 2, 0),
+            ("data.io.write", "new", 1, 1),
+            ("data.io.write.sync", "new"),
+            ("data.io.close", "new"),
+        ]
+        with pytest.raises(FileNotFoundError):
+            open("missing")
+        expected += [("data.io.open", "missing", "FileNotFoundError")]
+        with tempfile.NamedTemporaryFile(dir=data, prefix="") as file:
+            file.write(b"1")
+        name = Path(file.name).name
+        expected += [
+            ("data.io.open", name),
+            ("data.io.write", name, 1, 0),
+            ("data.io.close", name),
+        ]
+        np.save("n.npy", np.arange(500))
+        assert np.load("n.npy").sum() == 499 * 250
+        assert np.load("n.npy", mmap_mode="r").shape == (500,)
+        folder = os.open(".", os.O_RDONLY)
+        inner = os.open("t", os.O_RDONLY, dir_fd=folder)
+        os.close(inner)
+        os.close(folder)
+        os.close(os.open(elsewhere / "t", os.O_RDONLY))
+        auto.remove()
+        with open("t", "rb") as file:
+            file.read()
+    found = operations(run)
+    arrays = [one for one in found if one[1] == "n.npy"]
+    assert [one for one in found if one[1] != "n.npy"] == [
+        *expected,
+        *whole("t", 0)[::2],
+    ]
+    assert ("data.io.read", "n.npy", 4000, 128) in arrays
+    assert sum(one[0] == "data.io.open" for one in arrays) >= 3
+    # One file has one hash and one path, by whatever path it is opened.
+    paths = {s.args["path"] for s in run.trace.spans if "path" in s.args}
+    assert {p for p in paths if p.endswith("/t")} == {f"{link}/t", f"{link}/deep/t"}
+
+
+def test_folders_that_a_setting_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    odd = tmp_path / "a:b"
+    odd.mkdir()
+    assert folders_of(None) == folders_of("") == folders_of("s3://bucket/a") == ()
+    assert folders_of("all") == ("/",)
+    assert folders_of("/a/:b:file:///c%20d:file://host/e:/a") == (
+        *("/a", str(tmp_path / "b"), "/c d", "/e"),
+    )
+    assert folders_of(str(odd)) == (str(odd),)
+
+
+def test_files_are_as_they_are_without(traced: Traced, auto: Auto, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    without = list(as_users_do(data))
+    for one in data.iterdir():
+        one.unlink()
+    with traced(perfetto=False, data_dir=str(data)) as run:
+        auto(io=True)
+        within = list(as_users_do(data))
+        auto.remove()
+    for number, (one, other) in enumerate(zip(without, within, strict=True)):
+        assert one == other, number
+    assert len(operations(run)) > 100
+
+
+def test_the_functions_are_python_s_own_again(traced: Traced, auto: Auto, tmp_path: Path) -> None:
+    def all_of_them() -> list[Any]:
+        names = ("open", "read", "pread", "readv", "write", "pwrite", "writev", "close", "fsync")
+        return [builtins.open, io.open, np.fromfile, *(getattr(os, name) for name in names)]
+
+    before = all_of_them()
+    (tmp_path / "t").write_bytes(TEXT)
+    with traced(perfetto=False, data_dir=str(tmp_path)) as run:
+        auto(io=True)
+        assert "io" in auto.parts
+        assert builtins.open is io.open is not before[0]
+        for one, original in zip(all_of_them(), before, strict=True):
+            assert one is not original
+            assert (type(one), one.__name__, one.__qualname__) == (
+                *(type(original), original.__name__, original.__qualname__),
+            )
+            assert one.__doc__ == original.__doc__
+            assert pickle.loads(pickle.dumps(one)) is one
+        with open(tmp_path / "t", "rb") as file:
+            auto.remove()
+            assert file.read() == TEXT
+        auto()
+        assert "io" not in auto.parts
+        auto.remove()
+        auto(parts="io")
+        assert auto.parts == ("io",)
+        auto.remove()
+    assert all(one is other for one, other in zip(all_of_them(), before, strict=True))
+    assert operations(run) == [("data.io.open", "t")]
+
+
+def test_files_of_checkpoints_and_of_steps(
+    traced: Traced, auto: Auto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever they are; and what is opened before the steps that are asked for is known in them."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "t").write_bytes(TEXT)
+    saved = tmp_path / "saved"
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step() -> None:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+    with traced(perfetto=False, data_dir=str(data)) as run:
+        auto(io=True, steps="1:")
+        with open(data / "t", "rb", 0) as file:
+            file.read(1)
+            step()
+            step()  # with its beginning the first is over
+            file.read(2)
+            with open(saved, "wb") as target:
+                torch.save(torch.ones(2), target)
+            torch.save(torch.ones(2), saved)
+            torch.load(saved)
+        auto.remove()
+    with traced(perfetto=False):
+        auto(io=True)
+        auto.remove()
+    assert "data_dir, which names the folders of the data, is not set" in caplog.text
+    found = operations(run)
+    assert found[0] == ("data.io.read", "t", 2, 1)
+    kinds = {one[0] for one in found[1:-1]}
+    assert kinds == {"checkpoint.io.open", "checkpoint.io.read", "checkpoint.io.close"}
+    assert {one[1] for one in found[1:-1]} == {"saved"}
+    assert found[-1] == ("data.io.close", "t")
+    (restart,) = [s for s in run.trace.spans if s.name == "restart"]
+    parents = {s.args["p_idx"] for s in run.trace.spans if s.name.startswith("checkpoint.io.")}
+    assert parents == {restart.id}
