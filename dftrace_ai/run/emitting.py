@@ -137,7 +137,7 @@ def metadata(key: object, value: object) -> None:
 
     Args:
         key: its name.
-        value: its value.
+        value: its value; what is no text is written as ``str`` has it.
 
     Example::
 

@@ -8,6 +8,7 @@
 #include "annotation/apart_span.hpp"
 #include "annotation/span.hpp"
 #include "arguments/json_args.hpp"
+#include "dftrace/text/json_string.hpp"
 #include "dftrace/text/names.hpp"
 
 namespace dftrace::py {
@@ -209,14 +210,22 @@ PyObject* flow(PyObject*, PyObject* arguments) {
     Py_RETURN_NONE;
 }
 
+// Readers of these lines expect text, whatever was given.
+std::uint64_t append_text(std::string& out, PyObject* value) {
+    if (PyUnicode_Check(value)) return append_value(out, value);
+    ErrorAside aside;
+    append_json_string(out, text_of(value));
+    return 0;
+}
+
 PyObject* metadata(PyObject*, PyObject* arguments) {
     PyObject *key = nullptr, *value = nullptr;
     if (!PyArg_ParseTuple(arguments, "OO", &key, &value)) return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
     Content content{Kind::metadata, intern_name("dftracer", "CM"), ",\"name\":"};
-    content.sanitised = append_value(content.members, key);
+    content.sanitised = append_text(content.members, key);
     content.members += ",\"value\":";
-    content.sanitised += append_value(content.members, value);
+    content.sanitised += append_text(content.members, value);
     record(content);
     Py_RETURN_NONE;
 }

@@ -26,6 +26,8 @@ def test_every_kind_of_event(traced: Traced) -> None:
             emitting.counter("loss", 0.5)
             emitting.counter("losses", {"a": 1, "b": "no number"}, at=then)
             emitting.metadata("key", "value")
+            emitting.metadata(7, 3)
+            emitting.metadata("none", None)
             began = emitting.time_us()
             emitting.complete("scheduler", began - 100, 100, {"node": "a"}, category="io")
             emitting.complete("kernel", began - 50, 40, category="device", track="stream 7")
@@ -42,6 +44,9 @@ def test_every_kind_of_event(traced: Traced) -> None:
         "loss": {"value": 0.5},
         "losses": {"a": 1},
     }
+    assert [(e.args["name"], e.args["value"]) for e in trace.of("M") if e.name == "CM"] == [
+        *(("key", "value"), ("7", "3"), ("none", "None")),
+    ]
     late, arrived = (next(e for e in trace.of(end) if e.name == "late arrow") for end in ("s", "f"))
     assert step.ts_ns <= late.ts_ns <= step.end_ns <= forward.ts_ns <= arrived.ts_ns
     (kernel,) = [s for s in trace.spans if s.name == "kernel"]
