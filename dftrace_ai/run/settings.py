@@ -49,6 +49,10 @@ LAUNCH_VARIABLE = "DFTRACE_LAUNCH"
 # microseconds, where three decimals are exact in every reader that goes through a double.
 TIME_BASE_SECONDS = 20 * 24 * 3600
 
+# Of a text about this process: a spool has 32 KiB for all that it is described by.
+MOST_LETTERS = 4000
+MOST_BYTES = 6 * 1024
+
 # Settings that a child does not have from its parent.
 OF_ONE_PROCESS = frozenset({"rank", "world_size", "layout", "process_id"})
 
@@ -301,8 +305,7 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
     if settings["layout"]:
         title += f" {settings['layout']}"
     words = [_text(word) for word in sys.orig_argv]
-    # A command line may be megabytes long; the header has 32 KiB in the spool.
-    command = words if sum(map(len, words)) < 4000 else [" ".join(words)[:4000]]
+    command = words if len(_json(words).encode()) <= MOST_BYTES else [_cut(" ".join(words))]
     facts: dict[str, object] = {
         "version": __version__,
         **{key: value for key, value in rank.items() if value is not None},
@@ -312,7 +315,7 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
         "cmdline": command,
     }
     if settings["data_dir"] is not None:
-        facts["data_dir"] = _text(settings["data_dir"])
+        facts["data_dir"] = _cut(_text(settings["data_dir"]))
     facts.update(settings["host_facts"])
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -324,7 +327,7 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
         "epoch_offset_ns": clock["epoch_offset_ns"] if same_machine else 0,
         "process_name_json": _json(f"{title} · {host}"),
         "header_json": "".join(f",{_json(key)}:{_json(value)}" for key, value in facts.items()),
-        "cwd_json": _json(_text(_current_directory())),
+        "cwd_json": _json(_cut(_text(_current_directory()))),
         "command_json": _json(" ".join(command)),
     }
     return settings
@@ -338,6 +341,14 @@ def _epoch_offset_ns() -> int:
 def _text(value: str) -> str:
     """Replace what is not Unicode text (the file system may hold any bytes)."""
     return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _cut(text: str) -> str:
+    """Return as much of a text as there is room for, which letters take up to six times of."""
+    text = text[:MOST_LETTERS]
+    while (size := len(_json(text).encode())) > MOST_BYTES:
+        text = text[: len(text) * MOST_BYTES // size]
+    return text
 
 
 def _json(value: object) -> str:

@@ -21,9 +21,10 @@ from dftrace_ai.spools import recovery
 UNIT = 64 * 1024
 
 KILLED = """
-    import os, signal
+    import os, signal, sys
     import dftrace_ai
     from dftrace_ai import ai
+    sys.orig_argv = ["python", "\\1\N{SNOWMAN}" * 3000, *[""] * 9000]  # the header has 32 KiB
     dftrace_ai.initialize(flush_interval_ms=60_000, spool_dir=os.environ.get("SPOOLS") or None)
     for step in range(5000):
         with ai.compute.forward(step=step):
@@ -64,6 +65,9 @@ def test_a_killed_run_is_recovered_once(dead: tuple[Path, Path]) -> None:
     assert [event.user["step"] for event in trace.named("forward")] == list(range(5000))
     assert trace.one("all_reduce").args["unfinished"] is True
     assert trace.footer["ended"] == "died"
+    (command,) = trace.header["cmdline"]
+    assert command.startswith("python \1\N{SNOWMAN}")
+    assert 1000 < len(command) < 2000
     assert not spool.exists()
     before = Path(path).read_bytes()
     assert recover(folder) == (0, "nothing to recover\n", "")
