@@ -137,6 +137,20 @@ def test_the_command_shows_writes_and_is_done(tmp_path: Path) -> None:
         "train.py",
     ]
     assert other.read_bytes() == text.encode()
+    owned, linked = script.parent / "owned.py", script.parent / "linked.py"
+    for path in (owned, linked):
+        path.write_bytes(text.encode())
+    linked.with_suffix(".too").hardlink_to(linked)
+    if os.geteuid() == 0:
+        os.chown(owned, 12345, 12346)
+    before = owned.stat()
+    assert run("--write", owned, linked)[0] == 0
+    for path in (owned, linked, linked.with_suffix(".too")):
+        assert path.read_bytes() == text.replace("dftracer.python", NEW).encode()
+    after = owned.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (
+        *(before.st_uid, before.st_gid, before.st_mode),
+    )
     assert run("--json", script)[0] == 0
     assert json.loads(run("--json", script)[1])["files"] == []
     assert run(tmp_path / "none")[0] == 2

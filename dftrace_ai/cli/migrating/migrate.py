@@ -169,16 +169,37 @@ def _migrate_file(path: Path, *, write: bool) -> tuple[ChangedFile | None, list[
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, with the rights that it had."""
+    """Write a file whole or not at all, with the owner and the rights that it had.
+
+    Raises:
+        OSError: it cannot be written, or not so that it keeps its owner.
+    """
+    facts = path.stat()
+    if facts.st_nlink > 1:
+        _overwrite(path, content)
+        return
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(number, "wb") as file:
             file.write(content)
-        Path(name).chmod(path.stat().st_mode & 0o7777)
+            made = os.fstat(number)
+            if (made.st_uid, made.st_gid) != (facts.st_uid, facts.st_gid):
+                os.fchown(number, facts.st_uid, facts.st_gid)
+            os.fchmod(number, facts.st_mode & 0o7777)  # behind it, which takes some rights away
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    """Write into a file that has other names, which are to name the same file afterwards."""
+    with path.open("r+b", buffering=0) as file:
+        os.posix_fallocate(
+            file.fileno(), 0, len(content)
+        )  # so that nothing is begun on a full disk
+        file.write(content)
+        file.truncate()
 
 
 def _diff(path: str, before: bytes, after: bytes) -> str:
