@@ -1,4 +1,4 @@
-"""The part `checkpoint`: `torch.save` and `torch.load`, where they do not load data."""
+"""The part `checkpoint`: what saves and loads a model, where it does not load data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import Swaps
 from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.torch.sharded_checkpoints import record_sharded
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
                 swaps.swap(torch.serialization, name, make)
                 make = functools.partial(_as_in_its_home, name)
             swaps.swap(torch, name, make)
+        swaps.then(record_sharded(options))
     return swaps.restore
 
 

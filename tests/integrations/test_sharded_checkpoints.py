@@ -1,0 +1,119 @@
+"""Checkpoints of torch.distributed.checkpoint and safetensors: one span a call, and their files."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from conftest import Traced, read_all, trace_files
+from rank_processes import on_ranks
+from torch.distributed.checkpoint import state_dict_saver
+
+from dftrace_ai.integrations.auto import Auto
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
+
+
+def state() -> dict[str, torch.Tensor]:
+    return {"a": torch.arange(6.0), "b": torch.ones(4)}
+
+
+def bytes_below(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def test_sharded_checkpoints(traced: Traced, auto: Auto, tmp_path: Path) -> None:
+    functions = dcp.save, dcp.load, dcp.async_save, state_dict_saver.save
+    one, several, later = (tmp_path / name for name in ("one", "several", "later"))
+    with traced(perfetto=False) as run:
+        auto(io=True)
+        assert dcp.save is state_dict_saver.save is not functions[0]
+        dcp.save(state(), checkpoint_id=one)
+        found = {name: torch.zeros_like(tensor) for name, tensor in state().items()}
+        dcp.load(found, checkpoint_id=one)
+        dcp.save(state(), storage_writer=dcp.FileSystemWriter(several, thread_count=2))
+        pending: Any = dcp.async_save(state(), checkpoint_id=later)
+        pending.result()
+        with pytest.raises(dcp.CheckpointException):
+            dcp.load({"c": torch.ones(1)}, checkpoint_id=one)
+        auto.remove()
+    assert (dcp.save, dcp.load, dcp.async_save, state_dict_saver.save) == functions
+    assert all(torch.equal(found[name], tensor) for name, tensor in state().items())
+    spans = [s for s in run.trace.spans if s.cat == "checkpoint"]
+    calls = [s for s in spans if ".io." not in s.name]
+    assert Counter((s.name, s.args.get("bytes"), s.args.get("error")) for s in calls) == Counter(
+        [
+            ("capture", bytes_below(one), None),
+            ("restart", bytes_below(one), None),
+            ("capture", bytes_below(several), None),
+            ("capture.staging", None, None),
+            ("capture.background", bytes_below(later), None),
+            ("restart", None, "CheckpointException"),
+        ]
+    )
+    here = [s for s in calls if s.name != "capture.background"]
+    (background,) = [s for s in calls if s.name == "capture.background"]
+    assert {s.tid for s in here} == {threading.get_native_id()} != {background.tid}
+    files = [s for s in spans if ".io." in s.name]
+    assert {s.name for s in files} == {
+        f"checkpoint.io.{name}" for name in ("open", "read", "write", "write.sync", "close")
+    }
+    opened = Counter(Path(s.args["path"]).parent for s in files if s.name == "checkpoint.io.open")
+    assert opened[several] == 3  # two files of data, in threads of their own, and one of metadata
+    assert opened[later] == 2
+    assert all(s.tid == background.tid for s in files if str(later) in str(s.args.get("path")))
+
+
+def test_safetensors(traced: Traced, auto: Auto, tmp_path: Path) -> None:
+    safe = pytest.importorskip("safetensors.torch")
+    model = torch.nn.Linear(2, 2)
+    path = tmp_path / "model.safetensors"
+    with traced(perfetto=False) as run:
+        auto()
+        safe.save_file(state(), path)
+        found = safe.load_file(filename=path)
+        safe.save_model(model, str(tmp_path / "model"))
+        safe.load_model(model, tmp_path / "model")
+        auto.remove()
+    assert all(torch.equal(found[name], tensor) for name, tensor in state().items())
+    sizes = path.stat().st_size, (tmp_path / "model").stat().st_size
+    assert [(s.name, s.args["bytes"]) for s in run.trace.spans if s.cat == "checkpoint"] == [
+        *(("capture", sizes[0]), ("restart", sizes[0])),
+        *(("capture", sizes[1]), ("restart", sizes[1])),
+    ]
+
+
+def saved_by_ranks(rank: int, folder: Path) -> None:
+    """Each rank has a part of it."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    import dftrace_ai
+
+    mesh = init_device_mesh("cpu", (2,))
+    tensor = distribute_tensor(torch.arange(8.0), mesh, [Shard(0)])
+    with dftrace_ai.tracing(log_file=folder / f"rank{rank}"):
+        dftrace_ai.auto(parts="checkpoint,io")
+        dcp.save({"w": tensor}, checkpoint_id=folder / "saved")
+        found = {"w": distribute_tensor(torch.zeros(8), mesh, [Shard(0)])}
+        dcp.load(found, checkpoint_id=folder / "saved")
+        dcp.async_save({"w": tensor}, checkpoint_id=folder / "later").result()  # type: ignore[union-attr]
+        dftrace_ai.auto.remove()
+    assert torch.equal(found["w"].to_local(), tensor.to_local())
+
+
+def test_checkpoints_of_two_ranks(tmp_path: Path) -> None:
+    on_ranks(saved_by_ranks, tmp_path)
+    for trace in read_all(trace_files(tmp_path)):
+        spans = [s for s in trace.spans if s.cat == "checkpoint"]
+        assert sorted(s.name for s in spans if ".io." not in s.name) == [
+            *("capture", "capture.background", "capture.staging", "restart"),
+        ]
+        rank = trace.path.name.partition("-")[0].removeprefix("rank")
+        written = {Path(s.args["path"]).name for s in spans if "path" in s.args}
+        assert f"__{rank}_0.distcp" in written
