@@ -38,6 +38,6 @@ def recorded_fromfile(original: Any, files: KnownFiles) -> Any:
         _, begun, number = token
         count = 0 if error else bytes_of(result)
         offset = max(0, place_of(number) - count) if number >= 0 else 0
-        operations.end(begun, error, bytes=count, offset=offset)
+        operations.end(begun, error, {"bytes": count, "offset": offset})
 
     return stand_in(original, "numpy", before, after)

@@ -76,6 +76,6 @@ def recorded_number(name: str, original: Any, files: KnownFiles) -> Any:
             return
         count = 0 if error else bytes_of(result)
         offset = given[place] if place is not None else max(0, place_of(number) - count)
-        operations.end(begun, error, bytes=count, offset=offset)
+        operations.end(begun, error, {"bytes": count, "offset": offset})
 
     return stand_in(original, "posix", before, after, files)

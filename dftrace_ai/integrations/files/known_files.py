@@ -32,7 +32,7 @@ class KnownFiles(dict[int, KnownFile]):
 
     def __init__(self, places: Places, operations: Operations) -> None:
         super().__init__()
-        self._places = places
+        self.places = places
         self.operations = operations
 
     def meant(self, file: object) -> tuple[bool, str | None]:
@@ -47,7 +47,7 @@ class KnownFiles(dict[int, KnownFile]):
         kind = type(file)
         if kind is str or kind is bytes or isinstance(file, PurePath):
             text = os.fsdecode(file)  # type: ignore[arg-type]
-            path = self._places.shown(text)
+            path = self.places.shown(text)
             if path is None and is_in_checkpoint():
                 path = os.path.abspath(text)  # noqa: PTH100 - a link is told of as it is named
             return path is not None and not _is_ours(), path
@@ -98,7 +98,7 @@ class KnownFiles(dict[int, KnownFile]):
             return None
         if path[:1] != "/":
             return None
-        found = self._places.shown(path)
+        found = self.places.shown(path)
         return path if found is None and is_in_checkpoint() else found
 
 

@@ -15,6 +15,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.built_in.stand_ins import stand_in
+from dftrace_ai.integrations.wrapping.checkpoints import is_in_checkpoint
 
 if TYPE_CHECKING:
     from dftrace_ai.integrations.files.known_files import KnownFiles
@@ -40,7 +41,7 @@ def recorded_open(original: Any, files: KnownFiles) -> Any:
         original: `open`.
         files: those that are looked at.
     """
-    operations = files.operations
+    operations, is_elsewhere = files.operations, files.places.is_elsewhere
 
     def before(
         file: Any = None,
@@ -54,6 +55,8 @@ def recorded_open(original: Any, files: KnownFiles) -> Any:
         *_: Any,
         **unknown: Any,
     ) -> Any:
+        if type(file) is str and opener is None and is_elsewhere(file) and not is_in_checkpoint():
+            return None
         # What somebody's own opener opens is another file.
         meant, path = files.meant(file if opener is None else None)
         if not meant:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from threading import get_ident
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from dftrace_ai.annotation.built_in.stand_ins import path_hash
@@ -14,7 +15,7 @@ from dftrace_ai.integrations.steps.training import is_resting
 from dftrace_ai.integrations.wrapping.checkpoints import is_in_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
@@ -23,6 +24,7 @@ __all__ = ["KnownFile", "Name", "Opening", "Operations", "bytes_of", "place_of"]
 
 Name: TypeAlias = Literal["open", "read", "write", "close", "sync"]
 SYNC: Final = "sync"
+NO_ARGUMENTS: Mapping[str, object] = MappingProxyType({})
 
 
 class KnownFile:
@@ -141,7 +143,8 @@ class Operations:
             name: what it is.
             file: what is done to.
         """
-        if not self.is_on():
+        gate = self.options.gate  # as `is_on` asks, without a call
+        if not (gate.live and (gate.recording if gate.shared is None else gate.shared.value)):
             return None
         of_checkpoint = file.of_checkpoint or is_in_checkpoint()
         node = self._node(name, of_checkpoint, first=file.path is not None)
@@ -152,20 +155,21 @@ class Operations:
         self,
         begun: Any,
         error: type[BaseException] | None = None,
-        **arguments: int,
+        arguments: Mapping[str, object] = NO_ARGUMENTS,
     ) -> None:
         """End what was begun.
 
         Args:
             begun: as `begin` returns it.
             error: type of what was raised.
-            arguments: of the event.
+            arguments: of the event, beside those of the file.
         """
         node, span, file = begun
-        if file.path is not None:
-            arguments["path"] = file.path
+        if file.path is None:
+            node._merge_args({**arguments, **file.facts})
+        else:
+            node._merge_args({**arguments, "path": file.path, **file.facts})
             file.path = None
-        node._merge_args({**arguments, **file.facts})
         span.end(error)
 
     def moves(
@@ -194,10 +198,11 @@ class Operations:
         try:
             result = move(*args)
         except BaseException as error:
-            self.end(begun, type(error), bytes=0, offset=place_of(number))
+            self.end(begun, type(error), {"bytes": 0, "offset": place_of(number)})
             raise
         count = bytes_of(result)
-        self.end(begun, None, bytes=count, offset=max(0, place_of(number) - count))
+        offset = place_of(number) - count
+        self.end(begun, None, {"bytes": count, "offset": max(0, offset)})
         return result
 
     def around(self, begun: Any, call: Callable[..., Any], *args: Any) -> Any:

@@ -26,6 +26,10 @@ class Places:
         self._shown = [(_below(os.path.realpath(one)), _below(one)) for one in folders]
         self._known: dict[str, str | None] = {}
 
+    def is_elsewhere(self, path: str) -> bool:
+        """Return whether an absolute path is known to lead elsewhere; the quick way of `shown`."""
+        return path[:1] == "/" and self._known.get(path[: path.rfind("/")], path) is None
+
     def shown(self, path: str) -> str | None:
         """Return the path by which a file is told of; None for one that is elsewhere.
 
