@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import torch
 from conftest import Traced
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import measure, read_job
+from dftrace_ai.analysis.steps.roles import role_of
 from dftrace_ai.analysis.why import why
 from dftrace_ai.integrations.auto import Auto
 
@@ -44,3 +48,37 @@ def test_steps_and_their_parts_are_found(traced: Traced, auto: Auto) -> None:
     assert (steps.end_ns - begun).tolist() == [s.end_ns - first for s in marks]
     verdict = why([run.folder])
     assert verdict.steps.found_by == "step spans"
+
+
+class Pieces(Dataset[torch.Tensor]):
+    """Items that read a file in pieces."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with open(self.path, "r+b", 0) as file:
+            while file.read(2):
+                pass
+            os.fsync(file.fileno())
+        return torch.zeros(4)
+
+
+def test_what_items_do_with_files_is_their_reading(
+    traced: Traced, auto: Auto, tmp_path: Path
+) -> None:
+    """By which `dftrace why` tells a slow disk from slow items."""
+    path = tmp_path / "item"
+    path.write_bytes(b"four")
+    with traced(perfetto=False, data_dir=str(tmp_path)) as run:
+        auto(io=True)
+        assert len(list(DataLoader(Pieces(path), batch_size=2))) == 2
+        auto.remove()
+    items = {s.id for s in run.trace.spans if s.name == "item"}
+    files = [s for s in run.trace.spans if ".io." in s.name]
+    assert len(files) == 4 * 6
+    assert {s.args["p_idx"] for s in files} == items
+    assert {role_of(s.cat, s.name) for s in files} == {"io"}

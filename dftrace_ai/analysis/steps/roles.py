@@ -83,7 +83,7 @@ ANNOTATED: Final = (
     Rule(r"dataloader|data_loader", r".*", "data"),
     Rule(r"data|reader", r".*\.init", "transparent"),
     Rule(r"data|reader", r".*collate.*", "collate"),
-    Rule(r"data|reader", r".*io\.(open|read|write|close)", "io"),
+    Rule(r"data|reader", r".*io\.(open|read|write|write\.sync|close)", "io"),
     Rule(r"data|reader", r"(.*\.)?(open|close|read|get_sample)", "io"),
     Rule(r"data|reader", r"item(\..*)?|.*__getitem__|read_index", "item"),
     Rule(r"data|reader", r".*", "data"),
