@@ -83,6 +83,9 @@ def as_users_do(folder: Path) -> Iterator[Any]:
     yield tried(lambda: os.close(-1))
     yield tried(lambda: os.read())
     yield tried(lambda: np.fromfile(folder / "missing"))
+    yield tried(lambda: np.fromfile(io.BytesIO(b"12")))
+    yield tried(lambda: np.fromfile(5.0))
+    yield tried(lambda: open(path, [], 0))
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags)) as file:
         yield file.readline(), next(file), file.read1(2), file.peek(1), file.tell(), list(file)
     with open(path, newline="") as text:

@@ -29,7 +29,10 @@ def recorded_fromfile(original: Any, files: KnownFiles) -> Any:
             known = KnownFile(path, (0, 0)) if meant and path is not None else None
             number = -1
         else:
-            number = file.fileno()
+            try:
+                number = file.fileno()
+            except (AttributeError, OSError):  # numpy says so, too
+                return None
             known = files.of(number)
         begun = None if known is None else operations.begin("read", known)
         return None if begun is None else (None, begun, number)

@@ -44,7 +44,11 @@ def recorded_os_open(original: Any, files: KnownFiles) -> Any:
         if error is not None:
             operations.failed(opening, error)
         else:
-            operations.opened(opening, files.opened(result, opening))
+            file = None
+            try:
+                file = files.opened(result, opening)
+            finally:
+                operations.opened(opening, file)
 
     return stand_in(original, "posix", before, after)
 
@@ -60,7 +64,7 @@ def recorded_number(name: str, original: Any, files: KnownFiles) -> Any:
     operations = files.operations
     kind, place = OF_NUMBERS[name]
 
-    def before(number: int, *given: Any) -> Any:
+    def before(number: int, *given: Any, **_: Any) -> Any:
         file = files.of(number)
         if file is None:
             return None

@@ -61,7 +61,12 @@ def recorded_open(original: Any, files: KnownFiles) -> Any:
         meant, path = files.meant(file if opener is None else None)
         if not meant:
             return None
-        is_raw = type(buffering) is int and buffering == 0 and mode in UNBUFFERED_MODES
+        is_raw = (
+            type(buffering) is int
+            and not buffering
+            and type(mode) is str
+            and mode in UNBUFFERED_MODES
+        )
         if not is_raw or unknown or (encoding, errors, newline) != (None, None, None):
             return None, operations.opens(path, known=type(file) is int)
         return _without_buffer, operations.opens(path, known=type(file) is int)
@@ -72,8 +77,11 @@ def recorded_open(original: Any, files: KnownFiles) -> Any:
             operations.failed(opening, error)
             return
         raw = result if isinstance(result, io.FileIO) else getattr(result, "buffer", result).raw
-        file = files.opened(raw.fileno(), opening)
-        operations.opened(opening, file)
+        file = None
+        try:
+            file = files.opened(raw.fileno(), opening)
+        finally:
+            operations.opened(opening, file)
         if file is not None:
             record = _Record(raw, file, files)
             if isinstance(raw, _RawFile):
