@@ -150,6 +150,31 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_converted(tmp_path: Path) -
     assert (span["ph"], span["ts"], span["dur"]) == ("X", 1800000000000001, 3)
 
 
+def test_files_are_named_for_dftracer(tmp_path: Path) -> None:
+    """By lines of their own, the first time that each is told of."""
+    trace = TraceLines(1)
+    trace.lines += [
+        f'{{"name":"data.io.{name}","cat":"data","pid":1,"tid":2,"id":{number},"ph":"X","ts":1,'
+        f'"dur":1,"args":{{"hhash":"aa",{args}}}}}'
+        for number, (name, args) in enumerate(
+            [
+                ("open", '"path":"/d/\\u00e9","fhash":"01"'),
+                ("read", '"bytes":1,"fhash":"01"'),
+                ("open", '"path":"/d/\\u00e9","fhash":"01"'),
+                ("open", '"path":"/d/b","fhash":"02"'),
+            ]
+        )
+    ]
+    path = trace.write(tmp_path / "t.pfw")
+    assert invoke("convert", path, "--to", "dftracer", "--out", tmp_path / "out").status == 0
+    (made,) = open_traces([tmp_path / "out"]).files
+    found = [event for _, event in made.events() if event["name"] == "FH"]
+    assert [event["args"] for event in found if event["tid"] == 2] == [
+        {"hhash": "aa", "name": "/d/\u00e9", "value": "01"},
+        {"hhash": "aa", "name": "/d/b", "value": "02"},
+    ]
+
+
 @pytest.mark.parametrize("base_us", [0, 2**62])
 def test_times_beyond_all_years_stay_as_they_are(tmp_path: Path, base_us: int) -> None:
     odd = [

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["write_for_dftracer"]
 
 BLOCK_BYTES: Final = 1024 * 1024
+MOST_NAMED: Final = 100_000
 
 # As the recorder writes them: nanoseconds as three decimals, the duration behind the start.
 TIMES: Final = re.compile(rb'"ts":(\d{1,16})(?:\.(\d{3}))?,(?:"dur":(\d{1,16})(?:\.(\d{3}))?,)?')
@@ -103,6 +104,7 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
     """Write the lines of a trace; returns how many events there are."""
     base_ns = ((trace.header and trace.header.time_base_us) or 0) * 1000
     reader = trace.reader()
+    named: set[str] = set()
     lines = broken = 0
     out.add(b"[")
     for _, line in reader.lines():
@@ -124,6 +126,10 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
             text = TIMESTAMPS.sub(b'"timestamps":"epoch_us"', text, count=1)
         else:
             text = _in_whole_micros(text, event, base_ns)
+            name = _name_of_file(event, named)
+            if name is not None:
+                lines += 1
+                out.add(name)
         out.add(text)
     out.end()
     if broken:
@@ -145,6 +151,22 @@ def _event(line: bytes, text: bytes) -> JsonObject | None:
 
 def _is_own(event: JsonObject, name: str) -> bool:
     return event.get("name") == name and event.get("cat") == OWN_CATEGORY and event.get("ph") == "M"
+
+
+def _name_of_file(event: JsonObject, named: set[str]) -> bytes | None:
+    """Return the line by which dftracer's readers know a file, where an event first tells of it."""
+    args = event.get("args")
+    if not isinstance(args, dict):
+        return None
+    path, number = args.get("path"), args.get("fhash")
+    if not isinstance(path, str) or not isinstance(number, str) or number in named:
+        return None
+    if len(named) >= MOST_NAMED:
+        named.clear()  # to name a file again does no harm
+    named.add(number)
+    facts = {key: event[key] for key in ("pid", "tid") if key in event}
+    known = {"hhash": args.get("hhash", ""), "name": path, "value": number}
+    return orjson.dumps({"name": "FH", "cat": "dftracer", **facts, "ph": "M", "args": known})
 
 
 def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
