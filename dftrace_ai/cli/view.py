@@ -11,6 +11,7 @@ from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.cli.trace_server.steps import ShownSteps
@@ -92,11 +93,13 @@ def command(
     for skipped in found.skipped:
         _tell(f"skipped: {skipped}")
     files = found.files if wanted is None else of_ranks(found.files, wanted)
+    profiles = _profiles_beside(files)
     tracks = None
     if steps is not None:
         with shown_progress("finding steps", paths):
             window, tracks = _steps(files, steps)
     ui = None if online else offline_ui()
+    files = (*files, *profiles)
     with TraceServer(
         files, window=window, tracks=tracks, ui=ui, once=once, port=port, tell=_tell
     ) as server:
@@ -119,6 +122,26 @@ def command(
             _tell("ended")
     if found.skipped:
         raise typer.Exit(FILES_SKIPPED)
+
+
+def _profiles_beside(files: Sequence[Trace]) -> list[Trace]:
+    from dftrace_ai.analysis.reading import profiles_beside
+
+    known = {file.path for file in files}
+    return [
+        profile for path in profiles_beside(known) if path not in known for profile in _opened(path)
+    ]
+
+
+def _opened(path: Path) -> Sequence[Trace]:
+    from dftrace_ai.analysis.reading import open_traces
+    from dftrace_ai.errors import TraceError
+
+    try:
+        return open_traces([path]).files
+    except TraceError as error:
+        _tell(f"skipped: {error}")
+        return ()
 
 
 def _steps(files: Sequence[Trace], text: str) -> ShownSteps:

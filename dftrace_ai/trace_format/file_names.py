@@ -9,6 +9,7 @@ __all__ = [
     "INDEX_FILE_SUFFIX",
     "MARKER_SUFFIX",
     "PLAIN_SUFFIX",
+    "PROFILE_OF_TRACE",
     "PROFILE_SUFFIXES",
     "SPOOL_PREFIX",
     "SPOOL_SUFFIX",
@@ -21,9 +22,11 @@ __all__ = [
     "is_trace",
     "marker_base",
     "process_of_spool",
+    "profile_name",
     "run_of_spool",
     "spool_prefix",
     "trace_name",
+    "trace_of_profile",
     "without_suffix",
 ]
 
@@ -36,6 +39,9 @@ TRACE_SUFFIXES: Final = tuple(SUFFIX_OF.values())
 
 PROFILE_SUFFIXES: Final = (".pt.trace.json", ".pt.trace.json.gz")
 """How the names of traces end that torch.profiler's handler for TensorBoard writes."""
+
+PROFILE_OF_TRACE: Final = ".profile-"
+"""What stands between the name of a trace and the number of a profile of the same process."""
 
 MARKER_SUFFIX: Final = ".spool-at"
 """How the name of the file ends that names the spool, beside the trace."""
@@ -119,6 +125,28 @@ def trace_name(name: str) -> TraceName | None:
         if part
         else TraceName(base, 0, suffix)
     )
+
+
+def profile_name(trace: str, number: int) -> str:
+    """Return the name of a profile that lies beside a trace, with which it is shown.
+
+    Args:
+        trace: name of the trace, of any of its parts.
+        number: of the profile, from 0.
+
+    Example::
+
+        assert profile_name("t-node7-4711.pfw.gz", 1) == "t-node7-4711.profile-1.pt.trace.json.gz"
+    """
+    taken_apart = trace_name(trace)
+    base = taken_apart.base if taken_apart else trace
+    return f"{base}{PROFILE_OF_TRACE}{number}{PROFILE_SUFFIXES[1]}"
+
+
+def trace_of_profile(name: str) -> str:
+    """Return the base of the trace beside which a profile lies; empty for any other file."""
+    base, mark, _ = name.partition(PROFILE_OF_TRACE)
+    return base if mark and name.endswith(PROFILE_SUFFIXES) else ""
 
 
 def marker_base(marker: str) -> str:

@@ -110,6 +110,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     },
     "integrations": {
         "swapping": set(),
+        "profiler": set(),
         "nodes": set(),
         "steps": {"nodes", "options"},
         "folders": set(),

@@ -10,6 +10,7 @@ One call opens them, whatever their compression, and whether or not they are who
 
 from __future__ import annotations
 
+from dftrace_ai.analysis.reading.search import profiles_beside
 from dftrace_ai.analysis.reading.trace import Trace
 from dftrace_ai.analysis.reading.trace_end import EndState, TraceEnd
 from dftrace_ai.analysis.reading.trace_file import Codec, SkippedFile, TraceFile
@@ -24,4 +25,5 @@ __all__ = [
     "TraceFile",
     "TraceSet",
     "open_traces",
+    "profiles_beside",
 ]

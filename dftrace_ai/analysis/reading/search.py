@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -12,7 +13,12 @@ from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
 from dftrace_ai.analysis.reading.opening import open_trace_file, read_head, trace_file_of
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
+from dftrace_ai.trace_format.file_names import (
+    PROFILE_SUFFIXES,
+    TRACE_SUFFIXES,
+    trace_name,
+    trace_of_profile,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.gathering.archives import OpenedArchive
     from dftrace_ai.analysis.reading.opening import Head
 
-__all__ = ["TraceSearch", "search_traces"]
+__all__ = ["TraceSearch", "profiles_beside", "search_traces"]
 
 # As recorders write them.
 LINES_BEGIN = b'[\n{"'
@@ -102,6 +108,36 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
         others = f"; {len(skipped) - 1} more cannot be read either" if len(skipped) > 1 else ""
         raise TraceError(f"{skipped[0]}{others}")
     return TraceSearch(tuple(sorted(files, key=lambda file: file.path)), tuple(skipped))
+
+
+def profiles_beside(traces: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Return the profiles that `dftrace_ai.integrations.profiler` has laid beside traces.
+
+    They are not found with a directory: what they hold of a run would count twice.
+
+    Args:
+        traces: paths of traces; those of archives have none beside them.
+
+    Example::
+
+        found = open_traces(["out/"])
+        both = open_traces(["out/", *profiles_beside(file.path for file in found.files)])
+    """
+    known: dict[Path, set[str]] = {}
+    for trace in map(Path, traces):
+        name = trace_name(trace.name)
+        if name is not None:
+            known.setdefault(trace.parent, set()).add(name.base)
+    found: list[Path] = []
+    for folder, bases in known.items():
+        # Of a directory that cannot be listed the traces themselves say what is wrong.
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            found += [
+                Path(entry.path)
+                for entry in entries
+                if trace_of_profile(entry.name) in bases and entry.is_file(follow_symlinks=False)
+            ]
+    return sorted(found)
 
 
 def _opened_archive(path: Path, head: Head) -> OpenedArchive | None:
