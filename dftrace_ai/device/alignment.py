@@ -135,22 +135,27 @@ class Alignment:
         """
         return anchor.device_ns + anchor.event.elapsed_time(event) * NS_PER_MS
 
-    def host_ns(self, device_ns: float) -> tuple[int, float]:
+    def host_ns(self, device_ns: float, anchor: Anchor) -> tuple[int, float]:
         """Return when something happened by the host's clock, and how far that may be off.
 
         Args:
             device_ns: when, as `device_ns` returns it.
+            anchor: what it was measured from; the latest one is taken if that tells more.
 
         Returns:
             Nanoseconds since the epoch, and nanoseconds to either side.
         """
-
-        def error(anchor: Anchor) -> float:
-            return anchor.error_ns + abs(device_ns - anchor.device_ns) * self._drift
-
-        best = min((one for one in self._anchors if one.high_ns is not None), key=error)
+        error = self._error_ns(device_ns, anchor)
+        last = self._anchors[-1]
+        if last is not anchor and last.high_ns is not None:
+            of_last = self._error_ns(device_ns, last)
+            if of_last < error:
+                anchor, error = last, of_last
         # Whole nanoseconds: the time since the epoch is too long for a double.
-        return best.host_ns + round((device_ns - best.device_ns) * self._rate), error(best)
+        return anchor.host_ns + round((device_ns - anchor.device_ns) * self._rate), error
+
+    def _error_ns(self, device_ns: float, anchor: Anchor) -> float:
+        return anchor.error_ns + abs(device_ns - anchor.device_ns) * self._drift
 
     def span_ns(self, milliseconds: float) -> int:
         """Return a length of the device's in nanoseconds of the host."""

@@ -25,6 +25,9 @@ __all__ = ["BATCH", "MOST_UNDER_WAY", "Interval", "StreamTimes"]
 BATCH: Final = 16
 """So many intervals of a stream are asked for together."""
 
+LOOK_NS: Final = 1_000_000_000
+"""So long fewer of them may be asked for together: a process that is killed loses them."""
+
 MOST_UNDER_WAY: Final = 4096
 """So many intervals of a stream may wait for the device; beyond that spans have none."""
 
@@ -83,6 +86,7 @@ class _Stream:
         self.of_library = place.stream
         self.under_way: deque[Interval] = deque()
         self.events = 0
+        self.look_ns = 0
         # Numbers and times of the last ones that nothing has enclosed yet.
         self._outermost: deque[tuple[Interval, int, int]] = deque(maxlen=REMEMBERED)
 
@@ -220,10 +224,13 @@ class StreamTimes:
         interval.last_number = stream.next_number()
         waiting = stream.under_way
         waiting.append(interval)
-        if len(waiting) % BATCH == 0:
+        full, late = len(waiting) % BATCH == 0, interval.begun[0] >= stream.look_ns
+        if full or late:
+            stream.look_ns = interval.begun[0] + LOOK_NS
+            least = BATCH if full else 1
             try:
-                while len(waiting) >= BATCH and self._is_past(waiting[BATCH - 1]):
-                    self._tell_of(stream, BATCH)
+                while len(waiting) >= least and self._is_past(waiting[least - 1]):
+                    self._tell_of(stream, least)
             except Exception as error:  # noqa: BLE001 - they are asked for again
                 self._tell_once(error)
 
@@ -273,7 +280,9 @@ class StreamTimes:
         if end is None or interval.begun is None:
             return
         alignment = stream.device.alignment
-        start_ns, error_ns = alignment.host_ns(alignment.device_ns(interval.anchor, start))
+        start_ns, error_ns = alignment.host_ns(
+            alignment.device_ns(interval.anchor, start), interval.anchor
+        )
         end_ns = start_ns + alignment.span_ns(start.elapsed_time(end))
         stream.device.free += (start, end)
         start_ns, end_ns = stream.in_order(interval, start_ns, end_ns)

@@ -6,8 +6,9 @@ import logging
 import threading
 
 import pytest
-from conftest import Traced
+from conftest import RunScript, Traced
 from perfetto.trace_file import Event, Trace
+from safety.commands import invoke
 
 from device.stand_in import StandIn, StandInEvent, StandInStream, now
 from dftrace_ai import ai
@@ -77,12 +78,15 @@ def test_an_interval_is_what_the_stream_did_from_the_beginning_of_the_span_to_it
     )
 
 
-def test_nothing_is_asked_of_the_device_but_for_whole_batches(traced: Traced, gpu: StandIn) -> None:
+def test_nothing_is_asked_of_the_device_but_for_whole_batches(
+    traced: Traced, gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intervals, "LOOK_NS", 10**18)
     with traced(perfetto=False) as run:
         forward = ai.compute.forward(device=True)
+        gpu.default.held = True
         with forward:
             pass
-        gpu.default.held = True
         gpu.calls.clear()
         for _ in range(intervals.BATCH - 2):
             with forward:
@@ -108,6 +112,41 @@ def test_nothing_is_asked_of_the_device_but_for_whole_batches(traced: Traced, gp
         assert gpu.calls.count("event") == made
     assert len(on_device(run.trace)) == 4 * intervals.BATCH
     assert not without_time(run.trace)
+
+
+def test_a_process_that_is_killed_loses_what_its_device_was_asked_for_last(
+    run_script: RunScript,
+) -> None:
+    folder = __file__.rpartition("/device/")[0]
+    outcome = run_script(
+        f"""
+        import os, signal, sys
+        sys.path.insert(0, {folder!r})
+        import dftrace_ai
+        from dftrace_ai import ai
+        from dftrace_ai.device import intervals
+        from dftrace_ai.device.recording import use_clock
+        from device.stand_in import StandIn
+
+        gpu = StandIn()
+        use_clock(gpu)
+        intervals.LOOK_NS = 0
+        dftrace_ai.initialize()
+        for _ in range(3):
+            with ai.compute.forward(device=True):
+                gpu.default.launch(1000)
+        gpu.default.held = True
+        with ai.compute.backward(device=True):
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        status=None,
+    )
+    assert invoke("recover", outcome.folder).status == 0
+    trace = outcome.trace()
+    assert [e.name for e in on_device(trace)] == ["forward"] * 3
+    assert {tracks(trace)[e.tid] for e in on_device(trace)} == {"GPU 0 stream 0"}
+    assert len(trace.named("backward", "compute")) == 1
 
 
 def test_streams_and_devices_pass_their_events_in_any_order(traced: Traced, gpu: StandIn) -> None:
@@ -262,7 +301,7 @@ def test_the_rate_of_the_clocks_is_measured() -> None:
     ahead = StandInEvent(gpu)
     ahead.record(gpu.default)
     ahead.at_ns += 1_000 * MS
-    at_ns, error_ns = alignment.host_ns(alignment.device_ns(second, ahead))
+    at_ns, error_ns = alignment.host_ns(alignment.device_ns(second, ahead), second)
     # Without the rate it would be off by 50 us.
     assert abs(at_ns - ahead.at_ns) <= error_ns + 500
     assert error_ns < first.error_ns + 3 * second.error_ns + 20_000
