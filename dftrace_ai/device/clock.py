@@ -52,7 +52,13 @@ class DeviceClock(Protocol):
     def place(self) -> Place | None:
         """Return where this thread's work goes; None where no event may be recorded now.
 
-        That is so before the program has used the device, while its stream is captured into a
+        That is so where `is_usable` says no.
+        """
+
+    def is_usable(self) -> bool:
+        """Return whether this thread may record events now.
+
+        It may not before the program has used the device, while its stream is captured into a
         graph, and in a forked child that cannot use it.
         """
 

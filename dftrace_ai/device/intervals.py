@@ -212,7 +212,7 @@ class StreamTimes:
     def _end(self, interval: Interval, node: Node) -> None:
         if self._streams.get(interval.stream.of_library) is not interval.stream:
             return  # begun in a run that is over, or before a fork
-        if self._captures or self._clock.place() is None:
+        if self._captures or not self._clock.is_usable():
             self.left_out += 1
             return
         stream = interval.stream

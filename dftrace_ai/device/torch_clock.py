@@ -69,11 +69,15 @@ class TorchClock:
 
     def place(self) -> Place | None:
         """Return where this thread's work goes; None where no event may be recorded now."""
-        module = self._module
-        if not module.is_initialized() or self._is_capturing():
+        if not self.is_usable():
             return None
+        module = self._module
         stream = module.current_stream()
         return Place(module.current_device(), stream, getattr(stream, "cuda_stream", None) == 0)
+
+    def is_usable(self) -> bool:
+        """Return whether this thread may record events now; initializes nothing."""
+        return bool(self._module.is_initialized()) and not self._is_capturing()
 
     def event(self) -> DeviceEvent:
         """Make an event with a time."""

@@ -80,9 +80,12 @@ class StandIn:
             raise RuntimeError(f"{what} is not what the device wants")
 
     def place(self) -> Place | None:
-        if not self.usable or self.capturing:
+        if not self.is_usable():
             return None
         return Place(self.stream.device, self.stream, self.stream is self.default)
+
+    def is_usable(self) -> bool:
+        return self.usable and not self.capturing
 
     def event(self) -> Any:
         self.heard("event")
