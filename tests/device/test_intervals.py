@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 
@@ -71,6 +72,10 @@ def test_an_interval_is_what_the_stream_did_from_the_beginning_of_the_span_to_it
         error_ns = forward.args["error_us"] * 1000 + 500
         assert abs(forward.ts_ns + base_ns - began[step]) <= error_ns
         assert forward.ts_ns <= layer.ts_ns < layer.end_ns <= forward.end_ns <= reduce.ts_ns
+    summed = json.loads(invoke("summary", trace.path, "--json").out)["spans"]
+    assert {(row["cat"], row["name"]): row["count"] for row in summed}[
+        "gpu.comm", "all_reduce"
+    ] == 3
     # Perfetto has one slice in the other, on a track of that name.
     shown = [s for s in run.perfetto.slices if s.cat.startswith("gpu.")]
     assert sorted((s.name, s.depth) for s in shown) == sorted(
