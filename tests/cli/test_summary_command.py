@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from cli.summed_up import MS, as_json, sums, table_rows
-from conftest import clean_environment
+from conftest import Traced, clean_environment
 from safety.commands import at_terminal, invoke
 
 from dftrace_ai.cli.terminal import time_text
@@ -271,3 +271,24 @@ def test_the_new_forms_say_that_they_need_numpy(steps: Path) -> None:
         done.stderr
         == "dftrace: this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'\n"
     )
+
+
+def test_a_rank_is_shown_with_its_place_in_a_parallel_training(traced: Traced) -> None:
+    import dftrace_ai
+
+    for rank, layout in enumerate(("dp=0,pp=1", None)):
+        with traced(perfetto=False, rank=rank, world_size=2, layout=layout) as run:
+            with dftrace_ai.ai.compute.forward:
+                pass
+    done = invoke("summary", run.folder.parent, "--by", "rank")
+    rows = [line.split() for line in done.out.splitlines() if "forward" in line]
+    assert [row[: row.index("forward")] for row in rows] == [
+        ["0", "dp=0,pp=1", "compute"],
+        ["1", "compute"],
+    ]
+    said = as_json(run.folder.parent, "--by", "rank")
+    assert [row["group"] for row in said["spans"]] == ["0", "1"]
+    assert [(file["rank"], file["layout"]) for file in said["files"]] == [
+        (0, "dp=0,pp=1"),
+        (1, None),
+    ]

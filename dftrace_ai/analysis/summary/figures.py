@@ -106,6 +106,8 @@ class FileFacts:
             it; None without a closing line.
         losses: the counts of that line that are above zero, by name.
         copy_of: a file before it that bears the same name and is of the same process.
+        rank: the rank that it says.
+        layout: rank in each dimension of a parallel training, such as ``dp=0,pp=1``.
     """
 
     path: str
@@ -115,6 +117,8 @@ class FileFacts:
     ended: str | None
     losses: dict[str, int]
     copy_of: str | None = None
+    rank: int | None = None
+    layout: str | None = None
 
     def warnings(self) -> list[str]:
         """Return a line for each loss, and for an end that is not as it should be."""
@@ -370,6 +374,10 @@ def _copies(traces: Sequence[Trace]) -> dict[Path, str]:
 
 def _facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> FileFacts:
     footer = trace.end.footer
+    try:
+        header = trace.header
+    except TraceError:
+        header = None  # it was counted as far as it can be read
     return FileFacts(
         path=str(trace),
         tear=tear,
@@ -378,4 +386,6 @@ def _facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> FileFa
         ended=footer.ended if footer else None,
         losses=footer.losses if footer else {},
         copy_of=copies.get(trace.path),
+        rank=header and header.rank,
+        layout=(footer and footer.layout) or (header and header.layout),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -51,6 +51,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     bodies = [row for row in report.spans if row.loop == "body"]
     spans = [row for row in report.spans if row.loop != "body"]
     tables = []
+    places = _places(report) if report.by == "rank" else {}
     spared: set[str] = set()
     texts = [] if report.by in ("name", "category") else [report.by]
     figures = [name for name in FIGURES if report.by != "category" or name not in PERCENTILES]
@@ -59,7 +60,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
         ("Bodies of loops, with all that is done in them", "loop of", bodies),
     ):
         heads = [*texts, column, *([] if report.by == "category" else ["name"])]
-        cells = [_cells(row, heads, figures) for row in rows[:MOST_ROWS]]
+        cells = [_cells(row, heads, figures, places) for row in rows[:MOST_ROWS]]
         kept = fitting(heads, figures, cells, SPARED, width)
         spared |= set(figures) - set(kept)
         table = figures_table(title, heads, kept)
@@ -178,10 +179,22 @@ def csv_text(report: Report) -> str:
     return text.getvalue()
 
 
-def _cells(row: Row, heads: Sequence[str], figures: Sequence[str]) -> dict[str, str]:
+def _places(report: Report) -> dict[str, str]:
+    """Return what a rank is called, with its place in a parallel training where that is known."""
+    return {
+        str(file.rank): f"{file.rank} {file.layout}"
+        for file in report.files
+        if file.rank is not None and file.layout
+    }
+
+
+def _cells(
+    row: Row, heads: Sequence[str], figures: Sequence[str], places: Mapping[str, str]
+) -> dict[str, str]:
     from dftrace_ai.cli.terminal import NAME_LETTERS, shown
 
-    names = [name for name in (row.group, row.cat, row.name) if name is not None]
+    group = row.group if row.group is None else places.get(row.group, row.group)
+    names = [name for name in (group, row.cat, row.name) if name is not None]
     cells = {head: shown(name, NAME_LETTERS) for head, name in zip(heads, names, strict=True)}
     for figure in figures:
         if figure == "count":
