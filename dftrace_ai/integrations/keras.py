@@ -87,11 +87,11 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
     for name, node in (("save", capture), ("save_weights", capture), ("load_weights", restart)):
         make = functools.partial(recorded, options, node, _file)
         swaps.swap(model, name, make)
-    if needed(needed(keras, "backend"), "backend")() == "torch":
+    by_torch = needed(needed(keras, "backend"), "backend")() == "torch"
+    _record_compiled(options, swaps, model, always=not by_torch)
+    if by_torch:
         optimizer = needed(needed(keras, "optimizers"), "Optimizer")
         swaps.swap(optimizer, "apply", functools.partial(applying, options))
-    else:
-        _record_compiled(options, swaps, model)
 
     def is_symbolic(args: Any) -> bool:
         """Whether a model is only asked for the shapes of what it returns."""
@@ -107,8 +107,15 @@ def _file(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return kwargs.get("filepath", *args[1:2])
 
 
-def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any) -> None:
-    """Record what a model has made of its steps for another backend: one function, compiled."""
+def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any, *, always: bool) -> None:
+    """Record what a model has made of its steps: one function, compiled.
+
+    Args:
+        options: of `auto`.
+        swaps: take it out again.
+        model: the class of models.
+        always: the backend knows nothing else; where it is torch, a model says so.
+    """
     models: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def making(attribute: str, around: Any, original: Any) -> Any:
@@ -116,7 +123,8 @@ def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any) -> None:
         def make(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
             made = original_of(getattr(self, attribute))
-            if options.gate.live and made is not None:
+            compiled = always or getattr(self, "jit_compile", False)
+            if options.gate.live and compiled and made is not None:
                 models.add(self)
                 setattr(self, attribute, standing_for(made, around))
             return result

@@ -22,12 +22,15 @@ def applying(options: AutoOptions, original: Any) -> Any:
         options: of `auto`.
         original: the method.
     """
+    # Torch is there by now, and was not when this was.
+    from torch.compiler import is_compiling
+
     node = beside(ai.compute.step, companions=options.companions)
 
     @functools.wraps(original)
     def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
         # One that scales the loss calls another.
-        if depth.optimizer or not options.gate.live:
+        if is_compiling() or depth.optimizer or not options.gate.live:
             return original(self, *args, **kwargs)
         depth.optimizer = 1
         options.training.optimizer_begins()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -79,7 +80,9 @@ def deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
         home = ModuleType(f"deepspeed.runtime.{name}")
         setattr(home, kind.__name__, kind)
         monkeypatch.setitem(sys.modules, home.__name__, home)
-    monkeypatch.setitem(sys.modules, "deepspeed", ModuleType("deepspeed"))
+    home = ModuleType("deepspeed")
+    home.__spec__ = ModuleSpec("deepspeed", None)  # torch asks for those of some
+    monkeypatch.setitem(sys.modules, "deepspeed", home)
 
 
 @pytest.mark.usefixtures("deepspeed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -22,7 +23,7 @@ class OutOfRangeError(Exception):
 
 def module_of(name: str, **names: object) -> ModuleType:
     made = ModuleType(name)
-    vars(made).update(names)
+    vars(made).update(names, __spec__=ModuleSpec(name, None))
     return made
 
 
@@ -57,6 +58,7 @@ def keras_on(backend: str) -> ModuleType:
 
     class Model:
         train_function = test_function = predict_function = None
+        jit_compile = backend == "torch"
 
         def make_train_function(self, force=False):
             if self.train_function is None:
@@ -102,13 +104,13 @@ def keras_on(backend: str) -> ModuleType:
         Model=Model,
         backend=SimpleNamespace(backend=lambda: backend),
         callbacks=module_of("keras.callbacks", Callback=Callback, CallbackList=CallbackList),
-        optimizers=module_of("keras.optimizers"),
+        optimizers=module_of("keras.optimizers", Optimizer=type("Optimizer", (), {"apply": list})),
     )
 
 
 @pytest.mark.parametrize("by_callback", [False, True])
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_keras_on_another_backend_has_a_compute_for_each_batch(
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_keras_that_compiles_its_steps_has_a_compute_for_each_batch(
     backend: str,
     by_callback: bool,
     traced: Traced,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from conftest import Traced
 from torch import nn
 
 from dftrace_ai.errors import DftraceError
-from dftrace_ai.integrations import keras, lightning, transformers
+from dftrace_ai.integrations import keras, lightning, tensorflow, transformers
 from dftrace_ai.integrations.auto import Auto
 
 MODULES = {
@@ -19,19 +20,25 @@ MODULES = {
     "transformers": "transformers.trainer",
     "accelerate": "accelerate.accelerator",
     "keras": "keras",
+    "deepspeed": "deepspeed",
+    "megatron": "megatron.core.pipeline_parallel.schedules",
+    "ray": "ray.train",
+    "tensorflow": "tensorflow",
 }
 
 
-@pytest.mark.parametrize("framework", [lightning, transformers, keras])
+@pytest.mark.parametrize("framework", [lightning, transformers, keras, tensorflow])
 def test_a_framework_that_is_missing_is_named_with_its_extra(
     framework: ModuleType, auto: Auto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    make = framework.trace_hook if framework is tensorflow else framework.trace_callback
     if framework is not lightning:
-        framework._callback_class.cache_clear()
-    for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "transformers", "keras"):
+        made = "_hook_class" if framework is tensorflow else "_callback_class"
+        getattr(framework, made).cache_clear()
+    for name in ("lightning", "lightning.pytorch", "pytorch_lightning", *MODULES):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(DftraceError) as raised:
-        framework.trace_callback()
+        make()
     extra = framework.__name__.rpartition(".")[2]
     assert str(raised.value).endswith(f"install it with: pip install 'dftrace-ai[{extra}]'")
     assert auto.options is None
@@ -41,7 +48,9 @@ def test_a_version_that_lacks_something_is_told_of_once_and_all_else_is_recorded
     traced: Traced, auto: Auto, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in [*MODULES.values(), "lightning.pytorch.trainer", "transformers.trainer_callback"]:
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        made = ModuleType(name)
+        made.__spec__ = ModuleSpec(name, None)  # torch asks for that of some
+        monkeypatch.setitem(sys.modules, name, made)
     monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
