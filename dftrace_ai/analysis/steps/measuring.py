@@ -175,10 +175,11 @@ def _hidden(found: FoundSteps, others: Spans, line: Timeline) -> dict[Part, int]
 def _common(
     start: Integers, end: Integers, other_start: Integers, other_end: Integers
 ) -> tuple[Integers, Integers]:
-    """Return what two rows of stretches, each in order, have in common."""
-    cuts = np.unique(np.concatenate([start, end, other_start, other_end]))
-    low, high = cuts[:-1], cuts[1:]
-    both = (covered_within(start, end, low, high) > 0) & (
-        covered_within(other_start, other_end, low, high) > 0
-    )
-    return low[both], high[both]
+    """Return what two rows of stretches, each in order and without overlaps, have in common."""
+    before = np.searchsorted(other_end, start, side="right")
+    met = np.maximum(np.searchsorted(other_start, end) - before, 0)
+    each = np.repeat(np.arange(len(start)), met)
+    other = np.arange(len(each)) - np.repeat(np.cumsum(met) - met - before, met)
+    low = np.maximum(start[each], other_start[other])
+    high = np.minimum(end[each], other_end[other])
+    return low[low < high], high[low < high]

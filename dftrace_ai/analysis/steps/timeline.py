@@ -163,6 +163,11 @@ def timeline_of(spans: Spans, near_ns: int) -> Timeline:
         line = timeline_of(process.spans.at(process.spans.tid == tid), process.near_ns)
         start_ns, end_ns = line.of("wait")
     """
+    return _nested(spans, near_ns) or _stacked(spans, near_ns)
+
+
+def _stacked(spans: Spans, near_ns: int) -> Timeline:
+    """Return the timeline of spans that may overlap, or end with those around them."""
     starts, ends, parts, owners = (array("q") for _ in range(4))
     # End, part and index of the spans that are open.
     stack: list[tuple[int, int, int]] = []
@@ -198,6 +203,47 @@ def timeline_of(spans: Spans, near_ns: int) -> Timeline:
         stack.pop()
     columns = (np.array(values, np.int64) for values in (starts, ends, parts, owners))
     return Timeline(*columns)
+
+
+def _nested(spans: Spans, near_ns: int) -> Timeline | None:
+    """Return the timeline of spans of which none cuts another; None where one does, or nearly."""
+    rows = np.flatnonzero(spans.end_ns > spans.start_ns)
+    start, end, role = spans.start_ns[rows], spans.end_ns[rows], spans.role[rows]
+    count, ends = len(rows), np.sort(end)
+    row = np.arange(count)
+    depth = row - np.searchsorted(ends, start, side="right")
+    behind = np.searchsorted(start, end)
+    # More are open at its end than were at its start: one that began inside of it.
+    if (behind - np.searchsorted(ends, end, side="right") > depth).any():
+        return None
+    parent = np.full(count, -1)
+    part, owner = np.empty(count, np.int64), rows.copy()
+    by_depth = np.argsort(depth, kind="stable")
+    levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1) if count else []
+    within = np.array(_WITHIN)
+    for level, here in enumerate(levels):
+        if level == 0:
+            part[here] = within[NO_CODE][role[here]]
+            continue
+        outer = levels[level - 1][np.searchsorted(levels[level - 1], here) - 1]
+        if (end[outer] <= start[here] + near_ns).any():
+            return None
+        parent[here] = outer
+        part[here] = within[part[outer], role[here]]
+        named = (part[here] == OTHER_CODE) & (role[here] == CODE["other"])
+        inherits = (part[here] == part[outer]) & ~named
+        owner[here] = np.where(inherits, owner[outer], owner[here])
+    # As one comes by them: each where it begins, and what is around it where it ends.
+    begins = 2 * row - depth
+    ended = begins + 2 * (behind - row) - 1
+    at, holder = np.empty(2 * count, np.int64), np.empty(2 * count, np.int64)
+    at[begins], at[ended] = start, end
+    holder[begins], holder[ended] = row, parent
+    at, until, holder = at[:-1], at[1:], holder[:-1]
+    held = np.flatnonzero((until > at) & (holder >= 0))
+    held = held[part[holder[held]] != NO_CODE]
+    holder = holder[held]
+    return Timeline(at[held], until[held], part[holder], owner[holder])
 
 
 def covered_before(start_ns: Integers, end_ns: Integers, at_ns: Integers) -> Integers:
