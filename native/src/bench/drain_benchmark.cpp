@@ -15,16 +15,18 @@ namespace dftrace {
 
 namespace {
 
-// One step of a loop: which span, how deep, how long in nanoseconds on average.
+// One step of a loop: which span, how deep, how long in nanoseconds on average. The last lies around the
+// others.
 struct Phase {
     std::uint32_t name;
     std::uint16_t level;
     std::uint64_t mean_ns;
 };
-constexpr Phase phases[] = {{1, 2, 900'000}, {2, 3, 40'000},    {3, 3, 120'000},
-                            {4, 3, 700'000}, {5, 3, 1'300'000}, {6, 3, 250'000}};
-constexpr const char* names[] = {"fetch.iter", "item", "transfer", "forward", "backward", "step"};
-constexpr const char* categories[] = {"dataloader", "data", "device", "compute", "compute", "compute"};
+constexpr Phase phases[] = {{1, 2, 900'000},   {2, 3, 40'000},  {3, 3, 120'000}, {4, 3, 700'000},
+                            {5, 3, 1'300'000}, {6, 3, 250'000}, {7, 1, 0}};
+constexpr const char* names[] = {"fetch.iter", "item", "transfer", "forward", "backward", "step", "train"};
+constexpr const char* categories[] = {"dataloader", "data",    "device",  "compute",
+                                      "compute",    "compute", "pipeline"};
 
 }  // namespace
 
@@ -68,7 +70,7 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
     track.name = "MainThread";
     UnitHeader* unit = spool.acquire(UnitKind::ring, 1);
     std::mt19937_64 random(7);
-    std::uint64_t now = 0, id = 1, step = 0;
+    std::uint64_t now = 0, id = 1, step = 0, step_start = 0, step_id = 0;
     double seconds = 0;
     for (std::uint64_t done = 0; done < events;) {
         std::uint32_t filled = 0;
@@ -76,6 +78,8 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
             const Phase& phase = phases[done % std::size(phases)];
             if (done % std::size(phases) == 0) {
                 ++step;
+                step_start = now;
+                step_id = id++;
                 const std::string text =
                     ",\"epoch\":" + std::to_string(step / 1000) + ",\"step\":" + std::to_string(step);
                 if (!arguments ||
@@ -89,10 +93,12 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
             Record& r = records_of(unit)[filled++];
             r = Record{};
             r.start = now + 300 + random() % 700;
-            r.end = r.start + phase.mean_ns / 2 + random() % phase.mean_ns;
+            r.end = r.start + (phase.mean_ns ? phase.mean_ns / 2 + random() % phase.mean_ns : 0);
             now = r.end;
-            r.id = id++;
-            r.parent = step;
+            const bool around = phase.mean_ns == 0;
+            if (around) r.start = step_start;
+            r.id = around ? step_id : id++;
+            r.parent = around ? 0 : step_id;
             r.node = phase.name;
             r.args = static_cast<std::uint32_t>(step);
             r.level = phase.level;

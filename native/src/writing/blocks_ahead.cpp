@@ -57,8 +57,8 @@ void BlocksAhead::work(BlockCodec& codec) {
         lock.unlock();
         std::exception_ptr failure;
         try {
-            job.block.line_breaks =
-                codec.append(job.block.compressed, job.block.text.view(), job.block.reach);
+            codec.append(job.block.compressed, job.block.text.view(),
+                         facts_of_lines(job.block.text, job.block.reach));
         } catch (...) {
             failure = std::current_exception();  // told by `take`
         }

@@ -18,42 +18,18 @@ namespace dftrace {
 
 namespace {
 
-// Many bytes at a time: a search for one after the other takes twice as long where lines are short.
-std::uint32_t line_breaks(std::string_view text) {
-    typedef unsigned char Bytes __attribute__((vector_size(16)));
-    constexpr std::size_t step = 4 * sizeof(Bytes), most_steps = 255 / 4;
-    const Bytes breaks = Bytes{} + static_cast<unsigned char>('\n');
-    const auto breaks_at = [breaks](const char* place) {
-        Bytes bytes;
-        std::memcpy(&bytes, place, sizeof bytes);
-        return reinterpret_cast<Bytes>(bytes == breaks);  // -1 for each
-    };
-    const char *at = text.data(), *const end = at + text.size();
-    std::uint32_t lines = 0;
-    while (const std::size_t steps = std::min(static_cast<std::size_t>(end - at) / step, most_steps)) {
-        Bytes found{};  // of each place
-        for (const char* const until = at + steps * step; at != until; at += step)
-            found -= breaks_at(at) + breaks_at(at + 16) + breaks_at(at + 32) + breaks_at(at + 48);
-        for (std::size_t i = 0; i < sizeof found; ++i) lines += found[i];
-    }
-    return lines + static_cast<std::uint32_t>(std::count(at, end, '\n'));
-}
-
-BlockFacts facts_of(std::string_view block, std::size_t packed_bytes, std::uint32_t lines,
-                    const BlockReach& reach, BlockHolds holds) {
+BlockFacts with_bytes(BlockFacts facts, std::size_t plain_bytes, std::size_t packed_bytes) {
     // Where there are more, nothing is said: readers know no such block.
     constexpr std::size_t most = UINT32_MAX;
-    if (block.size() > most || packed_bytes > most) return {};
-    return {static_cast<std::uint32_t>(packed_bytes), static_cast<std::uint32_t>(block.size()), lines, holds,
-            reach};
+    if (plain_bytes > most || packed_bytes > most) return {};
+    facts.plain_bytes = static_cast<std::uint32_t>(plain_bytes);
+    facts.packed_bytes = static_cast<std::uint32_t>(packed_bytes);
+    return facts;
 }
 
 class Plain final : public BlockCodec {
   public:
-    std::uint32_t append(std::string& out, std::string_view block, const BlockReach&, BlockHolds) override {
-        out.append(block);
-        return line_breaks(block);
-    }
+    void append(std::string& out, std::string_view block, const BlockFacts&) override { out.append(block); }
     std::string text(std::string_view block, std::size_t most) const override {
         return block.size() <= most ? std::string(block) : std::string();
     }
@@ -66,8 +42,7 @@ class Gzip final : public BlockCodec {
         if (!compressor_) throw std::invalid_argument("gzip level " + std::to_string(level));
     }
     ~Gzip() override { libdeflate_free_compressor(compressor_); }
-    std::uint32_t append(std::string& out, std::string_view block, const BlockReach& reach,
-                         BlockHolds holds) override {
+    void append(std::string& out, std::string_view block, const BlockFacts& facts) override {
         constexpr std::size_t tail_bytes = 8;
         const std::size_t bound = libdeflate_deflate_compress_bound(compressor_, block.size());
         packed_.clear();
@@ -75,15 +50,13 @@ class Gzip final : public BlockCodec {
         char* const body = head + gzip_head_bytes;
         char* const end =
             body + libdeflate_deflate_compress(compressor_, block.data(), block.size(), body, bound);
-        const std::uint32_t lines = line_breaks(block);
         const auto bytes = static_cast<std::size_t>(end - head) + tail_bytes;
-        put_gzip_head(head, facts_of(block, bytes, lines, reach, holds));
+        put_gzip_head(head, with_bytes(facts, block.size(), bytes));
         const std::uint32_t tail[] = {libdeflate_crc32(0, block.data(), block.size()),
                                       static_cast<std::uint32_t>(block.size())};
         static_assert(sizeof tail == tail_bytes && std::endian::native == std::endian::little);
         std::memcpy(end, tail, tail_bytes);
         out.append(head, bytes);
-        return lines;
     }
     std::string text(std::string_view block, std::size_t most) const override {
         // A member ends with the length of its text.
@@ -115,8 +88,7 @@ class Zstd final : public BlockCodec {
         if (!context_) throw std::bad_alloc();
     }
     ~Zstd() override { ZSTD_freeCCtx(context_); }
-    std::uint32_t append(std::string& out, std::string_view block, const BlockReach& reach,
-                         BlockHolds holds) override {
+    void append(std::string& out, std::string_view block, const BlockFacts& facts) override {
         const std::size_t before = out.size(), body = before + zstd_head_bytes;
         out.resize(body + ZSTD_compressBound(block.size()));
         const std::size_t bytes = ZSTD_compressCCtx(context_, out.data() + body, out.size() - body,
@@ -126,9 +98,7 @@ class Zstd final : public BlockCodec {
             throw std::bad_alloc();  // with room for the bound the only reason there is
         }
         out.resize(body + bytes);
-        const std::uint32_t lines = line_breaks(block);
-        put_zstd_head(out.data() + before, facts_of(block, zstd_head_bytes + bytes, lines, reach, holds));
-        return lines;
+        put_zstd_head(out.data() + before, with_bytes(facts, block.size(), zstd_head_bytes + bytes));
     }
     std::string text(std::string_view block, std::size_t most) const override {
         block.remove_prefix(std::min(skippable_bytes(block), block.size()));

@@ -92,7 +92,7 @@ void LineFormatter::line(ByteBuffer& out, const Record& r, std::string_view trac
         at = put(at, args_open_);
         at = put(at, text.args);
         at = put(at, "}}\n");
-        out.commit(at);
+        out.commit_line(at);
         return;
     }
     at = put_time(at, start_ns);
@@ -113,15 +113,15 @@ void LineFormatter::line(ByteBuffer& out, const Record& r, std::string_view trac
             // A counter's args are its series and nothing else.
             at = put(at, text.args.empty() ? text.args : text.args.substr(1));
             at = put(at, "}}\n");
-            out.commit(at);
+            out.commit_line(at);
             return;
         case Kind::flow_out:
             at = put(at, ",\"ph\":\"s\"}\n");
-            out.commit(at);
+            out.commit_line(at);
             return;
         case Kind::flow_in:
             at = put(at, ",\"ph\":\"f\",\"bp\":\"e\"}\n");
-            out.commit(at);
+            out.commit_line(at);
             return;
         case Kind::metadata:
         case Kind::lane_name: return;
@@ -144,7 +144,7 @@ void LineFormatter::line(ByteBuffer& out, const Record& r, std::string_view trac
     }
     at = put(at, text.args);
     at = put(at, "}}\n");
-    out.commit(at);
+    out.commit_line(at);
 }
 
 }  // namespace dftrace

@@ -11,9 +11,9 @@ namespace dftrace {
 TraceWriter::FirstBlock TraceWriter::first_of_next() const {
     ByteBuffer head;
     begin(head, parts_.part() + 1);
-    FirstBlock first{{}, head.size(), line_breaks_};
-    first.line_breaks += codec_->append(first.bytes, head.view());
-    first.bytes += block_;
+    FirstBlock first{{}, head.size(), line_breaks_ + head.line_breaks()};
+    codec_->append(first.bytes, head.view(), facts_of_lines(head, {}));
+    first.bytes += block();
     return first;
 }
 

@@ -34,7 +34,10 @@ void put_signed(std::string& text, std::string_view key, std::int64_t value) {
 
 void PartIndex::give_up() noexcept {
     given_up_ = true;
-    gathered_ = {};
+    spans_.reset();
+    gathered_ = room_ = 0;
+    others_ = {};
+    over_ = {};
     std::vector<Figures>().swap(figures_);
     labels_.clear();
     label_of_node_ = {};
@@ -88,7 +91,7 @@ std::uint32_t PartIndex::track_of(std::uint32_t tid) {
 void PartIndex::forget_track(std::uint32_t tid) noexcept {
     if (given_up_) return;
     try {
-        gathered_.over.push_back({gathered_.spans.size(), tid});
+        over_.push_back({gathered_, tid});
     } catch (const std::bad_alloc&) {
         give_up();
     }
@@ -102,18 +105,41 @@ void PartIndex::forget(std::uint32_t tid) {
     tracks_.erase(found);
 }
 
+void PartIndex::make_room() {
+    constexpr std::size_t at_once = 1024;
+    if (gathered_ < room_) return;
+    if (room_ && !waits_for_blocks_) return take_in();
+    const std::size_t room = room_ ? 2 * room_ : at_once;
+    std::unique_ptr<Span[]> more(new Span[room]);
+    std::copy_n(spans_.get(), gathered_, more.get());
+    spans_ = std::move(more);
+    room_ = room;
+}
+
+void PartIndex::add_unusual(std::uint32_t node, std::string_view name_json, Span span) noexcept {
+    if (span.label == no_label) span.label = find_label(node, name_json);
+    if (span.label == no_label) return;
+    try {
+        if (static_cast<std::uint64_t>(span.end_ns) > latest_ns) throw TooMuch();
+        make_room();
+    } catch (const std::exception&) {
+        return give_up();
+    }
+    spans_[gathered_++] = span;
+}
+
 void PartIndex::add_other(std::uint32_t node, std::string_view name_json, char ph) noexcept {
     const bool known = node < label_of_node_.size() && label_of_node_[node] != no_label;
     const std::uint32_t label = known ? label_of_node_[node] : find_label(node, name_json);
     if (label == no_label) return;
     try {
-        gathered_.others.push_back({label, ph});
+        others_.push_back({label, ph});
     } catch (const std::bad_alloc&) {
         give_up();
     }
 }
 
-void PartIndex::add(const IndexedLines::Span* span, const IndexedLines::Span* const end) {
+void PartIndex::add(const Span* span, const Span* const end) {
     Figures* const figures = figures_.data();
     while (span != end) {
         const std::uint32_t tid = span->tid;
@@ -134,30 +160,33 @@ void PartIndex::add(const IndexedLines::Span* span, const IndexedLines::Span* co
     }
 }
 
-void PartIndex::landed(const IndexedLines& lines, std::uint64_t line_breaks) noexcept {
+void PartIndex::take_in() {
+    const Span *const spans = spans_.get(), *at = spans;
+    for (const Over& over : over_) {
+        add(std::exchange(at, spans + over.spans), spans + over.spans);
+        forget(over.tid);
+    }
+    add(at, spans + gathered_);
+    for (const Other& other : others_) ++figures_[other.label].others[phases.find(other.ph)];
+    fresh_ = fresh_ || gathered_ > 0 || !others_.empty();
+    gathered_ = 0;
+    others_.clear();
+    over_.clear();
+}
+
+void PartIndex::landed(std::uint64_t line_breaks) noexcept {
     line_breaks_ += line_breaks;
     if (given_up_) return;
     try {
-        const IndexedLines::Span *const spans = lines.spans.data(), *at = spans;
-        for (const IndexedLines::Over& over : lines.over) {
-            add(std::exchange(at, spans + over.spans), spans + over.spans);
-            forget(over.tid);
-        }
-        add(at, spans + lines.spans.size());
-        for (const IndexedLines::Other& other : lines.others)
-            ++figures_[other.label].others[phases.find(other.ph)];
-        fresh_ = fresh_ || !lines.spans.empty() || !lines.others.empty();
+        take_in();
     } catch (const std::exception&) {
         give_up();
     }
 }
 
-void PartIndex::landed(std::uint64_t line_breaks) noexcept {
-    landed(gathered_, line_breaks);
-    gathered_.clear();
-}
-
 void PartIndex::begin_part() noexcept {
+    // Somebody took the file of the part before, and some of these spans were added up already.
+    if (!waits_for_blocks_) return give_up();
     line_breaks_ = bytes_at_last_ = 0;
     fresh_ = false;
     for (Figures& of : figures_) {

@@ -65,47 +65,15 @@ bool TraceWriter::plausible(const Record& r, const ClockMap& clock) const {
     return within(r.start) && (r.kind != Kind::span || (r.flags & RecordFlag::unfinished) || within(r.end));
 }
 
-inline void TraceWriter::add_to_index(const Record& r, const Placed& placed,
-                                      const BlobTables& tables) noexcept {
+void TraceWriter::add_other_to_index(const Record& r, const BlobTables& tables) noexcept {
     constexpr std::string_view phases = "?XiCsfM";  // by kind
     const bool open = r.flags & RecordFlag::unfinished;
-    if (r.kind != Kind::span || open)
-        index_.add_other(r.node, tables.name(r.node), open ? 'B' : phases[static_cast<std::size_t>(r.kind)]);
-    else
-        index_.add_span(
-            r.node, [&] { return tables.name(r.node); }, placed.tid, placed.reach.first_ns,
-            placed.reach.last_ns, settings_.ids ? r.parent : no_parent);
+    index_.add_other(r.node, tables.name(r.node), open ? 'B' : phases[static_cast<std::size_t>(r.kind)]);
 }
 
-void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
-    // A crash of the machine can leave pages of a spool unwritten.
-    if (r.kind < Kind::span || r.kind > Kind::lane_name || !plausible(r, clock)) {
-        ++unreadable_;
-        return;
-    }
-    const bool absolute = r.flags & RecordFlag::absolute_time;
-    const bool open = r.flags & RecordFlag::unfinished;
-    const bool awaited = r.kind == Kind::span && !open_lines_.empty() && open_lines_.settle(r.id);
-    if (first_tick_ && !open && !awaited && r.kind != Kind::lane_name) {
-        const std::uint64_t ended = absolute || r.kind == Kind::span ? r.end : r.start;
-        if (ended < (absolute ? clock.to_ns(first_tick_) : first_tick_)) {
-            ++left_out_;
-            return;
-        }
-    }
-    const Placed placed = line(text_, r, track, tables, clock);
-    if (r.kind != Kind::lane_name) {
-        if (r.kind != Kind::metadata) reach_.add(placed.reach.first_ns, placed.reach.last_ns);
-        add_to_index(r, placed, tables);
-    }
-    if (open)
-        ++lines_[0];
-    else if (r.kind != Kind::lane_name)
-        count(r.kind);
-}
-
-TraceWriter::Placed TraceWriter::line(ByteBuffer& out, const Record& r, Track& track,
-                                      const BlobTables& tables, const ClockMap& clock) {
+[[gnu::always_inline]] inline TraceWriter::Placed TraceWriter::format(ByteBuffer& out, const Record& r,
+                                                                      Track& track, const BlobTables& tables,
+                                                                      const ClockMap& clock) {
     const bool absolute = r.flags & RecordFlag::absolute_time;
     const bool open = r.flags & RecordFlag::unfinished;
     const std::uint64_t base = settings_.epoch_us ? 0 : settings_.time_base_us * 1000;
@@ -134,6 +102,43 @@ TraceWriter::Placed TraceWriter::line(ByteBuffer& out, const Record& r, Track& t
     Placed placed{tid, reach_in_line(start, end)};
     if (open) placed.reach.add_from(placed.reach.first_ns);
     return placed;
+}
+
+void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
+    // A crash of the machine can leave pages of a spool unwritten.
+    if (r.kind < Kind::span || r.kind > Kind::lane_name || !plausible(r, clock)) {
+        ++unreadable_;
+        return;
+    }
+    const bool absolute = r.flags & RecordFlag::absolute_time;
+    const bool open = r.flags & RecordFlag::unfinished;
+    const bool awaited = r.kind == Kind::span && !open_lines_.empty() && open_lines_.settle(r.id);
+    if (first_tick_ && !open && !awaited && r.kind != Kind::lane_name) {
+        const std::uint64_t ended = absolute || r.kind == Kind::span ? r.end : r.start;
+        if (ended < (absolute ? clock.to_ns(first_tick_) : first_tick_)) {
+            ++left_out_;
+            return;
+        }
+    }
+    const Placed placed = format(text_, r, track, tables, clock);
+    if (r.kind != Kind::lane_name) {
+        if (r.kind != Kind::metadata) reach_.add(placed.reach.first_ns, placed.reach.last_ns);
+        if (r.kind == Kind::span && !open) [[likely]]
+            index_.add_span(
+                r.node, [&] { return tables.name(r.node); }, placed.tid, placed.reach.first_ns,
+                placed.reach.last_ns, settings_.ids ? r.parent : no_parent);
+        else
+            add_other_to_index(r, tables);
+    }
+    if (open)
+        ++lines_[0];
+    else if (r.kind != Kind::lane_name)
+        count(r.kind);
+}
+
+TraceWriter::Placed TraceWriter::line(ByteBuffer& out, const Record& r, Track& track,
+                                      const BlobTables& tables, const ClockMap& clock) {
+    return format(out, r, track, tables, clock);
 }
 
 }  // namespace dftrace

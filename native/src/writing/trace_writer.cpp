@@ -27,7 +27,8 @@ TraceWriter::TraceWriter(const TraceSettings& settings, SpoolHeader& header, std
       formatter_(settings, shown_pid(settings, header.pid)),
       codec_(make_codec(settings.compression, settings.compression_level)),
       parts_(header, file_stem(settings, header.pid), suffix_of(settings.compression), settings.file_mode),
-      parent_pid_(parent_pid) {}
+      parent_pid_(parent_pid),
+      index_(settings.max_file_bytes != 0) {}
 
 std::uint64_t TraceWriter::lines_written() const noexcept {
     std::uint64_t lines = 0;
@@ -81,7 +82,7 @@ bool TraceWriter::records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t l
                           const BlobTables& tables, const ClockMap& clock) {
     if (scan >= limit) return true;
     // A block that failed goes first: its text must not grow any more.
-    if (!block_.empty() && flush() != 0) return false;
+    if (is_block_ && flush() != 0) return false;
     const Record* all = records_of(unit);
     name_track(track);
     while (scan < limit) {
@@ -103,7 +104,7 @@ int TraceWriter::end_records() {
 
 int TraceWriter::note(std::string_view name_json, std::string_view args, Track& track, std::uint64_t id,
                       std::uint64_t ns) {
-    if (!block_.empty())
+    if (is_block_)
         if (const int error = flush()) return error;
     name_track(track);
     Record r{};
@@ -140,7 +141,6 @@ int TraceWriter::block_done() {
     GatheredBlock block = std::exchange(spare_, {});
     std::swap(block.text, text_);
     block.reach = std::exchange(reach_, {});
-    block.indexed = index_.take_lines();
     block.lines = lines_;
     block.lanes = lanes_made_;
     block.stage = stage_;
@@ -156,10 +156,9 @@ int TraceWriter::write_oldest() {
             append(block.compressed, block.text.size(), block.lines, block.lanes, block.stage, block.touched))
         return error;
     tell_durable(block.touched);
-    index_.landed(block.indexed, block.line_breaks);
+    index_.landed(block.text.line_breaks());
     block.text.clear();
     block.compressed.clear();
-    block.indexed.clear();
     spare_ = std::move(block);
     return 0;
 }
@@ -195,19 +194,25 @@ int TraceWriter::flush() {
         if (const int error = write_oldest()) return error;
     if (text_.size() == 0) return 0;
     if (const int error = check_file()) return error;
-    if (block_.empty()) line_breaks_ = codec_->append(block_, text_.view(), reach_);
+    if (!is_block_) {
+        if (settings_.compression != Compression::none)
+            codec_->append(block_, text_.view(), facts_of_lines(text_, reach_));
+        line_breaks_ = text_.line_breaks();
+        is_block_ = true;
+    }
     if (spoilt()) {
         FirstBlock first = first_of_next();
         give_up_part();
         put_first(std::move(first));
     }
     if (part_is_full() && (last_error_ = next_part()) != 0) return last_error_;
-    if (const int error = append(block_, block_head_ + text_.size(), lines_, lanes_made_, stage_, touched_))
+    if (const int error = append(block(), block_head_ + text_.size(), lines_, lanes_made_, stage_, touched_))
         return error;
     block_head_ = 0;
     text_.clear();
     reach_ = {};
     block_.clear();
+    is_block_ = false;
     index_.landed(line_breaks_);
     tell_durable(std::exchange(touched_, {}));
     // A recovery formats lines ahead of what is written, and soon comes to its end.
@@ -216,7 +221,7 @@ int TraceWriter::flush() {
 
 bool TraceWriter::part_is_full() const noexcept {
     return settings_.max_file_bytes && parts_.begun() && stage_ != TraceStage::complete &&
-           parts_.file_bytes() + block_.size() + footer_room > settings_.max_file_bytes;
+           parts_.file_bytes() + block().size() + footer_room > settings_.max_file_bytes;
 }
 
 // The gathered block becomes the first of another part. 0 or an errno.
@@ -227,7 +232,7 @@ int TraceWriter::next_part() {
     formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()), parts_.plain_bytes(),
                       parts_.file_bytes(), {"rotated"}, parts_.part());
     std::string footer;
-    codec_->append(footer, end.view());
+    codec_->append(footer, end.view(), facts_of_lines(end, {}));
     FirstBlock first = first_of_next();
     const LineCounts written = parts_.lines();
     if (const int error = parts_.close(footer, end.size(), losses)) return error;
@@ -255,7 +260,7 @@ int TraceWriter::write_index(bool last) {
         ByteBuffer line;
         formatter_.index(line, members + (parts_.part() ? ",\"part\":" + std::to_string(parts_.part()) : ""));
         plain_bytes = line.size();
-        codec_->append(block, line.view(), {}, BlockHolds::index);
+        codec_->append(block, line.view(), {.lines = 1, .holds = BlockHolds::index, .reach = {}});
         if (block.size() > room) {
             index_.tried(block.size(), false, file_bytes);
             return 0;

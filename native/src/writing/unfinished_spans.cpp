@@ -32,7 +32,7 @@ void TraceWriter::unfinished(const OpenSpan& span, Track& track, const BlobTable
 
 int TraceWriter::begin_dump() {
     open_lines_.begin();
-    return block_.empty() ? 0 : flush();  // tracks are about to be named
+    return is_block_ ? flush() : 0;  // tracks are about to be named
 }
 
 void TraceWriter::open_now(const OpenSpan& span, Track& track, const BlobTables& tables,
@@ -45,7 +45,7 @@ void TraceWriter::open_now(const OpenSpan& span, Track& track, const BlobTables&
 
 // On tracks of their own: they seem to go on for ever, and would hold all that their thread did later.
 int TraceWriter::lost_spans() {
-    if (!block_.empty())
+    if (is_block_)
         if (const int error = flush()) return error;
     std::map<std::uint32_t, std::uint32_t> lanes;
     for (const auto& [id, open] : open_lines_.take_lost()) {
@@ -75,8 +75,9 @@ bool TraceWriter::ended_since(const Record& r, Track& track, const BlobTables& t
 
 int TraceWriter::end_dump() {
     std::string block;
-    const std::string text = open_lines_.tell_seen();
-    if (!text.empty()) codec_->append(block, text, BlockReach::everywhere());
+    ByteBuffer text;
+    text.append(open_lines_.tell_seen());
+    if (text.size()) codec_->append(block, text.view(), facts_of_lines(text, BlockReach::everywhere()));
     return last_error_ = parts_.put_tail(block);
 }
 

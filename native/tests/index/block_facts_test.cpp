@@ -19,7 +19,7 @@ const std::string lines = "{\"id\":1}\n{\"id\":2}\n{\"id\":3}\n";
 
 std::string block(Compression compression, const BlockReach& reach, BlockHolds holds) {
     std::string packed;
-    make_codec(compression, 0)->append(packed, lines, reach, holds);
+    make_codec(compression, 0)->append(packed, lines, {.lines = 3, .holds = holds, .reach = reach});
     return packed;
 }
 

@@ -65,13 +65,12 @@ TEST("figures of nested spans on tracks that come and go are those of the spans 
     std::mt19937 noise(9);
     int told = 0;
     for (int round = 0; round < 300; ++round) {
-        PartIndex index;
+        const bool at_once = round % 2 == 0;
+        PartIndex index(!at_once);
         std::vector<Made> tracks[3];
         std::vector<std::string> order;  // of names, as they were met
         std::map<std::string, Figures> figures;
-        std::vector<IndexedLines> waiting;
-        std::uint64_t lines = 0, instants = 0;
-        std::vector<std::uint64_t> lines_waiting;
+        std::uint64_t lines = 0, instants = 0, gathered = 0;
         for (int turn = 0; turn < 8; ++turn) {
             const auto at = static_cast<std::uint32_t>(noise() % 3), tid = 70 + at;
             std::vector<Made>& spans = tracks[at];
@@ -81,7 +80,6 @@ TEST("figures of nested spans on tracks that come and go are those of the spans 
                 nest(spans, now, 0, 3, noise);
                 std::reverse(spans.begin(), spans.end());
             }
-            std::uint64_t gathered = 0;
             for (std::size_t some = 1 + noise() % 12; some && !spans.empty(); --some, ++gathered) {
                 const Made& span = spans.back();
                 const std::string& name = names[span.node];
@@ -99,13 +97,9 @@ TEST("figures of nested spans on tracks that come and go are those of the spans 
                 figures[names[1]];
                 ++instants, ++gathered;
             }
-            waiting.push_back(index.take_lines());
-            lines_waiting.push_back(gathered);
-            for (std::size_t i = 0; i < waiting.size() && (turn == 7 || noise() % 2); ++i) {
-                index.landed(waiting[i], lines_waiting[i]);
-                lines += std::exchange(lines_waiting[i], 0);
-                waiting[i].clear();
-                if (i + 1 == waiting.size()) waiting.clear(), lines_waiting.clear();
+            if (turn == 7 || noise() % 2) {
+                index.landed(gathered);
+                lines += std::exchange(gathered, 0);
             }
         }
         std::string wanted = ",\"bytes\":5,\"lines\":" + std::to_string(lines) + ",\"spans\":[";
@@ -148,4 +142,24 @@ TEST("a name that becomes known later is told as each line has it") {
     const std::string made = index.members(5, 1 << 20);
     CHECK(made.find(R"("name":"unknown","cat":"unknown","count":1,)") != made.npos);
     CHECK(made.find(R"("name":"a","cat":"x","count":2,)") != made.npos);
+}
+
+TEST("spans that are gathered when a part begins belong to it, or there is no index from there on") {
+    const auto members_of = [](bool waits_for_blocks, int before) {
+        PartIndex index(waits_for_blocks);
+        const auto add = [&index](int spans, std::int64_t from) {
+            for (std::int64_t at = from; at < from + spans; ++at)
+                index.add_span(
+                    1, [] { return std::string_view(names[1]); }, 7, 2 * at, 2 * at + 1, 0);
+        };
+        add(before, 0);
+        index.landed(static_cast<std::uint64_t>(before));
+        add(5000, before);
+        index.begin_part();
+        index.landed(5000);
+        return index.members(5, 1 << 20);
+    };
+    CHECK(members_of(true, 40).find("\"lines\":5000,\"spans\":[{" + names[1] + ",\"count\":5000,") !=
+          std::string::npos);
+    CHECK_EQ(members_of(false, 40).find("\"spans\":[{"), std::string::npos);
 }

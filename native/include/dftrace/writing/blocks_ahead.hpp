@@ -16,7 +16,6 @@
 #include "dftrace/spool/spool.hpp"
 #include "dftrace/text/byte_buffer.hpp"
 #include "dftrace/writing/codec.hpp"
-#include "dftrace/writing/part_index.hpp"
 
 namespace dftrace {
 
@@ -27,14 +26,16 @@ using TouchedUnits = std::vector<std::pair<UnitHeader*, std::uint32_t>>;
 struct GatheredBlock {
     ByteBuffer text;
     BlockReach reach;
-    IndexedLines indexed;
     LineCounts lines{};
     std::uint32_t lanes = 0;
     TraceStage stage = TraceStage::records;
     TouchedUnits touched;
     std::string compressed;
-    std::uint32_t line_breaks = 0;
 };
+
+inline BlockFacts facts_of_lines(const ByteBuffer& text, const BlockReach& reach) noexcept {
+    return {.lines = static_cast<std::uint32_t>(text.line_breaks()), .reach = reach};
+}
 
 class BlocksAhead {
   public:

@@ -15,9 +15,8 @@ class BlockCodec {
   public:
     virtual ~BlockCodec() = default;
     // Appends the compressed block (a whole gzip member, a whole zstd frame, each with its facts in front, or
-    // the text itself). How many line breaks there are in it.
-    virtual std::uint32_t append(std::string& out, std::string_view block, const BlockReach& reach = {},
-                                 BlockHolds holds = BlockHolds::lines) = 0;
+    // the text itself). The facts are what the caller knows of its lines: all but numbers of bytes.
+    virtual void append(std::string& out, std::string_view block, const BlockFacts& facts = {}) = 0;
     // The text of a block; empty if that is not what the bytes are, or if it is longer than `most`.
     virtual std::string text(std::string_view block, std::size_t most) const = 0;
 };

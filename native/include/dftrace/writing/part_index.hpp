@@ -5,10 +5,12 @@
 // from there on, and readers add the lines up.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -22,68 +24,35 @@
 
 namespace dftrace {
 
-// Of the lines of a block that is not written yet.
-struct IndexedLines {
-    struct Span {
-        std::int64_t start_ns;
-        std::int64_t end_ns;
-        std::uint64_t parent;
-        std::uint32_t label;
-        std::uint32_t tid;
-    };
-    std::vector<Span> spans;  // finished ones, in their order
-    struct Other {
-        std::uint32_t label;
-        char ph;
-    };
-    std::vector<Other> others;
-    struct Over {
-        std::size_t spans;  // that stand before
-        std::uint32_t tid;
-    };
-    std::vector<Over> over;  // tracks on which there are no more
-
-    void clear() noexcept {
-        spans.clear();
-        others.clear();
-        over.clear();
-    }
-};
-
 class PartIndex {
   public:
+    // Whether a part may end before the lines that are gathered, so that they must not be added up with its
+    // own. Else they are added up while they are still in the processor's nearest cache.
+    explicit PartIndex(bool waits_for_blocks = false) noexcept : waits_for_blocks_(waits_for_blocks) {}
+
     // A finished span as the line has it, in the order of the lines; it begins at 0 or later. `name()` is
     // asked for where the node is not known yet: the JSON of its name, empty for none.
     template <typename Name>
     [[gnu::always_inline]] inline void add_span(std::uint32_t node, Name name, std::uint32_t tid,
                                                 std::int64_t start_ns, std::int64_t end_ns,
                                                 std::uint64_t parent) noexcept {
-        std::uint32_t label = node < label_of_node_.size() ? label_of_node_[node] : no_label;
-        if (label == no_label) [[unlikely]] {
-            label = find_label(node, name());
-            if (label == no_label) return;
-        }
-        if (static_cast<std::uint64_t>(end_ns) > latest_ns) [[unlikely]]
-            return give_up();
-        try {
-            gathered_.spans.push_back({start_ns, end_ns, parent, label, tid});
-        } catch (const std::bad_alloc&) {
-            give_up();
-        }
+        const std::uint32_t label = node < label_of_node_.size() ? label_of_node_[node] : no_label;
+        const Span span{start_ns, end_ns, parent, label, tid};
+        if (label == no_label || static_cast<std::uint64_t>(end_ns) > latest_ns || gathered_ == room_)
+            [[unlikely]]
+            return add_unusual(node, name(), span);
+        spans_[gathered_++] = span;
     }
     // Any other event.
     void add_other(std::uint32_t node, std::string_view name_json, char ph) noexcept;
-    // The lines of the block that is gathered.
-    IndexedLines take_lines() noexcept { return std::exchange(gathered_, {}); }
     // A track on which there will be no more.
     void forget_track(std::uint32_t tid) noexcept;
     // There is something that is not known here.
     void give_up() noexcept;
 
-    // A block is in the part, with so many line breaks.
-    void landed(const IndexedLines& lines, std::uint64_t line_breaks) noexcept;
-    void landed(std::uint64_t line_breaks) noexcept;  // the gathered one
-    // A part begins, in which nothing is written yet.
+    // The block that is gathered is in the part, with so many line breaks.
+    void landed(std::uint64_t line_breaks) noexcept;
+    // A part begins, in which nothing is written yet: what is gathered goes there.
     void begin_part() noexcept;
     // As of now an index line may take so many bytes of the file.
     std::size_t room(std::uint64_t file_bytes, bool last) const noexcept;
@@ -94,6 +63,21 @@ class PartIndex {
     void tried(std::size_t packed_bytes, bool written, std::uint64_t file_bytes) noexcept;
 
   private:
+    struct Span {
+        std::int64_t start_ns;
+        std::int64_t end_ns;
+        std::uint64_t parent;
+        std::uint32_t label;
+        std::uint32_t tid;
+    };
+    struct Other {
+        std::uint32_t label;
+        char ph;
+    };
+    struct Over {
+        std::size_t spans;  // that stand before
+        std::uint32_t tid;
+    };
     static constexpr std::string_view phases = "BiCsfM";
     struct Figures {
         std::string name_json;
@@ -105,18 +89,30 @@ class PartIndex {
     };
     static constexpr std::uint64_t latest_ns = 4'000'000'000'000'000'000;  // that readers know
     static constexpr std::uint32_t no_label = std::numeric_limits<std::uint32_t>::max();
+    // Of a name that is not known yet, too late for readers, or where there is no room.
+    [[gnu::cold, gnu::noinline]] void add_unusual(std::uint32_t node, std::string_view name_json,
+                                                  Span span) noexcept;
+    // There is room for another span behind it.
+    void make_room();
+    // Adds up what is gathered.
+    void take_in();
     // Gives up where there is none, and none to be had.
     std::uint32_t find_label(std::uint32_t node, std::string_view name_json) noexcept;
     std::uint32_t new_label(std::uint32_t node, std::string_view name_json);
     std::uint32_t track_of(std::uint32_t tid);
-    void add(const IndexedLines::Span* from, const IndexedLines::Span* to);
+    void add(const Span* from, const Span* to);
     void forget(std::uint32_t tid);
     std::string text(std::uint64_t plain_bytes) const;
 
     static constexpr std::size_t most_bytes = std::size_t{64} << 20;
     Budget budget_{most_bytes};
     bool given_up_ = false;
-    IndexedLines gathered_;
+    bool waits_for_blocks_;
+    // Gathered, in their order.
+    std::unique_ptr<Span[]> spans_;
+    std::size_t gathered_ = 0, room_ = 0;
+    std::vector<Other> others_;
+    std::vector<Over> over_;  // tracks on which there are no more
     std::vector<Figures> figures_;
     std::unordered_map<std::string, std::uint32_t> labels_;
     std::vector<std::uint32_t> label_of_node_;

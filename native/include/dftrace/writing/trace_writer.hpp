@@ -138,6 +138,8 @@ class TraceWriter {
         std::uint32_t tid = 0;
         BlockReach reach;
     };
+    Placed format(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
+                  const ClockMap& clock);
     Placed line(ByteBuffer& out, const Record& record, Track& track, const BlobTables& tables,
                 const ClockMap& clock);
     void begin(ByteBuffer& out, std::uint32_t part) const;
@@ -159,7 +161,7 @@ class TraceWriter {
     void name(std::uint32_t tid, const std::string& name);
     // Its number, and its text in `lane_texts_`.
     std::uint32_t lane_of(const Record& record, Track& track, std::uint64_t start_ns, std::uint64_t end_ns);
-    void add_to_index(const Record& record, const Placed& placed, const BlobTables& tables) noexcept;
+    [[gnu::noinline]] void add_other_to_index(const Record& record, const BlobTables& tables) noexcept;
     // When all formatted lines are written. 0, or an errno where the marks of the trace cannot be kept: a
     // file without an index is whole.
     int write_index(bool last);
@@ -168,6 +170,7 @@ class TraceWriter {
     int append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines, std::uint32_t lanes,
                TraceStage stage, const TouchedUnits& touched);
     void tell_durable(const TouchedUnits& touched) const;
+    std::string_view block() const noexcept { return block_.empty() ? text_.view() : block_; }
     bool part_is_full() const noexcept;
     int next_part();
     // The gathered block behind what a part begins with.
@@ -196,7 +199,8 @@ class TraceWriter {
     ByteBuffer text_;
     BlockReach reach_;  // of the events in it
     PartIndex index_;
-    std::string block_;  // compressed, kept until it is written
+    bool is_block_ = false;  // what is gathered, until it is written: it must not grow any more
+    std::string block_;      // its bytes, where they are not those of the lines
     std::uint64_t line_breaks_ = 0;
     std::size_t block_head_ = 0;  // plain bytes in front of it that begin a new part
     LineCounts lines_{};          // formatted lines of this part by Kind

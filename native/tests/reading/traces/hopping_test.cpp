@@ -36,7 +36,10 @@ Blocks made(Compression compression, std::size_t count, std::size_t index_at) {
         blocks.places.push_back(blocks.bytes.size());
         BlockReach reach;
         reach.add(static_cast<std::int64_t>(1000 * i), static_cast<std::int64_t>(1000 * i + 10));
-        codec->append(blocks.bytes, text, reach, i == index_at ? BlockHolds::index : BlockHolds::lines);
+        codec->append(blocks.bytes, text,
+                      {.lines = static_cast<std::uint32_t>(i % 7 + 1),
+                       .holds = i == index_at ? BlockHolds::index : BlockHolds::lines,
+                       .reach = reach});
         blocks.text += text;
     }
     return blocks;
