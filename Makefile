@@ -21,7 +21,8 @@ APT_LINT := clang-format nodejs
 APT_FUZZ := cmake clang
 
 # The fuzz programs, and how many inputs `make fuzz` gives each of them: seconds.
-FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 recovery:1500 scan:20000 index:8000
+FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 recovery:1500 scan:20000 index:8000 \
+        deflate:4000
 FUZZ_MINUTES ?= 10
 SOAK_SHARE ?= 1
 MATRIX_SHARE ?= $(SOAK_SHARE)

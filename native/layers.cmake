@@ -2,9 +2,10 @@
 
 set(system_sources clock directory held_file host_name mapped_directory)
 set(index_sources block_facts covered_time durations)
+set(deflating_sources huffman_code line_deflate packed_block)
 set(text_sources hash json_check json_string names)
 set(spool_sources new_spool settings spool spool_marker tables)
-set(writing_sources blocks_ahead codec header_and_footer lanes line_formatter next_part open_lines part_index
+set(writing_sources block_deflate blocks_ahead codec header_and_footer lanes line_formatter next_part open_lines part_index
                     record_lines trace_file trace_parts trace_writer unfinished_spans)
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(reading/traces_sources checking general_line hopping labels line_figures line_walk members nested_tracks

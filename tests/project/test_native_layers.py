@@ -13,12 +13,13 @@ LAYERS = {
     "system": set(),
     "text": {"system"},
     "index": {"system", "text"},
+    "deflating": set(),
     "spool": {"system", "text"},
-    "writing": {"system", "text", "index", "spool"},
-    "reading": {"system", "text", "index", "spool", "writing"},
-    "recording": {"system", "text", "index", "spool", "writing", "reading"},
+    "writing": {"system", "text", "index", "deflating", "spool"},
+    "reading": {"system", "text", "index", "deflating", "spool", "writing"},
+    "recording": {"system", "text", "index", "deflating", "spool", "writing", "reading"},
     "tensor": {"system"},
-    "bench": {"system", "text", "index", "spool", "writing"},
+    "bench": {"system", "text", "index", "deflating", "spool", "writing"},
 }
 # What reads traces becomes a module of its own, in which nothing records.
 ALONE = {"reading/traces": {"reading/traces", "index", "text"}, "index": {"index", "text"}}

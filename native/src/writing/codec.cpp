@@ -1,4 +1,4 @@
-// gzip members by libdeflate, zstd frames by libzstd.
+// gzip members, zstd frames by libzstd.
 #include "dftrace/writing/codec.hpp"
 
 #include <libdeflate.h>
@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "dftrace/text/byte_buffer.hpp"
+#include "dftrace/writing/block_deflate.hpp"
 
 namespace dftrace {
 
@@ -37,19 +38,13 @@ class Plain final : public BlockCodec {
 
 class Gzip final : public BlockCodec {
   public:
-    // Level 5: smaller than what dftracer writes, and still two million lines a second on one core.
-    explicit Gzip(int level) : compressor_(libdeflate_alloc_compressor(level ? level : 5)) {
-        if (!compressor_) throw std::invalid_argument("gzip level " + std::to_string(level));
-    }
-    ~Gzip() override { libdeflate_free_compressor(compressor_); }
+    explicit Gzip(int level) : deflate_(level) {}
     void append(std::string& out, std::string_view block, const BlockFacts& facts) override {
         constexpr std::size_t tail_bytes = 8;
-        const std::size_t bound = libdeflate_deflate_compress_bound(compressor_, block.size());
         packed_.clear();
-        char* const head = packed_.reserve(gzip_head_bytes + bound + tail_bytes);
+        char* const head = packed_.reserve(gzip_head_bytes + deflate_.most_bytes(block.size()) + tail_bytes);
         char* const body = head + gzip_head_bytes;
-        char* const end =
-            body + libdeflate_deflate_compress(compressor_, block.data(), block.size(), body, bound);
+        char* const end = body + deflate_.compress(block, body);
         const auto bytes = static_cast<std::size_t>(end - head) + tail_bytes;
         put_gzip_head(head, with_bytes(facts, block.size(), bytes));
         const std::uint32_t tail[] = {libdeflate_crc32(0, block.data(), block.size()),
@@ -75,7 +70,7 @@ class Gzip final : public BlockCodec {
     }
 
   private:
-    libdeflate_compressor* compressor_;
+    BlockDeflate deflate_;
     ByteBuffer packed_;  // in memory that nobody has to clear
 };
 
