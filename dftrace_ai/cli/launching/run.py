@@ -104,11 +104,11 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="YAML file of settings.")
     ] = None,
 ) -> None:
-    """Run a PyTorch training that traces itself, without a change of its code.
+    """Run a PyTorch or Keras training that traces itself, without a change of its code.
 
     The program takes this process's place: its arguments, signals and exit status are its own.
-    Nothing is loaded into it before it imports torch; then it is as if it had called
-    dftrace_ai.auto(). So it is in all Pythons of this environment that it starts.
+    Nothing is loaded into it before it imports torch, TensorFlow or Keras; then it is as if it had
+    called dftrace_ai.auto(). So it is in all Pythons of this environment that it starts.
 
     Example: dftrace run --steps 100:120 train.py --lr 0.1
 
@@ -176,7 +176,7 @@ def _variables(
     if not config.enabled:
         return None
     check_directory(config)
-    # Whatever the directory in which a process of it imports torch.
+    # Whatever the directory in which a process of it imports its framework.
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
     variables = {variable_of(name): text for name, text in given.items()}
     variables[LAUNCH_VARIABLE] = secrets.token_hex(16)

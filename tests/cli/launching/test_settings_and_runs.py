@@ -66,6 +66,21 @@ def test_whose_run_it_is(tmp_path: Path) -> None:
     assert names(own) == [["step.inside"]]
 
 
+def test_a_program_of_another_framework_is_recorded_as_well(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    (tmp_path / "packages" / "tensorflow.py").write_text("train = compat = None\n")
+    (tmp_path / "packages" / "torch" / "__init__.py").write_text(
+        "raise SystemExit('not asked for')"
+    )
+    (tmp_path / "keras.py").write_text("import tensorflow\nKerasTensor = None\n")
+    (tmp_path / "own.py").write_text(
+        "import keras\nfrom dftrace_ai import ai\nwith ai.compute.forward: pass\n"
+    )
+    done = ran((*RUN, "-o", "out/t", "--parts", "steps", "own.py"), env, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert names(tmp_path / "out") == [["forward"]]
+
+
 def test_what_cannot_be_recorded_is_said_once_and_the_program_goes_on(tmp_path: Path) -> None:
     (tmp_path / "records.py").write_text(RECORDS)
     env = launched(tmp_path, DFTRACE_AUTO_STEPS="many")
