@@ -125,10 +125,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             (
                 "lightning",
                 "transformers",
-                "accelerate",
-                "deepspeed",
+                "engines",
                 "keras",
-                "megatron",
                 "ray",
                 "tensorflow",
             ),

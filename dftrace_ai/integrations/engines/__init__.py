@@ -1,0 +1,1 @@
+"""Frameworks that drive a training and take no callback: they are heard of by `auto` alone."""
