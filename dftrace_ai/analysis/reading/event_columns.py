@@ -197,7 +197,7 @@ class _Scanned:
 
     labels: list[tuple[str, str]]
     columns: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    texts: bytes = b""
+    texts: bytes | memoryview = b""
     ends: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(0, np.int64))
     notes: list[str] = field(default_factory=list)
 
@@ -217,7 +217,8 @@ def _scan(trace: Trace) -> _Scanned:
         sizes.append(lengths)
     scanned = _Scanned(scanner.labels(0), notes=blocks.notes)
     if sizes:
-        scanned.columns = {name: np.concatenate(found) for name, found in pieces.items()}
+        # The pieces of a column go before those of the next are put together.
+        scanned.columns = {name: np.concatenate(pieces.pop(name)) for name in SCANNED}
         scanned.columns["ph"] = LETTERS[scanned.columns["ph"]]
-        scanned.texts, scanned.ends = bytes(texts), np.cumsum(np.concatenate(sizes))
+        scanned.texts, scanned.ends = memoryview(texts), np.cumsum(np.concatenate(sizes))
     return scanned

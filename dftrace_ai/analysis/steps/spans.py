@@ -124,13 +124,15 @@ def spans_of(columns: Sequence[EventColumns], masks: Sequence[Integers], source:
                 "tid": file.tid[keep],
                 "id": file.id[keep],
                 "place": np.full(len(keep), place, np.int32),
-                "row": keep,
+                "row": keep.astype(np.int32 if len(file) < 2**31 else np.int64),
             }
         )
-    whole = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    # The pieces of a column go before those of the next are put together.
+    names = tuple(pieces[0])
+    whole = {name: np.concatenate([piece.pop(name) for piece in pieces]) for name in names}
     # In whole microseconds a span may begin and end with the one around it, numbered before it.
     order = np.lexsort((whole["id"], -whole["end_ns"], whole["start_ns"]))
-    return Spans(**{name: values[order] for name, values in whole.items()}, columns=columns)
+    return Spans(**{name: whole.pop(name)[order] for name in names}, columns=columns)
 
 
 def in_pieces(order: Integers, *columns: Integers) -> Iterator[tuple[int, ...]]:
