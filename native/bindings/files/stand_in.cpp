@@ -1,5 +1,5 @@
 // A built-in function in another's place: of the same kind, without a frame of its own in tracebacks.
-#include "annotation/stand_in.hpp"
+#include "files/stand_in.hpp"
 
 #include <string>
 
