@@ -12,7 +12,7 @@ from typing import Any
 
 from . import imports, machine, report
 from .figures import Bench
-from .files import drain, reading, recovery, sizes
+from .files import analysts, drain, reading, recovery, sizes
 from .loggers import calls
 from .processes import Homes
 from .spans import callgrind, rounds, thread_check
@@ -27,6 +27,7 @@ OTHERS = (
     "recovery",
     "size",
     "reading",
+    "judging",
     "training",
     "steps",
     "import",
@@ -49,6 +50,7 @@ class Effort:
     recovery_rounds: int
     reading_events: int
     reading_rounds: int
+    judged_events: int
     size_rounds: int
     training_epochs: int
     training_rounds: int
@@ -60,9 +62,28 @@ class Effort:
 
 
 FULL = Effort(
-    *(3, 12, 20_000, 2_000_000, 5, 3_000_000, 5, 3_000_000, 1, 2, 20, 15, 25, 15, 15, 15, 60)
+    *(
+        3,
+        12,
+        20_000,
+        2_000_000,
+        5,
+        3_000_000,
+        5,
+        3_000_000,
+        1,
+        100_000,
+        2,
+        20,
+        15,
+        25,
+        15,
+        15,
+        15,
+        60,
+    )
 )
-QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 1, 3, 6, 9, 5, 5, 5, 60)
+QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 50_000, 1, 3, 6, 9, 5, 5, 5, 60)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -94,6 +115,8 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
         benches += sizes.measure(homes, effort.size_rounds)
     if "reading" in wanted:
         benches += reading.measure(homes, effort.reading_events, effort.reading_rounds)
+    if "judging" in wanted:
+        benches += analysts.measure(homes, effort.judged_events)
     if "training" in wanted:
         benches += training.measure(homes, effort.training_epochs, effort.training_rounds)
     if "steps" in wanted:

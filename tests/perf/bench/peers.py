@@ -28,17 +28,29 @@ PEERS = {
     ),
 }
 
+# Tools that analyse traces, with readers of another version.
+ANALYSTS = {
+    "dfanalyzer": (["dftracer-analyzer==0.0.9", "dftracer-utils==0.0.12"],),
+    "HolisticTraceAnalysis": (["HolisticTraceAnalysis==0.5.0"],),
+}
 
-def main() -> None:
-    """Create the environment and install each peer; one that fails is told and left out."""
-    target = Path(sys.argv[1])
+
+def install(target: Path, peers: dict[str, tuple[list[str], ...]]) -> None:
+    """Make an environment of peers; one that fails is told and left out."""
     venv.create(target, with_pip=True)
     python = target / "bin" / "python"
-    for peer, installs in PEERS.items():
+    for peer, installs in peers.items():
         for packages in installs:
             command = [str(python), "-m", "pip", "install", "--quiet", *packages]
             if subprocess.run(command, check=False).returncode != 0:
                 print(f"{peer}: not installed; its figures will be shown as -", file=sys.stderr)
+
+
+def main() -> None:
+    """Make the environments: that of the peers, and within it that of the analysts."""
+    target = Path(sys.argv[1])
+    install(target, PEERS)
+    install(target / "analysts", ANALYSTS)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,143 @@
+"""What it costs to be told of a training, beside tools that analyse traces: each on files it takes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench.figures import Bench, Series
+from bench.files.reading import Cost, cost_of
+from bench.processes import Homes, run_once
+
+WHY, SUMMARY = "dftrace why", "dftrace summary"
+DFANALYZER = "dfanalyzer, preset dlio"
+HTA = "HolisticTraceAnalysis, temporal breakdown"
+NOT_INSTALLED = "not installed"
+
+STEP_US, KERNELS = 10_000, 100
+
+BREAKDOWN = (
+    "import sys; from hta.trace_analysis import TraceAnalysis; "
+    "print(TraceAnalysis(trace_dir=sys.argv[1]).get_temporal_breakdown(visualize=False))"
+)
+
+
+def profile_events(events: int) -> Iterator[dict[str, object]]:
+    """Yield events as torch.profiler writes them: launches on the host, kernels on a stream.
+
+    Args:
+        events: about how many.
+    """
+    yield {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "python"}}
+    for step in range(events // (2 * KERNELS + 1)):
+        begin = 1_000_000 + step * STEP_US
+        host = {"ph": "X", "pid": 7, "tid": 7}
+        yield host | {
+            "cat": "user_annotation",
+            "name": f"ProfilerStep#{step}",
+            "ts": begin,
+            "dur": STEP_US - 1,
+            "args": {"External id": step},
+        }
+        for number in range(KERNELS):
+            at, launch = begin + 90 * number, step * KERNELS + number + 1
+            yield host | {
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "ts": at,
+                "dur": 5,
+                "args": {"correlation": launch, "cbid": 211},
+            }
+            yield {
+                "ph": "X",
+                "cat": "kernel",
+                "name": "ncclDevKernel_AllReduce_Sum"
+                if number % 20 == 19
+                else f"gemm_{number % 7}",
+                "pid": 0,
+                "tid": 7,
+                "ts": at + 10,
+                "dur": 60,
+                "args": {"device": 0, "stream": 7, "correlation": launch},
+            }
+
+
+def write_profile(events: int, path: Path) -> None:
+    """Write a file as torch.profiler does for one of two ranks.
+
+    Args:
+        events: about how many.
+        path: ends in ``.json.gz``.
+    """
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as out:
+        out.write('{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}],')
+        out.write('"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2},')
+        out.write('"baseTimeNanoseconds": 1700000000000000000, "traceEvents": [\n')
+        out.write(",\n".join(map(json.dumps, profile_events(events))))
+        out.write("\n]}\n")
+
+
+def measure(homes: Homes, events: int) -> list[Bench]:
+    """Have a trace of ours judged, and one of torch.profiler.
+
+    Args:
+        homes: the interpreters; the peers' has the analysts beside it.
+        events: in each file.
+    """
+    program = Path(homes.peers or "").parent.parent / "analysts" / "bin"
+    there = homes.peers is not None and (program / "python").exists()
+    ours: dict[str, Callable[[Path], list[str]]] = {
+        SUMMARY: lambda path: [homes.main, "-m", "dftrace_ai.cli", "summary", str(path)],
+        WHY: lambda path: [homes.main, "-m", "dftrace_ai.cli", "why", str(path)],
+    }
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        place = Path(scratch)
+        profile = place / "profile" / "rank-0.pt.trace.json.gz"
+        trace = place / "trace"
+        for folder in (profile.parent, trace):
+            folder.mkdir()
+        write_profile(events, profile)
+        made = ["-m", "bench.files.reading_trace", str(events), str(trace)]
+        run_once(homes.main, made, place)
+        converted = place / "converted"
+        to = ["convert", str(trace), "--to", "dftracer", "--out", str(converted)]
+        told = cost_of([homes.main, "-m", "dftrace_ai.cli", *to], trace)
+        if told.fault:
+            raise RuntimeError(told.fault)
+        analyzer = [str(program / "dfanalyzer"), "analyzer=dftracer", "analyzer/preset=dlio"]
+        analyzer += ["cluster=local", f"trace_path={converted}"]
+        breakdown = [str(program / "python"), "-c", BREAKDOWN, str(profile.parent)]
+        return [
+            *_benches(
+                "judged",
+                f"a trace of {events:,} events of ours",
+                {name: cost_of(command(trace), trace) for name, command in ours.items()},
+                (DFANALYZER, cost_of(["env", "USER=bench", *analyzer], trace) if there else None),
+            ),
+            *_benches(
+                "judged_profile",
+                f"a trace of {events:,} events of torch.profiler",
+                {name: cost_of(command(profile), trace) for name, command in ours.items()},
+                (HTA, cost_of(breakdown, trace) if there else None),
+            ),
+        ]
+
+
+def _benches(
+    id: str, title: str, ours: dict[str, Cost], peer: tuple[str, Cost | None]
+) -> list[Bench]:
+    name, cost = peer
+    found: dict[str, Cost | None] = {**ours, name: cost}
+    cpu = Bench(id, f"{title}: processor time of all threads and processes", "s", reference=WHY)
+    memory = Bench(f"{id}_memory", f"{title}: peak of memory of a process", "MiB", reference=WHY)
+    for label, one in found.items():
+        missing = NOT_INSTALLED if one is None else one.fault
+        is_there = one is not None and not missing
+        cpu.series.append(Series(label, [one.cpu_s] if one and is_there else [], missing=missing))
+        memory.series.append(
+            Series(label, [one.peak_mib] if one and is_there else [], missing=missing)
+        )
+    return [cpu, memory]
