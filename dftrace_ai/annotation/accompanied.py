@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from threading import local
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from dftrace_ai._native import Node
 from dftrace_ai.annotation.branching import BranchingNode
@@ -63,7 +64,7 @@ def accompanied(node: BranchingNode, names: tuple[str, ...], kind: type[A]) -> A
 class _Open:
     """A span with what goes beside it, from the lookup of `__exit__` to its call."""
 
-    __slots__ = ("_begun", "_span", "is_entered", "node")
+    __slots__ = ("__weakref__", "_begun", "_span", "is_entered", "node")
 
     def __init__(self, node: AccompaniedMode) -> None:
         self.node = node
@@ -132,16 +133,23 @@ _by_hand: ContextVar[Any] = ContextVar("dftrace_accompanied", default=None)
 
 
 class _Lookup(local):
-    """What the lookup of `__exit__` leaves for the call of `__enter__` that follows in a `with`."""
+    """What the lookup of `__exit__` leaves for the call of `__enter__` that follows in a `with`.
 
-    open: _Open | None = None
+    It is not kept alive here: one that nobody kept, as that of `hasattr`, can end no span.
+    """
+
+    open: ref[_Open] | None = None
+
+    def take(self) -> _Open | None:
+        looked_up, self.open = self.open, None
+        return None if looked_up is None else looked_up()
 
 
 _lookup = _Lookup()
 
 
 def _forget_lookup(one: _Open) -> None:
-    if _lookup.open is one:
+    if _lookup.open is not None and _lookup.open() is one:
         _lookup.open = None
 
 
@@ -174,8 +182,9 @@ class _Exit:
     def __get__(self, node: AccompaniedMode | None, _: type | None = None) -> Any:
         if node is None:
             return _exit_of_type
-        _lookup.open = _Open(node)
-        return _lookup.open
+        opened = _Open(node)
+        _lookup.open = ref(opened)
+        return opened
 
 
 def _exit_of_type(node: AccompaniedMode, exc_type: Any = None, *_: object) -> None:
@@ -216,9 +225,8 @@ class AccompaniedMode(BranchingNode):
         return accompanied, (above, self._beside, kind)
 
     def __enter__(self) -> Self:
-        looked_up = _lookup.open
+        looked_up = _lookup.take()
         if looked_up is not None and looked_up.node is self:
-            _lookup.open = None
             looked_up.enter()
         else:
             _open_by_hand(self, self)

@@ -95,6 +95,27 @@ def test_every_form_has_an_interval_for_each_of_its_spans(traced: Traced, gpu: S
     assert [e.args["error"] for e in host if e.name == "barrier"] == ["KeyError"]
 
 
+def test_to_ask_whether_a_node_is_a_context_manager_ends_none_of_its_spans(
+    traced: Traced, gpu: StandIn
+) -> None:
+    node = ai.compute.forward(device=True)
+    with traced(perfetto=False) as run:
+        assert hasattr(node, "__exit__")
+        node.__enter__()
+        with ai.compute.step:
+            pass
+        node.__exit__(None, None, None)
+        leave = node.__exit__
+        with ai.comm.reduce(device=True):
+            node.__enter__()
+        leave(None, None, None)
+    trace = run.trace
+    first, second = (e for e in trace.spans if (e.cat, e.name) == ("compute", "forward"))
+    assert trace.one("step").args["p_idx"] == first.id
+    assert [e.p_idx for e in on_device(trace) if e.name == "forward"] == [first.id, second.id]
+    assert not trace.footer["unmatched_stops"]
+
+
 def test_the_node_follows_the_tree_unless_it_has_arguments_of_its_own(
     traced: Traced, gpu: StandIn
 ) -> None:
