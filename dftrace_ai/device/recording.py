@@ -9,7 +9,7 @@ from dftrace_ai.device.intervals import StreamTimes
 from dftrace_ai.device.torch_clock import NoClockError, find_clock
 from dftrace_ai.run.emitting import metadata
 from dftrace_ai.run.hooks import Hook, register
-from dftrace_ai.wording import counted, warn
+from dftrace_ai.wording import briefly, counted, warn
 
 if TYPE_CHECKING:
     from dftrace_ai.device.clock import DeviceClock
@@ -32,11 +32,13 @@ def stream_times() -> StreamTimes | None:
     if _times is None and not _is_hopeless:
         try:
             clock = find_clock()
+            _times = None if clock is None else StreamTimes(clock)
         except NoClockError as error:
             _is_hopeless = True
             warn("spans have no time on a device: %s", error)
-        else:
-            _times = None if clock is None else StreamTimes(clock)
+        except Exception as error:  # noqa: BLE001 - whatever the device's library raises
+            _is_hopeless = True
+            warn("spans have no time on a device: %s", briefly(error))
     return _times
 
 

@@ -169,6 +169,9 @@ def test_without_a_device_there_are_the_spans_of_the_host_and_one_warning(
         accelerator = types.SimpleNamespace(current_accelerator=lambda: device)
         return types.SimpleNamespace(accelerator=accelerator, **modules)
 
+    def refuse() -> None:
+        raise RuntimeError("Cannot have CUDA with other accelerators.")  # as torch says it
+
     unused = dict.fromkeys(("Event", "Stream", "current_stream", "current_device"))
     cuda = types.SimpleNamespace(is_initialized=lambda: False, **unused)
     old = types.SimpleNamespace(version=types.SimpleNamespace(cuda=None, hip=None))
@@ -176,6 +179,10 @@ def test_without_a_device_there_are_the_spans_of_the_host_and_one_warning(
     assert with_torch(built_with(None)) == 1
     assert with_torch(old) == 1
     assert with_torch(built_with("mps", mps=types.SimpleNamespace())) == 1
+    assert with_torch(types.SimpleNamespace(accelerator=types.SimpleNamespace())) == 1
+    torn = built_with(None)
+    torn.accelerator.current_accelerator = refuse
+    assert with_torch(torn) == 1
     # Not used yet: to ask for more would keep the process from being forked.
     assert with_torch(built_with("cuda", cuda=cuda)) == 0
 
