@@ -50,17 +50,26 @@ class ErrorAside {
   public:
     ErrorAside() noexcept { PyErr_Fetch(&type_, &value_, &traceback_); }
     ~ErrorAside() {
-        if (holds_gil()) PyErr_Restore(type_, value_, traceback_);
+        if (holds_gil() && !forgotten_) PyErr_Restore(type_, value_, traceback_);
     }
     ErrorAside(const ErrorAside&) = delete;
     ErrorAside& operator=(const ErrorAside&) = delete;
 
     PyObject* type() const noexcept { return type_; }
+    PyObject* traceback() const noexcept { return traceback_; }
+    // Another one has come in its place.
+    void forget() noexcept {
+        forgotten_ = true;
+        Py_CLEAR(type_);
+        Py_CLEAR(value_);
+        Py_CLEAR(traceback_);
+    }
 
   private:
     PyObject* type_;
     PyObject* value_;
     PyObject* traceback_;
+    bool forgotten_ = false;
 };
 
 // Drops what the user's code raised, but for an interrupt (Ctrl-C), which is raised again where it can be.

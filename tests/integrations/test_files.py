@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import io
 import os
 import pickle
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -200,6 +202,49 @@ def test_files_are_as_they_are_without(traced: Traced, auto: Auto, tmp_path: Pat
     for number, (one, other) in enumerate(zip(without, within, strict=True)):
         assert one == other, number
     assert len(operations(run)) > 100
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a file may be open when it is interrupted
+def test_what_a_handler_raises_in_the_midst_of_recording_is_the_program_s(
+    traced: Traced, auto: Auto, tmp_path: Path
+) -> None:
+    class TimedOutError(Exception):
+        pass
+
+    (tmp_path / "t").write_bytes(TEXT)
+    calls = most = 0
+
+    def handler(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == most:
+            raise TimedOutError
+
+    def opened_with_handler_at(call: int) -> None:
+        nonlocal calls, most
+        calls, most = 0, call
+        before = sys.gettrace()
+        sys.settrace(handler)  # before every function, where a handler of a signal may be called
+        try:
+            file = open(tmp_path / "t", "rb")
+        finally:
+            sys.settrace(before)
+        file.close()
+
+    gc.disable()  # calls others' functions
+    try:
+        with traced(perfetto=False, data_dir=str(tmp_path)) as run:
+            auto(io=True)
+            for _ in range(2):
+                opened_with_handler_at(0)
+            assert calls > 10
+            for call in range(1, calls + 1):
+                with pytest.raises(TimedOutError):
+                    opened_with_handler_at(call)
+            (tmp_path / "last").write_bytes(TEXT)
+    finally:
+        gc.enable()
+    assert ("data.io.open", "last") in operations(run)
 
 
 def test_the_functions_are_python_s_own_again(traced: Traced, auto: Auto, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from threading import get_ident
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -56,7 +57,7 @@ class Opening:
         node: of the span.
     """
 
-    __slots__ = ("known", "node", "path", "span")
+    __slots__ = ("__weakref__", "known", "node", "path", "span")
 
     def __init__(self, path: str | None, node: ProfilerNode, known: bool) -> None:
         self.path = path
@@ -67,7 +68,8 @@ class Opening:
 
 class _Mine(threading.local):
     def __init__(self) -> None:
-        self.opens = 0
+        # Whatever ends the call, such as a handler of a signal, drops what is being opened.
+        self.opening: weakref.ref[Opening] | None = None
         self.nodes: dict[tuple[str, bool, bool, bool], ProfilerNode] = {}
 
 
@@ -95,7 +97,8 @@ class Operations:
     @property
     def is_opening(self) -> bool:
         """Whether this thread is opening a file: what that opens is a part of it."""
-        return self._mine.opens > 0
+        opening = self._mine.opening
+        return opening is not None and opening() is not None
 
     def opens(self, path: str | None, *, known: bool = False) -> Opening:
         """Begin to open a file; `opened` or `failed` ends it.
@@ -107,12 +110,12 @@ class Operations:
         opening = Opening(path, self._node("open", is_in_checkpoint(), first=True), known)
         if not known and self.is_on():
             opening.span = opening.node._begin()
-        self._mine.opens += 1
+        self._mine.opening = weakref.ref(opening)
         return opening
 
     def opened(self, opening: Opening, file: KnownFile | None) -> None:
         """End to open a file; None is one that is not looked at."""
-        self._mine.opens -= 1
+        self._mine.opening = None
         span = opening.span
         if span is None:
             return
@@ -125,7 +128,7 @@ class Operations:
 
     def failed(self, opening: Opening, error: type[BaseException]) -> None:
         """End to open a file that could not be opened."""
-        self._mine.opens -= 1
+        self._mine.opening = None
         span = opening.span
         if span is None:
             return

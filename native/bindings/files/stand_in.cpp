@@ -1,6 +1,7 @@
 // A built-in function in another's place: of the same kind, without a frame of its own in tracebacks.
 #include "files/stand_in.hpp"
 
+#include <cstring>
 #include <string>
 
 #include "arguments/json_args.hpp"
@@ -22,11 +23,40 @@ struct StandIn {
 
 StandIn* state_of(PyObject* home) { return static_cast<StandIn*>(PyModule_GetState(home)); }
 
-// Whether to go on behind a call of who hears. What he raised is a fault of his, of which is told; what
-// asks the program to stop is the program's.
+// Whether a frame is of a module that is neither ours nor of the standard library.
+bool is_of_another(PyObject* frame) {
+    const Ref globals(PyObject_GetAttrString(frame, "f_globals"));
+    PyObject* const name = globals ? PyDict_GetItemString(globals.get(), "__name__") : nullptr;
+    const char* const text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+    if (!text) return true;
+    const std::string module(text, std::strcspn(text, "."));
+    const Ref outermost(PyUnicode_FromStringAndSize(module.data(), static_cast<Py_ssize_t>(module.size())));
+    PyObject* const library = PySys_GetObject("stdlib_module_names");
+    return module != "dftrace_ai" && !(outermost && library && PySet_Contains(library, outermost.get()) == 1);
+}
+
+// Whether what is raised is the program's: what asks it to stop, and what a handler of a signal raises, which
+// runs in the midst of any function.
+bool is_of_the_program() {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return true;
+    const ErrorAside aside;
+    Ref at(Py_XNewRef(aside.traceback()));
+    while (at && at.get() != Py_None) {
+        const Ref frame(PyObject_GetAttrString(at.get(), "tb_frame"));
+        if (frame && is_of_another(frame.get())) {
+            PyErr_Clear();
+            return true;
+        }
+        at = Ref(PyObject_GetAttrString(at.get(), "tb_next"));
+    }
+    PyErr_Clear();
+    return false;
+}
+
+// Whether to go on behind a call of who hears. What he raised is a fault of his, of which is told.
 bool heard(const Ref& answer, PyObject* who) {
     if (answer) return true;
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+    if (is_of_the_program()) return false;
     PyErr_WriteUnraisable(who);
     return true;
 }
@@ -54,10 +84,10 @@ PyObject* call(PyObject* home, PyObject* const* args, Py_ssize_t count, PyObject
     if (instead == Py_None) instead = held.get();
     Ref result(PyObject_Vectorcall(instead, args, plain, names));
     if (!result) {
-        const ErrorAside aside;
+        ErrorAside aside;
         const Ref answer(
             PyObject_CallFunctionObjArgs(mine.after, token.get(), Py_None, aside.type(), nullptr));
-        if (!answer) PyErr_WriteUnraisable(mine.after);
+        if (!heard(answer, mine.after)) aside.forget();
         return nullptr;
     }
     const Ref answer(PyObject_CallFunctionObjArgs(mine.after, token.get(), result.get(), Py_None, nullptr));
