@@ -45,8 +45,8 @@ def command(
 ) -> None:
     """Show versions, compression libraries, clock, environment and the settings in effect.
 
-    With PATHS: which processes the traces are of, when they began, how they ended and what
-    they count, by their first and last lines alone, however large they are.
+    With PATHS: which processes the traces are of, from when their times count, how they ended and
+    what they count, by their first and last lines alone, however large they are.
 
     Example: dftrace info out
 
@@ -103,7 +103,9 @@ def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
 def _table(facts: TraceFacts) -> Table:
     from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, shown
 
-    table = figures_table("", ["file", "process", "began", "ended"], ["events", "bytes", "lost"])
+    table = figures_table(
+        "", ["file", "process", "times from", "ended"], ["events", "bytes", "lost"]
+    )
     for file in facts.files[:MOST_ROWS]:
         began = "" if file.began_us is None else _time_text(file.began_us)
         table.add_row(
