@@ -16,6 +16,20 @@ std::string native_thread_name() {
     return native;
 }
 
+// Without a line of Python where the class leaves `name` as it is: there a signal's handler would run, and
+// what it raises is the program's.
+Ref name_of(PyObject* threading, PyObject* thread) {
+    const Ref base(PyObject_GetAttrString(threading, "Thread"));
+    const Ref usual(base ? PyObject_GetAttrString(base.get(), "name") : nullptr);
+    const Ref own(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(thread)), "name"));
+    if (usual && usual.get() == own.get()) {
+        Ref name(PyObject_GetAttrString(thread, "_name"));
+        if (name) return name;
+    }
+    PyErr_Clear();
+    return Ref(PyObject_GetAttrString(thread, "name"));
+}
+
 }  // namespace
 
 std::string thread_name() {
@@ -28,7 +42,7 @@ std::string thread_name() {
     Ref ident(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
     PyObject* thread =
         active && ident && PyDict_Check(active.get()) ? PyDict_GetItem(active.get(), ident.get()) : nullptr;
-    Ref name(thread ? PyObject_GetAttrString(thread, "name") : nullptr);
+    const Ref name = thread ? name_of(threading, thread) : Ref();
     const char* utf8 = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
     const std::string known = utf8 ? utf8 : "";
     forget_error();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,27 @@ def test_a_new_thread_starts_outermost_whatever_its_starter_has_open(traced: Tra
         thread.join()
     item = rec.trace.one("item")
     assert (item.p_idx, item.level) == (0, 1)
+
+
+def test_the_first_span_of_a_thread_runs_no_python_in_which_a_signal_would_be_handled(
+    traced: Traced,
+) -> None:
+    called: list[str] = []
+
+    def work() -> None:
+        node = ai.data.item
+        sys.setprofile(lambda frame, event, _: called.append(f"{event} {frame.f_code.co_name}"))
+        with node:
+            pass
+        sys.setprofile(None)
+
+    with traced() as rec:
+        thread = threading.Thread(target=work, name="reader")
+        thread.start()
+        thread.join()
+    assert [one for one in called if one.startswith(("call", "return"))] == []
+    assert called  # it was listened to
+    assert set(rec.trace.thread_names.values()) >= {"reader"}
 
 
 def test_spans_of_two_threads_interleave_freely(traced: Traced) -> None:
