@@ -22,6 +22,7 @@ class ByteBuffer {
         ++line_breaks_;
     }
     void append(std::string_view text) {
+        if (text.empty()) return;  // it may be at no place
         char* at = reserve(text.size());
         std::memcpy(at, text.data(), text.size());
         size_ += text.size();
