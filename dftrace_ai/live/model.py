@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
-from dftrace_ai.trace_format.vocabulary import loop_part, without_loop_part
+from dftrace_ai.trace_format.names_and_phases import loop_part, without_loop_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

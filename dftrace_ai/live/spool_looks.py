@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dftrace_ai.live.model import NS, OpenSpanStatus, RankStatus, ThreadStatus
 from dftrace_ai.live.saved import plain
 from dftrace_ai.trace_format.header_and_footer import HeaderFacts
-from dftrace_ai.trace_format.vocabulary import own_category
+from dftrace_ai.trace_format.names_and_phases import own_category
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

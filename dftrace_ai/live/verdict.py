@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dftrace_ai.live.model import place_text
-from dftrace_ai.trace_format.vocabulary import own_category
+from dftrace_ai.trace_format.names_and_phases import own_category
 
 if TYPE_CHECKING:
     from dftrace_ai.live.model import HiddenProcess, RankStatus, ThreadStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from dftrace_ai.trace_format.vocabulary import COLLECTIVES
+from dftrace_ai.trace_format.names_and_phases import COLLECTIVES
 
 if TYPE_CHECKING:
     from dftrace_ai.live.model import RankStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from dftrace_ai.trace_format.vocabulary import loop_part, without_loop_part
+from dftrace_ai.trace_format.names_and_phases import loop_part, without_loop_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ from dftrace_ai.analysis.converting.to_perfetto import gzip_member
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 from dftrace_ai.trace_format.file_names import without_suffix
 from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, OWN_CATEGORY
-from dftrace_ai.trace_format.vocabulary import lettered_phase
+from dftrace_ai.trace_format.names_and_phases import lettered_phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import numpy as np
 
 from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError, group_labels
+from dftrace_ai.analysis.summary.durations import Spread
 from dftrace_ai.analysis.summary.figures import (
     MOST_ROWS,
     GroupedSummary,
@@ -17,7 +18,6 @@ from dftrace_ai.analysis.summary.figures import (
     summarise_groups,
 )
 from dftrace_ai.analysis.summary.grouping import groups_of, processes_of
-from dftrace_ai.analysis.summary.spread import Spread
 from dftrace_ai.analysis.tracks import distinct
 from dftrace_ai.errors import TraceError
 

@@ -10,7 +10,7 @@ from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import add_traces
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import KINDS, LOSSES
-from dftrace_ai.trace_format.vocabulary import loop_part
+from dftrace_ai.trace_format.names_and_phases import loop_part
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.summary.adding import AddedTraces
     from dftrace_ai.analysis.summary.totals import SpanFigures, Totals
     from dftrace_ai.trace_format.json_types import JsonObject
-    from dftrace_ai.trace_format.vocabulary import LoopPart
+    from dftrace_ai.trace_format.names_and_phases import LoopPart
 
 __all__ = [
     "NOT_CLOSED",

@@ -19,7 +19,7 @@ from dftrace_ai.analysis.summary.figures import (
 from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup, groups_of
 from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow  # noqa: TC001 - as above
 from dftrace_ai.errors import needs_numpy
-from dftrace_ai.trace_format.vocabulary import LoopPart  # noqa: TC001 - pydantic evaluates it
+from dftrace_ai.trace_format.names_and_phases import LoopPart  # noqa: TC001 - pydantic evaluates it
 
 if TYPE_CHECKING:
     import os

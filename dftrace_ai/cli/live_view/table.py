@@ -12,7 +12,7 @@ from rich.text import Text
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.live.model import NS
 from dftrace_ai.live.wording import age_text, path_text, rate_text
-from dftrace_ai.trace_format.vocabulary import loop_part
+from dftrace_ai.trace_format.names_and_phases import loop_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

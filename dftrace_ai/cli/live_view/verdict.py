@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dftrace_ai.cli.live_view.unseen import hidden_lines, problem_lines
 from dftrace_ai.cli.terminal import shown
 from dftrace_ai.live.wording import age_text, processes_text, ranges_text
-from dftrace_ai.trace_format.vocabulary import without_loop_part
+from dftrace_ai.trace_format.names_and_phases import without_loop_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

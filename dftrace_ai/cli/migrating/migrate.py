@@ -194,10 +194,9 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _overwrite(path: Path, content: bytes) -> None:
     """Write into a file that has other names, which are to name the same file afterwards."""
-    with path.open("r+b", buffering=0) as file:
-        os.posix_fallocate(
-            file.fileno(), 0, len(content)
-        )  # so that nothing is begun on a full disk
+    with path.open("r+b") as file:
+        # So that nothing is begun on a full disk.
+        os.posix_fallocate(file.fileno(), 0, len(content))
         file.write(content)
         file.truncate()
 

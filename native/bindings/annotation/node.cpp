@@ -8,7 +8,7 @@
 
 #include "annotation/calls.hpp"
 #include "annotation/span.hpp"
-#include "arguments/sets.hpp"
+#include "arguments/update_sets.hpp"
 #include "dftrace/text/names.hpp"
 
 namespace dftrace::py {

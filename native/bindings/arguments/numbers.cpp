@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "arguments/json_args.hpp"
-#include "arguments/sets.hpp"
+#include "arguments/update_sets.hpp"
 #include "dftrace/text/json_string.hpp"
 
 namespace dftrace::py {

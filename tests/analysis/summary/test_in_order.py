@@ -11,7 +11,7 @@ from analysis.trace_lines import small_trace
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.chosen_events import InOrder, NotInOrderError, Sorted
-from dftrace_ai.analysis.summary.spread import Spread
+from dftrace_ai.analysis.summary.durations import Spread
 
 
 def nested(noise: random.Random, start: int, end: int, depth: int) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainScanner
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.vocabulary import NUMBERED_PHASES
+from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from dftrace_ai.trace_format.vocabulary import lettered_phase
+from dftrace_ai.trace_format.names_and_phases import lettered_phase
 
 if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dftrace_ai.trace_format.vocabulary import loop_part, own_category, without_loop_part
+from dftrace_ai.trace_format.names_and_phases import loop_part, own_category, without_loop_part
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 // Sets of arguments: made by updates, serialised by the first span that needs them.
-#include "arguments/sets.hpp"
+#include "arguments/update_sets.hpp"
 
 #include <new>
 #include <string>
