@@ -140,15 +140,16 @@ struct LineDeflate::State {
         at -= before;
     }
 
-    const LineFields* last_named_so(const LineFields& line, std::uint32_t number,
-                                    std::uint32_t bytes) noexcept {
+    const LineFields* last_named_so(LineFields& line, std::uint32_t number, std::uint32_t bytes) noexcept {
         constexpr std::uint32_t in_front = sizeof(",\"name\":\"") - 1, looked_at = 16;
+        line.named_so_before = 0;
         if (line.count < 2 || bytes < line.at[1] + in_front + looked_at) return nullptr;
         const char* const name = text + line.begin + line.at[1] + in_front;
-        const std::uint32_t last = std::exchange(last_of_name[name_hash(name, line.count)], number);
+        std::uint32_t last = std::exchange(last_of_name[name_hash(name, line.count)], number);
+        line.named_so_before = last;
         // The line before is looked at anyway.
-        return last && number - last < lines_known && number - last > 1 ? &lines[last % lines_known]
-                                                                        : nullptr;
+        if (last && last + 1 == number) last = lines[last % lines_known].named_so_before;
+        return last && number - last < lines_known ? &lines[last % lines_known] : nullptr;
     }
 
     bool compress() noexcept {
@@ -179,6 +180,14 @@ struct LineDeflate::State {
                     !(line.at[field] - line.at[field - 1] > 4 && is_time(text + begin + line.at[field - 1])))
                     look_for_value(at, most, best);
                 if (!best.length) continue;
+                // What is the same in front of it, as the last digits of a number, is of the match, too.
+                if (const std::uint32_t plain = at - told; plain && at - best.distance >= 8 + plain) {
+                    const std::uint32_t more =
+                        std::min(same_before(text + at - best.distance, text + at, plain),
+                                 longest_match - best.length);
+                    at -= more;
+                    best.length += more;
+                }
                 block.add(text + told, at - told, best.length, best.distance);
                 told = at + best.length;
                 if (block.full() && !write_block(false)) return false;

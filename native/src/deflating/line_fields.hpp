@@ -15,6 +15,7 @@ namespace dftrace {
 struct LineFields {
     static constexpr std::uint32_t most = 29;  // of those behind nothing is known
     std::uint32_t begin;
+    std::uint32_t named_so_before;  // number of the last line of that name in front of it, 0: none
     std::uint16_t count;
     std::array<std::uint16_t, most> at;  // from the line's beginning: 0, then the commas, then the `}}`
 };

@@ -68,6 +68,27 @@ std::string loop(std::size_t bytes) {
     });
 }
 
+// Short spans of one name, each within another: a line is like the one before the last.
+std::string nested(std::size_t bytes) {
+    Random random(8);
+    std::string text;
+    const auto put = [&](std::size_t id, std::size_t parent, std::uint64_t ns, std::uint64_t dur) {
+        text += "{\"id\":" + std::to_string(id) +
+                ",\"name\":\"forward\",\"cat\":\"compute\",\"pid\":4711,\"tid\":4711,\"ts\":" +
+                std::to_string(ns / 1000) + "." + std::to_string(100 + ns % 900) + ",\"dur\":0.0" +
+                std::to_string(dur) +
+                ",\"ph\":\"X\",\"args\":{\"hhash\":\"08cf3707b570dbec\",\"p_idx\":" + std::to_string(parent) +
+                ",\"level\":" + (parent ? "2" : "1") + ",\"epoch\":1,\"step\":" + std::to_string(id / 100) +
+                "}}\n";
+    };
+    std::uint64_t ns = 7'000'000'000'000;
+    for (std::size_t id = 1; text.size() < bytes; id += 2, ns += 170 + random() % 10) {
+        put(id + 1, id, ns + 40, 20 + random() % 2 * 10);
+        put(id, 0, ns, 80 + random() % 2 * 10);
+    }
+    return text;
+}
+
 std::string words(std::size_t bytes) {
     return spans(bytes, 3, [](std::size_t, Random& random) {
         static const std::string syllables[] = {"ba", "ko", "tri", "mun", "se", "lo", "qua", "fi"};
@@ -99,6 +120,11 @@ TEST("lines of a training and of workers take less than libdeflate makes of them
                      }),
                1.03);
     check_less(spans(1u << 20, 400, [](std::size_t, Random&) { return ""; }), 1.0);
+    check_less(nested(1u << 20), 0.9);
+    // The layers of a network: their names come back after a while.
+    check_less(
+        spans(1u << 20, 40, [](std::size_t id, Random&) { return ",\"step\":" + std::to_string(id / 40); }),
+        1.0);
 }
 
 TEST("no block is more than three hundredths larger than libdeflate makes it") {
