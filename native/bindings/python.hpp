@@ -72,6 +72,12 @@ class ErrorAside {
     bool forgotten_ = false;
 };
 
+// A function of METH_FASTCALL as tables of methods have it.
+template <class Function>
+PyCFunction fast(Function function) noexcept {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
 // Drops what the user's code raised, but for an interrupt (Ctrl-C), which is raised again where it can be.
 inline void forget_error() noexcept {
     const bool interrupted = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);

@@ -138,17 +138,17 @@ void put_at(Content& content, const Moment& moment) {
     content.moment = moment;
 }
 
-PyObject* instant(PyObject*, PyObject* arguments) {
-    PyObject *category = nullptr, *name = nullptr, *args = Py_None, *track = nullptr, *given = nullptr;
+PyObject* instant(PyObject*, PyObject* const* given, Py_ssize_t count) {
+    if (count < 2 || count > 5 || (count > 3 && !PyUnicode_Check(given[3])) ||
+        (count > 4 && !PyTuple_Check(given[4])))
+        return PyErr_Format(PyExc_TypeError, "instant(cat, name, args=None, track='', moment=())");
     Moment moment;
-    if (!PyArg_ParseTuple(arguments, "OO|OUO!", &category, &name, &args, &track, &PyTuple_Type, &given) ||
-        !read_moment(given, moment))
-        return nullptr;
+    if (!read_moment(count > 4 ? given[4] : nullptr, moment)) return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
-    Content content{Kind::instant, number_of(category, name), {}};
+    Content content{Kind::instant, number_of(given[0], given[1]), {}};
     put_at(content, moment);
-    if (track && PyUnicode_GetLength(track)) content.track = number_of("track", track);
-    if (PyDict_Check(args)) content.sanitised = append_members(content.members, args);
+    if (count > 3 && PyUnicode_GetLength(given[3])) content.track = number_of("track", given[3]);
+    if (count > 2 && PyDict_Check(given[2])) content.sanitised = append_members(content.members, given[2]);
     record(content);
     Py_RETURN_NONE;
 }
@@ -159,15 +159,31 @@ bool fits_63_bits(PyObject* integer) {
     return overflow == 0;
 }
 
-PyObject* counter(PyObject*, PyObject* arguments) {
-    PyObject *name = nullptr, *values = nullptr, *given = nullptr;
+// Whether all values are numbers as they are written.
+bool are_plain_numbers(PyObject* values) {
+    PyObject* value = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(values, &at, nullptr, &value);) {
+        const bool plain = PyFloat_CheckExact(value) ? Py_IS_FINITE(PyFloat_AS_DOUBLE(value))
+                                                     : PyLong_CheckExact(value) && fits_63_bits(value);
+        if (!plain) return false;
+    }
+    return true;
+}
+
+PyObject* counter(PyObject*, PyObject* const* given, Py_ssize_t count) {
+    if (count < 2 || count > 3 || !PyDict_Check(given[1]) || (count > 2 && !PyTuple_Check(given[2])))
+        return PyErr_Format(PyExc_TypeError, "counter(name, values, moment=())");
+    PyObject* const values = given[1];
     Moment moment;
-    if (!PyArg_ParseTuple(arguments, "OO!|O!", &name, &PyDict_Type, &values, &PyTuple_Type, &given) ||
-        !read_moment(given, moment))
-        return nullptr;
+    if (!read_moment(count > 2 ? given[2] : nullptr, moment)) return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
-    Content content{Kind::counter, number_of("counter", name), {}};
+    Content content{Kind::counter, number_of("counter", given[0]), {}};
     put_at(content, moment);
+    if (are_plain_numbers(values)) {
+        content.sanitised = append_members(content.members, values);
+        if (!content.members.empty() || content.sanitised) record(content);
+        Py_RETURN_NONE;
+    }
     // Perfetto counts an error for every value that is not a number: such a one is left out.
     Ref numbers(PyDict_New());
     Ref items(PyDict_Items(values));
@@ -284,10 +300,10 @@ PyObject* log_between(PyObject*, PyObject* arguments) {
 }
 
 // `function`, for which too little memory is no reason to fail the training: its event is dropped.
-template <PyObject* (*function)(PyObject*, PyObject*)>
-PyObject* dropped_without_memory(PyObject* module, PyObject* arguments) {
+template <auto function, class... Given>
+PyObject* dropped_without_memory(PyObject* module, Given... given) {
     try {
-        return function(module, arguments);
+        return function(module, given...);
     } catch (const std::bad_alloc&) {
         if (Session* session = current_session())
             session->header().dropped.fetch_add(1, std::memory_order_relaxed);
@@ -323,20 +339,20 @@ PyObject* count_unmatched_stop(PyObject*, PyObject*) {
 }  // namespace
 
 PyMethodDef event_functions[] = {
-    {"instant", dropped_without_memory<instant>, METH_VARARGS,
+    {"instant", fast(dropped_without_memory<instant, PyObject* const*, Py_ssize_t>), METH_FASTCALL,
      "instant(cat, name, args=None, track='', moment=()): a moment, now and in the open span, or another "
      "one on a track of that name."},
-    {"counter", dropped_without_memory<counter>, METH_VARARGS,
+    {"counter", fast(dropped_without_memory<counter, PyObject* const*, Py_ssize_t>), METH_FASTCALL,
      "counter(name, values, moment=()): numbers of this moment, or of another."},
-    {"flow", dropped_without_memory<flow>, METH_VARARGS,
+    {"flow", dropped_without_memory<flow, PyObject*>, METH_VARARGS,
      "flow(name, inward, id, moment=()): one end of an arrow between spans."},
-    {"metadata", dropped_without_memory<metadata>, METH_VARARGS,
+    {"metadata", dropped_without_memory<metadata, PyObject*>, METH_VARARGS,
      "metadata(key, value): a CM event, written at once."},
-    {"log_event", dropped_without_memory<log_event>, METH_VARARGS,
+    {"log_event", dropped_without_memory<log_event, PyObject*>, METH_VARARGS,
      "log_event(cat, name, start_us, duration_us, args, sanitised=0, track=''): a span with given times."},
-    {"log_within", dropped_without_memory<log_within>, METH_VARARGS,
+    {"log_within", dropped_without_memory<log_within, PyObject*>, METH_VARARGS,
      "log_within(cat, name, start_ns, end_ns, args, track, moment): a span with given times, of another."},
-    {"log_between", dropped_without_memory<log_between>, METH_VARARGS,
+    {"log_between", dropped_without_memory<log_between, PyObject*>, METH_VARARGS,
      "log_between(cat, name, start, end, args, track): a span between two moments that `ticks` told."},
     {"ticks", ticks, METH_NOARGS, "The recorder's own clock, behind all events of this thread; 0 when off."},
     {"begin", begin_apart, METH_VARARGS,

@@ -238,11 +238,6 @@ PyObject* make_records_as(PyObject*, PyObject* given) {
 
 PyObject* threads_of_pool(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(pool_threads()); }
 
-template <class Function>
-PyCFunction fast(Function function) {
-    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-}
-
 }  // namespace
 
 PyMethodDef tensor_functions[] = {

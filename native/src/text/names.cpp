@@ -1,7 +1,10 @@
 // Interning of names.
 #include "dftrace/text/names.hpp"
 
+#include <array>
+#include <cstring>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <unordered_map>
@@ -34,14 +37,44 @@ std::uint32_t intern(std::string json) {
     return number;
 }
 
+// A pair and its number. Without a destructor: a thread may still record while its own things go.
+class Recent {
+  public:
+    bool is(std::string_view category, std::string_view name) const noexcept {
+        return number_ && category_bytes_ == category.size() && name_bytes_ == name.size() &&
+               std::memcmp(text_, category.data(), category.size()) == 0 &&
+               std::memcmp(text_ + category.size(), name.data(), name.size()) == 0;
+    }
+    std::uint32_t number() const noexcept { return number_; }
+    void keep(std::string_view category, std::string_view name, std::uint32_t number) noexcept {
+        if (category.size() + name.size() > sizeof text_) return;
+        category.copy(text_, category.size());
+        name.copy(text_ + category.size(), name.size());
+        category_bytes_ = static_cast<std::uint8_t>(category.size());
+        name_bytes_ = static_cast<std::uint8_t>(name.size());
+        number_ = number;
+    }
+
+  private:
+    std::uint32_t number_;
+    std::uint8_t category_bytes_, name_bytes_;
+    char text_[58];
+};
+
 }  // namespace
 
 std::uint32_t intern_name(std::string_view category, std::string_view name) {
+    // What a thread tells again and again is found without the lock.
+    thread_local std::array<Recent, 16> recent;
+    Recent& kept = recent[(std::hash<std::string_view>()(name) + category.size()) % recent.size()];
+    if (kept.is(category, name)) return kept.number();
     std::string json = "\"name\":";
     append_json_string(json, name);
     json += ",\"cat\":";
     append_json_string(json, category);
-    return intern(std::move(json));
+    const std::uint32_t number = intern(std::move(json));
+    kept.keep(category, name, number);
+    return number;
 }
 
 std::uint32_t intern_exception_type(std::string_view type) noexcept {

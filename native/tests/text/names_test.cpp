@@ -3,6 +3,7 @@
 
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -19,6 +20,23 @@ TEST("a pair has one number, and its JSON") {
     const std::uint32_t error = intern_exception_type("ValueError");
     CHECK_EQ(interned_json(error), R"("ValueError")");
     CHECK(error < interned_names() && forward < interned_names());
+}
+
+TEST("pairs that are alike, long or empty have numbers of their own, however often they come back") {
+    const std::string longest(300, 'x');
+    const std::pair<std::string, std::string> pairs[] = {{"ab", "c"},    {"a", "bc"},    {"", "abc"},
+                                                         {"abc", ""},    {"", ""},       {"c", "ab"},
+                                                         {longest, "a"}, {"a", longest}, {longest, longest}};
+    std::vector<std::uint32_t> numbers;
+    for (const auto& [category, name] : pairs) numbers.push_back(intern_name(category, name));
+    for (int turn = 0; turn < 3; ++turn)
+        for (std::size_t i = 0; i < std::size(pairs); ++i) {
+            const auto& [category, name] = pairs[i];
+            CHECK_EQ(intern_name(category, name), numbers[i]);
+            CHECK_EQ(interned_json(numbers[i]), "\"name\":\"" + name + "\",\"cat\":\"" + category + "\"");
+        }
+    for (std::size_t i = 0; i < std::size(pairs); ++i)
+        for (std::size_t j = 0; j < i; ++j) CHECK(numbers[i] != numbers[j]);
 }
 
 TEST("hostile names are escaped") {
