@@ -13,8 +13,8 @@ from dftrace_ai.config.sources import (
     ConfigSources,
     argument_settings,
     environment_settings,
-    yaml_settings,
 )
+from dftrace_ai.config.yaml_settings import yaml_settings
 from dftrace_ai.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -20,10 +20,17 @@ from dftrace_ai.config.sources import Setting
 from dftrace_ai.config.values import (
     ToCore,
     directory,
+    fault_of_several,
+    is_epoch,
+    is_waiting,
     layout_text,
     level_name,
     lower,
+    milliseconds,
+    mode_bits,
     names,
+    nanoseconds,
+    number_or_zero,
     octal_mode,
     prefix,
     signal_name,
@@ -34,13 +41,11 @@ from dftrace_ai.errors import ConfigError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["COMPRESSION_LEVELS", "Config"]
+__all__ = ["Config"]
 
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
-
-COMPRESSION_LEVELS = {"gzip": (1, 12), "zstd": (1, 19)}
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
@@ -82,9 +87,7 @@ class Config(BaseModel):
         default="gzip",
         description="gzip opens in Perfetto as it is; zstd is for archives; none is plain text.",
     )
-    compression_level: Annotated[
-        int | None, ToCore("compression_level", lambda level: level or 0)
-    ] = Field(
+    compression_level: Annotated[int | None, ToCore("compression_level", number_or_zero)] = Field(
         default=None,
         description=(
             "Effort of the compressor: 1 to 12 for gzip, 1 to 19 for zstd, none for the "
@@ -94,7 +97,7 @@ class Config(BaseModel):
     timestamps: Annotated[
         Literal["relative", "epoch_us"],
         BeforeValidator(lower),
-        ToCore("epoch_us", lambda kind: kind == "epoch_us"),
+        ToCore("epoch_us", is_epoch),
     ] = Field(
         default="relative",
         description=(
@@ -142,14 +145,12 @@ class Config(BaseModel):
     overflow: Annotated[
         Literal["wait", "drop"],
         BeforeValidator(lower),
-        ToCore("wait_on_overflow", lambda what: what == "wait"),
+        ToCore("wait_on_overflow", is_waiting),
     ] = Field(
         default="drop",
         description="What a full spool does: drop events and count them, or wait for the writer.",
     )
-    file_mode: Annotated[
-        str, BeforeValidator(octal_mode), ToCore("file_mode", lambda mode: int(mode, 8))
-    ] = Field(
+    file_mode: Annotated[str, BeforeValidator(octal_mode), ToCore("file_mode", mode_bits)] = Field(
         default="0600",
         description=(
             "Who may read and write the trace files and the logs of tensor inspection, as an octal "
@@ -157,18 +158,16 @@ class Config(BaseModel):
             "markers stay the owner's."
         ),
     )
-    max_file_bytes: Annotated[int | None, ToCore("max_file_bytes", lambda count: count or 0)] = (
-        Field(
-            default=None,
-            ge=64 * KIB,
-            le=1024 * GIB,
-            description=(
-                "Bytes after which the trace goes on in another file, a part; none writes one file "
-                "of any size."
-            ),
-        )
+    max_file_bytes: Annotated[int | None, ToCore("max_file_bytes", number_or_zero)] = Field(
+        default=None,
+        ge=64 * KIB,
+        le=1024 * GIB,
+        description=(
+            "Bytes after which the trace goes on in another file, a part; none writes one file "
+            "of any size."
+        ),
     )
-    max_files: Annotated[int | None, ToCore("max_files", lambda count: count or 0)] = Field(
+    max_files: Annotated[int | None, ToCore("max_files", number_or_zero)] = Field(
         default=None,
         ge=1,
         le=100_000,
@@ -182,9 +181,7 @@ class Config(BaseModel):
             "recovery when the process died."
         ),
     )
-    flight_seconds: Annotated[
-        float | None, ToCore("flight_ns", lambda seconds: round((seconds or 0.0) * 1e9))
-    ] = Field(
+    flight_seconds: Annotated[float | None, ToCore("flight_ns", nanoseconds)] = Field(
         default=None,
         ge=0.001,
         le=86_400.0,
@@ -200,9 +197,7 @@ class Config(BaseModel):
             "have a handler. None takes no signal."
         ),
     )
-    finalize_timeout_s: Annotated[
-        float, ToCore("finish_timeout_ms", lambda seconds: round(seconds * 1000))
-    ] = Field(
+    finalize_timeout_s: Annotated[float, ToCore("finish_timeout_ms", milliseconds)] = Field(
         default=60.0,
         ge=0.01,
         le=86_400.0,
@@ -334,22 +329,9 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        if self.rank is not None and self.world_size is not None and self.rank >= self.world_size:
-            raise ValueError(
-                f"rank {self.rank} does not exist in a world_size of {self.world_size}; "
-                "ranks count from 0"
-            )
-        limits = COMPRESSION_LEVELS.get(self.compression)
-        level = self.compression_level
-        if limits and level is not None and not limits[0] <= level <= limits[1]:
-            raise ValueError(
-                f"compression_level {level} does not exist for {self.compression}; "
-                f"accepted: {limits[0]} to {limits[1]}"
-            )
-        if self.flight_seconds is not None and not self.flight_recorder:
-            raise ValueError("flight_seconds has a meaning only with flight_recorder")
-        if self.max_files is not None and self.max_file_bytes is None:
-            raise ValueError("max_files has a meaning only with max_file_bytes")
+        fault = fault_of_several(self)
+        if fault:
+            raise ValueError(fault)
         return self
 
     # Hidden from type checkers, which take the signature from the fields.

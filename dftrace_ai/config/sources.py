@@ -1,19 +1,15 @@
-"""Where settings come from (arguments, environment, a YAML file) and how each one is named."""
+"""Where settings come from (arguments, environment) and how each one is named."""
 
 from __future__ import annotations
 
-import difflib
 import logging
-import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from dftrace_ai.config.yaml_file import Guard, YamlFile, opened
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.wording import ToldOnce, in_short, quoted, shortened, tell
+from dftrace_ai.wording import ToldOnce, quoted, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 __all__ = [
     "RESERVED",
@@ -23,7 +19,6 @@ __all__ = [
     "environment_settings",
     "nearest",
     "variable_of",
-    "yaml_settings",
 ]
 
 PREFIX = "DFTRACE_"
@@ -43,21 +38,19 @@ FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
 _told = ToldOnce()
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """A value and the words that name its source, such as ``trace.yaml:3: compression``."""
 
     value: object
     origin: str
 
 
-@dataclass(frozen=True)
-class ConfigSources:
+class ConfigSources(NamedTuple):
     """Settings by source; later fields win over earlier ones."""
 
-    file: Mapping[str, Setting] = field(default_factory=dict)
-    environment: Mapping[str, Setting] = field(default_factory=dict)
-    arguments: Mapping[str, Setting] = field(default_factory=dict)
+    file: Mapping[str, Setting]
+    environment: Mapping[str, Setting]
+    arguments: Mapping[str, Setting]
 
     def merged(self) -> dict[str, Setting]:
         """Return the winning setting of each field."""
@@ -71,6 +64,8 @@ def variable_of(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean 'rank'?``, or nothing when no name is near."""
+    import difflib
+
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -141,6 +136,8 @@ def _warn_of_misspelt(environ: Mapping[str, str], known: Sequence[str]) -> None:
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or variable in variables or variable in RESERVED:
             continue
+        import difflib
+
         near = difflib.get_close_matches(variable, sorted(variables), n=1, cutoff=0.8)
         if near and _told.first(variable):
             tell(
@@ -161,71 +158,3 @@ def argument_settings(overrides: Mapping[str, object], known: Sequence[str]) -> 
         if name not in known:
             raise ConfigError(f"unknown setting {name!r}{nearest(name, known)}")
     return {name: Setting(value, name) for name, value in overrides.items()}
-
-
-def yaml_settings(path: str | os.PathLike[str], known: Sequence[str]) -> dict[str, Setting]:
-    """Read the settings of a YAML file: one mapping of field names to values.
-
-    Args:
-        path: the file.
-        known: the names of all fields.
-
-    Returns:
-        The settings by field; none for an empty file.
-
-    Raises:
-        ConfigError: the file cannot be read, is not such a mapping, repeats a key
-            or has a key that is no field. The message names file and line.
-    """
-    import yaml
-
-    name = quoted(os.fspath(path))
-    settings: dict[str, Setting] = {}
-    try:
-        with opened(path, _GUARD) as file:
-            for line, key, value in _pairs(file):
-                if key not in known:
-                    shown = in_short(key, MESSAGE_LETTERS)
-                    hint = nearest(str(key)[:MESSAGE_LETTERS], known)
-                    raise ConfigError(f"{name}:{line}: unknown key {shown}{hint}")
-                settings[key] = Setting(value, f"{name}:{line}: {key}")
-    except yaml.MarkedYAMLError as error:
-        where = f"{name}:{error.problem_mark.line + 1}" if error.problem_mark else name
-        problem = shortened(quoted(str(error.problem)), MESSAGE_LETTERS)
-        raise ConfigError(f"{where}: not YAML as expected: {problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: not YAML: {str(error).splitlines()[0]}") from error
-    return settings
-
-
-def _refused(name: str, line: int, problem: str) -> ConfigError:
-    return ConfigError(f"{name}:{line}: not YAML as expected: {problem}")
-
-
-# A file of settings has a few lines, and no setting needs references or depth.
-_GUARD = Guard(
-    most_bytes=64 * 1024,
-    most_depth=16,
-    most_nodes=64 * 1024,
-    references=False,
-    unreadable=ConfigError,
-    refused=_refused,
-)
-
-
-def _pairs(file: YamlFile) -> Iterator[tuple[int, Any, Any]]:
-    """Yield line number, key and value of each entry of the mapping that a file holds."""
-    import yaml
-
-    if file.root is None:
-        return
-    if not isinstance(file.root, yaml.MappingNode):
-        raise yaml.MarkedYAMLError(
-            problem="lines of the form 'key: value' are needed", problem_mark=file.root.start_mark
-        )
-    for key, value in file.root.value:
-        yield (
-            key.start_mark.line + 1,
-            file.loader.construct_object(key, deep=True),
-            file.loader.construct_object(value, deep=True),
-        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,17 +13,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "PlainField",
     "ToCore",
     "directory",
+    "fault_of_several",
+    "is_epoch",
+    "is_waiting",
     "layout_text",
     "level_name",
     "lower",
+    "milliseconds",
+    "mode_bits",
     "names",
+    "nanoseconds",
+    "number_or_zero",
     "octal_mode",
     "prefix",
     "signal_name",
     "step_range",
 ]
+
+COMPRESSION_LEVELS = {"gzip": (1, 12), "zstd": (1, 19)}
 
 # Those that cannot be handled, and those whose default action a crash needs.
 UNUSABLE_SIGNALS = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGCHLD"}
@@ -46,6 +55,83 @@ class ToCore(NamedTuple):
     value: Callable[[Any], str | int] = _as_it_is
 
 
+def number_or_zero(value: int | None) -> int:
+    """Return a number, for which the core has 0 where there is none."""
+    return value or 0
+
+
+def is_epoch(kind: str) -> bool:
+    """Return whether times count from 1970."""
+    return kind == "epoch_us"
+
+
+def is_waiting(overflow: str) -> bool:
+    """Return whether a full spool makes the program wait."""
+    return overflow == "wait"
+
+
+def mode_bits(mode: str) -> int:
+    """Return the number of an octal mode."""
+    return int(mode, 8)
+
+
+def nanoseconds(seconds: float | None) -> int:
+    """Return seconds as whole nanoseconds, 0 where there are none."""
+    return round((seconds or 0.0) * 1e9)
+
+
+def milliseconds(seconds: float) -> int:
+    """Return seconds as whole milliseconds."""
+    return round(seconds * 1000)
+
+
+class PlainField(NamedTuple):
+    """What the model says of a field, as far as plain code can hold a value against it.
+
+    Attributes:
+        kind: the type of its values.
+        default: its value where none is given.
+        optional: it may be None.
+        least: of a number.
+        most: of a number; None for no end.
+        words: what alone is accepted as text; empty for any text.
+        read: reads what was given; its ValueError is a fault.
+        to_core: how the core is told of it, if it is.
+    """
+
+    kind: type
+    default: object
+    optional: bool = False
+    least: float | None = None
+    most: float | None = None
+    words: tuple[str, ...] = ()
+    read: Callable[[object], object] | None = None
+    to_core: ToCore | None = None
+
+
+def fault_of_several(settings: Any) -> str:
+    """Return what is wrong with settings that do not agree; empty where they do.
+
+    Args:
+        settings: a `Config`, or what has its attributes, each accepted by itself.
+    """
+    rank, size = settings.rank, settings.world_size
+    if rank is not None and size is not None and rank >= size:
+        return f"rank {rank} does not exist in a world_size of {size}; ranks count from 0"
+    limits = COMPRESSION_LEVELS.get(settings.compression)
+    level = settings.compression_level
+    if limits and level is not None and not limits[0] <= level <= limits[1]:
+        return (
+            f"compression_level {level} does not exist for {settings.compression}; "
+            f"accepted: {limits[0]} to {limits[1]}"
+        )
+    if settings.flight_seconds is not None and not settings.flight_recorder:
+        return "flight_seconds has a meaning only with flight_recorder"
+    if settings.max_files is not None and settings.max_file_bytes is None:
+        return "max_files has a meaning only with max_file_bytes"
+    return ""
+
+
 def level_name(value: object) -> object:
     """Accept level names in any case, and the short form WARN."""
     if not isinstance(value, str):
@@ -58,6 +144,8 @@ def signal_name(value: object) -> object:
     """Accept names of signals that can be handled, with and without SIG, in any case."""
     if not isinstance(value, str):
         return value
+    import signal
+
     name = value.strip().upper()
     name = name if name.startswith("SIG") else f"SIG{name}"
     if name not in signal.Signals.__members__ or name in UNUSABLE_SIGNALS:

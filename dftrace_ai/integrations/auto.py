@@ -7,7 +7,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config.loading import config_of
+from dftrace_ai.config.plain import checked
 from dftrace_ai.integrations.options import AutoOptions, options_of
 from dftrace_ai.integrations.parts import install_framework_parts, install_torch_parts
 from dftrace_ai.run.hooks import Hook, register
@@ -18,7 +18,7 @@ from dftrace_ai.wording import described, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.plain import PlainConfig
     from dftrace_ai.integrations.parts import Removal
 
 __all__ = ["Auto", "auto"]
@@ -184,13 +184,13 @@ class Auto:
                 self._removals.update(install_torch_parts(options))
 
 
-def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
+def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> PlainConfig:
     """Return the settings in force with those given over them; a run is begun where none is on."""
     run = current_run()
     if run is None or settings:
         run = initialize(**settings, **given)
     config = run._config_in_force()
-    return config_of({**config.model_dump(exclude_unset=True), **given}) if given else config
+    return checked({**config.values_given(), **given}) if given else config
 
 
 auto = Auto()

@@ -13,7 +13,7 @@ from dftrace_ai.integrations.steps.training import Training
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.plain import PlainConfig
 
 __all__ = ["AutoOptions", "Chosen", "Gate", "StepRange", "options_of"]
 
@@ -84,7 +84,7 @@ class AutoOptions:
 
 
 def options_of(
-    config: Config, *, model: Any = None, optimizer: Any = None, loader: Any = None
+    config: PlainConfig, *, model: Any = None, optimizer: Any = None, loader: Any = None
 ) -> AutoOptions:
     """Return the options that settings and a call of `auto` give.
 

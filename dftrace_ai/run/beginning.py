@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.config.model import Config
+    from dftrace_ai.config.plain import PlainConfig
     from dftrace_ai.run.joined_settings import SettingWithoutEffect
     from dftrace_ai.run.native_types import RunSettings
 
@@ -77,12 +78,12 @@ def hold(holder: object, config: Config | None, overrides: Mapping[str, object])
 def _begin(
     run: Run, parents: Run | None, config: Config | None, overrides: Mapping[str, object]
 ) -> None:
-    config = _configured(config, overrides)
-    LOGGER.setLevel(config.log_level)
-    settings = _settings(config, parents)
+    configured = _configured(config, overrides)
+    LOGGER.setLevel(configured.log_level)
+    settings = _settings(configured, parents)
     if parents is not None:
         end(parents, "finalize", None)
-    run._config = config
+    run._config = configured
     if settings is not None:
         _tell_of_fork_server()
         _start(run, settings)
@@ -115,7 +116,7 @@ def _take_back(run: Run, parents: Run | None) -> None:
         _native.exchange_run(run, parents)
 
 
-def _settings(config: Config, parents: Run | None) -> RunSettings | None:
+def _settings(config: PlainConfig, parents: Run | None) -> RunSettings | None:
     if not config.enabled:
         return None
     from dftrace_ai.run.settings import check_directory, run_settings
@@ -124,8 +125,23 @@ def _settings(config: Config, parents: Run | None) -> RunSettings | None:
     return run_settings(config, parents._settings if parents is not None else None)
 
 
-def _configured(config: Config | None, overrides: Mapping[str, object]) -> Config:
+def _configured(config: Config | None, overrides: Mapping[str, object]) -> PlainConfig:
+    from dftrace_ai.config.plain import gathered
+
+    found = gathered(os.environ, overrides) if config is None else None
+    if found is None:
+        found = _configured_by_model(config, overrides)
+    from dftrace_ai.run.settings import absolute
+
+    places = {"log_file": found.log_file, "spool_dir": found.spool_dir}
+    return found.with_values(
+        {name: absolute(place) for name, place in places.items() if place is not None}
+    )
+
+
+def _configured_by_model(config: Config | None, overrides: Mapping[str, object]) -> PlainConfig:
     from dftrace_ai.config.loading import config_of, load_config, refuse_what_is_no_config
+    from dftrace_ai.config.plain import plain_of
 
     if config is None:
         given: Any = overrides
@@ -134,12 +150,7 @@ def _configured(config: Config | None, overrides: Mapping[str, object]) -> Confi
         refuse_what_is_no_config(config)
         if overrides:
             config = config_of({**config.model_dump(exclude_unset=True), **overrides})
-    from dftrace_ai.run.settings import absolute
-
-    places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
-    return config.model_copy(
-        update={name: absolute(place) for name, place in places.items() if place is not None}
-    )
+    return plain_of(config)
 
 
 def _without_effect(

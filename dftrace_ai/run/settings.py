@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
-import secrets
 import sys
-import tempfile
 import time
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import dftrace_ai._native as _native
 from dftrace_ai._version import __version__
-from dftrace_ai.config.values import ToCore, layout_text
+from dftrace_ai.config.fields import FIELDS
+from dftrace_ai.config.values import layout_text
 from dftrace_ai.errors import LogDirectoryError
+from dftrace_ai.run.place.host import host_facts
 from dftrace_ai.run.place.job import job_facts
 from dftrace_ai.run.place.layout import find_layout
 from dftrace_ai.run.ranks import RankInfo, find_rank
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, TRACE_SUFFIXES
+from dftrace_ai.trace_format.json_text import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from dftrace_ai.config.model import Config
+    from dftrace_ai.config.plain import PlainConfig
     from dftrace_ai.run.native_types import CoreSettings, RunSettings
 
 __all__ = [
@@ -57,7 +57,7 @@ MOST_BYTES = 6 * 1024
 OF_ONE_PROCESS = frozenset({"rank", "world_size", "layout", "process_id"})
 
 
-def check_directory(config: Config) -> None:
+def check_directory(config: Config | PlainConfig) -> None:
     """Make sure that trace files, and the spool, can be written where they shall go.
 
     Args:
@@ -78,7 +78,7 @@ def check_directory(config: Config) -> None:
 def _check_writable(directory: Path, what: str, setting: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory, prefix=".dftrace-") as probe:
+        with _nameless(directory) as probe:
             _native.reserve(probe.fileno(), _native.SPOOL_UNIT_BYTES)
     except OSError as error:
         advice = (
@@ -93,7 +93,21 @@ def _check_writable(directory: Path, what: str, setting: str) -> None:
         ) from error
 
 
-def _check_length(config: Config) -> None:
+def _nameless(directory: Path) -> IO[bytes]:
+    try:
+        return open(directory, "rb+", buffering=0, opener=_open_nameless)
+    except OSError:
+        # The file system has no files without a name; or what is wrong is found again.
+        import tempfile
+
+        return tempfile.TemporaryFile(dir=directory, prefix=".dftrace-")
+
+
+def _open_nameless(directory: str, flags: int) -> int:
+    return os.open(directory, flags | os.O_TMPFILE | os.O_EXCL, 0o600)
+
+
+def _check_length(config: Config | PlainConfig) -> None:
     # What is put behind it, at its longest.
     suffix = max(TRACE_SUFFIXES, key=len)
     longest = f"{config.log_file.name}-{_native.host_name()}-{2**22}-9.part99999{suffix}"
@@ -133,7 +147,7 @@ def absolute(path: Path) -> Path:
         ) from error
 
 
-def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSettings:
+def run_settings(config: PlainConfig, inherited: RunSettings | None = None) -> RunSettings:
     """Work the configuration out into what the native core needs.
 
     Args:
@@ -174,7 +188,7 @@ def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSet
         "layout": config.layout or find_layout(every_mesh=True),
         "layout_given": config.layout is not None,
         "data_dir": config.data_dir,
-        "host_facts": _host_facts(),
+        "host_facts": host_facts(),
         "clock": inherited["clock"]
         if inherited and inherited["clock"]["boot"] == boot
         else {"boot": boot, "epoch_offset_ns": _epoch_offset_ns()},
@@ -212,12 +226,11 @@ def expected_path(settings: RunSettings) -> str:
     return path
 
 
-def _told_to_core(config: Config) -> CoreSettings:
+def _told_to_core(config: PlainConfig) -> CoreSettings:
     return {
         told.name: told.value(getattr(config, name))
-        for name, field in type(config).model_fields.items()
-        for told in field.metadata
-        if isinstance(told, ToCore)
+        for name, field in FIELDS.items()
+        if (told := field.to_core) is not None
     }
 
 
@@ -228,17 +241,20 @@ def _inheritable(settings: RunSettings) -> dict[str, str]:
     same = {**settings, "run": "", "clock": {**clock, "epoch_offset_ns": 0}}
     return {
         RUN_VARIABLE: f"{settings['run']}-{clock['epoch_offset_ns']}",
-        SETTINGS_VARIABLE: json.dumps(same),
+        SETTINGS_VARIABLE: json_text(same, ascii_only=True),
     }
 
 
-def _for_children(config: Config) -> dict[str, object]:
+def _for_children(config: PlainConfig) -> dict[str, object]:
     """The settings as they were given, for a child to hold its own against."""
-    given = {name: getattr(config, name) for name in config.model_fields_set - OF_ONE_PROCESS}
-    return {name: os.fspath(v) if isinstance(v, os.PathLike) else v for name, v in given.items()}
+    return {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in config.values_given().items()
+        if name not in OF_ONE_PROCESS
+    }
 
 
-def _block_bytes(config: Config) -> int:
+def _block_bytes(config: PlainConfig) -> int:
     # A file is closed between two blocks: small ones make it end near its limit.
     if config.max_file_bytes is None:
         return config.write_buffer_bytes
@@ -257,7 +273,7 @@ def _run_id() -> str:
 
             restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
             return hashlib.sha256(f"{variable}={name}/{restart}".encode()).hexdigest()[:32]
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
@@ -269,6 +285,8 @@ def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
     Returns:
         The run as this process takes part in it, or None if they are of another version.
     """
+    import json
+
     try:
         settings: RunSettings = json.loads(environ[SETTINGS_VARIABLE])
         if settings["version"] != __version__:
@@ -305,7 +323,7 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
     if settings["layout"]:
         title += f" {settings['layout']}"
     words = [_text(word) for word in sys.orig_argv]
-    command = words if len(_json(words).encode()) <= MOST_BYTES else [_cut(" ".join(words))]
+    command = words if len(json_text(words).encode()) <= MOST_BYTES else [_cut(" ".join(words))]
     facts: dict[str, object] = {
         "version": __version__,
         **{key: value for key, value in rank.items() if value is not None},
@@ -325,10 +343,12 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
         "host": host,
         "shown_pid": shown_pid,
         "epoch_offset_ns": clock["epoch_offset_ns"] if same_machine else 0,
-        "process_name_json": _json(f"{title} · {host}"),
-        "header_json": "".join(f",{_json(key)}:{_json(value)}" for key, value in facts.items()),
-        "cwd_json": _json(_cut(_text(_current_directory()))),
-        "command_json": _json(" ".join(command)),
+        "process_name_json": json_text(f"{title} · {host}"),
+        "header_json": "".join(
+            f",{json_text(key)}:{json_text(value)}" for key, value in facts.items()
+        ),
+        "cwd_json": json_text(_cut(_text(_current_directory()))),
+        "command_json": json_text(" ".join(command)),
     }
     return settings
 
@@ -346,15 +366,9 @@ def _text(value: str) -> str:
 def _cut(text: str) -> str:
     """Return as much of a text as there is room for, which letters take up to six times of."""
     text = text[:MOST_LETTERS]
-    while (size := len(_json(text).encode())) > MOST_BYTES:
+    while (size := len(json_text(text).encode())) > MOST_BYTES:
         text = text[: len(text) * MOST_BYTES // size]
     return text
-
-
-def _json(value: object) -> str:
-    # A final backslash swallows the rest of the file in Perfetto when written as `\\`.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text[:-3] + '\\u005c"' if text.endswith('\\\\"') else text
 
 
 def _current_directory() -> str:
@@ -362,22 +376,3 @@ def _current_directory() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return ""  # it was deleted
-
-
-def _host_facts() -> dict[str, object]:
-    import platform
-
-    facts: dict[str, object] = {
-        "system": f"{platform.system()} {platform.release()}",
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-    }
-    # psutil reads /proc, which a container may lack or hide, and raises whatever comes of it.
-    with contextlib.suppress(Exception):
-        import psutil
-
-        facts["memory_bytes"] = psutil.virtual_memory().total
-        cores = psutil.cpu_count(logical=False)
-        if cores:
-            facts["cores"] = cores
-    return facts

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from typing_extensions import Self
-
 from dftrace_ai.spools.held_number import HeldNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
+
+    from typing_extensions import Self
 
 __all__ = ["HeldDirectory", "directories_at"]
 

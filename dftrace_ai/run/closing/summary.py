@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,8 @@ def _begin(run: Run) -> None:
         return
     if run._settings["rank"]["rank"] in (None, 0):
         # Loaded now: what is imported at the end may make the interpreter forget an interrupt.
+        import signal  # noqa: F401
+
         import dftrace_ai.interpreters.another  # noqa: F401
 
         _asked = run
@@ -84,6 +85,8 @@ def _is_in_signal_handler() -> bool:
     """Return whether a handler of a signal is at work, which others wait for."""
     if threading.current_thread() is not threading.main_thread():
         return False
+    import signal
+
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     frame: FrameType | None = sys._getframe()
     while frame is not None:

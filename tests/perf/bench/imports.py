@@ -1,4 +1,4 @@
-"""What importing each package costs a fresh interpreter."""
+"""What importing each package costs a fresh interpreter, and what its first beginning does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,35 @@ start = time.perf_counter_ns()
 took = time.perf_counter_ns() - start
 print('{{"ms": %r, "torch": %d}}' % (took / 1e6, "torch" in sys.modules))
 """
+
+# What begins is there already: the wall, the processor time of all threads.
+FIRST_PROBE = """
+{before}
+import sys, time
+start, cpu = time.perf_counter_ns(), time.process_time_ns()
+{statement}
+took, busy = time.perf_counter_ns() - start, time.process_time_ns() - cpu
+print('{{"ms": %r, "cpu_ms": %r}}' % (took / 1e6, busy / 1e6))
+"""
+
+OF_KEYWORDS = "dftrace_ai, keywords"
+FIRST = {
+    OF_KEYWORDS: (
+        "main",
+        "import dftrace_ai",
+        "dftrace_ai.initialize(log_file='trace', flush_interval_ms=500, data_dir='data')",
+    ),
+    "dftrace_ai, a Config": (
+        "main",
+        "import dftrace_ai",
+        "dftrace_ai.initialize(dftrace_ai.Config(log_file='trace'))",
+    ),
+    "pydftracer, initialize_log": (
+        "peers",
+        "from dftracer.python import dftracer",
+        "log = dftracer.initialize_log('trace', None, -1)",
+    ),
+}
 
 CONTESTANTS = {
     "dftrace_ai": ("main", "import dftrace_ai"),
@@ -45,6 +74,15 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
         "modules",
         targets=[Target("dftrace_ai", 0.0)],
     )
+    first = Bench(
+        "initialize",
+        "the first `initialize` of a process, what it imports included",
+        "ms",
+        reference=OF_KEYWORDS,
+        targets=[Target(OF_KEYWORDS, 0.2, against="dftrace_ai, a Config")],
+    )
+    for name in FIRST:
+        first.series.append(Series(name))
     for name in CONTESTANTS:
         wall.series.append(Series(name))
     torch.series.append(Series("dftrace_ai"))
@@ -61,4 +99,13 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
                     wall.find(name).samples.append(answer["ms"])
                     if name == "dftrace_ai":
                         torch.find(name).samples.append(float(answer["torch"]))
-    return [wall, torch]
+            for name, (home, before, statement) in FIRST.items():
+                env = {"DFTRACER_ENABLE": "1"} if home == "peers" else {}
+                code = FIRST_PROBE.format(before=before, statement=statement)
+                answer = run_once(homes.python(home), ["-c", code], Path(scratch), env)
+                if "missing" in answer:
+                    first.find(name).missing = answer["missing"]
+                elif number > 0:
+                    first.find(name).samples.append(answer["ms"])
+                    first.find(name).cpu_samples.append(answer["cpu_ms"])
+    return [wall, torch, first]

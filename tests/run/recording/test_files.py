@@ -9,6 +9,7 @@ import time
 import zlib
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import RunScript, Traced, read_all, trace_files
 from perfetto import engine
@@ -176,7 +177,8 @@ def test_header_and_footer(traced: Traced) -> None:
     assert (h["host"], h["pid"], h["ppid"]) == (platform.node(), os.getpid(), os.getppid())
     assert h["python"].startswith(platform.python_version())
     assert h["cpus"] >= 1
-    assert h["memory_bytes"] > 2**20
+    assert h["memory_bytes"] == psutil.virtual_memory().total
+    assert h.get("cores") == psutil.cpu_count(logical=False)
     assert isinstance(h["cmdline"], list)
     assert "rank" not in h
     int(h["hhash"], 16)
