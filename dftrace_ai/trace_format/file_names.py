@@ -55,10 +55,11 @@ SPOOL_SUFFIX: Final = ".spool"
 # Spools are named by the beginning of the run.
 RUN_DIGITS = 16
 
-_PART = re.compile(r"\.part(\d{1,9})$", re.ASCII)
+# Compiled when first searched for: every run begins with this module, and few read names by it.
+_PART = r"\.part(\d{1,9})$"
 
 # Number and start of the process in the name of its spool.
-_SPOOL_PROCESS = re.compile(r"-(\d{1,9})-(\d{1,19})-\d+\.spool$", re.ASCII)
+_SPOOL_PROCESS = r"-(\d{1,9})-(\d{1,19})-\d+\.spool$"
 
 
 class TraceName(NamedTuple):
@@ -118,7 +119,7 @@ def trace_name(name: str) -> TraceName | None:
     if not is_trace(name):
         return None
     base = without_suffix(name)
-    part = _PART.search(base)
+    part = re.search(_PART, base, re.ASCII)
     suffix = name.removeprefix(base)
     return (
         TraceName(base[: part.start()], int(part[1]), suffix)
@@ -166,5 +167,5 @@ def run_of_spool(name: str) -> str:
 
 def process_of_spool(name: str) -> SpoolProcess | None:
     """Return which process made a spool, by its name or path; None where it does not say."""
-    found = _SPOOL_PROCESS.search(name)
+    found = re.search(_SPOOL_PROCESS, name, re.ASCII)
     return SpoolProcess(int(found[1]), int(found[2])) if found else None

@@ -44,115 +44,48 @@ def _no_run() -> Iterator[None]:
     logger.setLevel(level)
 
 
+BOUNDS = {end for field in FIELDS.values() for end in (field.least, field.most) if end is not None}
+NUMBERS: list[Any] = [end + one for end in sorted(BOUNDS) for one in (-1, -0.001, 0, 0.001, 1)]
+NUMBERS += [int(one) for one in NUMBERS if float(one).is_integer()]
+NUMBERS += [float("nan"), float("inf"), -0.0, 2**53 + 1, 2**63, 2**70, 10**400, -1, 1e308, 5e-324]
+
+WRITTEN = [str(one) for one in NUMBERS]
+WRITTEN += "007 1_000 +5 -1 5. .5 5.0 1e3 0x10 ٣ ٣.٤ 1,5 1.5 0.1 0.0000000000000001".split()
+WRITTEN += ["12345678901234567890", "123456789012345.123456789012345", "9" * 30, "1" * 4400]
+
+WORDS = {word for field in FIELDS.values() for word in field.words}
+WORDS |= set("true t yes y on 1 false f no n off 0 none null all -data a,b".split())
+WORDS |= set(
+    "warn usr1 SIGUSR2 SIGKILL sigint 640 0640 0o640 0777 0700 ٠ 10:20 20:10 :5 5: :".split()
+)
+WORDS |= {"dp=0,pp=1", "dp=0,dp=1", "dp = 01", "dp=x", "out/trace", "out/", "a.pfw.gz", ".pfw"}
+WORDS |= {
+    "a.pfw.pfw",
+    "~/t",
+    "~nobody-of-that-name/t",
+    "..",
+    "/",
+    " ",
+    "",
+    "ON\u0130",
+    "\u212a",
+    "ﬀ",
+}
+WORDS |= {"a\udcff", "a\ud800", "a\0b"}
+CASED = (str, str.upper, str.title, lambda word: f" {word}\n")
+
+
 def numbers() -> st.SearchStrategy[Any]:
-    bounds = {
-        end for field in FIELDS.values() for end in (field.least, field.most) if end is not None
-    }
-    near = sorted({end + one for end in bounds for one in (-1, -0.001, 0, 0.001, 1)}, key=float)
-    whole = [int(one) for one in near if float(one).is_integer()]
-    odd = [float("nan"), float("inf"), -0.0, 2**53 + 1, 2**63, 2**70, 10**400, -1, 1e308, 5e-324]
-    return st.one_of(st.sampled_from([*near, *whole, *odd]), st.integers(), st.floats())
+    return st.one_of(st.sampled_from(NUMBERS), st.integers(), st.floats())
 
 
 def written_numbers() -> st.SearchStrategy[str]:
-    plain = numbers().map(lambda one: str(one)[:4000])
-    odd = [
-        "007",
-        "1_000",
-        "+5",
-        "-1",
-        " 5 ",
-        "5 ",
-        "5.",
-        ".5",
-        "5.0",
-        "1e3",
-        "0x10",
-        "٣",
-        "1,5",
-        "٣.٤",
-        "1.5",
-    ]
-    odd += [
-        "0.1",
-        "12345678901234567890",
-        "123456789012345.123456789012345",
-        "9" * 30,
-        "1" * 4400,
-        "0.0000000000000001",
-    ]
-    return st.one_of(plain, st.sampled_from(odd))
+    return st.one_of(numbers().map(lambda one: str(one)[:4000]), st.sampled_from(WRITTEN))
 
 
 def words() -> st.SearchStrategy[str]:
-    known = {word for field in FIELDS.values() for word in field.words}
-    known |= {
-        "true",
-        "t",
-        "yes",
-        "y",
-        "on",
-        "1",
-        "false",
-        "f",
-        "no",
-        "n",
-        "off",
-        "0",
-        "none",
-        "null",
-    }
-    known |= {
-        "warn",
-        "usr1",
-        "SIGUSR2",
-        "SIGKILL",
-        "sigint",
-        "640",
-        "0640",
-        "0o640",
-        "0777",
-        "٠",
-        "all",
-        "-data",
-    }
-    known |= {
-        "dp=0,pp=1",
-        "dp=0,dp=1",
-        "dp = 01",
-        "dp=x",
-        "10:20",
-        "20:10",
-        ":5",
-        "5:",
-        ":",
-        "5",
-        "a,b",
-    }
-    known |= {
-        "out/trace",
-        "out/",
-        "a.pfw.gz",
-        ".pfw",
-        "a.pfw.pfw",
-        "~/t",
-        "~nobody-of-that-name/t",
-        "..",
-        "/",
-        " ",
-    }
-    known |= {"", "a\udcff", "a\ud800", "a\0b", "ﬀ", "ON\u0130", "\u212a"}
-    cased = [
-        str.upper,
-        str.lower,
-        str.title,
-        lambda word: f" {word}\n",
-        lambda word: f"{word} ",
-        str,
-    ]
-    return st.builds(
-        lambda word, how: how(word), st.sampled_from(sorted(known)), st.sampled_from(cased)
-    )
+    how = st.sampled_from(CASED)
+    return st.builds(lambda word, how: how(word), st.sampled_from(sorted(WORDS)), how)
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -217,6 +150,23 @@ def test_what_plain_code_takes_the_model_takes_as_well(
     plain = gathered(environ, overrides)
     if plain is not None:
         assert outcome(lambda: plain) == outcome(lambda: load_config(environ=environ, **overrides))
+
+
+def test_each_field_takes_odd_values_as_the_model_does_or_leaves_them_to_it() -> None:
+    said = [how(word) for word in sorted(WORDS) for how in CASED]
+    odd = [None, True, False, *NUMBERS, *WRITTEN, *said, *map(Path, said), *map(Text, said)]
+    taken = 0
+    for name in NAMES:
+        # What does not go without another setting.
+        also = {"flight_seconds": {"flight_recorder": True}, "max_files": {"max_file_bytes": 10**6}}
+        for value in odd:
+            overrides = {**also.get(name, {}), name: value}
+            plain = gathered({}, overrides)
+            if plain is not None:
+                taken += 1
+                model = outcome(lambda overrides=overrides: load_config(environ={}, **overrides))
+                assert outcome(lambda plain=plain: plain) == model
+    assert taken > 1000
 
 
 @given(data=st.data())

@@ -79,7 +79,6 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
         "the first `initialize` of a process, what it imports included",
         "ms",
         reference=OF_KEYWORDS,
-        targets=[Target(OF_KEYWORDS, 0.2, against="dftrace_ai, a Config")],
     )
     for name in FIRST:
         first.series.append(Series(name))
