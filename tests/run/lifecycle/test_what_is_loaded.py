@@ -52,3 +52,23 @@ def test_a_run_loads_no_package_and_no_slow_module(
     done = run_script(PROGRAM.format(begin=begin, names=NOT_LOADED), env=env)
     assert done.said == [[]]
     assert done.trace().names == {"forward": 1}
+
+
+PARENT = """
+import subprocess, sys
+import dftrace_ai
+with dftrace_ai.tracing():
+    subprocess.run([sys.executable, "-c", sys.argv[1]], check=True)
+"""
+CHILD = """
+from dftrace_ai import ai
+import dftrace_ai
+"""
+
+
+def test_nor_does_a_process_that_goes_on_with_the_run(run_script: RunScript) -> None:
+    """It reads what its parent has settled."""
+    child = PROGRAM.format(begin=CHILD, names=NOT_LOADED - {"json"})
+    done = run_script(PARENT, args=[child])
+    assert done.said == [[]]
+    assert done.trace().names == {"forward": 1}
