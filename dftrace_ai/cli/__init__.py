@@ -3,7 +3,8 @@
 Exit status: 0 done, 1 faults were found, 2 the call or its input is wrong. `dftrace stuck`
 has its own: 0 nothing is stuck, 1 the call or its input is wrong, 2 something is stuck; that of
 `dftrace run` is its program's.
-Ctrl+C ends a command with 130, or by its signal where nothing has to be put away.
+Ctrl+C ends a command with 130, or by its signal where nothing has to be put away; SIGTERM and
+SIGHUP end it by their signals when that is done.
 """
 
 from __future__ import annotations
@@ -40,10 +41,15 @@ def main() -> None:
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.unraisablehook = _unraisable
+    words = sys.argv[1:]
+    if words[:1] != ["run"]:  # its program has the signals to itself
+        from dftrace_ai.cli.calling.signals import end_in_order
+
+        end_in_order()
     from dftrace_ai.cli.calling.commands import app_for
     from dftrace_ai.cli.terminal import prepare_streams, shown
 
-    words = sys.argv[1:]
     # First: what launches a program hands the environment on as it is now.
     command = app_for(words)
     prepare_streams()
@@ -52,7 +58,6 @@ def main() -> None:
         if word.startswith("-") and shown(word) != word:
             sys.stderr.write(f"dftrace: there is no option {shown(word)}\n")
             sys.exit(BAD_INPUT)
-    sys.unraisablehook = _unraisable
     try:
         signal.signal(signal.SIGINT, usual)
         command()
@@ -90,4 +95,8 @@ def _unraisable(what: sys.UnraisableHookArgs) -> None:
     if what.exc_type is KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
+    if isinstance(what.exc_value, SystemExit):
+        from dftrace_ai.cli.calling.signals import STATUS, end_by
+
+        end_by(int(what.exc_value.code or 0) - STATUS)
     sys.__unraisablehook__(what)

@@ -41,7 +41,7 @@ def one_select(connection: Any, sql: str) -> Any:
 
 
 def interruptibly(connection: Any, ask: Callable[[], Found]) -> Found:
-    """Ask DuckDB something that Ctrl+C ends.
+    """Ask DuckDB something that Ctrl+C ends, or another signal that the program ends by.
 
     DuckDB looks for signals between its own tasks only, and one of them can take hours.
 
@@ -54,6 +54,7 @@ def interruptibly(connection: Any, ask: Callable[[], Found]) -> Found:
 
     Raises:
         KeyboardInterrupt: Ctrl+C was pressed, and the query is over.
+        SystemExit: so it was by the handler of another signal.
     """
     if threading.current_thread() is not threading.main_thread():
         return ask()
@@ -61,7 +62,7 @@ def interruptibly(connection: Any, ask: Callable[[], Found]) -> Found:
         asked = other.submit(ask)
         try:
             return asked.result()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             # A query that is only about to begin does not know that it was interrupted.
             while not asked.done():
                 connection.interrupt()

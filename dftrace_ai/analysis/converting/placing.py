@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.errors import DftraceError
+from dftrace_ai.spare_folders import is_let_go, locked
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -84,19 +86,26 @@ def in_place(target: Path, *, directory: bool) -> Iterator[Path]:
         directory: whether it is a directory.
 
     Raises:
-        DftraceError: it cannot be made, written or named; then nothing of it is left.
+        DftraceError: it cannot be made, written or named; then nothing of it is left. What a
+            process leaves that is killed goes with the next call for the same name.
     """
     unnamed = target.with_name(f".{target.name[:100]}-{secrets.token_hex(4)}")
+    held = -1
     try:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            _remove_left(target)
             if directory:
                 unnamed.mkdir(mode=0o700)
             else:
                 new_file(unnamed)
+            held = os.open(unnamed, os.O_RDONLY | os.O_CLOEXEC)
+            locked(held)
             yield unnamed
             _name(unnamed, target)
         finally:
+            if held >= 0:
+                os.close(held)
             _remove(unnamed)
     except OSError as error:
         raise cannot_be_written(target, _reason(error)) from error
@@ -125,6 +134,13 @@ def _name(unnamed: Path, target: Path) -> None:
         old.rename(target)
         raise
     shutil.rmtree(old)
+
+
+def _remove_left(target: Path) -> None:
+    unnamed = re.compile(rf"\.{re.escape(target.name[:100])}-[0-9a-f]{{8}}")
+    for path in list(target.parent.iterdir()):
+        if unnamed.fullmatch(path.name) and is_let_go(path):
+            _remove(path)
 
 
 def _remove(unnamed: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.converting.placing import cannot_be_written, new_file
@@ -14,8 +12,11 @@ from dftrace_ai.analysis.sql.loading import EventLoader, load_processes
 from dftrace_ai.analysis.sql.processes import Processes
 from dftrace_ai.database.asking import said
 from dftrace_ai.database.opening import duckdb_module, quoted_text
+from dftrace_ai.spare_folders import SpareFolder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dftrace_ai.analysis.reading import TraceSet
 
 __all__ = ["write_as_parquet"]
@@ -43,8 +44,8 @@ def write_as_parquet(
     """
     files: list[ConvertedFile] = []
     notes: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="dftrace-") as spare:
-        connection = open_views(Path(spare))
+    with SpareFolder() as spare:
+        connection = open_views(spare)
         processes = Processes(traces.files)
         loader = EventLoader(connection, processes)
         try:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.reader import FRAMING, LINE_BYTES, LongLine
 from dftrace_ai.analysis.reading.trace_file import SkippedFile
 from dftrace_ai.database.opening import duckdb_module, lock, open_database
 from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.spare_folders import SpareFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Codec
@@ -37,8 +37,8 @@ MOST_THREADS = 8
 @contextmanager
 def scan_of(traces: Sequence[Trace], columns: Mapping[str, str]) -> Iterator[Scan]:
     """Give a scan, whose links and copies are gone with the ``with`` block; as `Scan`."""
-    with tempfile.TemporaryDirectory(prefix="dftrace-") as directory:
-        yield Scan(traces, Path(directory), columns)
+    with SpareFolder() as directory:
+        yield Scan(traces, directory, columns)
 
 
 @dataclass

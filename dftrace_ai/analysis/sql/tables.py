@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.sql.database import open_views
@@ -23,6 +21,7 @@ from dftrace_ai.analysis.sql.views import (
 )
 from dftrace_ai.database.asking import QueryError, interruptibly, one_select, said
 from dftrace_ai.database.opening import duckdb_module, lock
+from dftrace_ai.spare_folders import SpareFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,8 +92,8 @@ class TraceTables:
         self._notes: list[str] = []
         self._read: set[str] = set()
         self._arguments = False
-        self._spare = tempfile.TemporaryDirectory(prefix="dftrace-")
-        self._connection = open_views(Path(self._spare.name))
+        self._spare = SpareFolder()
+        self._connection = open_views(self._spare.path)
         lock(self._connection)
         self._loader = EventLoader(self._connection, self._processes)
 
@@ -113,7 +112,7 @@ class TraceTables:
     def close(self) -> None:
         """Let go of the tables."""
         self._connection.close()
-        self._spare.cleanup()
+        self._spare.remove()
 
     def query(self, sql: str) -> Answer:
         """Ask one query that somebody else chose; it can open no file and change no setting.

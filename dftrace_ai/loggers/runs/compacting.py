@@ -8,9 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from dftrace_ai.spare_folders import SpareFolder
 from dftrace_ai.wording import quoted, warn
 
 __all__ = ["compact", "compact_here"]
@@ -51,8 +51,8 @@ def compact(log: Path, limit_s: float) -> Path | None:
     try:
         if log.stat().st_size < WORTHWHILE_BYTES:
             return None
-        with tempfile.TemporaryDirectory(prefix="dftrace-runs-") as spare:
-            status, said = _run_program(log, limit_s, spare)
+        with SpareFolder() as spare:
+            status, said = _run_program(log, limit_s, str(spare))
     except OSError as error:
         status, said = 1, str(error)
     path = log.with_suffix(".parquet")

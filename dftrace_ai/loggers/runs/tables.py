@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.database.asking import QueryError, interruptibly, one_select, said
@@ -13,9 +11,11 @@ from dftrace_ai.loggers.runs.lines import number_text
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES
 from dftrace_ai.loggers.runs.reading import Runs, read_run
 from dftrace_ai.loggers.runs.rows import TABLES, media_row, metrics_row, param_rows
+from dftrace_ai.spare_folders import SpareFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
@@ -75,10 +75,10 @@ class RunTables:
         duckdb = duckdb_module()
         self.runs = Runs()
         self._locked = False
-        self._spare = tempfile.TemporaryDirectory(prefix="dftrace-runs-")
+        self._spare = SpareFolder()
         self._connection: Any = None
         try:
-            self._fill(Path(self._spare.name), folders)
+            self._fill(self._spare.path, folders)
         except OSError as error:
             self.close()
             raise DftraceError(
@@ -108,7 +108,7 @@ class RunTables:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        self._spare.cleanup()
+        self._spare.remove()
 
     def query(self, sql: str, most: int | None = None) -> Rows:
         """Ask one query that somebody else chose; it can open no file and change no setting.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
-import weakref
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dftrace_ai.errors import DftraceError
+from dftrace_ai.spare_folders import SpareFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from typing_extensions import Self
 
@@ -35,8 +33,8 @@ class CopyFolder:
 
     def __init__(self) -> None:
         with _told(tempfile.gettempdir()):
-            self.path = Path(tempfile.mkdtemp(prefix="dftrace-"))
-        weakref.finalize(self, _remove, self.path, os.getpid())
+            self._folder = SpareFolder()
+        self.path = self._folder.path
         self._count = 0
 
     def new_file(self) -> Path:
@@ -53,12 +51,6 @@ class CopyFolder:
         """
         with _told(str(self.path)):
             yield
-
-
-def _remove(path: Path, owner: int) -> None:
-    # A forked child that ends has the object, too.
-    if os.getpid() == owner:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
