@@ -4,7 +4,9 @@ from typing_extensions import Buffer, Self
 
 def hop_blocks(
     descriptor: int, end: int, /
-) -> tuple[int, int, int, int, int, tuple[int, int, int, int] | None]: ...
+) -> tuple[
+    int, int, int, int, int, list[tuple[int, int]] | None, tuple[int, int, int, int] | None
+]: ...
 
 @final
 class Totals:
@@ -37,6 +39,7 @@ class Totals:
         | None
     ): ...
     def end_process(self) -> bool: ...
+    def take_reach(self) -> tuple[int, int] | None: ...
     def spans(
         self, most: int, /
     ) -> tuple[

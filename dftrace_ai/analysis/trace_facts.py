@@ -1,10 +1,11 @@
-"""What traces say of themselves by their first and last lines: processes, ends, counts."""
+"""What traces say of themselves by first and last lines and heads of blocks: whose, when, how."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.indexed.reach import recorded, utc_text
 from dftrace_ai.analysis.reading.trace_end import EndState  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_file import (
     Codec,
@@ -49,7 +50,11 @@ class FileFacts:
         host: name of the host.
         pid: the process.
         part: number of the file among the parts of a trace.
-        began_us: microseconds since 1970 at which its times begin.
+        began_us: microseconds since 1970 from which its times count, up to twenty days before
+            the run.
+        began_at: the first moment of its events, as ISO 8601 has it, in UTC; null as well where
+            more than its blocks' heads and 8 MiB would have to be read.
+        length_us: from then to the last moment of its events, microseconds.
         version: that of dftrace_ai.
         command: words of the command line.
         events: events by its closing line.
@@ -73,6 +78,8 @@ class FileFacts:
     pid: int | None
     part: int | None
     began_us: int | None
+    began_at: str | None
+    length_us: float | None
     version: str | None
     command: tuple[str, ...] | None
     events: int | None
@@ -107,7 +114,7 @@ class TraceFacts:
 
 
 def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
-    """Return what traces say of themselves, by their first and last lines alone.
+    """Return what traces say of themselves, by first and last lines and the heads of blocks.
 
     Args:
         paths: files and directories, as for `open_traces`.
@@ -154,6 +161,8 @@ def _file_or_skipped(trace: Trace) -> FileFacts | SkippedFile:
 def _file(trace: Trace) -> FileFacts:
     header, end = trace.header, trace.end
     footer = end.footer
+    reach = recorded(trace)
+    length_ns = reach and reach.length_ns
     try:
         size = trace.file.content.stat().st_size
     except OSError as error:
@@ -176,6 +185,8 @@ def _file(trace: Trace) -> FileFacts:
         pid=header and header.pid,
         part=header and header.part,
         began_us=header and header.time_base_us,
+        began_at=utc_text(reach and reach.began_ns),
+        length_us=None if length_ns is None else length_ns / 1000,
         version=header and header.version,
         command=header and header.cmdline,
         events=footer and footer.events,

@@ -45,8 +45,8 @@ def command(
 ) -> None:
     """Show versions, compression libraries, clock, environment and the settings in effect.
 
-    With PATHS: which processes the traces are of, from when their times count, how they ended and
-    what they count, by their first and last lines alone, however large they are.
+    With PATHS: which processes the traces are of, when they began, how long that was, how they
+    ended and what they count, without unpacking what lies between their first and last lines.
 
     Example: dftrace info out
 
@@ -101,18 +101,19 @@ def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
 
 
 def _table(facts: TraceFacts) -> Table:
-    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, shown
+    from dftrace_ai.analysis.reading.indexed.reach import local_text
+    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, shown, time_text
 
     table = figures_table(
-        "", ["file", "process", "times from", "ended"], ["events", "bytes", "lost"]
+        "", ["file", "process", "began", "ended"], ["length", "events", "bytes", "lost"]
     )
     for file in facts.files[:MOST_ROWS]:
-        began = "" if file.began_us is None else _time_text(file.began_us)
         table.add_row(
             shown(file.path, NAME_LETTERS),
             shown(_process(file), NAME_LETTERS),
-            began,
+            "" if file.began_at is None else local_text(file.began_at),
             shown(file.ended or file.state, NAME_LETTERS),
+            "" if file.length_us is None else time_text(file.length_us),
             "" if file.events is None else f"{file.events:,}",
             f"{file.bytes:,}",
             f"{file.losses.get('dropped', 0):,}",
@@ -131,21 +132,11 @@ def _process(file: FileFacts) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _time_text(us: int) -> str:
-    from datetime import datetime, timezone
-
-    try:
-        moment = datetime.fromtimestamp(us / 1e6, timezone.utc)
-    except (OverflowError, ValueError, OSError):
-        return "beyond all years"
-    return moment.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
-
-
 def _told(facts: TraceFacts) -> str:
     from dftrace_ai.wording import counted
 
     told = f"{counted(len(facts.files), 'file')} of {counted(facts.runs, 'run')}, "
-    told += f"{counted(facts.events, 'event')} by their closing lines; times are UTC"
+    told += f"{counted(facts.events, 'event')} by their closing lines"
     more = len(facts.files) - MOST_ROWS
     return f"{told}; {counted(more, 'file')} more than shown, --json has all" if more > 0 else told
 

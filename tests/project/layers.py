@@ -50,7 +50,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "validating": {"reading"},
         "sql": {"reading", "steps"},
         "converting": {"reading", "merged_trace", "sql"},
-        "report": {"reading", "summary", "steps", "why"},
+        "report": {"reading", "tracks", "summary", "steps", "why"},
         "closing": {"reading", "summary", "steps", "why", "report"},
     },
     "cli": {

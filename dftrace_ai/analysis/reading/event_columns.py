@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
 
-from dftrace_ai.analysis.reading.scanning.blocks import (
-    LETTERS,
-    TraceBlocks,
-    argument_places,
-    arguments_of,
-    new_scanner,
-)
+from dftrace_ai.analysis.reading.scanning.arguments import BlockArguments, TraceArguments
+from dftrace_ai.analysis.reading.scanning.blocks import LETTERS, TraceBlocks, new_scanner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dftrace_ai._reader import EventBlock
+    from dftrace_ai.analysis.reading.scanning.arguments import Arguments
     from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_set import TraceSet
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BlockColumns",
     "EventColumns",
+    "EventNames",
     "Integers",
     "Label",
     "columns_by_block",
@@ -41,6 +38,14 @@ Integers: TypeAlias = "NDArray[Any]"
 
 SCANNED: Final = ("ph", "label", "id", "pid", "tid", "start_ns", "dur_ns")
 
+# What a whole file is held in, if it fits. Times stay as they are, for they are calculated with.
+NARROWER: Final[dict[str, tuple[type[np.integer[Any]], ...]]] = {
+    "label": (np.uint8, np.uint16),
+    "id": (np.uint32,),
+    "pid": (np.int32,),
+    "tid": (np.int32,),
+}
+
 
 class Label(NamedTuple):
     """What an event is called."""
@@ -50,45 +55,23 @@ class Label(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class EventColumns:
-    """The events of a trace, one row each, in no order.
+class EventNames:
+    """How the events of a trace are called, one row each, in no order, and their arguments.
 
     Attributes:
         trace: the file.
         labels: category and name of each code.
-        ph: phase, the number of its letter: ``ord("X")``.
         label: code of category and name.
-        id: number of the event in its process; 0 where there is none.
-        pid: process.
-        tid: thread or lane.
-        start_ns: start, nanoseconds since 1970; -1 for a line without a time.
-        dur_ns: end minus start, nanoseconds; -1 for all but finished spans.
-        texts: holds the arguments of all rows as JSON.
-        ends: where those of each row end, in bytes.
-        begins: where they begin; None where they follow each other.
-
-    Example::
-
-        for columns in event_columns(open_traces(["out/"])):
-            spans = columns.ph == ord("X")
-            print(columns.trace, columns.dur_ns[spans].sum())
+        arguments: those of each row as JSON.
     """
 
     trace: Trace
     labels: tuple[Label, ...]
-    ph: Integers
     label: Integers
-    id: Integers
-    pid: Integers
-    tid: Integers
-    start_ns: Integers
-    dur_ns: Integers
-    texts: bytes | memoryview
-    ends: Integers
-    begins: Integers | None = None
+    arguments: Arguments
 
     def __len__(self) -> int:
-        return len(self.ph)
+        return len(self.label)
 
     def __repr__(self) -> str:
         return f"<{len(self)} events of {self.trace}>"
@@ -98,12 +81,11 @@ class EventColumns:
 
         Args:
             row: number of the row, from 0.
+
+        Raises:
+            TraceError: they have to be read anew, and the file is not what it was.
         """
-        if self.begins is not None:
-            begin = int(self.begins[row])
-        else:
-            begin = int(self.ends[row - 1]) if row else 0
-        text = self.texts[begin : int(self.ends[row])]
+        text = self.arguments.text_of(row)
         if not text:
             return {}
         try:
@@ -111,6 +93,40 @@ class EventColumns:
         except orjson.JSONDecodeError:
             return {}  # numbers beyond what JSON's readers take
         return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, repr=False)
+class EventColumns(EventNames):
+    """The events of a trace, one row each, in no order.
+
+    Columns have the narrowest whole numbers that hold what is in them, and may not be written to.
+
+    Attributes:
+        ph: phase, the number of its letter: ``ord("X")``.
+        id: number of the event in its process; 0 where there is none.
+        pid: process.
+        tid: thread or lane.
+        start_ns: start, nanoseconds since 1970; -1 for a line without a time.
+        dur_ns: end minus start, nanoseconds; -1 for all but finished spans.
+
+    Example::
+
+        for columns in event_columns(open_traces(["out/"])):
+            spans = columns.ph == ord("X")
+            print(columns.trace, columns.dur_ns[spans].sum())
+    """
+
+    ph: Integers
+    id: Integers
+    pid: Integers
+    tid: Integers
+    start_ns: Integers
+    dur_ns: Integers
+
+    @property
+    def names(self) -> EventNames:
+        """The names alone, which hold none of the other columns in memory."""
+        return EventNames(self.trace, self.labels, self.label, self.arguments)
 
 
 def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
@@ -130,13 +146,10 @@ def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
     notes: list[str] = []
     traces.notes = ()
     for trace in traces:
-        scanned = _scan(trace)
-        notes += scanned.notes
-        if len(scanned.ends):
-            labels = tuple(Label(cat, name) for cat, name in scanned.labels)
-            yield EventColumns(
-                trace, labels, texts=scanned.texts, ends=scanned.ends, **scanned.columns
-            )
+        # Whoever asks holds the columns, and nobody else.
+        found = [_scan(trace, notes)]
+        if found[0]:
+            yield found.pop()  # type: ignore[misc]
     traces.notes = tuple(notes)
 
 
@@ -174,51 +187,43 @@ class BlockColumns:
             self._labels += tuple(Label(cat, name) for cat, name in more)
             columns = {name: np.array(getattr(block, name)) for name in SCANNED}
             columns["ph"] = LETTERS[columns["ph"]]
-            begins, ends = argument_places(block)
-            yield (
-                block,
-                EventColumns(
-                    trace, self._labels, texts=block.text, ends=ends, begins=begins, **columns
-                ),
-            )
+            arguments = BlockArguments.of(block)
+            yield block, EventColumns(trace, self._labels, arguments=arguments, **columns)
 
 
-@dataclass
-class _Scanned:
-    """What is read of a file.
-
-    Attributes:
-        labels: category and name of each code.
-        columns: those of `EventColumns`, by name.
-        texts: the arguments of all rows as JSON, one behind the other.
-        ends: where those of each row end, in bytes.
-        notes: what could not be read, a line each.
-    """
-
-    labels: list[tuple[str, str]]
-    columns: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    texts: bytes | memoryview = b""
-    ends: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(0, np.int64))
-    notes: list[str] = field(default_factory=list)
-
-
-def _scan(trace: Trace) -> _Scanned:
-    pieces: dict[str, list[np.ndarray[Any, Any]]] = {name: [] for name in SCANNED}
-    texts = bytearray()
-    sizes: list[np.ndarray[Any, Any]] = []
+def _scan(trace: Trace, notes: list[str]) -> EventColumns | None:
+    """Read a file; None where it has no events."""
+    pieces: dict[str, list[Integers]] = {name: [] for name in SCANNED}
+    arguments = TraceArguments(trace)
     scanner = new_scanner()
     blocks = TraceBlocks(scanner, trace)
     for block in blocks:
-        for name in SCANNED:
-            # A copy: each block holds all of its lines.
-            pieces[name].append(np.array(getattr(block, name)))
-        slices, lengths = arguments_of(block)
-        texts += b"".join(slices)
-        sizes.append(lengths)
-    scanned = _Scanned(scanner.labels(0), notes=blocks.notes)
-    if sizes:
-        # The pieces of a column go before those of the next are put together.
-        scanned.columns = {name: np.concatenate(pieces.pop(name)) for name in SCANNED}
-        scanned.columns["ph"] = LETTERS[scanned.columns["ph"]]
-        scanned.texts, scanned.ends = memoryview(texts), np.cumsum(np.concatenate(sizes))
-    return scanned
+        if block.rows:
+            # Copies: each block holds all of its lines.
+            for name in SCANNED:
+                pieces[name].append(_narrowed(name, np.array(getattr(block, name))))
+            arguments.add(block, blocks)
+    notes += blocks.notes
+    if not arguments.rows:
+        return None
+    # The pieces of a column go before those of the next are put together.
+    columns = {name: _whole(pieces.pop(name)) for name in SCANNED}
+    columns["ph"] = LETTERS[columns["ph"]]
+    labels = tuple(Label(cat, name) for cat, name in scanner.labels(0))
+    return EventColumns(trace, labels, arguments=arguments, **columns)
+
+
+def _narrowed(name: str, values: Integers) -> Integers:
+    """Return a column of a block in narrower whole numbers, where these hold it."""
+    for kind in NARROWER.get(name, ()):
+        if np.iinfo(kind).min <= values.min() and values.max() <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return values
+
+
+def _whole(pieces: list[Integers]) -> Integers:
+    """Return the pieces of a column as one; a value that all rows have is there once."""
+    first = pieces[0][0]
+    if all((piece == first).all() for piece in pieces):
+        return np.broadcast_to(first, (sum(map(len, pieces)),))
+    return np.concatenate(pieces)

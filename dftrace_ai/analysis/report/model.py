@@ -274,6 +274,8 @@ class ReportFigures:
         made_at: when, as ISO 8601 has it.
         first_us: the first event, microseconds since 1970; null without events.
         wall_s: from it to the last, seconds.
+        began_at: the first event as ISO 8601 has it, in UTC; null where traces do not say from when
+            on they count.
         losses: what was lost or cannot be read, a line each.
         verdict: as of `dftrace why`.
         summary: as of `dftrace summary --sort self`, with its first rows.
@@ -297,6 +299,7 @@ class ReportFigures:
     made_at: str
     first_us: float | None
     wall_s: float
+    began_at: str | None
     losses: list[str]
     verdict: Verdict
     summary: Report

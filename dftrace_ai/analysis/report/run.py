@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, utc_text
 from dftrace_ai.analysis.report.figures.counters import (
     CounterSeries,
     counter_charts,
     counter_series,
 )
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
-from dftrace_ai.analysis.report.figures.facts import losses_of, process_facts, time_of
+from dftrace_ai.analysis.report.figures.facts import losses_of, process_facts
 from dftrace_ai.analysis.report.figures.flame import flame_graph
 from dftrace_ai.analysis.report.figures.loader import loader_figures
 from dftrace_ai.analysis.report.figures.steps import (
@@ -129,7 +130,7 @@ class Run:
 
     @cached_property
     def _job(self) -> Job:
-        return read_job(self.traces)
+        return read_job(self.traces, events=True)
 
     @cached_property
     def _measured(self) -> list[Steps | None]:
@@ -197,7 +198,7 @@ class Run:
     def figures(self) -> ReportFigures:
         """All figures of the page, as plain values; what is long is put together or cut."""
         job, shown, ranks = self._job, self._shown, self._ranks
-        first_ns, last_ns = time_of(job)
+        first_ns, last_ns = job.reach if job.reach != NOWHERE else (0, 0)
         charts, charts_left_out = counter_charts(self.counters, first_ns)
         facts, facts_left_out = process_facts(job)
         return ReportFigures(
@@ -206,6 +207,7 @@ class Run:
             made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             first_us=first_ns / 1000 if first_ns else None,
             wall_s=(last_ns - first_ns) / 1e9,
+            began_at=utc_text(job.reach.began_ns),
             losses=list(self.losses),
             verdict=self.why,
             summary=_first_rows(self.summary),

@@ -69,8 +69,10 @@ class _Piece(NamedTuple):
 def is_within(stretches: tuple[Integers, Integers], at_ns: Integers) -> Integers:
     """Return whether each moment lies in one of stretches that are in order."""
     start, end = stretches
+    if not len(start):
+        return np.zeros(len(at_ns), bool)
     index = np.searchsorted(start, at_ns, side="right") - 1
-    return (index >= 0) & (end[np.maximum(index, 0)] > at_ns) if len(start) else index >= 0
+    return (index >= 0) & (end[np.maximum(index, 0)] > at_ns)
 
 
 def find_steps(spans: Spans, tid: int) -> FoundSteps | None:
@@ -84,7 +86,7 @@ def find_steps(spans: Spans, tid: int) -> FoundSteps | None:
     judged = own.of("evaluation")
     evaluation = union(judged.start_ns, judged.end_ns)
     train = own.at(~is_within(evaluation, own.start_ns))
-    learning = spans.of("backward", "optimizer").start_ns
+    learning = spans.start_ns[spans.has("backward", "optimizer")]
     found = (
         _by_marks(train, evaluation)
         or _by_loops(train, np.sort(learning), evaluation)
@@ -202,8 +204,7 @@ def _loops_of_blocks(blocks: Spans, waits: Spans) -> list[list[_Piece]]:
 def _loops_of_waits(
     waits: Spans, train: Spans, evaluation: tuple[Integers, Integers]
 ) -> list[list[_Piece]]:
-    busy = train.at(~train.has("transparent", "evaluation"))
-    ends = np.sort(busy.end_ns)
+    ends = np.sort(train.end_ns[~train.has("transparent", "evaluation")])
     loops: list[list[_Piece]] = []
     last: tuple[int, int, bool] | None = None
     before: _Turn | None = None
@@ -266,7 +267,7 @@ def _accumulated(found: FoundSteps, train: Spans) -> FoundSteps:
     """Return the steps, of which each may be several micro-batches for one update."""
     if found.found_by == "optimizer ends":
         return found
-    ends = np.sort(train.of("optimizer").end_ns)
+    ends = np.sort(train.end_ns[train.has("optimizer")])
     low = np.searchsorted(ends, found.start_ns, side="right")
     updates = np.searchsorted(ends, found.end_ns, side="right") > low
     at = np.flatnonzero(updates)

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import event_columns
+from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.roles import DATA_WORK, GPU_ROLES, KINETO_CATEGORIES
-from dftrace_ai.analysis.steps.spans import spans_of
+from dftrace_ai.analysis.steps.spans import LATEST_NS, span_columns, spans_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
     from dftrace_ai.analysis.reading import TraceSet
-    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
+    from dftrace_ai.analysis.reading.event_columns import EventColumns, EventNames, Integers
     from dftrace_ai.analysis.steps.roles import Source
-    from dftrace_ai.analysis.steps.spans import Spans
+    from dftrace_ai.analysis.steps.spans import SpanColumns, Spans
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -52,6 +53,7 @@ class Process:
         unfinished: spans without an end.
         dropped: events that were lost.
         near_ns: neighbours may overlap by so much.
+        events: all events of its files, and of others in them; only where they were asked for.
     """
 
     pid: int
@@ -62,6 +64,7 @@ class Process:
     unfinished: int
     dropped: int
     near_ns: int
+    events: tuple[EventColumns, ...] = ()
 
     @property
     def number(self) -> int:
@@ -105,11 +108,13 @@ class Job:
         ranks: the processes that train, by rank.
         others: those that are neither ranks nor any rank's workers.
         notes: what of the files could not be read, one line each.
+        reach: from when to when all events are.
     """
 
     ranks: tuple[Rank, ...]
     others: tuple[Process, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    reach: Reach = NOWHERE
 
     @property
     def ranks_of_host(self) -> dict[str, int]:
@@ -120,11 +125,25 @@ class Job:
         return dict(count)
 
 
-def read_job(traces: TraceSet) -> Job:
+@dataclass(frozen=True, repr=False)
+class _Part:
+    """What one file has of a process."""
+
+    names: EventNames
+    events: EventColumns | None
+    source: Source
+    pid: int
+    spans: SpanColumns
+    samples: tuple[Sample, ...]
+    unfinished: int
+
+
+def read_job(traces: TraceSet, *, events: bool = False) -> Job:
     """Read the processes of a job and tell what each of them is.
 
     Args:
         traces: the files; parts of one trace are put together.
+        events: keep what is not of spans, too, which takes twice the memory.
 
     Raises:
         TraceError: a file cannot be read any more.
@@ -135,20 +154,49 @@ def read_job(traces: TraceSet) -> Job:
         job = read_job(open_traces(["out/"]))
         print(len(job.ranks), [len(rank.workers) for rank in job.ranks])
     """
-    files: dict[Hashable, list[tuple[EventColumns, Integers]]] = defaultdict(list)
+    files: dict[Hashable, list[_Part]] = defaultdict(list)
+    reach = NOWHERE
     for columns in event_columns(traces):
+        reach = joined([reach, _reach_of(columns)]) or NOWHERE
         for key, mask in _processes_in(columns):
-            files[key].append((columns, mask))
-    processes = [_process(parts) for parts in files.values()]
-    return _job(processes, tuple(traces.notes))
+            files[key].append(_part(columns, mask, events=events))
+        # Before the next file is read, or all are sorted.
+        del columns
+    processes = [_process(files.pop(key)) for key in list(files)]
+    return replace(_job(processes, tuple(traces.notes)), reach=reach)
 
 
-def _processes_in(columns: EventColumns) -> Iterable[tuple[Hashable, Integers]]:
+def _part(columns: EventColumns, mask: Integers | None, *, events: bool) -> _Part:
+    source = _source(columns)
+    first = 0 if mask is None else int(np.argmax(mask))
+    open_ones = columns.ph == ord("B")
+    return _Part(
+        names=columns.names,
+        events=columns if events else None,
+        source=source,
+        pid=0 if source == "kineto" else int(columns.pid[first]),
+        spans=span_columns(columns, mask, source),
+        samples=tuple(_samples(columns, mask)),
+        unfinished=int((open_ones if mask is None else open_ones & mask).sum()),
+    )
+
+
+def _reach_of(columns: EventColumns) -> Reach:
+    timed = (columns.start_ns >= 0) & (columns.start_ns < LATEST_NS) & (columns.ph != ord("M"))
+    if not timed.any():
+        return NOWHERE
+    start = columns.start_ns[timed]
+    end = start + np.clip(columns.dur_ns[timed], 0, LATEST_NS)
+    return Reach(int(start.min()), int(end.max()))
+
+
+def _processes_in(columns: EventColumns) -> Iterable[tuple[Hashable, Integers | None]]:
+    """Yield what processes of a file are known by, each with its rows; None for all."""
     header = columns.trace.header
     if header is not None and header.run is not None:
-        yield (header.run, header.hhash or header.host, header.pid), np.ones(len(columns), bool)
+        yield (header.run, header.hhash or header.host, header.pid), None
     elif _source(columns) == "kineto":
-        yield (str(columns.trace),), np.ones(len(columns), bool)
+        yield (str(columns.trace),), None
     else:
         for pid in np.unique(columns.pid).tolist():
             yield (str(columns.trace), pid), columns.pid == pid
@@ -162,37 +210,41 @@ def _source(columns: EventColumns) -> Source:
     return "kineto" if found & KINETO_CATEGORIES else "annotated"
 
 
-def _process(parts: list[tuple[EventColumns, Integers]]) -> Process:
-    first, mask = parts[0]
-    files = [columns for columns, _ in parts]
-    source = _source(first)
-    spans = spans_of(files, [mask for _, mask in parts], source)
-    footers = [columns.trace.end.footer for columns in files]
-    samples = [sample for columns, rows in parts for sample in _samples(columns, rows)]
-    unfinished = sum(int((mask & (columns.ph == ord("B"))).sum()) for columns, mask in parts)
+def _process(parts: Sequence[_Part]) -> Process:
+    first = parts[0]
+    spans = spans_of([part.names for part in parts], [part.spans for part in parts])
+    footers = [part.names.trace.end.footer for part in parts]
+    samples = [sample for part in parts for sample in part.samples]
     return Process(
-        pid=0 if source == "kineto" else int(first.pid[mask][0]),
-        header=first.trace.header,
-        source=source,
+        pid=first.pid,
+        header=first.names.trace.header,
+        source=first.source,
         spans=_with_marks_at_home(spans),
         samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
-        unfinished=unfinished,
+        unfinished=sum(part.unfinished for part in parts),
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),
         near_ns=_near_ns(spans),
+        events=tuple(part.events for part in parts if part.events is not None),
     )
 
 
 def _near_ns(spans: Spans) -> int:
-    rounded = (spans.start_ns % 1000 == 0) & (spans.end_ns % 1000 == 0)
-    return NEAR_WHOLE_US_NS if len(spans) and rounded.all() else NEAR_NS
+    def rounded(times: Integers) -> bool:
+        # Most that are not show it soon.
+        return not (times[:1000] % 1000).any() and not (times % 1000).any()
+
+    whole = len(spans) > 0 and rounded(spans.start_ns) and rounded(spans.end_ns)
+    return NEAR_WHOLE_US_NS if whole else NEAR_NS
 
 
-def _samples(columns: EventColumns, mask: Integers) -> Iterable[Sample]:
+def _samples(columns: EventColumns, mask: Integers | None) -> Iterable[Sample]:
     wanted = [any(word in label.name.lower() for word in SAMPLED) for label in columns.labels] or [
         False
     ]
-    chosen = mask & (columns.ph == ord("C")) & (columns.start_ns >= 0)
+    chosen = (columns.ph == ord("C")) & (columns.start_ns >= 0)
     chosen &= np.array(wanted)[columns.label]
+    if mask is not None:
+        chosen &= mask
     for row in np.flatnonzero(chosen).tolist():
         name = columns.labels[int(columns.label[row])].name
         yield Sample(int(columns.start_ns[row]), name, columns.args(row))
@@ -246,8 +298,11 @@ def _with_marks_at_home(spans: Spans) -> Spans:
 
     What is known to be a step only when it is over cannot enclose spans on a thread's own track.
     """
-    work = spans.tid[~spans.has("step", "evaluation", "transparent")]
-    alone = spans.has("step", "evaluation") & ~np.isin(spans.tid, work)
+    marks = spans.has("step", "evaluation")
+    if not marks.any():
+        return spans
+    work = np.unique(spans.tid[~spans.has("step", "evaluation", "transparent")])
+    alone = marks & ~np.isin(spans.tid, work)
     tid = step_thread(spans.at(~alone)) if alone.any() else None
     return spans if tid is None else replace(spans, tid=np.where(alone, tid, spans.tid))
 
@@ -258,7 +313,7 @@ def step_thread(spans: Spans) -> int | None:
     Args:
         spans: of a rank.
     """
-    own = spans.at(~spans.has(*GPU_ROLES))
-    strong = own.of(*STEP_ROLES)
-    tids, counts = np.unique((strong if len(strong) else own).tid, return_counts=True)
+    strong = spans.has(*STEP_ROLES)
+    own = strong if strong.any() else ~spans.has(*GPU_ROLES)
+    tids, counts = np.unique(spans.tid[own], return_counts=True)
     return int(tids[int(np.argmax(counts))]) if len(tids) else None

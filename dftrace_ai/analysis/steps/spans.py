@@ -12,11 +12,16 @@ from dftrace_ai.analysis.steps.roles import CODE, role_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
+    from dftrace_ai.analysis.reading.event_columns import (
+        EventColumns,
+        EventNames,
+        Integers,
+        Label,
+    )
     from dftrace_ai.analysis.steps.roles import Role, Source
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["Spans", "in_pieces", "integer", "spans_of", "union"]
+__all__ = ["SpanColumns", "Spans", "in_pieces", "integer", "span_columns", "spans_of", "union"]
 
 # Sums of times stay within 64 bits.
 LATEST_NS = 2**61
@@ -36,7 +41,7 @@ class Spans:
         id: number in the process.
         place: number of the file among `columns`.
         row: row in that file.
-        columns: the files.
+        columns: names and arguments of the events of the files.
     """
 
     start_ns: Integers
@@ -46,13 +51,15 @@ class Spans:
     id: Integers
     place: Integers
     row: Integers
-    columns: Sequence[EventColumns]
+    columns: Sequence[EventNames]
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def at(self, which: Integers) -> Spans:
         """Return some of the spans, by a mask or by indices that rise."""
+        if which.dtype == bool and which.all():
+            return self
         names = [field.name for field in fields(self) if field.name != "columns"]
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
@@ -62,7 +69,9 @@ class Spans:
 
     def has(self, *roles: Role) -> Integers:
         """Return a mask of those with one of these roles."""
-        return np.isin(self.role, [CODE[role] for role in roles])
+        asked = np.zeros(len(CODE), bool)
+        asked[[CODE[role] for role in roles]] = True
+        return asked[self.role]
 
     def args(self, index: int) -> JsonObject:
         """Return the arguments of a span."""
@@ -100,39 +109,72 @@ def integer(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def spans_of(columns: Sequence[EventColumns], masks: Sequence[Integers], source: Source) -> Spans:
-    """Return the finished spans among rows of files that say something of a training.
+SpanColumns = dict[str, "Integers"]
+"""Columns of `Spans`, of the spans of one file."""
+
+
+def span_columns(columns: EventColumns, mask: Integers | None, source: Source) -> SpanColumns:
+    """Return the finished spans among rows of a file that say something of a training.
 
     Args:
-        columns: the files.
-        masks: which rows of each.
+        columns: the file.
+        mask: which rows of it; None for all.
         source: who named the spans.
     """
-    pieces: list[dict[str, Integers]] = []
-    for place, (file, mask) in enumerate(zip(columns, masks, strict=True)):
-        codes = np.array([CODE[role_of(*label, source)] for label in file.labels], np.uint8)
-        timed = (file.start_ns >= 0) & (file.dur_ns >= 0) & (file.start_ns < LATEST_NS)
-        timed &= file.dur_ns < LATEST_NS
-        keep = np.flatnonzero(mask & timed & (file.ph == ord("X")))
-        role = codes[file.label[keep]]
-        keep, role = keep[role != CODE["ignored"]], role[role != CODE["ignored"]]
-        pieces.append(
-            {
-                "start_ns": file.start_ns[keep],
-                "end_ns": file.start_ns[keep] + file.dur_ns[keep],
-                "role": role,
-                "tid": file.tid[keep],
-                "id": file.id[keep],
-                "place": np.full(len(keep), place, np.int32),
-                "row": keep.astype(np.int32 if len(file) < 2**31 else np.int64),
-            }
-        )
+    codes = np.array([CODE[role_of(*label, source)] for label in columns.labels], np.uint8)
+    chosen = (columns.start_ns >= 0) & (columns.dur_ns >= 0) & (columns.start_ns < LATEST_NS)
+    chosen &= columns.dur_ns < LATEST_NS
+    chosen &= columns.ph == ord("X")
+    chosen &= (codes != CODE["ignored"])[columns.label]
+    if mask is not None:
+        chosen &= mask
+    row = np.flatnonzero(chosen)
+    start = columns.start_ns[row]
+    return {
+        "start_ns": start,
+        "end_ns": start + columns.dur_ns[row],
+        "role": codes[columns.label[row]],
+        "tid": columns.tid[row],
+        "id": columns.id[row],
+        "row": row.astype(np.int32 if len(columns) < 2**31 else np.int64),
+    }
+
+
+def spans_of(files: Sequence[EventNames], pieces: Sequence[SpanColumns]) -> Spans:
+    """Return spans of files in their order.
+
+    Args:
+        files: names and arguments of the files.
+        pieces: what `span_columns` returned for each; they are gone afterwards.
+    """
+    kind = np.min_scalar_type(len(files))
+    places = [np.full(len(piece["row"]), at, kind) for at, piece in enumerate(pieces)]
     # The pieces of a column go before those of the next are put together.
-    names = tuple(pieces[0])
-    whole = {name: np.concatenate([piece.pop(name) for piece in pieces]) for name in names}
-    # In whole microseconds a span may begin and end with the one around it, numbered before it.
-    order = np.lexsort((whole["id"], -whole["end_ns"], whole["start_ns"]))
-    return Spans(**{name: whole.pop(name)[order] for name in names}, columns=columns)
+    whole = {name: _joined([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
+    whole["place"] = _joined(places)
+    order = _time_order(whole["start_ns"], whole["end_ns"], whole["id"])
+    return Spans(**{name: whole.pop(name)[order] for name in list(whole)}, columns=files)
+
+
+def _joined(pieces: list[Integers]) -> Integers:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _time_order(start_ns: Integers, end_ns: Integers, ids: Integers) -> Integers:
+    """Return the order by start, falling end and number."""
+    order = np.argsort(start_ns, kind="stable")
+    begin = start_ns[order]
+    same = begin[1:] == begin[:-1]
+    del begin
+    if same.any():
+        # Few begin together, but for times in whole microseconds: there a span may begin and end
+        # with the one around it, numbered before it.
+        tied = np.zeros(len(order), bool)
+        tied[1:] |= same
+        tied[:-1] |= same
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((ids[rows], -end_ns[rows], start_ns[rows]))]
+    return order
 
 
 def in_pieces(order: Integers, *columns: Integers) -> Iterator[tuple[int, ...]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
+from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import SkippedFile
@@ -44,6 +45,8 @@ class AddedTraces:
         long_lines: lines that were passed over since they are too long.
         lines: lines of the files, each once, also where they are read a second time.
         notes: index files that were not used, and why.
+        reaches: from when to when the events of each file are, since 1970; None where that is
+            not known.
     """
 
     totals: Totals
@@ -53,6 +56,7 @@ class AddedTraces:
     long_lines: int = 0
     lines: int = 0
     notes: list[str] = field(default_factory=list)
+    reaches: dict[Path, Reach | None] = field(default_factory=dict)
 
 
 def new_totals() -> Totals:
@@ -125,6 +129,7 @@ def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
         if file.tear is not None:
             added.tears[trace.path] = file.tear
         trace.know_end(file.end)
+        added.reaches[trace.path] = file.reach
     return [trace.path for trace in parts]
 
 
@@ -153,18 +158,19 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
 
 def _add_known(
     trace: Trace, totals: Totals, descriptor: int, end: int, part: int | None
-) -> tuple[int, int]:
-    """Add what is known of the lines of a file; returns the bytes and plain bytes of these."""
+) -> tuple[int, int, Reach | None]:
+    """Add what is known of lines of a file; returns their bytes, plain bytes, and from when on."""
+    nothing = 0, 0, NOWHERE
     if part is None or part != part_of(trace):
-        return 0, 0
+        return nothing
     found = find_index(descriptor, trace.file.codec, end)
     if found is None or found.figures.part != part:
-        return 0, 0
+        return nothing
     _, _, lines, spans, others, tracks = found.figures
     # The index line itself is one more that was read.
     if not totals.add_known(lines + 1, spans, others, tracks):
-        return 0, 0
-    return found.behind.file_bytes, found.behind.plain_bytes
+        return nothing
+    return found.behind.file_bytes, found.behind.plain_bytes, found.reach
 
 
 def part_of(trace: Trace) -> int:
@@ -197,7 +203,7 @@ def _add_file(
         with open_regular(trace.file.content) as raw:
             if end is None:
                 end = os.fstat(raw.fileno()).st_size
-            file_bytes, plain_bytes = _add_known(trace, totals, raw.fileno(), end, part)
+            file_bytes, plain_bytes, told = _add_known(trace, totals, raw.fileno(), end, part)
             if codec != "plain":
                 more = totals.read_blocks(raw.fileno(), codec, file_bytes, end)
                 file_bytes, plain_bytes = file_bytes + more[0], plain_bytes + more[1]
@@ -205,14 +211,27 @@ def _add_file(
         raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     if end == 0:
         added.tears[trace.path] = "the file is empty"
-    if file_bytes == end and not (trace.file.copy and trace.file.copy.tear):
-        return end
+    if file_bytes < end or (trace.file.copy and trace.file.copy.tear):
+        _add_rest(trace, added, Start(file_bytes, plain_bytes, totals.lines - before), end)
+    reach = joined([told, Reach(*(totals.take_reach() or NOWHERE))])
+    added.reaches.setdefault(trace.path, reach and _since_1970(trace, reach))
+    return end
+
+
+def _add_rest(trace: Trace, added: AddedTraces, start: Start, end: int) -> None:
+    """Add what is torn, huge or not compressed."""
     reader = trace.reader()
-    for text in reader.texts(Start(file_bytes, plain_bytes, totals.lines - before), end):
+    for text in reader.texts(start, end):
         if isinstance(text, LongLine):
             added.long_lines += 1
         else:
-            totals.add_lines(text if text.endswith(b"\n") else text + b"\n")
+            added.totals.add_lines(text if text.endswith(b"\n") else text + b"\n")
     if reader.tear:
         added.tears[trace.path] = str(reader.tear)
-    return end
+
+
+def _since_1970(trace: Trace, reach: Reach) -> Reach | None:
+    try:
+        return reach.since_1970(trace)
+    except TraceError:
+        return None  # it was counted as far as it can be read

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, joined
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import add_traces
 from dftrace_ai.errors import TraceError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.reading.indexed.reach import Reach
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
     from dftrace_ai.analysis.summary.adding import AddedTraces
@@ -153,6 +155,7 @@ class Summary:
             are counted, and have no row.
         chosen_events: events that were asked for; None for all.
         notes: index files that were not used, and why.
+        reach: from when to when all events are; None where that is not known.
     """
 
     spans: tuple[SpanRow, ...]
@@ -164,6 +167,8 @@ class Summary:
     names_left_out: int = 0
     chosen_events: int | None = None
     notes: tuple[str, ...] = ()
+    # What blocks say of it is not held against their lines.
+    reach: Reach | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         places = counted(len(self.files), "file")
@@ -261,6 +266,7 @@ class _Sums:
     unreadable: int = 0
     left_out: int = 0
     notes: list[str] = field(default_factory=list)
+    reach: Reach | None = NOWHERE
 
     def add(self, group: str, added: AddedTraces) -> None:
         spans, others, left_out = _rows(added.totals)
@@ -277,6 +283,7 @@ class _Sums:
         self.events += added.totals.events
         self.unreadable += added.totals.unreadable + added.long_lines
         self.left_out += left_out
+        self.reach = joined([self.reach, *(added.reaches.get(trace.path) for trace in added.read)])
 
     def grouped(self, groups: Sequence[str]) -> GroupedSummary:
         places = {group: place for place, group in enumerate(groups)}
@@ -295,6 +302,7 @@ class _Sums:
             skipped=tuple(sorted(self.skipped, key=str)),
             names_left_out=self.left_out,
             notes=tuple(sorted(self.notes)),
+            reach=self.reach,
         )
         return GroupedSummary(summary, tuple(group for group, _ in spans))
 

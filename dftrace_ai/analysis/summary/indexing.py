@@ -143,7 +143,10 @@ def _figures(parts: Sequence[Trace]) -> ProcessFigures:
     if known is None:
         raise TraceError("its sums are beyond 64 bits, or too many of its spans are in disorder")
     _, spans, others, _, without_duration, unreadable = known
-    ends = [FileFigures(added.tears.get(trace.path), trace.end) for trace in parts]
+    ends = [
+        FileFigures(added.tears.get(trace.path), trace.end, added.reaches.get(trace.path))
+        for trace in parts
+    ]
     return ProcessFigures(
         added.lines, spans, others, without_duration, unreadable, added.long_lines, ends
     )

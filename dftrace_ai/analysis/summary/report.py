@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import fsum
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.indexed.reach import utc_text
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.figures import (
@@ -117,6 +118,9 @@ class Report:
             above zero, and `unreadable`, lines without an event.
         tree: rows of places, those around others before them; null unless asked for.
         tensors: rows of statistics of tensors; null unless asked for.
+        began_at: the first moment of all events, as ISO 8601 has it, in UTC; null where it is not
+            known, as of traces that do not say from when on they count.
+        length_us: from then to the last moment, microseconds; null where that is not known.
     """
 
     format: int
@@ -135,6 +139,8 @@ class Report:
     losses: dict[str, int] = field(default_factory=dict)
     tree: tuple[TreeRow, ...] | None = None
     tensors: tuple[TensorRow, ...] | None = None
+    began_at: str | None = None
+    length_us: float | None = None
 
     def to_dict(self) -> JsonObject:
         """Return everything as plain values, fit for JSON."""
@@ -231,6 +237,7 @@ def report_of(found: Summary, groups: Sequence[str] = (), by: By = "name") -> Re
         rows = _categories(rows, bases.get(None))
         if found.names_left_out:
             warnings.append("names without a row are in no figure of their category either")
+    length_ns = found.reach and found.reach.length_ns
     return Report(
         format=FORMAT,
         by=by,
@@ -245,6 +252,8 @@ def report_of(found: Summary, groups: Sequence[str] = (), by: By = "name") -> Re
         warnings=tuple(warnings),
         chosen_events=found.chosen_events,
         losses=_losses(found),
+        began_at=utc_text(found.reach and found.reach.began_ns),
+        length_us=None if length_ns is None else length_ns / 1000,
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach
 from dftrace_ai.analysis.reading.reader import FRAMING
 from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, nanoseconds, whole
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
@@ -82,6 +83,12 @@ class Totals(Protocol):
             True where they are to be read once more, since their spans are in disorder.
         """
 
+    def take_reach(self) -> tuple[int, int] | None:
+        """Return from when to when, ns as lines have them, what was read since the last call is.
+
+        None where that was no event with a time.
+        """
+
     def spans(self, most: int, /) -> tuple[list[SpanFigures], int]:
         """Return the finished spans with the greatest totals, and how many there are in all."""
 
@@ -120,6 +127,7 @@ class PlainTotals:
         # Of the process that is read: spans by track, as start, duration and figures.
         self._tracks: defaultdict[tuple[int, int], list[tuple[int, int, _Spans]]]
         self._tracks = defaultdict(list)
+        self._reach = NOWHERE
 
     def read_blocks(self, descriptor: int, codec: str, start: int, end: int, /) -> tuple[int, int]:
         """Read nothing: all is left to the general way."""
@@ -143,16 +151,21 @@ class PlainTotals:
         if ph == "M" and name != CUSTOM_METADATA:
             return  # names of tracks, header, hashes, footer
         self.events += 1
+        start = nanoseconds(event.get("ts"))
+        duration = nanoseconds(event.get("dur")) if ph == "X" else 0
+        if start is not None and ph != "M":
+            self._reach = Reach(
+                min(self._reach.first_ns, start),
+                max(self._reach.last_ns, start + max(duration or 0, 0)),
+            )
         if ph != "X":
             self._others[ph, cat, name] += 1
             return
-        duration = nanoseconds(event.get("dur"))
         if duration is None or duration < 0:
             self.unreadable += 1
             return
         spans = self._spans[cat, name]
         spans.durations_ns.append(duration)
-        start = nanoseconds(event.get("ts"))
         if start is not None and duration > 0:
             track = whole(event.get("pid")), whole(event.get("tid"))
             self._tracks[track].append((start, duration, spans))
@@ -180,6 +193,11 @@ class PlainTotals:
             _add_covered_time(spans)
         self._tracks.clear()
         return False
+
+    def take_reach(self) -> tuple[int, int] | None:
+        """Return from when to when what was read since the last call is."""
+        reach, self._reach = self._reach, NOWHERE
+        return None if reach == NOWHERE else reach
 
     def spans(self, most: int, /) -> tuple[list[SpanFigures], int]:
         """Return the finished spans with the greatest totals, and how many there are in all."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.indexed.reach import utc_text
 from dftrace_ai.analysis.steps import measure, read_job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.steady import steady_of
@@ -91,7 +92,12 @@ def judge_traces(
     """
     verdict = judge(job, LIMITS if limits is None else limits, steps)
     skipped = tuple(f"skipped: {file}" for file in traces.skipped)
-    return replace(verdict, notes=(*verdict.notes, *skipped))
+    return replace(
+        verdict,
+        notes=(*verdict.notes, *skipped),
+        began_at=utc_text(job.reach.began_ns),
+        length_ns=job.reach.length_ns,
+    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -158,6 +158,9 @@ class Verdict:
         unseen: what the trace does not show.
         notes: what a reader has to know beside.
         limits: warning and critical limit of each kind of finding.
+        began_at: the first moment of all events, as ISO 8601 has it, in UTC; None where traces do
+            not say from when on they count.
+        length_ns: from then to the last moment; None without events.
     """
 
     verdict: Kind | Literal["none", "abstained"]
@@ -172,6 +175,8 @@ class Verdict:
     unseen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     limits: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    began_at: str | None = None
+    length_ns: int | None = None
     kind: Literal["dftrace why"] = "dftrace why"
     format: Literal[1] = FORMAT
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.analysis.reading.indexed.reach import local_text
 from dftrace_ai.analysis.why.words import part_name, percent, time_text
 from dftrace_ai.wording import counted
 
@@ -43,7 +44,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     head = list(_head(verdict))
     body = [f"  {name:<10}{text}" for name, text in _rows(verdict)]
     # What the verdict stands on comes last, and is not cut off.
-    tail = [line for line in body if line.split()[0] in {"judged", "unseen", "note"}]
+    tail = [line for line in body if line.split()[0] in {"run", "judged", "unseen", "note"}]
     rest = [line for line in body if line not in tail]
     room = MOST_LINES - len(head) - len(tail)
     return [*head, *rest[: max(room, 0)], *tail]
@@ -89,6 +90,9 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     more = len(verdict.notes) - MOST_NOTES
     if more > 0:
         yield "note", f"{counted(more, 'more note')}; --json has all"
+    if verdict.length_ns is not None:
+        began = "" if verdict.began_at is None else f"began {local_text(verdict.began_at)}, "
+        yield "run", f"{began}lasted {time_text(verdict.length_ns)}"
     if steps is not None:
         yield "judged", _judged(steps, verdict)
     if verdict.unseen:

@@ -83,6 +83,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
 
 def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
     """Yield what stands below the tables: how much there is, and what is missing."""
+    from dftrace_ai.analysis.reading.indexed.reach import local_text
     from dftrace_ai.trace_format.header_and_footer import LOSSES
     from dftrace_ai.wording import counted
 
@@ -90,6 +91,9 @@ def _closing_lines(report: Report, hidden: int) -> Iterator[str]:
         yield f"{counted(hidden, 'row')} more; --json prints all"
     if report.rows_left_out:
         yield f"{counted(report.rows_left_out, 'row')} more, which --top leaves out"
+    if report.length_us is not None:
+        began = "" if report.began_at is None else f"began {local_text(report.began_at)}, "
+        yield f"{began}lasted {_time(report.length_us)}"
     yield f"{counted(report.events, 'event')} in {counted(len(report.files), 'file')}"
     if report.chosen_events is not None:
         yield f"of these {report.chosen_events:,} meet --where"

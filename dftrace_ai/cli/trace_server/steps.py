@@ -75,7 +75,7 @@ def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
     ends: list[int] = []
     tracks: dict[Path, list[bytes]] = {}
     most = 0
-    for rank in read_job(TraceSet(tuple(traces))).ranks:
+    for rank in read_job(TraceSet(tuple(traces)), events=True).ranks:
         tid = step_thread(rank.process.spans)
         found = None if tid is None else find_steps(rank.process.spans, tid)
         if tid is None or found is None:
@@ -98,7 +98,7 @@ def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
 def _track(process: Process, tid: int, found: FoundSteps, track: int) -> tuple[Path, list[bytes]]:
     spans = process.spans
     own = spans.at(spans.tid == tid)
-    columns = own.columns[int(own.place[0])]
+    columns = process.events[int(own.place[0])]
     pid = int(columns.pid[int(own.row[0])])
     base_us = (process.header and process.header.time_base_us) or 0
     name = {"name": "thread_name", "pid": pid, "tid": track, "ph": "M", "args": {"name": "steps"}}

@@ -1,6 +1,8 @@
 // The function `hop_blocks`, and figures out of lists and tuples.
 #include "reader/index.hpp"
 
+#include <cerrno>
+#include <new>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -25,6 +27,8 @@ PyObject* hop(PyObject*, PyObject* arguments) {
         hops = hop_blocks(file, end);
     } catch (const std::system_error& failed) {
         error = failed.code().value();
+    } catch (const std::bad_alloc&) {
+        error = ENOMEM;
     }
     Py_END_ALLOW_THREADS;
     if (error) {
@@ -35,18 +39,24 @@ PyObject* hop(PyObject*, PyObject* arguments) {
     Ref index(hops.index ? Py_BuildValue("KKKK", number(hops.index->place), number(hops.index->packed_bytes),
                                          number(hops.index->plain_before), number(hops.index->lines_before))
                          : Py_NewRef(Py_None));
-    if (!index) return nullptr;
-    return Py_BuildValue("KKKLLN", number(hops.file_bytes), number(hops.plain_bytes), number(hops.lines),
+    Ref untold(PyList_New(0));
+    if (!index || !untold) return nullptr;
+    for (const BlockPlace& of : hops.untold) {
+        const Ref place(Py_BuildValue("KK", number(of.place), number(of.packed_bytes)));
+        if (!place || PyList_Append(untold.get(), place.get()) < 0) return nullptr;
+    }
+    if (hops.untold.size() > most_untold) untold = Ref(Py_NewRef(Py_None));
+    return Py_BuildValue("KKKLLNN", number(hops.file_bytes), number(hops.plain_bytes), number(hops.lines),
                          static_cast<long long>(hops.reach.first_ns),
-                         static_cast<long long>(hops.reach.last_ns), index.release());
+                         static_cast<long long>(hops.reach.last_ns), untold.release(), index.release());
 }
 
 PyMethodDef functions[] = {{"hop_blocks", hop, METH_VARARGS,
                             "hop_blocks(descriptor, end, /): what the blocks of a compressed file say of "
                             "themselves: bytes of the file "
-                            "that they take, of plain text, lines, first and last ns, and of the last index "
-                            "its place, bytes, and the "
-                            "plain bytes and lines before it, or None."},
+                            "that they take, of plain text, lines, first and last ns, place and bytes of "
+                            "those that do not tell these (None where they are too many), and of the last "
+                            "index its place, bytes, and the plain bytes and lines before it, or None."},
                            {nullptr, nullptr, 0, nullptr}};
 
 bool numbers_of(PyObject* list, std::vector<std::int64_t>& numbers) {

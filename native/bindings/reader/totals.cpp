@@ -140,6 +140,14 @@ PyObject* end_process(PyObject* object, PyObject*) {
     return well ? PyBool_FromLong(again) : nullptr;
 }
 
+PyObject* take_reach(PyObject* object, PyObject*) {
+    BlockReach reach;
+    if (!work(of(object)->busy, [&](Interrupts&) { reach = of(object)->totals->take_reach(); }))
+        return nullptr;
+    if (reach.first_ns > reach.last_ns) return Py_NewRef(Py_None);
+    return Py_BuildValue("LL", static_cast<long long>(reach.first_ns), static_cast<long long>(reach.last_ns));
+}
+
 PyObject* text_of(const std::string& text) {
     return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
 }
@@ -219,6 +227,9 @@ PyMethodDef methods[] = {
      "known(): all that was read, as `add_known` takes it; None where it cannot be told."},
     {"end_process", end_process, METH_NOARGS,
      "end_process(): the files of a process have been read; True where they are to be read once more."},
+    {"take_reach", take_reach, METH_NOARGS,
+     "take_reach(): from when to when, in ns as the lines have them, the events reach that were read since "
+     "the last call; None where there are none."},
     {"spans", spans, METH_O, "spans(most, /): rows of finished spans, and how many there are in all."},
     {"others", others, METH_O, "others(most, /): rows of other events, and how many there are in all."},
     {nullptr, nullptr, 0, nullptr}};

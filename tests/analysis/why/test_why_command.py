@@ -49,7 +49,8 @@ def test_the_verdict_is_a_few_plain_lines(starved: Path) -> None:
     assert lines[1].startswith("Steps wait for data for ")
     assert len(lines) <= 15
     rows = {line[2:12].strip(): line[12:] for line in lines[3:]}
-    assert list(rows) == ["step", "because", "do next", "at best", "slowest", "judged", "unseen"]
+    named = ["step", "because", "do next", "at best", "slowest", "run", "judged", "unseen"]
+    assert list(rows) == named
     assert "4 workers are 9" in rows["because"]
     assert "the host has 8 cores: set num_workers=" in rows["do next"]
     # Waits come in bursts, so the mean stands beside the median.

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.indexed.index_line import index_of
+from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES, reach_of, reach_of_lines
 from dftrace_ai.analysis.reading.reader import Start
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.indexed.index_line import IndexFigures
+    from dftrace_ai.analysis.reading.indexed.reach import Reach
     from dftrace_ai.analysis.reading.trace_file import Codec
 
 __all__ = ["FoundIndex", "find_index"]
@@ -25,10 +27,18 @@ BEGINNING = b'\n{"name":"index","cat":"dftrace",'
 
 
 class FoundIndex(NamedTuple):
-    """An index line, and where in the file that begins of which it does not tell."""
+    """An index line, and where in the file that begins of which it does not tell.
+
+    Attributes:
+        figures: what it says.
+        behind: where the file goes on.
+        reach: from when to when the events of blocks are, as lines have it; None where that is not
+            known.
+    """
 
     figures: IndexFigures
     behind: Start
+    reach: Reach | None
 
 
 def find_index(descriptor: int, codec: Codec, end: int) -> FoundIndex | None:
@@ -48,23 +58,16 @@ def find_index(descriptor: int, codec: Codec, end: int) -> FoundIndex | None:
     Raises:
         OSError: the file cannot be read.
     """
-    found = _in_tail(descriptor, end) if codec == "plain" else _in_block(descriptor, codec, end)
-    if found is None:
-        return None
-    figures, behind, lines = found
-    if lines is not None and figures.lines != lines:
-        return None
-    return FoundIndex(figures, behind)
+    return _in_tail(descriptor, end) if codec == "plain" else _in_block(descriptor, codec, end)
 
 
-def _in_block(
-    descriptor: int, codec: Codec, end: int
-) -> tuple[IndexFigures, Start, int | None] | None:
+def _in_block(descriptor: int, codec: Codec, end: int) -> FoundIndex | None:
     try:
         from dftrace_ai import _reader
     except ImportError:
         return None
-    *_, index = _reader.hop_blocks(descriptor, end)
+    hops = _reader.hop_blocks(descriptor, end)
+    *_, index = hops
     if index is None:
         return None
     place, packed_bytes, plain_before, lines_before = index
@@ -74,10 +77,10 @@ def _in_block(
     if text is None or text.find(b"\n") != len(text) - 1:
         return None
     figures = index_of(text)
-    if figures is None or figures.plain_bytes != plain_before:
+    if figures is None or (figures.plain_bytes, figures.lines) != (plain_before, lines_before):
         return None
     behind = Start(place + packed_bytes, plain_before + len(text), lines_before + 1)
-    return figures, behind, lines_before
+    return FoundIndex(figures, behind, reach_of(hops, descriptor, codec))
 
 
 def _text(codec: Codec, packed: bytes) -> bytes | None:
@@ -94,7 +97,7 @@ def _text(codec: Codec, packed: bytes) -> bytes | None:
     return bytes(text) if decoder.ended and not decoder.unused else None
 
 
-def _in_tail(descriptor: int, end: int) -> tuple[IndexFigures, Start, int | None] | None:
+def _in_tail(descriptor: int, end: int) -> FoundIndex | None:
     width = min(TAIL_BYTES, end)
     tail = os.pread(descriptor, width, end - width)
     begun = tail.rfind(BEGINNING) + 1
@@ -105,4 +108,7 @@ def _in_tail(descriptor: int, end: int) -> tuple[IndexFigures, Start, int | None
     if figures is None or figures.plain_bytes != end - width + begun:
         return None
     place = end - width + ended
-    return figures, Start(place, place, figures.lines + 1), None
+    begins = end - width + begun
+    little = begins <= LITTLE_BYTES
+    reach = reach_of_lines([os.pread(descriptor, begins, 0)]) if little else None
+    return FoundIndex(figures, Start(place, place, figures.lines + 1), reach)

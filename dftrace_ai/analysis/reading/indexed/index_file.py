@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
+from dftrace_ai.analysis.reading.indexed.reach import Reach
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_end import TraceEnd
 from dftrace_ai.errors import TraceError
@@ -76,10 +77,12 @@ class FileFigures(NamedTuple):
     Attributes:
         tear: where and why reading stopped; None when all was read.
         end: how it ends.
+        reach: from when to when its events are, since 1970; None where that is not known.
     """
 
     tear: str | None
     end: TraceEnd
+    reach: Reach | None = None
 
 
 class ProcessFigures(NamedTuple):
@@ -182,7 +185,10 @@ def _taken_apart(said: Any) -> tuple[list[TracedFile], ProcessFigures]:
     tuples = {
         "spans": [tuple(row) for row in figures["spans"]],
         "others": [tuple(row) for row in figures["others"]],
-        "files": [FileFigures(_tear_of(tear), _end_of(*end)) for tear, end in figures["files"]],
+        "files": [
+            FileFigures(_tear_of(tear), _end_of(*end), _reach_of(*reach))
+            for tear, end, *reach in figures["files"]
+        ],
     }
     taken = ProcessFigures(**{**figures, **tuples})
     for figure in (taken.lines, taken.without_duration, taken.unreadable, taken.long_lines):
@@ -197,6 +203,14 @@ def _tear_of(said: Any) -> str | None:
     if not isinstance(said, str | None):
         raise TypeError("no text")
     return said
+
+
+def _reach_of(said: Any = None) -> Reach | None:
+    if said is None:
+        return None
+    if not all(type(number) is int for number in said):
+        raise TypeError("no moments")
+    return Reach(*said)
 
 
 def _end_of(whole: bool, bracket: bool, damaged: bool, footer: Any) -> TraceEnd:
@@ -258,7 +272,9 @@ def write_index(
         TraceError: it cannot be written, or something else has the name.
     """
     check_place(path)
-    ends = [(file.tear, _end_told(file.end)) for file in figures.files]
+    ends = [
+        (file.tear, _end_told(file.end), file.reach and tuple(file.reach)) for file in figures.files
+    ]
     text = orjson.dumps(
         {"files": [*map(tuple, files)], "figures": {**figures._asdict(), "files": ends}}
     )

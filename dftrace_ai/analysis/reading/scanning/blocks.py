@@ -83,6 +83,8 @@ class TraceBlocks:
 
     Attributes:
         notes: after the last block, what could not be read, one line each.
+        place: where in the file the block begins that came last, and how many bytes of it that is;
+            None where it can be read again with all that is before it alone.
 
     Example::
 
@@ -92,6 +94,7 @@ class TraceBlocks:
 
     def __init__(self, scanner: EventScanner | PlainScanner, trace: Trace) -> None:
         self.notes: list[str] = []
+        self.place: tuple[int, int] | None = None
         self._scanner = scanner
         self._trace = trace
         self._lines = self._plain_bytes = self._unreadable = 0
@@ -127,6 +130,7 @@ class TraceBlocks:
                     if found is None:
                         break
                     block, packed_bytes = found
+                    self.place = place, packed_bytes
                     place += packed_bytes
                     self._lines += block.lines
                     self._plain_bytes += len(block.text)
@@ -140,6 +144,7 @@ class TraceBlocks:
         copy = self._trace.file.copy
         if place == end and place and not (copy and copy.tear):
             return
+        self.place = None
         reader = self._trace.reader()
         long_lines = 0
         for text in reader.texts(Start(place, self._plain_bytes, self._lines), end):

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from dftrace_ai.analysis.report.figures.counters import process_name
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
-from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
+from dftrace_ai.analysis.report.figures.flame import processes_of
 from dftrace_ai.analysis.report.model import ProcessFacts
-from dftrace_ai.analysis.steps.spans import LATEST_NS
 from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import counted, shortened
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps import Job
     from dftrace_ai.analysis.summary.report import Report
 
-__all__ = ["losses_of", "process_facts", "time_of"]
+__all__ = ["losses_of", "process_facts"]
 
 MOST_LOSSES: Final = 40
 LINE_LETTERS: Final = 2000
@@ -70,21 +67,6 @@ def _gone(traces: TraceSet) -> Iterator[str]:
         if missing:
             told = counted(missing, "part")
             yield f"{base}: {told} of {max(numbers) + 1} deleted by max_files, or not given"
-
-
-def time_of(job: Job) -> tuple[int, int]:
-    """Return first and last moment of all events, nanoseconds since 1970; zeros without any."""
-    first: list[int] = []
-    last: list[int] = []
-    for _, process in processes_of(job):
-        for columns, mask in rows_of(process):
-            timed = mask & (columns.start_ns >= 0) & (columns.start_ns < LATEST_NS)
-            if timed.any():
-                start = columns.start_ns[timed]
-                dur = np.clip(columns.dur_ns[timed], 0, LATEST_NS)
-                first.append(int(start.min()))
-                last.append(int((start + dur).max()))
-    return min(first, default=0), max(last, default=0)
 
 
 def process_facts(job: Job) -> tuple[list[ProcessFacts], int]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
-from dftrace_ai.analysis.steps.spans import LATEST_NS, in_pieces
+from dftrace_ai.analysis.steps.spans import LATEST_NS
+from dftrace_ai.analysis.tracks import parents_of, places_of, track_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +34,7 @@ class _Path:
     cat: str
     name: str
     parent: int
+    depth: int
     count: int = 0
     total: int = 0
     inside: int = 0
@@ -51,7 +53,7 @@ def processes_of(job: Job) -> Iterable[tuple[str, Process]]:
 
 def rows_of(process: Process) -> Iterable[tuple[EventColumns, Integers]]:
     """Return the files of a process, each with a mask of the rows that are its own."""
-    for columns in process.spans.columns:
+    for columns in process.events:
         # Our own files and Kineto's are of one process; in others several may be.
         whole = process.header is not None or process.source == "kineto"
         mask = np.ones(len(columns), bool) if whole else columns.pid == process.pid
@@ -76,7 +78,6 @@ class _Tree:
     def __init__(self) -> None:
         self._paths: list[_Path] = []
         self._numbers: dict[tuple[int, str, str], int] = {}
-        self._deepest = 0
 
     def add(self, kind: str, process: Process) -> None:
         """Add the spans of a process."""
@@ -90,59 +91,56 @@ class _Tree:
                 (
                     columns.tid[chosen],
                     columns.start_ns[chosen],
-                    columns.dur_ns[chosen],
+                    columns.start_ns[chosen] + columns.dur_ns[chosen],
                     columns.id[chosen].astype(np.int64),
-                    columns.label[chosen].astype(np.int64) + len(labels),
+                    columns.label[chosen].astype(np.int32) + len(labels),
                 )
             )
             labels += columns.labels
         if not pieces:
             return
-        tid, start, dur, number, label = map(np.concatenate, zip(*pieces, strict=True))
-        order = np.lexsort((number, -dur, start, tid))
+        track, start, end, number, label = map(np.concatenate, zip(*pieces, strict=True))
+        del pieces
+        order = track_order(track, start, end, number)
+        del number
+        track, start, end, label = track[order], start[order], end[order], label[order]
+        parents = parents_of(track, start, end, process.near_ns)
+        dur = end - start
+        del track, start, end, order
         root = self._path(-1, "", kind)
-        rows = in_pieces(order, tid, start, dur, label)
-        self._add_rows(root, rows, labels, process.near_ns)
 
-    def _add_rows(
-        self,
-        root: int,
-        rows: Iterable[tuple[int, ...]],
-        labels: list[tuple[str, str]],
-        near_ns: int,
-    ) -> None:
-        paths = self._paths
-        known: dict[tuple[int, int], int] = {}
-        # End and path of the spans that are open; of the present track.
-        stack: list[tuple[int, int]] = []
-        track: int | None = None
-        for tid, start, dur, label in rows:
-            if tid != track:
-                track, stack = tid, []
-            end = start + dur
-            while stack and (stack[-1][0] <= start or stack[-1][0] + near_ns < end):
-                stack.pop()
-            parent = stack[-1][1] if stack else root
-            here = known.get((parent, label))
-            if here is None:
-                here = known[parent, label] = self._path(parent, *labels[label])
-            path = paths[here]
-            path.count += 1
-            path.total += dur
-            paths[parent].inside += dur
-            stack.append((end, here))
-            self._deepest = max(self._deepest, len(stack))
+        def path(around: int, name: int) -> int:
+            return self._path(around if around >= 0 else root, *labels[name])
+
+        roots = np.broadcast_to(np.int32(-1), parents.shape)
+        self._add(places_of(parents, label, roots, path), dur)
+
+    def _add(self, places: Integers, dur_ns: Integers) -> None:
+        """Add up what spans take by the numbers of their paths."""
+        count = np.bincount(places, minlength=len(self._paths))
+        # Halves of the times, whose sums stay within 64 bits.
+        high, low = np.zeros(len(count), np.int64), np.zeros(len(count), np.int64)
+        np.add.at(high, places, dur_ns >> 32)
+        np.add.at(low, places, dur_ns & 0xFFFFFFFF)
+        for at in np.flatnonzero(count).tolist():
+            path = self._paths[at]
+            path.count += int(count[at])
+            path.total += (int(high[at]) << 32) + int(low[at])
 
     def _path(self, parent: int, cat: str, name: str) -> int:
         key = (parent, cat, name)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._paths)
-            self._paths.append(_Path(cat, name, parent))
+            depth = self._paths[parent].depth + 1 if parent >= 0 else 0
+            self._paths.append(_Path(cat, name, parent, depth))
         return number
 
     def graph(self) -> FlameGraph:
         paths = self._paths
+        for path in paths:
+            if path.parent >= 0:
+                paths[path.parent].inside += path.total
         for path in paths:
             if path.parent < 0:
                 path.total = path.inside
@@ -172,4 +170,6 @@ class _Tree:
                     )
                 )
             waiting += reversed(inner)
-        return FlameGraph(frames, len(paths) - len(frames), self._deepest)
+        return FlameGraph(
+            frames, len(paths) - len(frames), max((path.depth for path in paths), default=0)
+        )

@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from dftrace_ai.analysis.reading.indexed.reach import local_text
 from dftrace_ai.analysis.report.drawing.colours import theme_style
 from dftrace_ai.analysis.report.drawing.svg import PLOT_STYLE, Plot, told
 from dftrace_ai.analysis.report.files import PAGE_MARK
@@ -94,6 +95,8 @@ def page_of(figures: ReportFigures) -> str:
 
 def _about(figures: ReportFigures) -> str:
     said = [f"{figures.wall_s:,.1f} s recorded"]
+    if figures.began_at is not None:
+        said.insert(0, f"began {local_text(figures.began_at)}")
     if figures.processes:
         count = len(figures.processes) + figures.processes_left_out
         said.append(f"{count:,} process{'' if count == 1 else 'es'}")

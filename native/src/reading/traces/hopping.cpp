@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -45,8 +46,13 @@ Hops hop_blocks(int file, std::uint64_t end) {
         hops.file_bytes = next;
         hops.plain_bytes += facts->plain_bytes;
         hops.lines += facts->lines;
-        hops.reach.first_ns = std::min(hops.reach.first_ns, facts->reach.first_ns);
-        hops.reach.last_ns = std::max(hops.reach.last_ns, facts->reach.last_ns);
+        constexpr std::int64_t no_end = std::numeric_limits<std::int64_t>::max();
+        if (facts->reach.first_ns < no_end && facts->reach.last_ns == no_end) {
+            if (hops.untold.size() <= most_untold)
+                hops.untold.push_back({hops.file_bytes - facts->packed_bytes, facts->packed_bytes});
+        } else if (facts->reach.first_ns <= facts->reach.last_ns) {
+            hops.reach.add(facts->reach.first_ns, facts->reach.last_ns);
+        }
         ++hops.blocks;
     }
     return hops;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace dftrace {
 
@@ -103,6 +104,8 @@ void Totals::add_rows(const Rows& rows, Reader& to) {
             add_span(to, rows.label[row], rows.duration[row]);
         else
             add_other(to, rows, row);
+        if (const std::int64_t start = rows.start[row]; start != no_time && rows.ph[row] != 'M')
+            to.reach.add(start, start + std::max<std::int64_t>(rows.duration[row], 0));
     }
 }
 
@@ -199,6 +202,15 @@ std::uint64_t Totals::unreadable() const {
     std::uint64_t sum = 0;
     for (const auto& reader : readers_) sum += reader->unreadable;
     return sum;
+}
+
+BlockReach Totals::take_reach() {
+    BlockReach whole;
+    for (const auto& reader : readers_) {
+        const BlockReach of = std::exchange(reader->reach, {});
+        if (of.first_ns <= of.last_ns) whole.add(of.first_ns, of.last_ns);
+    }
+    return whole;
 }
 
 // Moves everything to the first reader.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "dftrace/index/block_facts.hpp"
 
@@ -18,13 +19,22 @@ struct IndexBlock {
     bool operator==(const IndexBlock&) const = default;
 };
 
+struct BlockPlace {
+    std::uint64_t place = 0;
+    std::uint64_t packed_bytes = 0;
+    bool operator==(const BlockPlace&) const = default;
+};
+
+inline constexpr std::size_t most_untold = 64;
+
 // What the blocks say together, up to the first that says nothing, or after which no block begins.
 struct Hops {
     std::uint64_t file_bytes = 0;
     std::uint64_t plain_bytes = 0;
     std::uint64_t lines = 0;
     std::uint64_t blocks = 0;
-    BlockReach reach;
+    BlockReach reach;                 // of those that tell from when to when
+    std::vector<BlockPlace> untold;   // of the others; more than `most_untold` are not looked for
     std::optional<IndexBlock> index;  // the last
 };
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "dftrace/index/block_facts.hpp"
 #include "dftrace/index/budget.hpp"
 #include "dftrace/index/covered_time.hpp"
 #include "dftrace/index/durations.hpp"
@@ -98,6 +99,8 @@ class Totals {
     std::size_t lines() const noexcept { return lines_; }
     std::uint64_t events() const;
     std::uint64_t unreadable() const;
+    // From when to when the events reach that were read since this was asked last.
+    BlockReach take_reach();
     // What was read, processes that have ended; nothing where that cannot be told in 64 bits, or self time is
     // not known.
     std::optional<KnownFigures> known();
@@ -122,6 +125,7 @@ class Totals {
         std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> odd_phases;
         std::vector<bool> format_own;  // by label: a name of metadata that is no event
         std::uint64_t events = 0, unreadable = 0;
+        BlockReach reach;
     };
     void add_rows(const Rows& rows, Reader& to);
     void add_span(Reader& to, std::uint32_t label, std::int64_t duration);

@@ -1,0 +1,216 @@
+"""From when to when the events of a file reach: by the heads of its blocks, where they say it."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from dftrace_ai.analysis.reading.reader import LongLine, Start, TraceReader
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, nanoseconds
+from dftrace_ai.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_file import Codec
+
+__all__ = [
+    "LITTLE_BYTES",
+    "NOWHERE",
+    "Reach",
+    "joined",
+    "local_text",
+    "reach_of",
+    "reach_of_lines",
+    "recorded",
+    "utc_text",
+]
+
+Hops: TypeAlias = (
+    "tuple[int, int, int, int, int, list[tuple[int, int]] | None, tuple[int, int, int, int] | None]"
+)
+
+# What is read in a tenth of a second: behind the last head, or of a file without any.
+LITTLE_BYTES: Final = 8 * 1024 * 1024
+MOST_BYTES: Final = 1024 * 1024 * 1024
+
+# The year 2000: whoever counts from the start of a machine or program says no date.
+EARLIEST_NS: Final = 946_684_800_000_000_000
+
+
+class Reach(NamedTuple):
+    """From the first moment of events to the last, nanoseconds; the first greater for none.
+
+    Attributes:
+        first_ns: the least start.
+        last_ns: the greatest end; of what has no end its start.
+    """
+
+    first_ns: int
+    last_ns: int
+
+    @property
+    def length_ns(self) -> int | None:
+        """From the first to the last; None where there are no events."""
+        return self.last_ns - self.first_ns if self.first_ns <= self.last_ns else None
+
+    @property
+    def began_ns(self) -> int | None:
+        """The first, if it is a date."""
+        return self.first_ns if EARLIEST_NS <= self.first_ns <= self.last_ns else None
+
+    def since_1970(self, trace: Trace) -> Reach:
+        """Return it on the clock of all files, as that of lines of a trace.
+
+        Args:
+            trace: the trace.
+
+        Raises:
+            TraceError: its header cannot be read.
+        """
+        base_ns = ((trace.header and trace.header.time_base_us) or 0) * 1000
+        return Reach(self.first_ns + base_ns, self.last_ns + base_ns) if self != NOWHERE else self
+
+
+NOWHERE: Final = Reach(2**63 - 1, -(2**63))
+
+
+def joined(reaches: Iterable[Reach | None]) -> Reach | None:
+    """Return from when to when all reach; None where it is not known of one of them."""
+    first, last = NOWHERE
+    for reach in reaches:
+        if reach is None:
+            return None
+        first, last = min(first, reach.first_ns), max(last, reach.last_ns)
+    return Reach(first, last)
+
+
+def reach_of(hops: Hops, descriptor: int, codec: Codec) -> Reach | None:
+    """Return from when to when the events of blocks are, as their lines have it.
+
+    Blocks in which a span has no end do not tell, and are read.
+
+    Args:
+        hops: what their heads say, as the native reader has it.
+        descriptor: the open file.
+        codec: how it is compressed.
+
+    Returns:
+        None where too many blocks would have to be read.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    from dftrace_ai import _reader
+
+    *_, first_ns, last_ns, untold, _ = hops
+    if untold is None:
+        return None
+    totals = _reader.Totals(1, MOST_BYTES)
+    for place, packed_bytes in untold:
+        totals.read_blocks(descriptor, codec, place, place + packed_bytes)
+    read = Reach(*(totals.take_reach() or NOWHERE))
+    return joined([Reach(first_ns, last_ns), read])
+
+
+def recorded(trace: Trace) -> Reach | None:
+    """Return from when to when the events of a trace reach, without reading all of a long file.
+
+    Args:
+        trace: the trace.
+
+    Returns:
+        Times since 1970; None where more would have to be read.
+
+    Raises:
+        TraceError: the file cannot be read.
+    """
+    reach: Reach | None = NOWHERE
+    behind = Start(0, 0, 0)
+    file = trace.file
+    try:
+        with open_regular(file.content) as raw:
+            end = os.fstat(raw.fileno()).st_size
+            hops = _hops(raw.fileno(), end) if file.codec != "plain" else None
+            if hops:
+                reach = reach_of(hops, raw.fileno(), file.codec)
+                behind = Start(*hops[:3])
+    except OSError as error:
+        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    if reach is None or end - behind.file_bytes > LITTLE_BYTES:
+        return None
+    texts = TraceReader(file).texts(behind, end) if end > behind.file_bytes else ()
+    found = joined([reach, reach_of_lines(texts)])
+    return found and found.since_1970(trace)
+
+
+def _hops(descriptor: int, end: int) -> Hops | None:
+    try:
+        from dftrace_ai import _reader
+    except ImportError:
+        return None  # then that is read which is short
+    return _reader.hop_blocks(descriptor, end)
+
+
+def reach_of_lines(texts: Iterable[bytes]) -> Reach:
+    """Return from when to when the events of lines are, as these have it.
+
+    Args:
+        texts: pieces of whole lines; long ones, which have no event, by themselves.
+    """
+    pieces = (text for text in texts if not isinstance(text, LongLine))
+    try:
+        from dftrace_ai import _reader
+    except ImportError:
+        return joined(map(_read_plainly, pieces)) or NOWHERE
+    totals = _reader.Totals(1, MOST_BYTES)
+    for text in pieces:
+        totals.add_lines(text if text.endswith(b"\n") else text + b"\n")
+    return Reach(*(totals.take_reach() or NOWHERE))
+
+
+def _read_plainly(text: bytes) -> Reach:
+    first, last = NOWHERE
+    for line in text.split(b"\n"):
+        event = event_of(line.strip(b" \t\r").removesuffix(b",").strip(b" \t\r"))
+        start = nanoseconds(event.get("ts")) if event and event["ph"] != "M" else None
+        if event and start is not None:
+            length = nanoseconds(event.get("dur")) if event["ph"] == "X" else 0
+            first, last = min(first, start), max(last, start + max(length or 0, 0))
+    return Reach(first, last)
+
+
+def utc_text(at_ns: int | None) -> str | None:
+    """Return a moment as ISO 8601 has it, in UTC; None for none, and beyond the year 9999.
+
+    Args:
+        at_ns: nanoseconds since 1970.
+
+    Example::
+
+        assert utc_text(1_795_244_523_856_405_000) == "2026-11-21T07:02:03.856405Z"
+    """
+    if at_ns is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=at_ns // 1000)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def local_text(utc: str) -> str:
+    """Return a moment as a clock on this machine shows it, with how far that is ahead of UTC.
+
+    Args:
+        utc: of `utc_text`.
+
+    Example::
+
+        print(local_text("2026-11-21T07:02:03.856405Z"))  # 2026-11-21 09:02:03 +0200
+    """
+    moment = datetime.fromisoformat(utc.removesuffix("Z")).replace(tzinfo=timezone.utc)
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

@@ -1,0 +1,136 @@
+"""The arguments of events, read when they are asked for: few are, and they are most of a trace."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.scanning.blocks import argument_places, new_scanner
+from dftrace_ai.errors import TraceError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dftrace_ai._reader import EventBlock
+    from dftrace_ai.analysis.reading.scanning.blocks import TraceBlocks
+    from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
+    from dftrace_ai.analysis.reading.trace import Trace
+
+__all__ = ["Arguments", "BlockArguments", "TraceArguments"]
+
+# Who goes through the spans of a thread in the order of time stays in few blocks for long.
+BLOCKS_AT_ONCE = 4
+
+
+class Arguments(Protocol):
+    """The arguments of rows as JSON."""
+
+    def text_of(self, row: int) -> memoryview:
+        """Return those of a row; empty where it has none."""
+
+
+class BlockArguments(NamedTuple):
+    """The arguments of the rows of a block.
+
+    Attributes:
+        text: the plain text of the block.
+        begins: where in it those of each row begin, in bytes.
+        ends: where they end.
+    """
+
+    text: memoryview
+    begins: NDArray[Any]
+    ends: NDArray[Any]
+
+    @classmethod
+    def of(cls, block: EventBlock | PlainBlock) -> BlockArguments:
+        """Return those of a block that was scanned."""
+        return cls(block.text, *argument_places(block))
+
+    def text_of(self, row: int) -> memoryview:
+        """Return those of a row, as JSON; empty where it has none."""
+        return self.text[int(self.begins[row]) : int(self.ends[row])]
+
+
+class _Kept(NamedTuple):
+    """The arguments of a block that cannot be read again by itself, packed."""
+
+    packed: bytes
+    begins: NDArray[Any]
+    ends: NDArray[Any]
+
+
+@dataclass(repr=False)
+class TraceArguments:
+    """The arguments of the rows of a file: its blocks are read again, the text of others is kept.
+
+    Attributes:
+        trace: the file.
+        rows: how many there are.
+    """
+
+    trace: Trace
+    rows: int = 0
+    _firsts: list[int] = field(default_factory=list)
+    _pieces: list[tuple[int, int] | _Kept] = field(default_factory=list)
+    _at_hand: dict[int, BlockArguments] = field(default_factory=dict)
+
+    def add(self, block: EventBlock | PlainBlock, blocks: TraceBlocks) -> None:
+        """Take in the rows of the block that was read last.
+
+        Args:
+            block: its rows.
+            blocks: what has read it.
+        """
+        if block.rows:
+            self._firsts.append(self.rows)
+            self._pieces.append(blocks.place or _kept(block))
+            self.rows += block.rows
+
+    def text_of(self, row: int) -> memoryview:
+        """Return those of a row, as JSON; empty where it has none.
+
+        Raises:
+            TraceError: the file is not what it was when it was read.
+        """
+        piece = bisect_right(self._firsts, row) - 1
+        found = self._at_hand.pop(piece, None)
+        if found is None:
+            found = self._read(piece)
+            if len(self._at_hand) >= BLOCKS_AT_ONCE:
+                del self._at_hand[next(iter(self._at_hand))]
+        self._at_hand[piece] = found  # the last one that was asked for stands last
+        return found.text_of(row - self._firsts[piece])
+
+    def _read(self, piece: int) -> BlockArguments:
+        import zstandard
+
+        which = self._pieces[piece]
+        if isinstance(which, _Kept):
+            return BlockArguments(memoryview(zstandard.decompress(which.packed)), *which[1:])
+        place, size = which
+        file, scanner = self.trace.file, new_scanner()
+        try:
+            with open_regular(file.content) as raw:
+                end = min(os.fstat(raw.fileno()).st_size, place + size)
+                found = scanner.read_block(raw.fileno(), file.codec, place, end)
+        except OSError as error:
+            raise TraceError(f"{self.trace}: cannot be read: {error.strerror}") from error
+        rows = (*self._firsts, self.rows)[piece + 1] - self._firsts[piece]
+        if found is None or found[0].rows != rows:
+            raise TraceError(f"{self.trace}: was changed while it was read")
+        return BlockArguments.of(found[0])
+
+
+def _kept(block: EventBlock | PlainBlock) -> _Kept:
+    import zstandard
+
+    packed = zstandard.ZstdCompressor(level=1).compress(block.text)
+    # A block holds less text than 32 bits count.
+    begins, ends = (places.astype(np.uint32) for places in argument_places(block))
+    return _Kept(packed, begins, ends)
