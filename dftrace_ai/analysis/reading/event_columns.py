@@ -12,7 +12,7 @@ from dftrace_ai.analysis.reading.scanning.arguments import BlockArguments, Trace
 from dftrace_ai.analysis.reading.scanning.blocks import LETTERS, TraceBlocks, new_scanner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,14 +36,15 @@ __all__ = [
 Integers: TypeAlias = "NDArray[Any]"
 """A column of whole numbers."""
 
-SCANNED: Final = ("ph", "label", "id", "pid", "tid", "start_ns", "dur_ns")
-
-# What a whole file is held in, if it fits. Times stay as they are, for they are calculated with.
-NARROWER: Final[dict[str, tuple[type[np.integer[Any]], ...]]] = {
-    "label": (np.uint8, np.uint16),
-    "id": (np.uint32,),
-    "pid": (np.int32,),
-    "tid": (np.int32,),
+# What the columns of a whole file are held in, the first that does. Times are calculated with.
+KINDS: Final[dict[str, tuple[type[np.integer[Any]], ...]]] = {
+    "ph": (np.uint8,),
+    "label": (np.uint8, np.uint16, np.uint32),
+    "id": (np.uint32, np.uint64),
+    "pid": (np.int32, np.int64),
+    "tid": (np.int32, np.int64),
+    "start_ns": (np.int64,),
+    "dur_ns": (np.int64,),
 }
 
 
@@ -185,7 +186,7 @@ class BlockColumns:
         for block in TraceBlocks(self._scanner, trace):
             more = self._scanner.labels(len(self._labels))
             self._labels += tuple(Label(cat, name) for cat, name in more)
-            columns = {name: np.array(getattr(block, name)) for name in SCANNED}
+            columns = {name: np.array(getattr(block, name)) for name in KINDS}
             columns["ph"] = LETTERS[columns["ph"]]
             arguments = BlockArguments.of(block)
             yield block, EventColumns(trace, self._labels, arguments=arguments, **columns)
@@ -193,37 +194,59 @@ class BlockColumns:
 
 def _scan(trace: Trace, notes: list[str]) -> EventColumns | None:
     """Read a file; None where it has no events."""
-    pieces: dict[str, list[Integers]] = {name: [] for name in SCANNED}
+    columns = {name: _Column(kinds) for name, kinds in KINDS.items()}
     arguments = TraceArguments(trace)
     scanner = new_scanner()
     blocks = TraceBlocks(scanner, trace)
     for block in blocks:
         if block.rows:
-            # Copies: each block holds all of its lines.
-            for name in SCANNED:
-                pieces[name].append(_narrowed(name, np.array(getattr(block, name))))
+            for name, column in columns.items():
+                column.add(np.asarray(getattr(block, name)))
             arguments.add(block, blocks)
     notes += blocks.notes
     if not arguments.rows:
         return None
-    # The pieces of a column go before those of the next are put together.
-    columns = {name: _whole(pieces.pop(name)) for name in SCANNED}
-    columns["ph"] = LETTERS[columns["ph"]]
+    whole = {name: column.whole() for name, column in columns.items()}
+    whole["ph"] = LETTERS[whole["ph"]]
     labels = tuple(Label(cat, name) for cat, name in scanner.labels(0))
-    return EventColumns(trace, labels, arguments=arguments, **columns)
+    return EventColumns(trace, labels, arguments=arguments, **whole)
 
 
-def _narrowed(name: str, values: Integers) -> Integers:
-    """Return a column of a block in narrower whole numbers, where these hold it."""
-    for kind in NARROWER.get(name, ()):
-        if np.iinfo(kind).min <= values.min() and values.max() <= np.iinfo(kind).max:
-            return values.astype(kind)
-    return values
+class _Column:
+    """A column that grows, in the narrowest whole numbers of some kinds that hold it."""
+
+    def __init__(self, kinds: Sequence[type[np.integer[Any]]]) -> None:
+        self._kinds = list(kinds)
+        self._count = 0
+        # What all rows have so far; such a column has no values yet.
+        self._same: Any = None
+        self._values: Integers = np.empty(0, self._kinds[0])
+
+    def add(self, piece: Integers) -> None:
+        """Add rows."""
+        count = self._count + len(piece)
+        while len(self._kinds) > 1 and not _fits(piece, self._kinds[0]):
+            del self._kinds[0]
+            self._values = self._values.astype(self._kinds[0])
+        if self._same is None:
+            self._same = piece[0]
+        if len(self._values) or not (piece == self._same).all():
+            if not len(self._values):
+                self._values = np.full(self._count, self._same, self._kinds[0])
+            if count > len(self._values):
+                # Memory is moved, and not there twice.
+                self._values.resize(count + count // 4, refcheck=False)
+            self._values[self._count : count] = piece
+        self._count = count
+
+    def whole(self) -> Integers:
+        """Return all rows; a value that all have is there once."""
+        if not len(self._values):
+            return np.broadcast_to(self._kinds[0](self._same), (self._count,))
+        self._values.resize(self._count, refcheck=False)
+        return self._values
 
 
-def _whole(pieces: list[Integers]) -> Integers:
-    """Return the pieces of a column as one; a value that all rows have is there once."""
-    first = pieces[0][0]
-    if all((piece == first).all() for piece in pieces):
-        return np.broadcast_to(first, (sum(map(len, pieces)),))
-    return np.concatenate(pieces)
+def _fits(piece: Integers, kind: type[np.integer[Any]]) -> bool:
+    reach = np.iinfo(kind)
+    return bool(reach.min <= piece.min() and piece.max() <= reach.max)

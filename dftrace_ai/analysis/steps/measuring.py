@@ -104,7 +104,8 @@ def measure(process: Process) -> Steps | None:
     own = (spans.tid == tid) & ~on_gpu
     thread = spans.at(own)
     host = timeline_of(thread, process.near_ns)
-    line = _with_other_tracks(host, process, spans.at(~own))
+    beside = ~own
+    line = _with_other_tracks(host, process, beside)
     # What kernels do for an evaluation is its own, too.
     line = line.overlaid(*host.of("evaluation"), "evaluation")
     parts: dict[Part, Integers] = {
@@ -119,7 +120,7 @@ def measure(process: Process) -> Steps | None:
         time_ns=time,
         first=found.first,
         parts=parts,
-        hidden_ns=_hidden(found, spans.at(~own), line),
+        hidden_ns=_hidden(found, spans, beside, line),
         evaluation=found.evaluation,
         told_apart=found.told_apart,
         accumulation=found.accumulation,
@@ -142,11 +143,12 @@ def _length(found: FoundSteps) -> Integers:
     return length
 
 
-def _with_other_tracks(line: Timeline, process: Process, others: Spans) -> Timeline:
+def _with_other_tracks(line: Timeline, process: Process, beside: Integers) -> Timeline:
+    spans = process.spans
     if process.source == "kineto":
         # The thread waits meanwhile: autograd has threads of its own.
-        backward = others.of("backward")
-        line = line.filled(backward.start_ns, backward.end_ns, "backward")
+        backward = beside & spans.has("backward")
+        line = line.filled(spans.start_ns[backward], spans.end_ns[backward], "backward")
     # What comes later wins: kernels hide copies and communication.
     layers: tuple[tuple[Role, Part], ...] = (
         ("gpu_transfer", "transfer"),
@@ -154,16 +156,16 @@ def _with_other_tracks(line: Timeline, process: Process, others: Spans) -> Timel
         ("gpu_compute", "gpu"),
     )
     for role, part in layers:
-        spans = others.of(role)
-        line = line.overlaid(spans.start_ns, spans.end_ns, part)
+        chosen = beside & spans.has(role)
+        line = line.overlaid(spans.start_ns[chosen], spans.end_ns[chosen], part)
     return line
 
 
-def _hidden(found: FoundSteps, others: Spans, line: Timeline) -> dict[Part, int]:
+def _hidden(found: FoundSteps, spans: Spans, beside: Integers, line: Timeline) -> dict[Part, int]:
     hidden: dict[Part, int] = {}
     for part, roles in _HIDDEN.items():
-        spans = others.of(*roles)
-        start, end = union(spans.start_ns, spans.end_ns)
+        chosen = beside & spans.has(*roles)
+        start, end = union(spans.start_ns[chosen], spans.end_ns[chosen])
         if not len(start):
             continue
         whole = int(_within(found, start, end).sum())

@@ -11,7 +11,7 @@ import numpy as np
 from dftrace_ai.analysis.reading.event_columns import event_columns
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.roles import DATA_WORK, GPU_ROLES, KINETO_CATEGORIES
-from dftrace_ai.analysis.steps.spans import LATEST_NS, span_columns, spans_of
+from dftrace_ai.analysis.steps.spans import LATEST_NS, ROWS_AT_ONCE, span_columns, spans_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -182,12 +182,15 @@ def _part(columns: EventColumns, mask: Integers | None, *, events: bool) -> _Par
 
 
 def _reach_of(columns: EventColumns) -> Reach:
-    timed = (columns.start_ns >= 0) & (columns.start_ns < LATEST_NS) & (columns.ph != ord("M"))
-    if not timed.any():
-        return NOWHERE
-    start = columns.start_ns[timed]
-    end = start + np.clip(columns.dur_ns[timed], 0, LATEST_NS)
-    return Reach(int(start.min()), int(end.max()))
+    reaches = []
+    for begin in range(0, len(columns), ROWS_AT_ONCE):
+        rows = slice(begin, begin + ROWS_AT_ONCE)
+        start, dur = columns.start_ns[rows], columns.dur_ns[rows]
+        timed = (start >= 0) & (start < LATEST_NS) & (columns.ph[rows] != ord("M"))
+        if timed.any():
+            end = start[timed] + np.clip(dur[timed], 0, LATEST_NS)
+            reaches.append(Reach(int(start[timed].min()), int(end.max())))
+    return joined(reaches) or NOWHERE
 
 
 def _processes_in(columns: EventColumns) -> Iterable[tuple[Hashable, Integers | None]]:

@@ -197,10 +197,12 @@ def union(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:
         end_ns: of the same.
     """
     some = end_ns > start_ns
-    order = np.argsort(start_ns[some], kind="stable")
-    start, end = start_ns[some][order], end_ns[some][order]
+    start, end = start_ns[some], end_ns[some]
     if not len(start):
         return start, end
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
     begins = np.concatenate([[True], start[1:] > reach[:-1]])
     last = np.flatnonzero(np.concatenate([begins[1:], [True]]))
