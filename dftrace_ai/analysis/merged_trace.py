@@ -61,6 +61,7 @@ class MergedTrace:
         files: the files.
         window: only what touches it, and the lines without a time; None for everything.
         tracks: further lines, by the trace whose process and time they are of.
+        counters: what counters are shown as that are not to have their own names.
 
     Attributes:
         files: the files, in the order of the lines.
@@ -77,10 +78,12 @@ class MergedTrace:
         files: Iterable[Trace],
         window: TimeWindow | None = None,
         tracks: Mapping[Path, Sequence[bytes]] | None = None,
+        counters: Mapping[str, str] | None = None,
     ) -> None:
         self.files = list(files)
         self.window = window
         self.tracks = tracks or {}
+        self.counters = counters or {}
         self.notes: list[str] = []
         self._within = _Within(window) if window else None
         self._numbers = _ProcessNumbers()
@@ -142,6 +145,8 @@ class MergedTrace:
             elif within is None or within.has(event, change.shift_us):
                 if change.profile:
                     text = self._moved(text, event, number)
+                if event.get("ph") == "C" and self.counters:
+                    text = self._renamed(text, event.get("name"))
                 yield _altered(text, change) if altered else text
         if within:
             within.left_out(reader.left_out_us, change.shift_us)
@@ -149,6 +154,13 @@ class MergedTrace:
             self.notes.append(f"{file}: lines without an event left out: {broken}")
         if reader.tear:
             self.notes.append(f"{file}: torn: {reader.tear}; what comes before it is shown")
+
+    def _renamed(self, text: bytes, name: object) -> bytes:
+        shown = self.counters.get(name) if isinstance(name, str) else None
+        if shown is None:
+            return text
+        # The name stands before all that could hold the same text.
+        return text.replace(b'"name":' + orjson.dumps(name), b'"name":' + orjson.dumps(shown), 1)
 
     def _moved(self, text: bytes, event: JsonObject, number: int) -> bytes:
         """Return a line of a profile; its process and arrows are told from those of others."""

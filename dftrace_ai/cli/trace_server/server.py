@@ -19,6 +19,7 @@ from dftrace_ai.cli.trace_server.local import LocalServer
 from dftrace_ai.cli.trace_server.natural_order import ordering_commands, orders_by_commands
 from dftrace_ai.cli.trace_server.opener import OPENER_PAGE, OPENER_POLICY
 from dftrace_ai.cli.trace_server.straight import straight
+from dftrace_ai.cli.trace_server.tensor_names import tensor_names
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, without_suffix
 
@@ -129,6 +130,7 @@ class TraceServer:
         self.commands = ""
         if ui is not None and orders_by_commands(ui):
             self.commands = ordering_commands(MergedTrace(self.files, window).processes())
+        self.counters = tensor_names(self.files)
         self._stopped = False
         self.token = secrets.token_urlsafe(24)
         stem = f"{len(self.files)}-traces"
@@ -354,9 +356,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Send the file as it lies if a viewer takes it so, else the trace as it is merged."""
         owner = self.server.owner
         around = owner.window.widened() if owner.window else None
-        merged = MergedTrace(owner.files, around, owner.tracks)
+        merged = MergedTrace(owner.files, around, owner.tracks, owner.counters)
         try:
-            whole = straight(owner.files, owner.window)
+            whole = None if owner.counters else straight(owner.files, owner.window)
         except DftraceError as error:
             owner.tell(str(error))
             self._refuse()
