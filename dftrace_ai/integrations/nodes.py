@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dftrace_ai.annotation.node import AccompaniedNode, ProfilerNode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
 __all__ = ["NOTHING", "beside", "forget_arguments", "give_to_all"]
 
@@ -61,9 +61,8 @@ def beside(
     return found
 
 
-def give_to_all(arguments: Mapping[str, Any]) -> None:
-    """Set arguments of all nodes that carry those of the step; one native call."""
-    _all._merge_args(dict(arguments))
+give_to_all: Callable[..., object] = _all.update
+"""Sets arguments of all nodes that carry those of the step: numbers by name, in one native call."""
 
 
 def forget_arguments() -> None:

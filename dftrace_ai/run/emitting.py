@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ApartSpan",
     "Moment",
+    "ThreadCounts",
     "begin",
     "complete",
     "complete_between",
+    "complete_node",
     "complete_within",
     "counter",
     "flow_in",
@@ -52,6 +54,14 @@ time_us: Callable[[], int] = _native.time_us
 ticks: Callable[[], int] = _native.ticks
 """Returns the recorder's own clock, for `complete_between`; 0 where nothing is recorded. What it
 tells a thread is later than all events of that thread so far, and earlier than those that come."""
+
+complete_node: Callable[[_native.Node, int, int, str], None] = _native.log_node_between
+"""``complete_node(node, start, end, track)`` does what `complete_between` does, with the name and
+the arguments that the node has, at a fraction of its cost."""
+
+ThreadCounts = _native.ThreadCounts
+"""An object whose attributes are numbers of the calling thread, and 0 in one that begins: what it
+is inside of. All such objects have the same ones."""
 
 is_recording: Callable[[], bool] = _native.is_on
 """Returns whether a run is on: who has to work for an event asks first."""

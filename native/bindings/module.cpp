@@ -18,6 +18,7 @@
 #include "reading/dead.hpp"
 #include "reading/live.hpp"
 #include "run/run.hpp"
+#include "run/thread_counts.hpp"
 #include "run/thread_name.hpp"
 #include "tensor/tensor.hpp"
 
@@ -89,7 +90,8 @@ PyMODINIT_FUNC PyInit__native() {
         PyModule_AddFunctions(module.get(), dead_spool_functions) < 0 || add_constants(module.get()) < 0 ||
         add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 ||
         add_node_type(module.get()) < 0 || add_update_type(module.get()) < 0 ||
-        add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0)
+        add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0 ||
+        add_thread_counts_type(module.get()) < 0)
         return nullptr;
     made = Py_NewRef(module.get());
     return module.release();

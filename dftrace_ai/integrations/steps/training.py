@@ -5,9 +5,10 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.annotation.node import ProfilerNode
 from dftrace_ai.integrations.nodes import forget_arguments, give_to_all
 from dftrace_ai.integrations.steps.passes import Pass, epoch_of
-from dftrace_ai.run.emitting import complete_between, ticks
+from dftrace_ai.run.emitting import complete_between, complete_node, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,9 @@ class Training:
     def __init__(self, gate: Gate, steps: StepRange) -> None:
         self._gate = gate
         self._steps = steps
+        self._all_steps = not steps.is_a_part
+        # Nobody else's: what is told of the tree's is not said of it.
+        self._node = ProfilerNode("pipeline", "step")
         self.recorded = False
         self.begin()
 
@@ -65,6 +69,7 @@ class Training:
         self._epoch_begun = self._epoch_last = self._evaluation = 0
         self._several_without_fetch = self._clears_first = False
         self._thread = 0
+        self._node._clear_args()
         self._clear()
         self._tell()
 
@@ -72,16 +77,18 @@ class Training:
         self._begun = self._last = 0
         self._closing = self._fed = self._trained = self._judged = self._inner = False
         self._backwards = self._microbatches = 0
-        self._optimizers: set[int] = set()
+        self._optimizers: tuple[int, ...] = ()
 
     def _tell(self) -> None:
         gate = self._gate
-        gate.recording = gate.live and self.step in self._steps
+        gate.recording = gate.live and (self._all_steps or self.step in self._steps)
         if gate.shared is not None and not _rests:
             gate.shared.value = gate.recording
         if gate.recording:
-            epoch = {} if self.epoch is None else {"epoch": self.epoch}
-            give_to_all({"step": self.step, "microbatch": 0, **epoch})
+            if self.epoch is None:
+                give_to_all(step=self.step, microbatch=0)
+            else:
+                give_to_all(epoch=self.epoch, step=self.step, microbatch=0)
 
     def _is_recorded(self) -> bool:
         return self.recorded and self._gate.recording and not _rests
@@ -95,18 +102,18 @@ class Training:
         return self._thread != get_ident()
 
     def _come_here(self) -> None:
-        """Take the thread that learns for the one that trains."""
-        if self._is_elsewhere():
-            self._thread = get_ident()
-            self._clear()
+        """Take this thread, which learns, for the one that trains."""
+        self._thread = get_ident()
+        self._clear()
 
     def _close(self, end: int) -> None:
         if self._begun and self._is_recorded():
-            most = max(self._microbatches, self._backwards, 1)
-            arguments = {"step": self.step, "microbatches": most}
-            if self.epoch is not None:
-                arguments["epoch"] = self.epoch
-            self._record("step", self._begun, end, arguments)
+            node, most = self._node, max(self._microbatches, self._backwards, 1)
+            if self.epoch is None:
+                node.update(step=self.step, microbatches=most)
+            else:
+                node.update(epoch=self.epoch, step=self.step, microbatches=most)
+            complete_node(node, self._begun, end, TRACKS["step"])
         if self._begun and self._epoch_told is not None:
             self._epoch_begun, self._epoch_last = self._epoch_begun or self._begun, end
         over = self._pass
@@ -272,7 +279,7 @@ class Training:
             self._close(ticks())
         self._learn()
         if self._backwards and self._gate.recording:
-            give_to_all({"microbatch": self._backwards})
+            give_to_all(microbatch=self._backwards)
 
     def judged(self) -> None:
         """A forward that does not learn has ended."""
@@ -314,7 +321,8 @@ class Training:
         Args:
             in_optimizer: it was part of an optimizer's step, as of the closure of LBFGS.
         """
-        self._come_here()
+        if _rests or self._thread != get_ident():
+            self._come_here()
         self._learn()
         self._inner |= in_optimizer
         self._backwards += 1
@@ -341,21 +349,23 @@ class Training:
         self._told_epoch = told
         self._epochs = self.epoch + 1
         if self._gate.recording:
-            give_to_all({"epoch": self.epoch})
+            give_to_all(epoch=self.epoch)
 
     def optimizer_begins(self) -> None:
         """An optimizer is about to step."""
-        self._come_here()
+        if _rests or self._thread != get_ident():
+            self._come_here()
         self._learn()
         self._inner = False
 
     def optimizer_ends(self, optimizer: object) -> None:
         """An optimizer has stepped, or its step was left out for its gradients."""
-        self._come_here()
+        if _rests or self._thread != get_ident():
+            self._come_here()
         self._learn()
         # The same one twice without a fetch in between: what is fetched is not what makes a step.
         self._several_without_fetch |= id(optimizer) in self._optimizers
-        self._optimizers.add(id(optimizer))
+        self._optimizers = (*self._optimizers, id(optimizer))
         self._microbatches = max(self._microbatches, self._backwards)
         self._backwards = 0
         self._closing = True

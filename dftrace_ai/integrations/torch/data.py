@@ -66,14 +66,15 @@ def _noting(options: AutoOptions, original: Any) -> Any:
 
 
 def _waiting(options: AutoOptions, original: Any) -> Any:
-    gate, training = options.gate, options.training
+    gate, training, some_are_meant = options.gate, options.training, bool(options.loaders)
     node = beside(ai.dataloader.fetch, "iter")
 
     @functools.wraps(original)
     def recorded(self: Any) -> Any:
-        if not gate.live or not getattr(self, MEANT, True):
+        if not gate.live or (some_are_meant and not getattr(self, MEANT, True)):
             return original(self)
-        leave_hooked()
+        if depth.hooked:
+            leave_hooked()
         number = self._num_yielded
         training.fetch(self, first=number == 0)
         span = node._begin() if gate.recording else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,7 @@ from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import NOTHING, beside
 from dftrace_ai.integrations.swapping import Swaps
 from dftrace_ai.integrations.torch.backward import NO_TASK, running_graph_task
-from dftrace_ai.integrations.torch.depth import depth, leave_hooked
+from dftrace_ai.integrations.torch.depth import depth, kept, leave_hooked
 from dftrace_ai.integrations.torch.modules import InnerModules
 
 if TYPE_CHECKING:
@@ -92,20 +93,27 @@ def _deeper(inner: InnerModules, outermost: Callable[..., Any], original: Any) -
 
 def _outermost(options: AutoOptions, *, names_inner: bool) -> Callable[..., Any]:
     gate, training, models = options.gate, options.training, options.models
+    some_are_meant, not_meant = bool(models), options.not_meant
     is_compiling, graph_task = torch.compiler.is_compiling, running_graph_task()
     grad_is_on = torch.is_grad_enabled
     learning = beside(ai.compute.forward, companions=options.companions)
     evaluating = beside(ai.compute.forward, "eval", companions=options.companions)
     recomputing = beside(ai.compute.forward, "recompute", companions=options.companions)
 
+    known: dict[int, weakref.ref[Any]] = {}
+
     def call(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        if is_compiling() or not gate.live or not _has_parameters(module):
+        if is_compiling() or not gate.live:
             return original(module, *args, **kwargs)
-        if models and module not in models:
+        found = known.get(id(module))
+        if (found is None or found() is not module) and not _is_model(module, known):
             return original(module, *args, **kwargs)
-        if options.not_meant and any(test(args) for test in options.not_meant):
+        if some_are_meant and module not in models:
             return original(module, *args, **kwargs)
-        leave_hooked()
+        if not_meant and any(test(args) for test in not_meant):
+            return original(module, *args, **kwargs)
+        if depth.hooked:
+            leave_hooked()
         node: ProfilerNode
         if graph_task() != NO_TASK:
             node = recomputing
@@ -115,7 +123,7 @@ def _outermost(options: AutoOptions, *, names_inner: bool) -> Callable[..., Any]
             node = learning if learns else evaluating
         depth.forward = 1
         if names_inner:
-            depth.model = module
+            kept.model = module
         try:
             with node if gate.recording else NOTHING:
                 return original(module, *args, **kwargs)
@@ -124,13 +132,20 @@ def _outermost(options: AutoOptions, *, names_inner: bool) -> Callable[..., Any]
             if node is evaluating:
                 training.judged()
             if names_inner:
-                depth.model = None
+                kept.model = None
 
     return call
 
 
-def _has_parameters(module: Any) -> bool:
-    """Whether a module is a model: one that has none is a loss, or prepares what goes in."""
-    if module._parameters:
-        return True
-    return bool(module._modules) and next(module.parameters(), None) is not None
+def _is_model(module: Any, known: dict[int, weakref.ref[Any]]) -> bool:
+    """Whether a module has parameters: one that has none is a loss, or prepares what goes in.
+
+    Args:
+        module: that is called.
+        known: takes those that have some, by identity, for they are looked for before each step.
+    """
+    if not module._parameters and (not module._modules or next(module.parameters(), None) is None):
+        return False
+    key = id(module)
+    known[key] = weakref.ref(module, lambda _: known.pop(key, None))
+    return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import NOTHING, beside
-from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.torch.depth import kept
 
 if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
@@ -56,8 +56,8 @@ class InnerModules:
     def _name_of(self, module: Any) -> str:
         known = self._known.get(id(module))
         if known is None or known[0]() is not module:
-            if depth.model is not None:
-                self.learn(depth.model)
+            if kept.model is not None:
+                self.learn(kept.model)
             known = self._known.get(id(module))
             if known is None or known[0]() is not module:  # of no model: made in a forward
                 self._note(module, type(module).__name__)

@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import NOTHING, beside
 from dftrace_ai.integrations.swapping import Swaps
-from dftrace_ai.integrations.torch.depth import depth, leave_hooked
+from dftrace_ai.integrations.torch.depth import depth, kept, leave_hooked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,8 @@ class _Steps:
 
     def __init__(self, options: AutoOptions) -> None:
         self._options = options
+        self._gate = options.gate
+        self._chosen = options.optimizers or ()  # none: all are meant
         self._node = beside(ai.compute.step, companions=options.companions)
         self.ended = 0
 
@@ -40,27 +42,30 @@ class _Steps:
         The public hooks alone would not do: torch leaves out the one behind a step that raises,
         and the span would take in all that follows.
         """
-        is_compiling = torch.compiler.is_compiling
+        is_compiling, gate, node = torch.compiler.is_compiling, self._gate, self._node
+        training, chosen = self._options.training, self._chosen
 
         @functools.wraps(original)
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             # A class that calls its base's is one step.
-            if is_compiling() or depth.optimizer or not self._is_meant(optimizer):
+            if is_compiling() or depth.optimizer or not gate.live:
+                return original(optimizer, *args, **kwargs)
+            if chosen and optimizer not in chosen:
                 return original(optimizer, *args, **kwargs)
             depth.optimizer = 1
-            self._options.training.optimizer_begins()
+            training.optimizer_begins()
             try:
-                with self._node if self._options.gate.recording else NOTHING:
+                with node if gate.recording else NOTHING:
                     return original(optimizer, *args, **kwargs)
             finally:
                 depth.optimizer = 0
-                self._over(optimizer)
+                self.ended += 1
+                training.optimizer_ends(optimizer)
 
         return step
 
     def _is_meant(self, optimizer: object) -> bool:
-        options = self._options
-        return options.gate.live and (not options.optimizers or optimizer in options.optimizers)
+        return self._gate.live and (not self._chosen or optimizer in self._chosen)
 
     def _over(self, optimizer: object) -> None:
         self.ended += 1
@@ -68,20 +73,23 @@ class _Steps:
 
     # What a scheduler made before has kept is the class's own `step`, and is seen by torch's hooks.
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling() and not depth.optimizer and self._is_meant(optimizer):
+        if torch.compiler.is_compiling() or depth.optimizer or not self._is_meant(optimizer):
+            return
+        if depth.hooked:
             leave_hooked()
-            self._options.training.optimizer_begins()
-            span = self._node._begin() if self._options.gate.recording else None
-            depth.hooked = (optimizer, span)
+        self._options.training.optimizer_begins()
+        span = self._node._begin() if self._gate.recording else None
+        kept.hooked, depth.hooked = (optimizer, span), 1
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling() and depth.hooked is not None:
-            begun, span = depth.hooked
-            if begun is optimizer:
-                depth.hooked = None
-                if span is not None:
-                    span.end()
-                self._over(optimizer)
+        if torch.compiler.is_compiling() or not depth.hooked or kept.hooked is None:
+            return
+        begun, span = kept.hooked
+        if begun is optimizer:
+            kept.hooked, depth.hooked = None, 0
+            if span is not None:
+                span.end()
+            self._over(optimizer)
 
     def skipped(self, optimizer: object) -> None:
         """Tell of a step that a scaler has left out."""
@@ -138,18 +146,20 @@ def install(options: AutoOptions) -> Callable[[], None]:
 
 
 def _clearing(options: AutoOptions, original: Any) -> Any:
-    gate, optimizers, is_compiling = options.gate, options.optimizers, torch.compiler.is_compiling
+    gate, training, is_compiling = options.gate, options.training, torch.compiler.is_compiling
+    chosen = options.optimizers or ()
     node = beside(ai.compute.step, "zero_grad", companions=options.companions)
 
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not gate.live or (optimizers and self not in optimizers):
+        if is_compiling() or not gate.live or (chosen and self not in chosen):
             return original(self, *args, **kwargs)
-        leave_hooked()
-        options.training.clears()
+        if depth.hooked:
+            leave_hooked()
+        training.clears()
         with node if gate.recording else NOTHING:
             result = original(self, *args, **kwargs)
-        options.training.cleared()
+        training.cleared()
         return result
 
     return zero_grad

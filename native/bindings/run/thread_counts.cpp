@@ -1,0 +1,53 @@
+#include "run/thread_counts.hpp"
+
+#include <cstdint>
+
+namespace dftrace::py {
+
+namespace {
+
+// By the numbers that the getters below are given; all are 0 in a thread that begins.
+thread_local long counts[5];
+
+// Read before each call of each module: a threading.local finds its thread's dict by two look-ups of text.
+PyObject* get_count(PyObject*, void* which) {
+    return PyLong_FromLong(counts[reinterpret_cast<std::uintptr_t>(which)]);
+}
+
+int set_count(PyObject*, PyObject* value, void* which) {
+    if (!value) {
+        PyErr_SetString(PyExc_AttributeError, "a count of a thread cannot be deleted");
+        return -1;
+    }
+    const long count = PyLong_AsLong(value);
+    if (count == -1 && PyErr_Occurred()) return -1;
+    counts[reinterpret_cast<std::uintptr_t>(which)] = count;
+    return 0;
+}
+
+void* number(std::uintptr_t which) { return reinterpret_cast<void*>(which); }
+
+PyGetSetDef properties[] = {
+    {"forward", get_count, set_count, "Modules within modules.", number(0)},
+    {"backward", get_count, set_count, "1 within a backward pass.", number(1)},
+    {"optimizer", get_count, set_count, "1 within an optimizer's step.", number(2)},
+    {"waiting", get_count, set_count, "1 while a loader is asked for a batch.", number(3)},
+    {"hooked", get_count, set_count, "1 within an optimizer's step that its hooks tell.", number(4)},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyTypeObject counts_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+}  // namespace
+
+int add_thread_counts_type(PyObject* module) {
+    counts_type.tp_name = "dftrace_ai._native.ThreadCounts";
+    counts_type.tp_doc = "How deep the calling thread is inside of what instrumentation records once only.";
+    counts_type.tp_basicsize = sizeof(PyObject);
+    counts_type.tp_flags = Py_TPFLAGS_DEFAULT;
+    counts_type.tp_new = PyType_GenericNew;
+    counts_type.tp_getset = properties;
+    if (PyType_Ready(&counts_type) < 0) return -1;
+    return PyModule_AddObjectRef(module, "ThreadCounts", reinterpret_cast<PyObject*>(&counts_type));
+}
+
+}  // namespace dftrace::py
