@@ -29,17 +29,19 @@ SETTINGS = {
     "--depth": "auto_depth",
     "--modules": "auto_modules",
 }
-FLAGS = ("--io", "--no-auto", "--quiet")
+SWITCHES = {"--device": "auto_device", "--io": "auto_io"}
+FLAGS = (*SWITCHES, "--no-auto", "--quiet")
 HELP = """Record a cell, and show below it what its steps lose time to.
 
 %%trace [-o PREFIX] [--parts NAMES] [--steps A:B] [--depth NUMBER] [--modules PATTERNS]
-        [--io] [--no-auto] [--quiet]
+        [--device] [--io] [--no-auto] [--quiet]
 
 -o, --log-file  where the traces go, a directory and a file stem
 --parts         what `auto` records, or, with a minus before it, not: -data,-transfer
 --steps         the steps that `auto` records, counted from 0
 --depth         how deep it records modules within modules
 --modules       modules that it records at any depth, by name or class
+--device        record what the stream of the GPU does meanwhile, too
 --io            record files, too: those of checkpoints and, below the setting data_dir, of data
 --no-auto       record annotations alone
 --quiet         show nothing
@@ -116,8 +118,7 @@ def _asked(line: str) -> tuple[dict[str, str], list[str]]:
         raise DftraceError(f"{rest[0]!r} is no option; %%{MAGIC}? tells its options")
     settings = {SETTINGS[name]: text for name, text in given if name in SETTINGS}
     flags = [name for name, _ in given if name in FLAGS]
-    if "--io" in flags:
-        settings["auto_io"] = "true"
+    settings |= {SWITCHES[name]: "true" for name in flags if name in SWITCHES}
     return settings, flags
 
 
