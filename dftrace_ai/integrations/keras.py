@@ -214,7 +214,7 @@ def trace_callback(**options: Any) -> Any:
         **options: for `dftrace_ai.auto`.
 
     Raises:
-        DftraceError: Keras is not installed.
+        DftraceError: Keras is not installed, or what it computes with.
 
     Example::
 

@@ -6,7 +6,6 @@ import functools
 import sys
 import threading
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from dftrace_ai.annotation.tree import ai
 from dftrace_ai.errors import missing_package
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.integrations.nodes import beside
-from dftrace_ai.integrations.wrapping.callbacks import callback_class
+from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 from dftrace_ai.integrations.wrapping.listening import Hooks, Listener, needed, once_imported
 
@@ -30,6 +29,7 @@ __all__ = ["install", "trace_callback", "trace_profiler"]
 
 PART = "lightning"
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+WHAT = "a trainer's callback"
 
 
 def _validates(training: Training, trainer: Any) -> None:
@@ -109,7 +109,7 @@ def trace_callback(package: str | None = None, **options: Any) -> Any:
         **options: for `dftrace_ai.auto`.
 
     Raises:
-        DftraceError: Lightning is not installed.
+        DftraceError: Lightning is not installed, or PyTorch is not.
 
     Example::
 
@@ -129,7 +129,7 @@ def trace_profiler(package: str | None = None) -> Any:
         package: as of `trace_callback`.
 
     Raises:
-        DftraceError: Lightning is not installed.
+        DftraceError: Lightning is not installed, or PyTorch is not.
 
     Example::
 
@@ -146,13 +146,17 @@ def _chosen(package: str | None) -> str:
     for one in known:
         if find_spec(one.partition(".")[0]) is not None:
             return one
-    raise missing_package("Lightning", "a trainer's callback", "lightning")
+    raise missing_package("Lightning", WHAT, "lightning")
+
+
+def _framework(module: str) -> ModuleType:
+    return framework_for(WHAT, module, named="Lightning", extra="lightning")
 
 
 @cache
 def _callback_class(package: str) -> type[Any]:
     return callback_class(
-        import_module(package).Callback,
+        _framework(package).Callback,
         HOOKS,
         Listener(PART, HOOKS),
         given=lambda *given, **_: given[1],
@@ -170,7 +174,7 @@ class _Open(threading.local):
 
 @cache
 def _profiler_class(package: str) -> type[Any]:
-    base: Any = import_module(f"{package}.profilers").Profiler
+    base: Any = _framework(f"{package}.profilers").Profiler
 
     class TraceProfiler(base):  # type: ignore[misc]
         """Records what a trainer does, by the names that it gives."""

@@ -103,7 +103,7 @@ def trace_callback(**options: Any) -> Any:
         **options: for `dftrace_ai.auto`.
 
     Raises:
-        DftraceError: transformers is not installed.
+        DftraceError: transformers is not installed, or what it computes with.
 
     Example::
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["callback_class", "framework_for"]
 
+# What frameworks compute with, by module: its name, and the extra that brings it where that is
+# another one than the framework's.
+BACKENDS = {"torch": ("PyTorch", ""), "tensorflow": ("TensorFlow", "tensorflow")}
+
 
 def framework_for(what: str, module: str, *, named: str, extra: str) -> ModuleType:
     """Return a framework's module.
@@ -28,14 +32,19 @@ def framework_for(what: str, module: str, *, named: str, extra: str) -> ModuleTy
         extra: of ours, which installs it.
 
     Raises:
-        DftraceError: the framework is not installed.
+        DftraceError: the framework is not installed, or what it computes with.
     """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
-            raise
-        raise missing_package(named, what, extra) from error
+        missing = (error.name or "").partition(".")[0]
+        if missing == module.partition(".")[0]:
+            raise missing_package(named, what, extra) from error
+        if missing in BACKENDS:
+            backend, of_backend = BACKENDS[missing]
+            by_it = f"{backend}, which {named} computes with here"
+            raise missing_package(by_it, what, of_backend or extra) from error
+        raise
 
 
 def callback_class(

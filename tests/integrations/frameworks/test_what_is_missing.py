@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from conftest import Traced
+from conftest import RunScript, Traced
 from torch import nn
 
 from dftrace_ai.errors import DftraceError
@@ -42,6 +42,38 @@ def test_a_framework_that_is_missing_is_named_with_its_extra(
     extra = framework.__name__.rpartition(".")[2]
     assert str(raised.value).endswith(f"install it with: pip install 'dftrace-ai[{extra}]'")
     assert auto.options is None
+
+
+BACKENDS = """
+import json, os, sys
+os.environ["KERAS_BACKEND"] = "{backend}"
+for name in ("torch", "tensorflow", "jax"):
+    sys.modules[name] = None
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.integrations import keras, lightning
+try:
+    {call}
+except DftraceError as error:
+    print(json.dumps(str(error)))
+"""
+OF_KERAS = "a callback of `fit` needs {}, which Keras computes with here"
+OF_LIGHTNING = "a trainer's callback needs PyTorch, which Lightning computes with here"
+
+
+@pytest.mark.parametrize(
+    ("backend", "call", "told", "extra"),
+    [
+        ("tensorflow", "keras.trace_callback()", OF_KERAS.format("TensorFlow"), "tensorflow"),
+        ("torch", "keras.trace_callback()", OF_KERAS.format("PyTorch"), "keras"),
+        ("torch", "lightning.trace_callback()", OF_LIGHTNING, "lightning"),
+        ("torch", "lightning.trace_profiler()", OF_LIGHTNING, "lightning"),
+    ],
+)
+def test_a_framework_without_what_it_computes_with_names_the_extra(
+    backend: str, call: str, told: str, extra: str, run_script: RunScript
+) -> None:
+    said = run_script(BACKENDS.format(backend=backend, call=call)).said
+    assert said == [f"{told}; install it with: pip install 'dftrace-ai[{extra}]'"]
 
 
 def test_a_version_that_lacks_something_is_told_of_once_and_all_else_is_recorded(
