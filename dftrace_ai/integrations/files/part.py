@@ -19,8 +19,9 @@ from dftrace_ai.integrations.files.known_files import KnownFiles
 from dftrace_ai.integrations.files.opening import recorded_open
 from dftrace_ai.integrations.files.operations import Operations
 from dftrace_ai.integrations.files.places import Places
+from dftrace_ai.integrations.files.writers import recorded_closing, recorded_opening
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
-from dftrace_ai.integrations.wrapping.listening import once_imported
+from dftrace_ai.integrations.wrapping.listening import needed, once_imported
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
@@ -85,14 +86,18 @@ def record_files(options: AutoOptions) -> Callable[[], None]:
             if hasattr(os, name):
                 make = functools.partial(recorded_number, name, files=files)
                 _put(swaps, HOMES_OF_NUMBERS, name, make)
-    no_arrays = once_imported("io", "numpy", functools.partial(_record_arrays, files))
+    removals = [
+        swaps.restore,
+        once_imported("io", "numpy", functools.partial(_record_arrays, files)),
+        once_imported("io", "torch.serialization", functools.partial(_record_writer, files)),
+    ]
     _operations = operations
 
     def remove() -> None:
         global _operations
         _operations = None
-        no_arrays()
-        swaps.restore()
+        while removals:
+            removals.pop()()
 
     return remove
 
@@ -111,3 +116,9 @@ def _put(swaps: Swaps, homes: Sequence[str], name: str, make: Callable[[Any], An
 
 def _record_arrays(files: KnownFiles, swaps: Swaps, numpy: ModuleType) -> None:
     _put(swaps, [numpy.__name__], "fromfile", lambda original: recorded_fromfile(original, files))
+
+
+def _record_writer(files: KnownFiles, swaps: Swaps, home: ModuleType) -> None:
+    writer = needed(home, "_open_zipfile_writer_file")
+    swaps.swap(writer, "__init__", functools.partial(recorded_opening, files))
+    swaps.swap(writer, "__exit__", functools.partial(recorded_closing, files))
