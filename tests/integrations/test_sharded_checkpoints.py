@@ -88,6 +88,45 @@ def test_safetensors(traced: Traced, auto: Auto, tmp_path: Path) -> None:
     ]
 
 
+def test_what_safe_open_reads(traced: Traced, auto: Auto, tmp_path: Path) -> None:
+    safe = pytest.importorskip("safetensors")
+    of_torch = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "model.safetensors"
+    of_torch.save_file(state(), path)
+    kind, methods = safe.safe_open, dict(vars(safe.safe_open))
+
+    class Samples(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            with kind(path, "pt") as file:
+                return file.get_tensor("b")[index]
+
+    with traced(perfetto=False) as run:
+        auto()
+        # It is the very class that a program has imported before by its name.
+        assert safe.safe_open is kind
+        with kind(path, framework="pt") as file:
+            found = {name: file.get_tensor(name) for name in file.keys()}
+        with pytest.raises(safe.SafetensorError), kind(path, "pt") as file:
+            file.get_tensor("c")
+        alone = kind(path, "np").get_tensor("b")
+        list(torch.utils.data.DataLoader(Samples()))
+        of_torch.load_file(path)
+        auto.remove()
+    assert dict(vars(kind)) == methods
+    assert all(torch.equal(found[name], tensor) for name, tensor in state().items())
+    assert alone.tolist() == [1.0] * 4
+    spans = [s for s in run.trace.spans if s.cat == "checkpoint"]
+    assert [(s.name, s.args.get("bytes"), s.args.get("error")) for s in spans] == [
+        ("restart", 6 * 4 + 4 * 4, None),
+        ("restart", None, "SafetensorError"),
+        ("restart.part", 4 * 4, None),
+        ("restart", path.stat().st_size, None),
+    ]
+
+
 def saved_by_ranks(rank: int, folder: Path) -> None:
     """Each rank has a part of it."""
     from torch.distributed.device_mesh import init_device_mesh

@@ -11,6 +11,7 @@ from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import Swaps
 from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.torch.opened_checkpoints import record_opened
 from dftrace_ai.integrations.torch.sharded_checkpoints import record_sharded
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 
@@ -47,6 +48,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
                 make = functools.partial(_as_in_its_home, name)
             swaps.swap(torch, name, make)
         swaps.then(record_sharded(options))
+        swaps.then(record_opened(options))
     return swaps.restore
 
 

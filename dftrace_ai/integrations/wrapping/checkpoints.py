@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
-__all__ = ["in_checkpoint", "is_in_checkpoint", "recorded"]
+__all__ = ["Begun", "begin_checkpoint", "in_checkpoint", "is_in_checkpoint", "recorded"]
 
 
 class _Depth(threading.local):
@@ -44,6 +44,51 @@ def in_checkpoint() -> Iterator[None]:
     finally:
         _depth.whole -= 1
         _depth.checkpoints -= 1
+
+
+class Begun:
+    """A span that `begin_checkpoint` has begun.
+
+    Args:
+        node: of this span alone.
+    """
+
+    def __init__(self, node: ProfilerNode) -> None:
+        self._node = node
+        self._span = node._begin()
+
+    def end(self, size: int | None, error: type[BaseException] | None) -> None:
+        """End it.
+
+        Args:
+            size: bytes that were moved; None where that is not known.
+            error: type of what was raised.
+        """
+        if size is not None:
+            self._node._merge_args({"bytes": size})
+        if self._span is not None:
+            self._span.end(error)
+
+
+def begin_checkpoint(options: AutoOptions, node: ProfilerNode, part: ProfilerNode) -> Begun | None:
+    """Begin the span of a checkpoint that is more than one call; None where none is recorded.
+
+    Args:
+        options: of `auto`.
+        node: its span.
+        part: its span where it is a part of another checkpoint.
+    """
+    if not options.gate.live or is_resting() or _depth.whole:
+        return None
+    options.training.pause()
+    if not options.gate.recording:
+        return None
+    return Begun(_alike(part if _depth.checkpoints else node))
+
+
+def _alike(node: ProfilerNode) -> ProfilerNode:
+    # Arguments of one span are those of the node's next, too.
+    return node._alike(node.name, type(node))
 
 
 def recorded(
@@ -72,8 +117,7 @@ def recorded(
         options.training.pause()
         if not gate.recording:
             return original(*args, **kwargs)
-        mine = inner if _depth.checkpoints else node
-        mine = mine._alike(mine.name, type(mine))
+        mine = _alike(inner if _depth.checkpoints else node)
         _depth.checkpoints += 1
         _depth.whole += whole
         try:

@@ -1,0 +1,124 @@
+"""`safe_open` of safetensors: checkpoints that are read tensor by tensor."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.wrapping.checkpoints import begin_checkpoint
+from dftrace_ai.integrations.wrapping.listening import needed, once_imported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from dftrace_ai.integrations.options import AutoOptions
+    from dftrace_ai.integrations.swapping import Swaps
+    from dftrace_ai.integrations.wrapping.checkpoints import Begun
+
+__all__ = ["record_opened"]
+
+READING = ("get_tensor", "get_tensors")
+
+
+def record_opened(options: AutoOptions) -> Callable[[], None]:
+    """Record what is read by `safe_open`, once the program has imported safetensors.
+
+    The class keeps its identity and has other methods meanwhile: who has imported it before by its
+    name is recorded, too.
+
+    Args:
+        options: of `auto`.
+
+    Returns:
+        What takes it out again.
+    """
+    return once_imported("checkpoint", "safetensors", functools.partial(_install, options))
+
+
+def _install(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
+    kind, reads = needed(home, "safe_open"), _Reads(options)
+    swaps.swap(kind, "__enter__", reads.entering)
+    swaps.swap(kind, "__exit__", reads.leaving)
+    for name in READING:
+        if hasattr(kind, name):  # some came later
+            swaps.swap(kind, name, reads.reading)
+
+
+class _Reads:
+    """What is read of files that are open."""
+
+    def __init__(self, options: AutoOptions) -> None:
+        self._options = options
+        self._node = beside(ai.checkpoint.restart)
+        self._part = beside(self._node, "part")
+        # Of those that a block holds open, by identity: they take no attributes.
+        self._open: dict[int, _Block] = {}
+
+    def entering(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def enter(handle: Any) -> Any:
+            result = original(handle)
+            self._open[id(handle)] = _Block(self._begin(self._node))
+            return result
+
+        return enter
+
+    def leaving(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def leave(handle: Any, *raised: Any) -> Any:
+            block = self._open.pop(id(handle), None)
+            try:
+                return original(handle, *raised)
+            finally:
+                if block is not None:
+                    block.end(raised[0] if raised else None)
+
+        return leave
+
+    def reading(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def read(handle: Any, *args: Any, **kwargs: Any) -> Any:
+            block = self._open.get(id(handle))
+            if block is None:  # of no block: each is a part of a restart that nobody tells
+                return self._read_alone(original, handle, *args, **kwargs)
+            result = original(handle, *args, **kwargs)
+            block.size += _bytes_of(result)
+            return result
+
+        return read
+
+    def _read_alone(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        block = _Block(self._begin(self._part))
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            block.end(type(error))
+            raise
+        block.size = _bytes_of(result)
+        block.end(None)
+        return result
+
+    def _begin(self, node: Any) -> Begun | None:
+        # Samples that a data set loads are no checkpoints.
+        return None if depth.waiting else begin_checkpoint(self._options, node, self._part)
+
+
+class _Block:
+    """A file while it is read."""
+
+    def __init__(self, begun: Begun | None) -> None:
+        self._begun = begun
+        self.size = 0
+
+    def end(self, error: type[BaseException] | None) -> None:
+        if self._begun is not None:
+            self._begun.end(self.size or None, error)
+
+
+def _bytes_of(result: Any) -> int:
+    several = result.values() if isinstance(result, dict) else (result,)
+    return sum(getattr(one, "nbytes", 0) for one in several)
