@@ -1,4 +1,4 @@
-"""What a tracer adds to the processor time of a step, steps with and without it in turn."""
+"""What a tracer adds to the processor time of a step: to one with work, and to a bare one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bench.figures import Bench, Series, Target
 from bench.processes import Homes, environment
@@ -20,6 +21,7 @@ CONTESTANTS = {
     "torch.profiler, CPU": "torch_profiler",
     "TraceML": "traceml",
 }
+OWN = (OURS, AGAIN, "torch.profiler, CPU")
 # By training: its title, who takes part, and of whose cost ours may be how much at most.
 PLANS: dict[str, tuple[str, list[str], dict[str, float]]] = {
     "annotated": (
@@ -34,6 +36,7 @@ PLANS: dict[str, tuple[str, list[str], dict[str, float]]] = {
     ),
 }
 MOST_PERCENT = 1.0
+BLOCKS = 20
 
 
 def measure(homes: Homes, rounds: int) -> list[Bench]:
@@ -41,7 +44,7 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
 
     Args:
         homes: the interpreters.
-        rounds: of 20 steps each, with the tracer and without.
+        rounds: of 20 steps each, with the tracer and without; of the bare step, processes.
     """
     packages = homes.peer_packages()
     benches = []
@@ -56,39 +59,59 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
         )
         for name in names:
             print(f"  steps: {training}, {name}", file=sys.stderr)
-            bench.series.append(_series(homes, packages, training, name, rounds))
+            pairs, missing = _found(homes, packages, name, "probe", training, str(rounds))
+            samples = [100 * (there / bare - 1) for bare, there in pairs]
+            bench.series.append(Series(name, samples, missing=missing))
         bench.targets += [Target(OURS, bound, other) for other, bound in bounds.items()]
         benches.append(bench)
-    return benches
+    return [*benches, _bare(homes, packages, rounds)]
 
 
-def _series(homes: Homes, packages: str | None, training: str, name: str, rounds: int) -> Series:
+def _bare(homes: Homes, packages: str | None, rounds: int) -> Bench:
+    """Measure what the noise of a step with work would hide: processes in turn, one without first."""
+    _, names, bounds = PLANS["transformer"]
+    bench = Bench(
+        "step_bare",
+        "the same step with its modules, but without their work: processor time that tracing adds",
+        "us",
+        series=[Series(name) for name in names],
+        targets=[Target(OURS, bound, other) for other, bound in bounds.items()],
+        reference=OURS,
+        notes=["All threads; the least of blocks of steps, less that of a process without."],
+    )
+    for number in range(rounds):
+        print(f"  steps: bare, round {number + 1} of {rounds}", file=sys.stderr)
+        without, _ = _found(homes, packages, AGAIN, "blocks_probe", str(BLOCKS))
+        for series in bench.series:
+            there, series.missing = _found(
+                homes, packages, series.contestant, "blocks_probe", str(BLOCKS)
+            )
+            if there:
+                series.samples.append(1e6 * (min(there) - min(without)))
+    return bench
+
+
+def _found(
+    homes: Homes, packages: str | None, name: str, probe: str, *arguments: str
+) -> tuple[list[Any], str]:
+    """Return what a probe has found of a contestant, or nothing and why."""
+    if packages is None and name not in OWN:
+        return [], "no interpreter with the peers"
     key = CONTESTANTS[name]
-    own = key in ("ours", "nobody", "torch_profiler")
-    if packages is None and not own:
-        return Series(name, missing="no interpreter with the peers")
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-        arguments = [training, key, str(rounds), folder, *([packages] if packages else [])]
-        command = [homes.main, "-m", "bench.steps.probe", *arguments]
+        given = [key, *arguments, folder, *([packages] if packages else [])]
+        command = [homes.main, "-m", f"bench.steps.{probe}", *given]
         extra = {}
         if key == "traceml" and packages:
             extra["PYTHONPATH"] = f"{environment({})['PYTHONPATH']}:{packages}"
-            probe = Path(__file__).with_name("probe.py")
-            command = [
-                homes.main,
-                "-m",
-                "traceml_ai.launcher.cli",
-                "run",
-                str(probe),
-                "--args",
-                *arguments,
-            ]
+            script = Path(__file__).with_name(f"{probe}.py")
+            cli = [homes.main, "-m", "traceml_ai.launcher.cli"]
+            command = [*cli, "run", str(script), "--args", *given]
         done = subprocess.run(
             command, capture_output=True, text=True, cwd=folder, env=environment(extra), check=False
         )
         try:
-            pairs = json.loads((Path(folder) / f"{key}.json").read_text())
+            return json.loads((Path(folder) / f"{key}.json").read_text()), ""
         except FileNotFoundError:
             said = done.stderr.strip().splitlines()
-            return Series(name, missing=said[-1] if said else f"ended with {done.returncode}")
-    return Series(name, samples=[100 * (there / bare - 1) for bare, there in pairs])
+            return [], said[-1] if said else f"ended with {done.returncode}"

@@ -1,4 +1,4 @@
-"""Runs steps with and without a tracer in turn: `probe TRAINING CONTESTANT ROUNDS DIR [PACKAGES]`.
+"""Runs steps with and without a tracer in turn: `probe CONTESTANT TRAINING ROUNDS DIR [PACKAGES]`.
 
 Writes to `DIR/CONTESTANT.json` a list with a pair a round: processor seconds of a step in all
 threads, without and with. The thread of the training is timed step by step, with and without in
@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bench.steps.trainings import Nothing, Step, annotated, transformer
+from bench.steps.trainings import Nothing, Step, annotated, bare, transformer
 
 STEPS = 20
 WARM = 2
@@ -47,14 +47,14 @@ class Contestants:
     """Makes a tracer of each name.
 
     Args:
-        training: `transformer`, which nobody has annotated, or `annotated`.
+        training: `transformer` or `bare`, which nobody has annotated, or `annotated`.
         folder: takes the traces.
     """
 
     def __init__(self, training: str, folder: Path) -> None:
         self.of_spans = training == "annotated"
         self.folder = folder
-        self.model, plain = transformer()
+        self.model, plain = bare() if training == "bare" else transformer()
         self.plain: Step = annotated(Nothing()) if self.of_spans else plain
 
     def nobody(self) -> Tracer:
@@ -128,7 +128,7 @@ def of_others(step: Step, write: Callable[[], object]) -> float:
 
 def main() -> None:
     """Run the rounds; each begins with the other of the two."""
-    training, contestant, rounds, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    contestant, training, rounds, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
     # Behind everything else: torch's own dependencies must come from its interpreter.
     sys.path += sys.argv[5:]
     torch.set_num_threads(1)
