@@ -6,6 +6,7 @@ import gc
 import logging
 import pickle
 import sys
+import threading
 import weakref
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -253,6 +254,34 @@ def test_everything_waits_for_torch(run_script: RunScript) -> None:
     names = [e.name for e in outcome.trace().spans]
     assert names.count("forward") == names.count("backward") == 3
     assert names.count("step") == 6
+
+
+def test_what_one_thread_is_inside_of_another_is_not(traced: Traced, auto: Auto) -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    class Waiting(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            inside.set()
+            assert done.wait(60)
+            return super().forward(x)
+
+    def other() -> None:
+        assert inside.wait(60)
+        try:
+            nn.Sequential(nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=other)
+    with traced(perfetto=False) as run:
+        auto()
+        thread.start()
+        nn.Sequential(Waiting(2, 2))(torch.ones(1, 2)).sum().backward()
+        thread.join()
+        auto.remove()
+    names = [e.name for e in run.trace.spans if e.cat == "compute"]
+    assert sorted(names) == ["backward", "backward", "forward", "forward"]
+    assert len({e.tid for e in run.trace.spans if e.cat == "compute"}) == 2
 
 
 def test_the_face_has_it() -> None:

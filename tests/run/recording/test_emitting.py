@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from conftest import Traced
 
 from dftrace_ai import ai
+from dftrace_ai.annotation.node import ProfilerNode
 from dftrace_ai.run import emitting
 
 PACKAGE = Path(emitting.__file__).parents[1]
-DOORS = r"_native\.(instant|counter|flow|metadata|log_event|log_within|log_between|begin|moment|ticks|time_us)\b"
+DOORS = (
+    r"_native\.(instant|counter|flow|metadata|log_event|log_within|log_between|log_node_between|begin"
+    r"|moment|ticks|time_us)\b"
+)
 
 
 def test_every_kind_of_event(traced: Traced) -> None:
@@ -59,9 +64,25 @@ def test_every_kind_of_event(traced: Traced) -> None:
     assert trace.footer["args_sanitised"] == 1
 
 
-def test_what_is_known_only_afterwards_lies_between_the_spans_around_it(traced: Traced) -> None:
+@pytest.mark.parametrize("of_a_node", [False, True])
+def test_what_is_known_only_afterwards_lies_between_the_spans_around_it(
+    of_a_node: bool, traced: Traced
+) -> None:
+    node, off = ProfilerNode("pipeline", "step"), ProfilerNode("pipeline", "off", enabled=False)
+
+    def record(number: int, began: int, ended: int) -> None:
+        if of_a_node:
+            node.update(step=number)
+            emitting.complete_node(node, began, ended, "steps")
+            emitting.complete_node(off, began, ended, "steps")
+        else:
+            args = {"step": number}
+            emitting.complete_between(
+                "step", began, ended, args, category="pipeline", track="steps"
+            )
+
     assert emitting.ticks() == 0
-    emitting.complete_between("off", 0, 5, category="pipeline", track="steps")
+    record(7, 0, 5)
     with traced() as run:
         for number in range(3):
             with ai.data.item:
@@ -71,11 +92,9 @@ def test_what_is_known_only_afterwards_lies_between_the_spans_around_it(traced: 
                 pass
             with ai.compute.backward:
                 ended = emitting.ticks()
-            args = {"step": number}
-            emitting.complete_between(
-                "step", began, ended, args, category="pipeline", track="steps"
-            )
+            record(number, began, ended)
     trace = run.trace
+    assert not [s for s in trace.spans if s.name == "off"]
     named = {name: [s for s in trace.spans if s.name == name] for name in ("item", "forward")}
     steps = [s for s in trace.spans if s.name == "step"]
     backwards = [s for s in trace.spans if s.name == "backward"]
