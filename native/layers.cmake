@@ -13,7 +13,7 @@ set(reading/traces_sources checking general_line hopping labels line_figures lin
 set(recording_sources blob_store drain dump_signal flight_recorder kept_units record_flow retention runtime session
                       stream thread thread_registry)
 set(tensor_sources careful_sums collect fake_quantise fp8 histogram/histogram histogram/pair_counts kernels
-                   quantise_portable record worker_pool)
+                   quantise_portable record statistics worker_pool)
 set(bench_sources drain_benchmark)
 
 # Sets `result` to the sources of the layers that follow, below the folder src.

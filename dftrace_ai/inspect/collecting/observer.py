@@ -12,8 +12,8 @@ from dftrace_ai.inspect.nonfinite.marks import MARKS, Counts, Place
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.fp8 import quantisation_record, quantisation_row
 from dftrace_ai.inspect.numerics.plain import row_with_quantisation
-from dftrace_ai.inspect.numerics.record import Record, with_quantisation
-from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES, final_values
+from dftrace_ai.inspect.numerics.record import Record, final_values, with_quantisation
+from dftrace_ai.inspect.numerics.statistics import FP8_PREFIXES
 from dftrace_ai.inspect.output.logger_interface import Statistics
 from dftrace_ai.inspect.ranks.reduction import Slot
 from dftrace_ai.run import emitting

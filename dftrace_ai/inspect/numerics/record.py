@@ -1,4 +1,4 @@
-"""What one pass over a tensor leaves, and how such records are merged."""
+"""What one pass over a tensor leaves, how such records are merged, and the statistics in them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import dftrace_ai._native as _native
+from dftrace_ai.inspect.errors import InspectValueError
+from dftrace_ai.inspect.numerics.statistics import NUMBERS, PLAIN_FP8_STATS, TENSOR_STATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "FIELDS",
     "NEUTRAL",
     "Record",
+    "final_values",
     "merge",
     "merge_all",
     "record_of",
@@ -68,6 +71,7 @@ class Record(NamedTuple):
 # What the native module makes are records from now on.
 _native.tensor_records_as(Record)
 _merge = cast("Callable[[Record, Record], Record]", _native.merge_records)
+_final_values = _native.final_values
 _with_quantisation = cast("Callable[[Record, Record], Record]", _native.record_with_quantisation)
 
 FIELDS = Record._fields
@@ -139,3 +143,30 @@ def with_quantisation(record: Record, quantised: Record) -> Record:
         record = with_quantisation(collect(x), counts)
     """
     return _with_quantisation(record, quantised)
+
+
+def final_values(record: Record, stats: Sequence[str]) -> dict[str, float]:
+    """Return the statistics of a record, rounded to fp32, in the order asked for.
+
+    std is that of a sample, NaN for a single element. Where there are NaN or infinities, the values
+    are what torch gives for them; the record's own numbers leave them out.
+
+    Args:
+        record: from `collect` or `merge`.
+        stats: names of `TENSOR_STATS` and `FP8_STATS`.
+
+    Returns:
+        Value by name; empty where the record has no elements.
+
+    Raises:
+        InspectValueError: a statistic is not known.
+
+    Example::
+
+        final_values(collect(torch.ones(4)), ["mean", "l1_norm"])  # {"mean": 1.0, "l1_norm": 4.0}
+    """
+    try:
+        return _final_values(record, stats, NUMBERS)
+    except KeyError as error:
+        known = ", ".join((*TENSOR_STATS, *PLAIN_FP8_STATS))
+        raise InspectValueError(f"statistic {error} is not known; known are {known}") from None

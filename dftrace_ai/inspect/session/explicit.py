@@ -13,8 +13,7 @@ from dftrace_ai.inspect.config import LayerInfo
 from dftrace_ai.inspect.errors import InspectTypeError
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.plain import merged_rows, neutral_row
-from dftrace_ai.inspect.numerics.record import NEUTRAL, merge_all
-from dftrace_ai.inspect.numerics.statistics import final_values
+from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values, merge_all
 from dftrace_ai.inspect.output.logger_interface import Statistics
 from dftrace_ai.inspect.ranks.exchange import gathered, gathered_rows, is_last_rank
 from dftrace_ai.run import emitting

@@ -13,12 +13,17 @@
 #include "dftrace/tensor/histogram.hpp"
 #include "dftrace/tensor/kernels.hpp"
 #include "dftrace/tensor/worker_pool.hpp"
+#include "tensor/plain_tensor.hpp"
+#include "tensor/records.hpp"
 
 namespace dftrace::py {
 
 namespace {
 
 using namespace dftrace::tensor;
+
+// Larger ones are shared by threads, whose number the Python side asks torch for.
+constexpr std::size_t shared_elements = 256 * 1024;
 
 // Other threads are let run only where the work takes longer than handing the interpreter over.
 constexpr std::size_t long_work_elements = 16 * 1024;
@@ -71,70 +76,6 @@ class Arguments {
     bool good_ = true;
 };
 
-// What records are made as: a class of tuples whose numbers have names, once it is known.
-PyTypeObject* record_class = &PyTuple_Type;
-
-// Many of a record's numbers count what there is none of: their zero is made once.
-PyObject* number(double value) {
-    if (value != 0 || std::signbit(value)) return PyFloat_FromDouble(value);
-    static PyObject* zero = nullptr;
-    if (!zero && !(zero = PyFloat_FromDouble(0.0))) return nullptr;
-    Py_INCREF(zero);
-    return zero;
-}
-
-PyObject* record_tuple(const Record& record) {
-    double fields[record_fields];
-    std::memcpy(fields, &record, sizeof record);
-    Ref tuple(record_class->tp_alloc(record_class, record_fields));
-    if (!tuple) return nullptr;
-    for (std::size_t i = 0; i < record_fields; ++i) {
-        PyObject* field = number(fields[i]);
-        if (!field) return nullptr;
-        PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), field);
-    }
-    return tuple.release();
-}
-
-// The numbers of a record that comes back; the first that is none leaves a Python error.
-bool read_record(PyObject* given, Record& record) {
-    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != static_cast<Py_ssize_t>(record_fields)) {
-        PyErr_Format(PyExc_TypeError, "a record is a tuple of %zu numbers", record_fields);
-        return false;
-    }
-    double fields[record_fields];
-    for (std::size_t i = 0; i < record_fields; ++i) {
-        PyObject* field = PyTuple_GET_ITEM(given, static_cast<Py_ssize_t>(i));
-        if (PyFloat_CheckExact(field)) {
-            fields[i] = PyFloat_AS_DOUBLE(field);
-            continue;
-        }
-        fields[i] = PyFloat_AsDouble(field);
-        if (fields[i] == -1.0 && PyErr_Occurred()) return false;
-    }
-    std::memcpy(&record, fields, sizeof record);
-    return true;
-}
-
-bool read_two_records(PyObject* const* given, Py_ssize_t given_count, Record& first, Record& second) {
-    if (given_count == 2) return read_record(given[0], first) && read_record(given[1], second);
-    PyErr_SetString(PyExc_TypeError, "two records were expected");
-    return false;
-}
-
-PyObject* merge_records(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
-    Record whole, other;
-    if (!read_two_records(given, given_count, whole, other)) return nullptr;
-    merge(whole, other);
-    return record_tuple(whole);
-}
-
-PyObject* record_with_quantisation(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
-    Record record, quantised;
-    if (!read_two_records(given, given_count, record, quantised)) return nullptr;
-    return record_tuple(with_quantisation(record, quantised));
-}
-
 // Runs the work, without the interpreter where it is long, and makes a tuple of its record.
 template <class Work>
 PyObject* record_of(std::size_t count, const Work& work) {
@@ -169,6 +110,19 @@ PyObject* tensor_record(PyObject*, PyObject* const* given, Py_ssize_t given_coun
         if (order.depth == Depth::fp8) record.scale_min = record.scale_max = static_cast<double>(scale);
         return record;
     });
+}
+
+// The record of a tensor that is read where it lies, by one thread; None for any other object.
+PyObject* plain_tensor_record(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
+    if (given_count != 2) return PyErr_Format(PyExc_TypeError, "2 arguments were expected");
+    const int zeros = PyObject_IsTrue(given[1]);
+    if (zeros < 0) return nullptr;
+    PlainTensor tensor;
+    if (!find_plain(given[0], tensor) || tensor.count >= shared_elements) Py_RETURN_NONE;
+    CollectOrder order;
+    order.element = tensor.element;
+    order.depth = zeros ? Depth::zeros : Depth::six;
+    return record_of(tensor.count, [&] { return collect(tensor.data, tensor.count, order); });
 }
 
 PyObject* tensor_histogram(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
@@ -226,16 +180,6 @@ PyObject* instructions(PyObject*, PyObject* arguments) {
     return PyUnicode_FromString(names[static_cast<int>(instructions_in_use())]);
 }
 
-PyObject* make_records_as(PyObject*, PyObject* given) {
-    auto* type = reinterpret_cast<PyTypeObject*>(given);
-    if (!PyType_Check(given) || !PyType_IsSubtype(type, &PyTuple_Type) ||
-        type->tp_basicsize != PyTuple_Type.tp_basicsize)
-        return PyErr_Format(PyExc_TypeError, "a class of tuples with nothing else in them is accepted");
-    Py_INCREF(given);
-    record_class = type;  // one class for as long as the process lives
-    Py_RETURN_NONE;
-}
-
 PyObject* threads_of_pool(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(pool_threads()); }
 
 }  // namespace
@@ -243,6 +187,12 @@ PyObject* threads_of_pool(PyObject*, PyObject*) { return PyLong_FromUnsignedLong
 PyMethodDef tensor_functions[] = {
     {"tensor_record", fast(tensor_record), METH_FASTCALL,
      "tensor_record(address, count, element, depth, threads, scale, format): the record of a tensor."},
+    {"plain_tensor_record", fast(plain_tensor_record), METH_FASTCALL,
+     "plain_tensor_record(tensor, zeros): the record of a tensor of the classes below, or None."},
+    {"plain_tensors_are", plain_tensors_are, METH_VARARGS,
+     "plain_tensors_are(class, class): which tensors are read where they lie; whether that can be."},
+    {"final_values", fast(final_values), METH_FASTCALL,
+     "final_values(record, names, numbers): statistics by name, rounded to fp32."},
     {"tensor_histogram", fast(tensor_histogram), METH_FASTCALL,
      "tensor_histogram(address, count, element, threads): statistics, and 4,096 counts of 64 bits by the "
      "uppermost twelve bits of fp32, as bytes."},

@@ -23,8 +23,7 @@ from dftrace_ai.inspect.numerics.fp8 import (
     scale_of,
     thresholds,
 )
-from dftrace_ai.inspect.numerics.record import NEUTRAL, with_quantisation
-from dftrace_ai.inspect.numerics.statistics import final_values
+from dftrace_ai.inspect.numerics.record import NEUTRAL, final_values, with_quantisation
 
 FP32_MAX = torch.finfo(torch.float32).max
 BOTH = pytest.mark.parametrize("format", Format, ids=lambda format: format.name)

@@ -21,9 +21,8 @@ from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import fake_quantise, quantisation_record, quantisation_row
-from dftrace_ai.inspect.numerics.record import Record, merge_all, record_of
+from dftrace_ai.inspect.numerics.record import Record, final_values, merge_all, record_of
 from dftrace_ai.inspect.numerics.ring import Ring
-from dftrace_ai.inspect.numerics.statistics import final_values
 
 EIGHT = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
 

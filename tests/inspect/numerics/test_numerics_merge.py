@@ -19,11 +19,11 @@ from dftrace_ai.inspect.numerics.record import (
     FIELDS,
     NEUTRAL,
     Record,
+    final_values,
     merge,
     merge_all,
     with_quantisation,
 )
-from dftrace_ai.inspect.numerics.statistics import final_values
 
 EXACT = ("n_finite", "min", "max", "amin_nonzero", "amax", "n_nan", "n_inf", "n_zero", "n_over",
          "n_under", "n_total", "scale_min", "scale_max")  # fmt: skip

@@ -13,8 +13,8 @@ from dftrace_ai.inspect.errors import InspectTypeError, InspectValueError
 from dftrace_ai.inspect.numerics import plain
 from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
-from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record
-from dftrace_ai.inspect.numerics.statistics import TENSOR_STATS, final_values
+from dftrace_ai.inspect.numerics.record import FIELDS, NEUTRAL, Record, final_values
+from dftrace_ai.inspect.numerics.statistics import TENSOR_STATS
 
 
 def expected_record(tensor: Tensor) -> Record:

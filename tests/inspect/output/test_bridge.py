@@ -207,8 +207,7 @@ def test_the_peer_is_wrong_where_micro_batches_differ_and_we_are_not(tmp_path: P
     large = torch.randn(1000, generator=generator) + 5
     small = torch.randn(10, generator=generator) - 5
     from dftrace_ai.inspect.numerics.collect import collect
-    from dftrace_ai.inspect.numerics.record import merge
-    from dftrace_ai.inspect.numerics.statistics import final_values
+    from dftrace_ai.inspect.numerics.record import final_values, merge
 
     records = [collect(part) for part in (large, small)]
     assert records[0] is not None

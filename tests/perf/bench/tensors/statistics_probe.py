@@ -19,7 +19,7 @@ from dftrace_ai.inspect.numerics.collect import collect
 from dftrace_ai.inspect.numerics.formats import Format
 from dftrace_ai.inspect.numerics.fp8 import fake_quantise
 from dftrace_ai.inspect.numerics.histogram import histogram
-from dftrace_ai.inspect.numerics.statistics import final_values
+from dftrace_ai.inspect.numerics.record import final_values
 
 SIX = ("min", "max", "mean", "std", "l1_norm", "l2_norm")
 EIGHT = (*SIX, "cur_amax", "dynamic_range")
