@@ -1,6 +1,6 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, ParamSpec, TypeVar, final
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, final
 
 from typing_extensions import Self, disjoint_base
 
@@ -48,8 +48,10 @@ class Node:
     def _stop(self) -> bool: ...
 
 @final
-class QuickUpdate:
-    def __new__(cls, function: Callable[..., Any], /) -> Self: ...
+class QuickMethod:
+    def __new__(
+        cls, function: Callable[..., Any], name: Literal["update", "start", "stop"], /
+    ) -> Self: ...
     def __call__(self, node: Node, /, *args: Any, **kwargs: Any) -> Any: ...
 
 def quick_calls(kind: type[Node], instance: type[Node], /) -> None: ...

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import dftrace_ai._native as _native
-from dftrace_ai._native import QuickUpdate, TracedIterator, quick_calls
+from dftrace_ai._native import QuickMethod, TracedIterator, quick_calls
 from dftrace_ai.annotation.accompanied import AccompaniedMode, accompanied, asked_for
 from dftrace_ai.annotation.async_iteration import TracedAsyncIterator
 from dftrace_ai.annotation.branching import BranchingNode
@@ -28,10 +28,13 @@ F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 N = TypeVar("N", bound="ProfilerNode")
 
+QUICK = ("__call__", "_alike", "_instance", "_start", "_stop")
+"""What a call with numbers goes past: a kind of node with another of these is called by Python."""
+
 
 def _quick(method: F) -> F:
-    """Have numbers that `update` is given merged without Python."""
-    quick: Any = QuickUpdate(method)
+    """Have a method do without Python what it is asked most often: to take numbers, or nothing."""
+    quick: Any = QuickMethod(method, cast("Any", method.__name__))
     return cast("F", functools.update_wrapper(quick, method))
 
 
@@ -56,7 +59,7 @@ class ProfilerNode(BranchingNode):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__call__ is ProfilerNode.__call__ and cls._alike is ProfilerNode._alike:
+        if all(getattr(cls, name) is getattr(ProfilerNode, name) for name in QUICK):
             quick_calls(cls, ProfilerNode)
 
     def _child(self, name: str, kind: type[N] | None = None) -> Any:
@@ -223,6 +226,7 @@ class ProfilerNode(BranchingNode):
         block = self.name if self.name.endswith(".block") else f"{self.name}.block"
         return iter_name or wait, block_name or block
 
+    @_quick
     def start(
         self,
         metadata: bool = False,
@@ -263,6 +267,7 @@ class ProfilerNode(BranchingNode):
         else:
             self._start()
 
+    @_quick
     def stop(self, metadata: bool = False) -> None:
         """End the latest span of this node that `start` began in this thread.
 

@@ -89,7 +89,7 @@ PyMODINIT_FUNC PyInit__native() {
         PyModule_AddFunctions(module.get(), run_functions) < 0 ||
         PyModule_AddFunctions(module.get(), dead_spool_functions) < 0 || add_constants(module.get()) < 0 ||
         add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 ||
-        add_node_type(module.get()) < 0 || add_update_type(module.get()) < 0 ||
+        add_node_type(module.get()) < 0 || add_method_type(module.get()) < 0 ||
         add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0 ||
         add_thread_counts_type(module.get()) < 0)
         return nullptr;

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string_view>
 #include <vector>
+
+#include "annotation/span.hpp"
 
 namespace dftrace::py {
 
@@ -70,13 +73,17 @@ PyObject* quick_calls(PyObject*, PyObject* arguments) {
 
 namespace {
 
-struct QuickUpdate {
+struct QuickMethod {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyObject* function;
     PyObject* dict;
 };
 
-PyTypeObject update_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject method_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+PyObject* long_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    return PyObject_Vectorcall(as<QuickMethod>(self)->function, arguments, count, names);
+}
 
 PyObject* update_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
     Numbers numbers;
@@ -85,56 +92,95 @@ PyObject* update_call(PyObject* self, PyObject* const* arguments, std::size_t co
         if (numbers.count && !merge_numbers(as<Node>(arguments[0]), numbers)) return nullptr;
         return Py_NewRef(arguments[0]);
     }
-    return PyObject_Vectorcall(as<QuickUpdate>(self)->function, arguments, count, names);
+    return long_call(self, arguments, count, names);
 }
 
-PyObject* update_bind(PyObject* self, PyObject* object, PyObject*) {
+// A node alone, of a type whose spans are native in every form.
+bool is_quick_node(PyObject* const* arguments, std::size_t count) noexcept {
+    return PyVectorcall_NARGS(count) == 1 && PyObject_TypeCheck(arguments[0], &node_type) &&
+           as<Node>(arguments[0])->vectorcall == node_call;
+}
+
+PyObject* start_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    Numbers numbers;
+    if (!is_quick_node(arguments, count) || !read_numbers(arguments + 1, names, numbers))
+        return long_call(self, arguments, count, names);
+    Node* node = as<Node>(arguments[0]);
+    if (!numbers.count || !node->enabled) {
+        start_span(node, node);
+        Py_RETURN_NONE;
+    }
+    Node* shown = made_by_call(instance_type, node, numbers);
+    if (!shown) return PyErr_Occurred() ? nullptr : long_call(self, arguments, count, names);
+    start_span(node, shown);
+    Py_DECREF(reinterpret_cast<PyObject*>(shown));
+    Py_RETURN_NONE;
+}
+
+// What was not started is told of by the Python side.
+PyObject* stop_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    if (!names && is_quick_node(arguments, count) && stop_span(as<Node>(arguments[0]))) Py_RETURN_NONE;
+    return long_call(self, arguments, count, names);
+}
+
+PyObject* method_bind(PyObject* self, PyObject* object, PyObject*) {
     return !object || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
 }
 
-PyObject* update_new(PyTypeObject* type, PyObject* positional, PyObject*) {
+PyObject* method_new(PyTypeObject* type, PyObject* positional, PyObject*) {
     PyObject* function = nullptr;
-    if (!PyArg_ParseTuple(positional, "O!", &PyFunction_Type, &function)) return nullptr;
-    QuickUpdate* self = as<QuickUpdate>(type->tp_alloc(type, 0));
+    const char* what = nullptr;
+    if (!PyArg_ParseTuple(positional, "O!s", &PyFunction_Type, &function, &what)) return nullptr;
+    const vectorcallfunc call = std::string_view(what) == "update"  ? update_call
+                                : std::string_view(what) == "start" ? start_call
+                                : std::string_view(what) == "stop"  ? stop_call
+                                                                    : nullptr;
+    if (!call) return PyErr_Format(PyExc_ValueError, "there is no quick way to %s", what);
+    QuickMethod* self = as<QuickMethod>(type->tp_alloc(type, 0));
     if (!self) return nullptr;
-    self->vectorcall = update_call;
+    self->vectorcall = call;
     self->function = Py_NewRef(function);
     return reinterpret_cast<PyObject*>(self);
 }
 
-int update_traverse(PyObject* self, visitproc visit, void* arg) {
-    Py_VISIT(as<QuickUpdate>(self)->function);
-    Py_VISIT(as<QuickUpdate>(self)->dict);
+int method_traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(as<QuickMethod>(self)->function);
+    Py_VISIT(as<QuickMethod>(self)->dict);
     return 0;
 }
 
-void update_dealloc(PyObject* self) {
+void method_dealloc(PyObject* self) {
     PyObject_GC_UnTrack(self);
-    Py_CLEAR(as<QuickUpdate>(self)->function);
-    Py_CLEAR(as<QuickUpdate>(self)->dict);
+    Py_CLEAR(as<QuickMethod>(self)->function);
+    Py_CLEAR(as<QuickMethod>(self)->dict);
     Py_TYPE(self)->tp_free(self);
 }
 
+// By its name, as a function is.
+PyObject* method_reduce(PyObject* self, PyObject*) { return PyObject_GetAttrString(self, "__qualname__"); }
+
+PyMethodDef methods[] = {{"__reduce__", method_reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef properties[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 }  // namespace
 
-int add_update_type(PyObject* module) {
-    update_type.tp_name = "dftrace_ai._native.QuickUpdate";
-    update_type.tp_basicsize = sizeof(QuickUpdate);
-    update_type.tp_flags =
+int add_method_type(PyObject* module) {
+    method_type.tp_name = "dftrace_ai._native.QuickMethod";
+    method_type.tp_basicsize = sizeof(QuickMethod);
+    method_type.tp_flags =
         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_GC;
-    update_type.tp_vectorcall_offset = offsetof(QuickUpdate, vectorcall);
-    update_type.tp_call = PyVectorcall_Call;
-    update_type.tp_new = update_new;
-    update_type.tp_dealloc = update_dealloc;
-    update_type.tp_traverse = update_traverse;
-    update_type.tp_descr_get = update_bind;
-    update_type.tp_dictoffset = offsetof(QuickUpdate, dict);
-    update_type.tp_getset = properties;
-    if (PyType_Ready(&update_type) < 0) return -1;
-    return PyModule_AddObjectRef(module, "QuickUpdate", reinterpret_cast<PyObject*>(&update_type));
+    method_type.tp_vectorcall_offset = offsetof(QuickMethod, vectorcall);
+    method_type.tp_call = PyVectorcall_Call;
+    method_type.tp_new = method_new;
+    method_type.tp_dealloc = method_dealloc;
+    method_type.tp_traverse = method_traverse;
+    method_type.tp_descr_get = method_bind;
+    method_type.tp_dictoffset = offsetof(QuickMethod, dict);
+    method_type.tp_methods = methods;
+    method_type.tp_getset = properties;
+    if (PyType_Ready(&method_type) < 0) return -1;
+    return PyModule_AddObjectRef(module, "QuickMethod", reinterpret_cast<PyObject*>(&method_type));
 }
 
 }  // namespace dftrace::py

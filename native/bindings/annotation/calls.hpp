@@ -1,4 +1,5 @@
-// `node(step=3)` and `node.update(step=3)`, done without Python where all that is given are whole numbers.
+// `node(step=3)`, `node.start(step=3)` and `node.update(step=3)`, done without Python where all that is given
+// are whole numbers.
 #pragma once
 
 #include "annotation/node.hpp"
@@ -18,7 +19,8 @@ vectorcallfunc call_of(PyTypeObject* type) noexcept;
 // whose `__call__` is asked where that cannot be.
 PyObject* quick_calls(PyObject* module, PyObject* arguments);
 
-// QuickUpdate(function): the method `update`, which asks `function` for what it does not do itself.
-int add_update_type(PyObject* module);
+// QuickMethod(function, name): the method `update`, `start` or `stop`, which asks `function` for what it does
+// not do itself.
+int add_method_type(PyObject* module);
 
 }  // namespace dftrace::py

@@ -114,6 +114,11 @@ bool is_empty(const SpanState& state) noexcept;
 std::uint32_t raised_error();
 std::uint32_t error_of(PyObject* exception_type);
 
+// Opens a span of `shown`, for who has no object that ends it; and ends the latest one that `node` opened in
+// this thread, of the running task if it has one. False if there is none.
+void start_span(Node* node, Node* shown);
+bool stop_span(Node* node, std::uint32_t error = 0);
+
 // Methods of Node, and `__enter__`, `__exit__` for its type.
 PyObject* node_begin(PyObject* self, PyObject*);
 PyObject* node_start(PyObject* self, PyObject*);

@@ -83,25 +83,6 @@ Span* new_span(Node* node) noexcept {
     return span;
 }
 
-void open_manual(Node* node, Node* shown) {
-    if (!shown->enabled) return;
-    try {
-        if (!manual_spans) manual_spans = std::make_unique<ManualSpans>();
-        if (manual_spans->size() == manual_spans->capacity())
-            manual_spans->reserve(2 * manual_spans->size() + 8);
-    } catch (const std::bad_alloc&) {
-        if (Session* session = current_session())
-            session->header().dropped.fetch_add(1, std::memory_order_relaxed);
-        return;
-    }
-    SpanState state;
-    open_span(shown, shown->name, state);
-    if (!state.generation) return;
-    Py_INCREF(reinterpret_cast<PyObject*>(node));
-    Py_INCREF(reinterpret_cast<PyObject*>(shown));
-    manual_spans->push_back({node, shown, state});
-}
-
 // What a run that is over left open is not open in this one. Looked for once a run: a program may leave
 // many open.
 void sweep_manual_spans() {
@@ -122,9 +103,28 @@ void sweep_manual_spans() {
     for (Node* left : stale) Py_DECREF(reinterpret_cast<PyObject*>(left));
 }
 
-// Ends the latest manual span of the node in this thread, of the running task if it has one; false
-// if there is none.
-bool close_manual(Node* node, std::uint32_t error) {
+}  // namespace
+
+void start_span(Node* node, Node* shown) {
+    if (!shown->enabled) return;
+    try {
+        if (!manual_spans) manual_spans = std::make_unique<ManualSpans>();
+        if (manual_spans->size() == manual_spans->capacity())
+            manual_spans->reserve(2 * manual_spans->size() + 8);
+    } catch (const std::bad_alloc&) {
+        if (Session* session = current_session())
+            session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
+    SpanState state;
+    open_span(shown, shown->name, state);
+    if (!state.generation) return;
+    Py_INCREF(reinterpret_cast<PyObject*>(node));
+    Py_INCREF(reinterpret_cast<PyObject*>(shown));
+    manual_spans->push_back({node, shown, state});
+}
+
+bool stop_span(Node* node, std::uint32_t error) {
     if (!manual_spans) return false;
     sweep_manual_spans();
     const void* here = task_context();
@@ -144,6 +144,8 @@ bool close_manual(Node* node, std::uint32_t error) {
     Py_DECREF(reinterpret_cast<PyObject*>(found.node));
     return true;
 }
+
+namespace {
 
 void span_dealloc(PyObject* self) {
     Span* span = as<Span>(self);
@@ -172,7 +174,7 @@ PyObject* span_call(PyObject* self, PyObject* const* arguments, std::size_t coun
     } else {
         // `node.__exit__(...)` called by hand: it ends what `node.__enter__()` opened.
         cancel_span(span->state);
-        close_manual(node, error);
+        stop_span(node, error);
     }
     Py_RETURN_NONE;
 }
@@ -203,7 +205,7 @@ PyObject* exit_call(PyObject*, PyObject* const* arguments, std::size_t count, Py
     const Py_ssize_t n = PyVectorcall_NARGS(count);
     if (n < 1 || !PyObject_TypeCheck(arguments[0], &node_type))
         return PyErr_Format(PyExc_TypeError, "__exit__ is called with a node");
-    close_manual(as<Node>(arguments[0]), n > 1 ? error_of(arguments[1]) : 0);
+    stop_span(as<Node>(arguments[0]), n > 1 ? error_of(arguments[1]) : 0);
     Py_RETURN_NONE;
 }
 
@@ -223,7 +225,7 @@ PyObject* enter_call(PyObject*, PyObject* const* arguments, std::size_t count, P
         // type(node).__enter__(node): what ExitStack calls.
         if (!PyObject_TypeCheck(arguments[0], &node_type))
             return PyErr_Format(PyExc_TypeError, "__enter__ is called with a node");
-        open_manual(as<Node>(arguments[0]), as<Node>(arguments[0]));
+        start_span(as<Node>(arguments[0]), as<Node>(arguments[0]));
         return Py_NewRef(arguments[0]);
     }
     PyObject* node = std::exchange(lookup.node, nullptr);
@@ -232,7 +234,7 @@ PyObject* enter_call(PyObject*, PyObject* const* arguments, std::size_t count, P
     if (span && span != off_span && reinterpret_cast<PyObject*>(as<Span>(span)->node) == node) [[likely]]
         as<Span>(span)->entered = true;
     else if (!span)
-        open_manual(as<Node>(node), as<Node>(node));
+        start_span(as<Node>(node), as<Node>(node));
     return node;
 }
 
@@ -302,11 +304,11 @@ PyObject* node_begin(PyObject* self, PyObject*) {
 PyObject* node_start(PyObject* self, PyObject* arguments) {
     PyObject* shown = self;
     if (!PyArg_ParseTuple(arguments, "|O!", &node_type, &shown)) return nullptr;
-    open_manual(as<Node>(self), as<Node>(shown));
+    start_span(as<Node>(self), as<Node>(shown));
     Py_RETURN_NONE;
 }
 
-PyObject* node_stop(PyObject* self, PyObject*) { return PyBool_FromLong(close_manual(as<Node>(self), 0)); }
+PyObject* node_stop(PyObject* self, PyObject*) { return PyBool_FromLong(stop_span(as<Node>(self))); }
 
 int add_with_protocol(PyTypeObject* type) {
     if (ready_callable(enter_type, "dftrace_ai._native.enter", enter_lookup) < 0 ||
