@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dftrace_ai._native import Node
+from dftrace_ai._native import Node, told_values
 from dftrace_ai.run import emitting
 
 if TYPE_CHECKING:
@@ -46,16 +46,25 @@ def _shortened(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def _told(values: Mapping[str, float]) -> dict[str, float | str | None]:
-    """JSON has no NaN and no infinities: they become null, with the text beside it."""
+def _told(
+    values: Mapping[str, float],
+) -> tuple[dict[str, float | str | None], dict[str, float]]:
+    """Return what an event tells of numbers, and the finite ones.
+
+    JSON has no NaN and no infinities: they become null, with the text beside it.
+    """
+    quickly = told_values(values)
+    if quickly is not None:
+        return quickly
     told: dict[str, float | str | None] = {}
+    finite: dict[str, float] = {}
     for name, value in values.items():
         if math.isfinite(value):
-            told[name] = _shortened(value)
+            told[name] = finite[name] = _shortened(value)
         else:
             told[name] = None
             told[f"{name}_str"] = str(value)
-    return told
+    return told, finite
 
 
 def statistics(found: Statistics) -> None:
@@ -94,9 +103,9 @@ def numbers(
         counts: elements by kind, as far as they are known.
         moment: when and where the tensor was seen.
     """
-    args = {**about, **_told(values), **counts}
+    told, finite = _told(values)
+    args = {**about, **told, **counts}
     emitting.instant(name, args, category="tensor_stats", track=STATISTICS_TRACK, at=moment)
-    finite = {stat: _shortened(value) for stat, value in values.items() if math.isfinite(value)}
     if finite:
         emitting.counter(name, finite, at=moment)
 

@@ -136,7 +136,7 @@ class ExplicitCalls:
         self._session.sinks.flush()
         device = "cpu" if tensor.is_meta else tensor.device
         return {
-            stat: torch.tensor(value, dtype=torch.float32, device=device)
+            stat: torch.scalar_tensor(value, dtype=torch.float32, device=device)
             for stat, value in final_values(record, observe.stats).items()
         }
 

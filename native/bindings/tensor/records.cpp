@@ -66,6 +66,22 @@ bool find_statistic(PyObject* numbers, PyObject* name, Statistic& statistic) {
     return true;
 }
 
+// With the nine digits that tell a number of fp32 from all others.
+PyObject* shortened(double value) {
+    char* digits = PyOS_double_to_string(value, 'g', 9, 0, nullptr);
+    if (!digits) return nullptr;
+    const double short_value = PyOS_string_to_double(digits, nullptr, nullptr);
+    PyMem_Free(digits);
+    return PyErr_Occurred() ? nullptr : PyFloat_FromDouble(short_value);
+}
+
+// JSON has no NaN and no infinities: they become null, with the text beside it.
+bool tell_as_text(PyObject* told, PyObject* name, PyObject* value) {
+    const Ref text(PyObject_Str(value)), beside(PyUnicode_FromFormat("%U_str", name));
+    return text && beside && PyDict_SetItem(told, name, Py_None) == 0 &&
+           PyDict_SetItem(told, beside.get(), text.get()) == 0;
+}
+
 }  // namespace
 
 PyObject* record_tuple(const Record& record) {
@@ -102,6 +118,26 @@ PyObject* record_with_quantisation(PyObject*, PyObject* const* given, Py_ssize_t
     Record record, quantised;
     if (!read_two_records(given, given_count, record, quantised)) return nullptr;
     return record_tuple(with_quantisation(record, quantised));
+}
+
+PyObject* told_values(PyObject*, PyObject* values) {
+    if (!PyDict_CheckExact(values)) Py_RETURN_NONE;
+    const Ref told(PyDict_New()), finite(PyDict_New());
+    if (!told || !finite) return nullptr;
+    PyObject *name = nullptr, *value = nullptr;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(values, &at, &name, &value)) {
+        if (!PyUnicode_CheckExact(name) || !PyFloat_CheckExact(value)) Py_RETURN_NONE;
+        if (!std::isfinite(PyFloat_AS_DOUBLE(value))) {
+            if (!tell_as_text(told.get(), name, value)) return nullptr;
+            continue;
+        }
+        const Ref number(shortened(PyFloat_AS_DOUBLE(value)));
+        if (!number || PyDict_SetItem(told.get(), name, number.get()) < 0 ||
+            PyDict_SetItem(finite.get(), name, number.get()) < 0)
+            return nullptr;
+    }
+    return PyTuple_Pack(2, told.get(), finite.get());
 }
 
 PyObject* final_values(PyObject*, PyObject* const* given, Py_ssize_t given_count) {
