@@ -15,7 +15,7 @@ from .figures import Bench
 from .files import analysts, drain, reading, recovery, sizes
 from .loggers import calls
 from .processes import Homes
-from .spans import callgrind, rounds, thread_check
+from .spans import bursts, callgrind, rounds, thread_check
 from .spans.lineup import span_benches
 from .steps import measure as steps
 from .tensors import inspection, statistics
@@ -23,6 +23,7 @@ from .trainings import training
 
 OTHERS = (
     "threads_check",
+    "bursts",
     "drain",
     "recovery",
     "size",
@@ -59,6 +60,7 @@ class Effort:
     tensor_rounds: int
     logger_rounds: int
     idle_s: int
+    burst_rounds: int
 
 
 FULL = Effort(
@@ -81,9 +83,10 @@ FULL = Effort(
         15,
         15,
         60,
+        9,
     )
 )
-QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 50_000, 1, 3, 6, 9, 5, 5, 5, 60)
+QUICK = Effort(1, 7, 5_000, 500_000, 2, 500_000, 2, 500_000, 1, 50_000, 1, 3, 6, 9, 5, 5, 5, 60, 5)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -107,6 +110,8 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
     benches: list[Bench] = []
     if "threads_check" in wanted:
         benches += thread_check.measure(homes, effort.check_spans, 1)
+    if "bursts" in wanted:
+        benches += bursts.measure(homes, effort.burst_rounds)
     if "drain" in wanted:
         benches += drain.measure(homes, effort.drain_events, effort.drain_rounds)
     if "recovery" in wanted:
