@@ -4,14 +4,14 @@ set(system_sources clock directory held_file host_name mapped_directory)
 set(index_sources block_facts covered_time durations)
 set(deflating_sources huffman_code line_deflate packed_block)
 set(text_sources hash json_check json_string names)
-set(spool_sources new_spool settings spool spool_marker tables)
+set(spool_sources new_spool prepared_units settings spool spool_marker tables)
 set(writing_sources block_deflate blocks_ahead codec header_and_footer lanes line_formatter next_part open_lines part_index
                     record_lines trace_file trace_parts trace_writer unfinished_spans)
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(reading/traces_sources checking general_line hopping labels line_figures line_walk members nested_tracks
                            passing_window plain_lines scanner span_tree totals)
 set(recording_sources blob_store drain dump_signal flight_recorder kept_units record_flow retention runtime session
-                      stream thread thread_registry)
+                      stream thread thread_registry units_ahead)
 set(tensor_sources careful_sums collect fake_quantise fp8 histogram/histogram histogram/pair_counts kernels
                    quantise_portable record statistics worker_pool)
 set(bench_sources drain_benchmark)

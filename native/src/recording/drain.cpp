@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
@@ -120,16 +121,20 @@ void Drain::loop() {
     std::unique_lock lock(mutex_);
     marker_tried_ = true;
     passed_.notify_all();
+    Clock::time_point turned_at{};
     // What is asked for while a turn is under way is done before the end.
     for (bool last = false; !last;) {
-        // Not "for an interval": what a full unit wakes this thread for must not put the write off.
-        wake_.wait_until(lock, next_write, [this] { return stop_ || woken_; });
+        // Not "for an interval": what a full unit wakes this thread for must not put the write off. A turn of
+        // a flight recorder may not look at what is ready: it is not made for that again.
+        const auto look_again = flow_.ahead().look_again();
+        wake_.wait_until(lock, look_again > turned_at ? std::min(next_write, look_again) : next_write,
+                         [this] { return stop_ || woken_; });
         bool write_out = std::exchange(write_out_, false);
         std::string reason = std::exchange(asked_reason_, {});
         woken_ = false;
         last = stop_;
         lock.unlock();
-        const auto now = Clock::now();
+        const auto now = turned_at = Clock::now();
         if (const int signal = take_dump_signal()) {
             write_out = true;
             char text[24];
@@ -212,6 +217,7 @@ int Drain::end() noexcept {
         error = EIO;
     }
     if (error) {
+        spool_.give_back_prepared();  // it stays
         // Removed by somebody; what the trace could not take is in memory only.
         if (spool_.removed()) spool_.store_again();
         marker_.write(settings_, spool_.path());

@@ -8,6 +8,7 @@ namespace dftrace {
 RecordFlow::RecordFlow(const TraceSettings& settings, Spool& spool, ClockMap& clock, std::uint32_t parent_pid,
                        ThreadRegistry& threads, BlobStore& blobs, Retention& retention)
     : spool_(spool),
+      ahead_(spool),
       clock_(clock),
       threads_(threads),
       blobs_(blobs),
@@ -25,6 +26,7 @@ void RecordFlow::follow_clock() {
 }
 
 bool RecordFlow::pass() {
+    ahead_.keep_up();
     threads_.take_in_new_sources();
     // First how far each thread has come, then the blobs: a record's names and arguments were
     // stored before the record was, so they are among what is read now.
@@ -50,6 +52,8 @@ bool RecordFlow::pass() {
 
 bool RecordFlow::drain(Source& source) {
     for (;;) {
+        // A thread may need the next one sooner than a unit is formatted, and a block compressed.
+        ahead_.keep_up();
         UnitHeader* unit = source.unit;
         const bool last = unit == source.limit_unit;
         const std::uint32_t limit = last ? source.limit : unit->capacity;

@@ -261,14 +261,16 @@ UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t uni
     if (!index) {
         const std::size_t end = (std::size_t{used_units_} + units) * unit_bytes;
         if (end > limit_bytes_) return nullptr;
-        if (reserve(std::size_t{used_units_} * unit_bytes, std::size_t{units} * unit_bytes) != 0)
-            return nullptr;
+        if (used_units_ + units > prepared_units_) {
+            if (reserve(std::size_t{used_units_} * unit_bytes, std::size_t{units} * unit_bytes) != 0)
+                return nullptr;
+#ifdef MADV_POPULATE_WRITE
+            // One call maps all pages; page by page the traced thread would fault on each.
+            madvise(unit(used_units_), std::size_t{units} * unit_bytes, MADV_POPULATE_WRITE);
+#endif
+        }
         index = used_units_;
         used_units_ += units;
-#ifdef MADV_POPULATE_WRITE
-        // One call maps all pages; page by page the traced thread would fault on each.
-        madvise(unit(index), std::size_t{units} * unit_bytes, MADV_POPULATE_WRITE);
-#endif
     }
     UnitHeader* u = unit(index);
     u->kind = UnitKind::free;  // a reader must not take half a header for a whole one

@@ -64,6 +64,14 @@ int reserve_room(int file, std::size_t from, std::size_t bytes) noexcept {
     return no_such_call ? write_zeros(file, from, bytes) : error;
 }
 
+int reserve_room_in_use(int file, std::size_t from, std::size_t bytes) noexcept {
+    const FileSizeSignalHeld held;
+    int done = 0;
+    do done = ::fallocate(file, 0, static_cast<off_t>(from), static_cast<off_t>(bytes));
+    while (done != 0 && errno == EINTR);
+    return done == 0 ? 0 : errno;
+}
+
 bool HeldFile::leads_here(int number) const noexcept {
     struct stat info;
     return number >= 0 && fstat(number, &info) == 0 && is(info);

@@ -58,6 +58,31 @@ TEST("a spool on a full file system hands out what there is, all of it writable"
     CHECK_EQ(units, 19);
 }
 
+TEST(
+    "room that is prepared on a full file system is no refusal, holds what is stored, and leaves others "
+    "theirs") {
+    const ScratchDir dir;
+    const SmallDisk disk(dir, 20 * unit_bytes);
+    Spool spool(disk.path() + "/a.spool", 1000 * unit_bytes);
+    spool.prepare(500);
+    CHECK_EQ(spool.refused(), 0);
+    spool.give_back_prepared();
+    disk.fill();
+    struct stat ballast {};
+    REQUIRE(stat((disk.path() + "/ballast").c_str(), &ballast) == 0);
+    CHECK_EQ(ballast.st_size, 19 * unit_bytes);
+    disk.clear();
+    spool.prepare(10);
+    disk.fill();
+    int units = 0;
+    while (UnitHeader* unit = spool.acquire(UnitKind::ring, 1)) {
+        std::memset(records_of(unit), 0x77, unit->capacity * sizeof(Record));
+        ++units;
+    }
+    CHECK_EQ(units, 10);
+    CHECK_EQ(spool.refused(), ENOSPC);
+}
+
 TEST("a spool that does not fit at all is refused and leaves no file") {
     const ScratchDir dir;
     const SmallDisk disk(dir, 4 * unit_bytes);

@@ -10,6 +10,7 @@
 #include "dftrace/recording/blob_store.hpp"
 #include "dftrace/recording/retention.hpp"
 #include "dftrace/recording/thread_registry.hpp"
+#include "dftrace/recording/units_ahead.hpp"
 #include "dftrace/spool/settings.hpp"
 #include "dftrace/spool/tables.hpp"
 #include "dftrace/system/clock.hpp"
@@ -39,6 +40,7 @@ class RecordFlow {
     TraceWriter& writer() noexcept { return writer_; }
     const BlobTables& tables() const noexcept { return tables_; }
     const ClockMap& clock() const noexcept { return clock_; }
+    const UnitsAhead& ahead() const noexcept { return ahead_; }
 
   private:
     bool drain(Source& source);
@@ -47,6 +49,7 @@ class RecordFlow {
     bool snapshots_of_open_spans(std::set<std::uint32_t>& named);
 
     Spool& spool_;
+    UnitsAhead ahead_;
     ClockMap& clock_;
     ThreadRegistry& threads_;
     BlobStore& blobs_;

@@ -244,6 +244,12 @@ class Spool {
     // reserved before it is touched: a store into a full tmpfs would be SIGBUS.
     UnitHeader* acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1);
     void release(UnitHeader* unit) noexcept;
+    // For one thread beside those that acquire, which it never holds up for long: room behind the units that
+    // are in use, reserved and mapped, so that with what was released `wanted` units can be had at once. It
+    // goes by the same limit; where the file system says no that is no refusal, since nobody needs it yet.
+    void prepare(std::uint32_t wanted) noexcept;
+    // By the same thread: lets go of all such room that nobody has taken.
+    void give_back_prepared() noexcept;
     // The unit was not released since it got this number.
     bool holds(const UnitHeader* unit, std::uint64_t sequence) noexcept;
     std::size_t most_units() const noexcept { return limit_bytes_ / unit_bytes; }
@@ -282,6 +288,7 @@ class Spool {
     int map() noexcept;
     int open_again() noexcept;
     std::uint32_t take_free_run(std::uint32_t units);
+    bool prepare_one(std::uint32_t wanted) noexcept;
     int reserve(std::size_t from, std::size_t bytes) noexcept;
 
     std::string path_;
@@ -290,6 +297,7 @@ class Spool {
     char* base_ = nullptr;
     std::size_t limit_bytes_;
     std::uint32_t used_units_ = 1;
+    std::uint32_t prepared_units_ = 1;  // up to here all are reserved and mapped; may lag behind those in use
     std::uint64_t next_sequence_ = 1;
     std::vector<std::uint32_t> free_;
     std::atomic<int> refused_{0};

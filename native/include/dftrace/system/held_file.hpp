@@ -17,6 +17,9 @@ namespace dftrace {
 // Room for a part of a file that nobody has written to yet, which a store into a mapping needs; 0 or an
 // errno. A limit on the size of files ends no program.
 int reserve_room(int file, std::size_t from, std::size_t bytes) noexcept;
+// The same where others store to that part at this very moment, which is never written to: EOPNOTSUPP and the
+// like where there is no such call.
+int reserve_room_in_use(int file, std::size_t from, std::size_t bytes) noexcept;
 
 class HeldFile {
   public:
