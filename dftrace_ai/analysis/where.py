@@ -50,6 +50,9 @@ TOKEN: Final = re.compile(
 
 MISSING: Final = object()
 
+# Smaller numbers are the same as floats.
+EXACT: Final = 2**53
+
 
 class _Token(NamedTuple):
     """A piece of the text: its kind, what it means, and where it begins."""
@@ -61,10 +64,17 @@ class _Token(NamedTuple):
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A field that is held against values; an event without the field never meets it."""
+    """A field that is held against values; an event without the field never meets it.
+
+    Attributes:
+        field: its name.
+        holds: whether a value meets it.
+        number: an operator and a number, where that is all it is held against.
+    """
 
     field: str
     holds: Callable[[Any], bool]
+    number: tuple[str, int | float] | None = None
 
 
 @dataclass(frozen=True)
@@ -198,7 +208,8 @@ class _Reader:
             raise self._wrong(token.at)
         self._next += 1
         operand = self._value()
-        return _Comparison(field, lambda value: _compares(value, token.value, operand))
+        number = (str(token.value), operand) if _kind(operand) == "number" else None
+        return _Comparison(field, lambda value: _compares(value, token.value, operand), number)
 
     def _field(self) -> str:
         token = self._token
@@ -316,8 +327,14 @@ def _compared(node: _Comparison, columns: EventColumns, rows: Integers) -> Integ
         values = (columns.args(row).get(name, MISSING) for row in rows.tolist())
         return np.array([value is not MISSING and node.holds(value) for value in values], bool)
     found = columns.dur_ns if field == "dur_us" else getattr(columns, field)
+    values = found[rows]
+    if node.number and abs(node.number[1]) < EXACT and np.abs(values).max(initial=0) < EXACT:
+        compared, operand = node.number
+        if field == "dur_us":
+            return (values >= 0) & OPERATORS[compared](values / 1000, operand)
+        return np.asarray(OPERATORS[compared](values, operand))
     # Of numbers there are few that differ: threads, processes and rounded durations.
-    numbers, which = np.unique(found[rows], return_inverse=True)
+    numbers, which = np.unique(values, return_inverse=True)
     if field == "dur_us":
         held = [number >= 0 and node.holds(number / 1000) for number in numbers.tolist()]
     else:
