@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Protocol
 
 from dftrace_ai.inspect.collecting.rings import elements_of
@@ -230,13 +231,13 @@ class TensorObserver:
                 continue
             values: dict[str, float] = {}
             told: Record | None = None
-            for stat in one.stats:
-                slot = Slot(self.layer, self.tensor, source_of(one.feature, stat))
-                record = records.get(slot)
+            # Those of one record together; the order is that of the config.
+            for source, stats in groupby(one.stats, partial(source_of, one.feature)):
+                record = records.get(Slot(self.layer, self.tensor, source))
                 if record is None or not record.n_total:
                     continue
                 told = told or record
-                values |= final_values(record, [stat])
+                values |= final_values(record, tuple(stats))
             if told is not None and values:
                 yield Statistics(
                     self.layer, self.tensor, one.feature, iteration, values, told, moment, rank
