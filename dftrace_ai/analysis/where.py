@@ -327,14 +327,14 @@ def _compared(node: _Comparison, columns: EventColumns, rows: Integers) -> Integ
         values = (columns.args(row).get(name, MISSING) for row in rows.tolist())
         return np.array([value is not MISSING and node.holds(value) for value in values], bool)
     found = columns.dur_ns if field == "dur_us" else getattr(columns, field)
-    values = found[rows]
-    if node.number and abs(node.number[1]) < EXACT and np.abs(values).max(initial=0) < EXACT:
+    figures: Integers = found[rows]
+    if node.number and abs(node.number[1]) < EXACT and np.abs(figures).max(initial=0) < EXACT:
         compared, operand = node.number
         if field == "dur_us":
-            return (values >= 0) & OPERATORS[compared](values / 1000, operand)
-        return np.asarray(OPERATORS[compared](values, operand))
+            return np.asarray((figures >= 0) & OPERATORS[compared](figures / 1000, operand))
+        return np.asarray(OPERATORS[compared](figures, operand))
     # Of numbers there are few that differ: threads, processes and rounded durations.
-    numbers, which = np.unique(values, return_inverse=True)
+    numbers, which = np.unique(figures, return_inverse=True)
     if field == "dur_us":
         held = [number >= 0 and node.holds(number / 1000) for number in numbers.tolist()]
     else:
