@@ -133,3 +133,28 @@ TEST("a file without any, and one that goes on without") {
     CHECK_EQ(hops.blocks, 3);
     CHECK(hops.index.has_value());
 }
+
+TEST("blocks that do not tell from when to when are named, and count for nothing") {
+    const ScratchDir dir;
+    for (const Compression compression : packing) {
+        const auto codec = make_codec(compression, 0);
+        std::string bytes;
+        std::vector<BlockPlace> places;
+        for (std::int64_t i = 0; i < 100; ++i) {
+            BlockReach reach;
+            if (i % 2) reach.add_from(1000 - i);
+            if (i % 2 == 0 && i % 4) reach.add(1000 * i, 1000 * i + 10);
+            const std::size_t place = bytes.size();
+            codec->append(bytes, "{}\n", {.lines = 1, .reach = reach});
+            if (i % 2) places.push_back({place, bytes.size() - place});
+        }
+        const Hops hops = File(dir, bytes).hops();
+        CHECK_EQ(hops.blocks, 100);
+        CHECK_EQ(hops.reach.first_ns, 2000);
+        CHECK_EQ(hops.reach.last_ns, 98'010);
+        CHECK(hops.untold == places);
+        std::string many;
+        for (int i = 0; i < 3; ++i) many += bytes;
+        CHECK(File(dir, many).hops().untold.size() > most_untold);
+    }
+}
