@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -94,17 +95,27 @@ def test_the_units_of_threads_that_ended_are_used_again(traced: Traced) -> None:
 
 
 def test_arguments_are_right_as_long_as_a_span_is_kept(traced: Traced) -> None:
+    """A spool as small as this one is full of arguments after ten milliseconds of nothing else,
+    in which the drain thread may have had no processor: those behind are left out, and counted."""
     with traced(flight_recorder=True, spool_bytes=MIB) as rec:
         for step in range(100_000):
+            if step % 250 == 0:
+                time.sleep(1e-4)
             ai.compute.update(step=step)
             with ai.compute.forward:
                 pass
         dftrace_ai.dump()
     ai.reset()
-    steps = [event.user["step"] for event in rec.trace.named("forward")]
-    assert steps == list(range(steps[0], 100_000))
-    assert len(steps) > 1000
-    assert rec.run.stats()["args_sanitised"] == 0
+    spans = rec.trace.named("forward")
+    told = [span for span in spans if "step" in span.user]
+    stats = rec.run.stats()
+    assert len(spans) - len(told) <= stats["args_sanitised"]
+    assert len(told) > 500
+    # A span that is dropped takes no id.
+    assert [span.id for span in spans] == list(range(spans[0].id, 100_001 - stats["dropped"]))
+    behind = [span.user["step"] + 1 - span.id for span in told]
+    assert behind == sorted(behind)
+    assert 0 <= behind[0] <= behind[-1] <= stats["dropped"]
 
 
 def test_the_seconds_bound_leaves_out_what_is_older(run_script: RunScript) -> None:
