@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 
 #include "check.hpp"
@@ -39,7 +40,11 @@ std::string leave_spool(const ScratchDir& dir, const dftrace::TraceSettings& set
         kill(getpid(), SIGKILL);
     }
     REQUIRE(was_killed(wait_for(child)));
-    return dir.only(".spool");
+    std::string path = dir.only(".spool");
+    // Without the room that was made ready and that nobody took: it is as long as its units.
+    const std::size_t units = OpenedSpool(path).header().units.load();
+    std::filesystem::resize_file(path, units * dftrace::unit_bytes);
+    return path;
 }
 
 dftrace::TraceSettings unwritten(dftrace::TraceSettings settings) {
