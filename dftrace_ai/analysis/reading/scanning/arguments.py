@@ -108,10 +108,10 @@ class TraceArguments:
         return found.text_of(row - self._firsts[piece])
 
     def _read(self, piece: int) -> BlockArguments:
-        import zstandard
-
         which = self._pieces[piece]
         if isinstance(which, _Kept):
+            import zstandard
+
             return BlockArguments(memoryview(zstandard.decompress(which.packed)), *which[1:])
         place, size = which
         file, scanner = self.trace.file, new_scanner()
