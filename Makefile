@@ -58,7 +58,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
 .PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
+        native-test check-commands check-rest generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
         test-packages test-frameworks wheel
 
 help: ## show this list
@@ -129,7 +129,8 @@ native-test: ## build and run the native unit tests
 	ctest --test-dir build/native --output-on-failure --parallel 2
 
 # What most changes break first, without what compiles, kills or starts ranks.
-CHECKED := tests/analysis tests/cli tests/config tests/project tests/trace_format \
+CHECKED_COMMANDS := tests/cli tests/project tests/trace_format
+CHECKED := tests/analysis tests/config \
   tests/docs/test_blocks.py tests/docs/test_configuration.py tests/docs/test_trace_format.py \
   $(addprefix tests/annotation/forms/test_,annotations.py asyncio.py categories.py generators.py iter.py marks.py) \
   tests/run/lifecycle/test_exit.py tests/run/lifecycle/test_run_hooks.py tests/run/processes/test_fork.py \
@@ -142,7 +143,14 @@ CHECKED := tests/analysis tests/cli tests/config tests/project tests/trace_forma
 LONG_ANALYSIS := why/test_real_runs.py diff/test_diff_of_real_runs.py diff/test_made_pairs.py \
   report/test_report_pages.py gathering
 
-check: lint test-packages ## lint, and the tests that say most in little time (under three minutes)
+check: $(VENV)/test-tools test-packages ## lint, and the tests that say most in little time (under three minutes)
+	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
+	  check-commands check-rest lint
+
+check-commands: $(VENV)/test-tools test-packages
+	$(call run_pytest,$@,$(CHECKED_COMMANDS))
+
+check-rest: $(VENV)/test-tools test-packages
 	$(call run_pytest,$@,$(CHECKED) --deselect tests/docs/test_blocks.py::test_a_python_block_runs \
 	  $(addprefix --ignore=tests/analysis/,$(LONG_ANALYSIS)))
 

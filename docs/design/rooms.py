@@ -7,6 +7,7 @@ imports give.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,15 +64,23 @@ def modules(package: Path) -> dict[str, Path]:
 
 def imported(path: Path, known: set[str]) -> Iterator[str]:
     """Find the modules that a file imports: anywhere in it, for types too, and by name."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for module, name in _named_in(path.read_text(encoding="utf-8")):
+        full = f"{module}.{name}"
+        yield full if name and (full in known or full in NATIVE_MODULES) else module
+
+
+@functools.cache
+def _named_in(text: str) -> tuple[tuple[str, str], ...]:
+    """Read what a source imports: modules, each with the name taken from it, if any."""
+    found: list[tuple[str, str]] = []
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.startswith("dftrace_ai"))
+            found += [(a.name, "") for a in node.names if a.name.startswith("dftrace_ai")]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dftrace_ai"):
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in known or full in NATIVE_MODULES else str(node.module)
+            found += [(str(node.module), alias.name) for alias in node.names]
         elif isinstance(node, ast.Call) and _imports_by_name(node):
-            yield str(node.args[0].value)  # type: ignore[attr-defined]
+            found.append((str(node.args[0].value), ""))  # type: ignore[attr-defined]
+    return tuple(found)
 
 
 def _imports_by_name(call: ast.Call) -> bool:
