@@ -1,6 +1,7 @@
 // JSON lines, written with as little work a line as the format allows.
 #include "dftrace/writing/line_formatter.hpp"
 
+#include <bit>
 #include <charconv>
 #include <cstring>
 #include <initializer_list>
@@ -17,8 +18,25 @@ constexpr char digit_pairs[] =
     "4748495051525354555657585960616263646566676869707172737475767778798081828384858687888990919293"
     "949596979899";
 
+// Names and arguments are short: a call of memcpy would take longer than the copying.
 inline char* put(char* at, std::string_view text) {
-    return at + text.copy(at, text.size());  // no memcpy: an empty text may have no address
+    const char* const from = text.data();
+    const std::size_t bytes = text.size();
+    if (bytes >= 16 && bytes <= 64) {
+        std::memcpy(at, from, 16);
+        if (bytes > 32) {
+            std::memcpy(at + 16, from + 16, 16);
+            std::memcpy(at + bytes - 32, from + bytes - 32, 16);
+        }
+        std::memcpy(at + bytes - 16, from + bytes - 16, 16);
+        return at + bytes;
+    }
+    if (bytes >= 8 && bytes < 16) {
+        std::memcpy(at, from, 8);
+        std::memcpy(at + bytes - 8, from + bytes - 8, 8);
+        return at + bytes;
+    }
+    return at + text.copy(at, bytes);  // no memcpy: an empty text may have no address
 }
 
 template <std::size_t n>
@@ -27,23 +45,56 @@ inline char* put(char* at, const char (&text)[n]) {
     return at + n - 1;
 }
 
+constexpr std::uint64_t powers_of_ten[] = {0,
+                                           10,
+                                           100,
+                                           1'000,
+                                           10'000,
+                                           100'000,
+                                           1'000'000,
+                                           10'000'000,
+                                           100'000'000,
+                                           1'000'000'000,
+                                           10'000'000'000,
+                                           100'000'000'000,
+                                           1'000'000'000'000,
+                                           10'000'000'000'000,
+                                           100'000'000'000'000,
+                                           1'000'000'000'000'000,
+                                           10'000'000'000'000'000,
+                                           100'000'000'000'000'000,
+                                           1'000'000'000'000'000'000,
+                                           10'000'000'000'000'000'000u};
+
+inline std::size_t decimals_of(std::uint64_t value) {
+    // 1233 / 4096 is a little more than the logarithm of 2: one too few where the power is reached.
+    const auto fewest = static_cast<std::size_t>(std::bit_width(value)) * 1233 >> 12;
+    return fewest + (value >= powers_of_ten[fewest]);
+}
+
+inline void put_pair(char* at, unsigned value) { std::memcpy(at, digit_pairs + std::size_t{2} * value, 2); }
+
 inline char* put_number(char* at, std::uint64_t value) {
-    char digits[20];
-    char* begin = digits + sizeof digits;
-    while (value >= 100) {
-        begin -= 2;
-        std::memcpy(begin, digit_pairs + 2 * (value % 100), 2);
-        value /= 100;
+    char* const end = at + decimals_of(value);
+    char* begin = end;
+    while (value >= 10'000) {
+        const auto four = static_cast<unsigned>(value % 10'000);
+        value /= 10'000;
+        begin -= 4;
+        put_pair(begin, four / 100);
+        put_pair(begin + 2, four % 100);
     }
-    if (value >= 10) {
+    auto rest = static_cast<unsigned>(value);
+    if (rest >= 100) {
         begin -= 2;
-        std::memcpy(begin, digit_pairs + 2 * value, 2);
-    } else {
-        *--begin = static_cast<char>('0' + value);
+        put_pair(begin, rest % 100);
+        rest /= 100;
     }
-    const auto length = static_cast<std::size_t>(digits + sizeof digits - begin);
-    std::memcpy(at, begin, length);
-    return at + length;
+    if (rest >= 10)
+        put_pair(begin - 2, rest);
+    else
+        begin[-1] = static_cast<char>('0' + rest);
+    return end;
 }
 
 // Nanoseconds as microseconds with exactly three decimals.
@@ -53,7 +104,7 @@ inline char* put_micros(char* at, std::uint64_t ns) {
     at = put_number(at, us);
     *at++ = '.';
     *at++ = static_cast<char>('0' + rest / 100);
-    std::memcpy(at, digit_pairs + 2 * (rest % 100), 2);
+    put_pair(at, rest % 100);
     return at + 2;
 }
 

@@ -160,6 +160,25 @@ TEST("times have three decimals, whatever the digits") {
     }
 }
 
+TEST("numbers of any length, and texts of any length") {
+    std::uint64_t power = 1;
+    for (int digits = 0; digits < 20; ++digits, power *= 10)
+        for (const std::uint64_t number : {power - 1, power, power + 1, power * 5, power / 2}) {
+            Scene s(Kind::span);
+            s.record.id = s.record.parent = number;
+            const std::string line = s.line(), text = std::to_string(number);
+            CHECK(line.starts_with("{\"id\":" + text + ",\"name\""));
+            CHECK(line.ends_with("\"p_idx\":" + text + ",\"level\":2}}\n"));
+        }
+    for (std::size_t bytes = 0; bytes < 200; ++bytes) {
+        Scene s(Kind::span);
+        std::string words = ",\"x\":\"";
+        while (words.size() < bytes) words += static_cast<char>('a' + words.size() % 26);
+        s.text.args = words += '"';
+        CHECK(s.line().ends_with(",\"level\":2" + words + "}}\n"));
+    }
+}
+
 TEST("a moment before the base is the base: viewers drop negative times") {
     Scene s(Kind::instant);
     s.start_ns = base_us * 1000 - 1;
