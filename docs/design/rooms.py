@@ -22,7 +22,7 @@ DRAWING = HERE / "rooms.svg"
 # What is written in C++, and what it is.
 NATIVE = {"_native": "the core, in C++", "_reader": "reading, in C++"}
 NATIVE_MODULES = {f"dftrace_ai.{name}" for name in NATIVE}
-LEAVES = {"errors", "wording", "spare_folders", "_version"}
+LEAVES = {"errors", "wording", "_version"}
 
 WIDTH = 760
 BOX_WIDTH, BOX_HEIGHT = 168, 46
@@ -48,6 +48,7 @@ COLUMNS = {
     "_native": 0.6,
     "_reader": 0.14,
     "run": 0.6,
+    "spare_folders": 0.37,
     "spools": 0.6,
     "trace_format": 0.14,
 }
