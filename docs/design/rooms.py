@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,33 +25,33 @@ NATIVE = {"_native": "the core, in C++", "_reader": "reading, in C++"}
 NATIVE_MODULES = {f"dftrace_ai.{name}" for name in NATIVE}
 LEAVES = {"errors", "wording", "_version"}
 
-WIDTH = 760
+WIDTH = 1115
 BOX_WIDTH, BOX_HEIGHT = 168, 46
 ROW = 88
 
 # Where a room stands from left to right, so that few arrows cross; how high, the imports say.
 COLUMNS = {
-    "analysis": 0.14,
-    "annotation": 0.6,
-    "cli": 0.82,
-    "compat": 0.6,
-    "config": 0.86,
-    "database": 0.37,
-    "demo": 0.6,
-    "device": 0.37,
-    "face": 0.6,
-    "inspect": 0.86,
-    "integrations": 0.37,
-    "interpreters": 0.86,
-    "live": 0.37,
-    "loggers": 0.86,
-    "notebook": 0.14,
-    "_native": 0.6,
-    "_reader": 0.14,
-    "run": 0.6,
-    "spare_folders": 0.37,
-    "spools": 0.6,
-    "trace_format": 0.14,
+    "analysis": 0.168,
+    "annotation": 0.583,
+    "cli": 0.832,
+    "compat": 0.583,
+    "config": 0.832,
+    "database": 0.417,
+    "demo": 0.583,
+    "device": 0.417,
+    "face": 0.583,
+    "inspect": 0.832,
+    "integrations": 0.417,
+    "interpreters": 0.749,
+    "live": 0.33,
+    "loggers": 0.832,
+    "notebook": 0.168,
+    "_native": 0.583,
+    "_reader": 0.085,
+    "run": 0.583,
+    "spare_folders": 0.915,
+    "spools": 0.583,
+    "trace_format": 0.251,
 }
 
 
@@ -152,6 +153,10 @@ def drawing(package: Path = PACKAGE) -> str:
         for number, row in enumerate(rows)
         for name in row
     }
+    for row in rows:
+        across = sorted(place[name][0] for name in row)
+        if any(right - left < BOX_WIDTH for left, right in itertools.pairwise(across)):
+            raise ValueError(f"rooms lie over each other: {', '.join(row)}")
     height = len(rows) * ROW
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}">',
