@@ -30,4 +30,4 @@ if __name__ == "__main__":
     with dftrace_ai.tracing(log_file=OUT / "before" / "t"):
         train(augment_s=0.002)
     with dftrace_ai.tracing(log_file=OUT / "after" / "t"):
-        train(augment_s=0.010)
+        train(augment_s=0.040)

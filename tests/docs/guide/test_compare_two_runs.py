@@ -29,7 +29,12 @@ def test_the_answer_is_as_shown(run_example: RunExample) -> None:
     first, *lines = [line for line in done.out.splitlines() if line.strip()]
     command, verdict, *shown_lines = [line for line in shown.splitlines() if line.strip()]
     assert command == "$ dftrace diff out/before out/after"
-    assert first.partition(":")[0] == verdict.partition(":")[0] == "SLOWER"
+    assert verdict.startswith("SLOWER: ")
+    # Where others take the processors, the time of a whole step may be anything: then it says so.
+    interval = re.search(r"\(([-+][\d.,]+) to ([-+][\d.,]+) %\)", first)
+    assert interval, first
+    sure = float(interval[1].replace(",", "")) > 0
+    assert first.partition(":")[0] == ("SLOWER" if sure else "NO CLEAR CHANGE")
     rows = [line.split()[:2] for line in lines if line.startswith("  slower")]
     # On a busy machine others may be slower, too.
     named = ["slower", "data.preprocess.augment"]
