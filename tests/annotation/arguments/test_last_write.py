@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import enum
+import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import RunScript, Traced, trace_files
+from given_values import arguments, merged, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.trace_file import Trace, read
@@ -20,16 +21,6 @@ from perfetto.trace_file import Trace, read
 import dftrace_ai
 from dftrace_ai import ai
 from dftrace_ai.spools.recovery import adopt_dead
-
-NAMED = ("epoch", "step", "image_idx", "image_size")
-RESERVED = ("level", "count")
-KEYS = (*NAMED, *RESERVED, "microbatch", "loss", "phase", "a", "b", "metadata")
-
-
-class Phase(enum.IntEnum):
-    """An integer that is none of the exact ones."""
-
-    WARM_UP = 3
 
 
 @dataclass
@@ -52,33 +43,6 @@ class Model:
             self.child.reset()
 
 
-def merged(given: Mapping[str, object]) -> dict[str, object]:
-    """What a call gives: its named arguments first, and none of those that are None."""
-    named = {k: given[k] for k in NAMED if given.get(k) is not None}
-    return {**named, **{k: v for k, v in given.items() if k not in NAMED}}
-
-
-def shown(args: Mapping[str, object]) -> list[tuple[str, str, object]]:
-    """The members of a line, with their types."""
-    return [typed(k + "_" * (k in RESERVED), as_json(v)) for k, v in args.items()]
-
-
-def typed(key: str, value: object) -> tuple[str, str, object]:
-    return key, "float" if isinstance(value, float) else type(value).__name__, value
-
-
-def as_json(value: object) -> object:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value) if -(2**63) <= value < 2**63 else str(value)
-    return value
-
-
-numbers = st.integers(-3, 3) | st.sampled_from([2**31, 2**53 + 1, 2**63 - 1, -(2**63)])
-others = st.sampled_from([2**63, -(10**30), True, False, None, 0.5, "text", 'a "b"', Phase.WARM_UP])
-values = st.one_of(numbers, numbers, numbers, others, st.lists(st.integers(0, 9), max_size=2))
-some_arguments = st.dictionaries(st.sampled_from(KEYS), values, max_size=6)
-few_numbers = st.dictionaries(st.sampled_from(KEYS[:3]), numbers, min_size=1, max_size=2)
-arguments = st.one_of(few_numbers, few_numbers, some_arguments)
 # (what is done, to which of the nodes that are known by then, with what, and what is done inside)
 step = st.tuples(
     st.sampled_from(["update", "with", "with", "with", "call", "keep", "start", "reset", "derive"]),
@@ -97,7 +61,7 @@ class Player:
 
     def __init__(self, node: Any, model: Model) -> None:
         self.known: list[tuple[Any, Model]] = [(node, model)]
-        self.wanted: list[list[tuple[str, str, object]]] = []
+        self.wanted: list[str] = []
 
     def play(self, steps: Sequence[Any]) -> None:
         """Do the steps, and note what each span is to be recorded with."""
@@ -155,11 +119,11 @@ class Player:
         self.play(inside)
 
 
-def recorded(trace: Trace, name: str) -> list[list[tuple[str, str, object]]]:
+def recorded(trace: Trace, name: str) -> list[str]:
     """What the spans of a node and of those derived from it have, in the order of their ends."""
     mine = [e for e in trace.spans if e.name == name or e.name.startswith(f"{name}.")]
     mine.sort(key=lambda e: e.end_ns)
-    return [[typed(k, v) for k, v in e.user.items()] for e in mine]
+    return [json.dumps(e.user) for e in mine]
 
 
 @settings(max_examples=80, derandomize=True, database=None)
