@@ -26,7 +26,7 @@ OWN = (OURS, AGAIN, "torch.profiler, CPU")
 PLANS: dict[str, tuple[str, list[str], dict[str, float]]] = {
     "annotated": (
         "a step of 5 ms with 22 annotated spans and an update: processor time it adds",
-        [OURS, AGAIN, "pydftracer", "viztracer"],
+        [OURS, AGAIN, "pydftracer", "viztracer", "torch.profiler, CPU", "TraceML"],
         {"pydftracer": 1 / 10},
     ),
     "transformer": (
@@ -34,6 +34,14 @@ PLANS: dict[str, tuple[str, list[str], dict[str, float]]] = {
         [OURS, AGAIN, "TraceML", "torch.profiler, CPU", "viztracer"],
         {"TraceML": 1 / 3, "torch.profiler, CPU": 1 / 3, "viztracer": 1 / 3},
     ),
+}
+NOTES = {
+    "annotated": [
+        "viztracer records the calls of Python, and not what is annotated.",
+        "torch.profiler records the operators, and the spans by record_function, without arguments.",
+        "TraceML records the step, and not what is annotated.",
+    ],
+    "transformer": [],
 }
 MOST_PERCENT = 1.0
 BLOCKS = 20
@@ -55,7 +63,10 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
             "%",
             targets=[Target(OURS, MOST_PERCENT)],
             reference=OURS,
-            notes=["All threads of the process; steps with and without, in turn."],
+            notes=[
+                "All threads of the process; steps with and without, in turn.",
+                *NOTES[training],
+            ],
         )
         for name in names:
             print(f"  steps: {training}, {name}", file=sys.stderr)

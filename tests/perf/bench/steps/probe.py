@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bench.steps.trainings import Nothing, Step, annotated, bare, transformer
+from bench.steps.trainings import Named, Nothing, Step, annotated, bare, transformer
 
 STEPS = 20
 WARM = 2
@@ -86,7 +86,10 @@ class Contestants:
         return Tracer(self.plain, tracer.start, end=lambda: (tracer.stop(), tracer.clear()))
 
     def torch_profiler(self) -> Tracer:
-        """Trace PyTorch's operators; what it makes of them at the end is not counted."""
+        """Trace PyTorch's operators, and annotations by `record_function`.
+
+        What it makes of them at the end is not counted.
+        """
         running: list[Any] = []
 
         def begin() -> None:
@@ -94,7 +97,8 @@ class Contestants:
             made.__enter__()
             running.append(made)
 
-        return Tracer(self.plain, begin, end=lambda: running.pop().__exit__(None, None, None))
+        step = annotated(Named("ai")) if self.of_spans else self.plain
+        return Tracer(step, begin, end=lambda: running.pop().__exit__(None, None, None))
 
     def traceml(self) -> Tracer:
         """Trace by TraceML, whose own command has started this process."""
