@@ -1,7 +1,8 @@
-"""dftrace_ai itself: recording, switched off, or never initialised."""
+"""dftrace_ai itself: recording, each node with arguments of its own, switched off, or never begun."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,20 @@ from bench.spans.loops import (
 from dftrace_ai import ai
 
 
+def all_below(node: Any) -> Iterator[Any]:
+    """Yield a node and all below it, each before those below it."""
+    yield node
+    for name, below in vars(node).items():
+        if not name.startswith("_"):
+            yield from all_below(below)
+
+
 class Contestant:
     """dftrace_ai in one of its states.
 
     Args:
-        mode: "on" records; "off" is initialised and then disabled from the root; "inert" was
-            never initialised.
+        mode: "on" records; "apart" does so where no two nodes have the same arguments; "off" is
+            initialised and then disabled from the root; "inert" was never initialised.
         workdir: directory that takes the trace.
     """
 
@@ -48,6 +57,9 @@ class Contestant:
                 log_file=Path(workdir) / "ours", spool_bytes=1 << 30, overflow="drop"
             )
         ai.update(epoch=1, step=2)
+        if mode == "apart":
+            for number, node in enumerate(all_below(ai)):
+                node.update(args={"own": [number]})
         if mode == "off":
             ai.disable()
 

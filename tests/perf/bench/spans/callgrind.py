@@ -31,12 +31,16 @@ class Counted:
         worker: who runs it.
         subject: its name there.
         looked_at: whether a reader looks at it meanwhile.
+        few: iterations of the shorter of two loops.
+        many: iterations of the longer one.
     """
 
     label: str
     worker: str
     subject: str
     looked_at: bool = False
+    few: int = FEW
+    many: int = MANY
 
 
 WITH = [
@@ -62,6 +66,25 @@ DRAIN = [
 LOG = [
     Counted("local", "loggers-local", "log_iter"),
     Counted("local, trace and one in a process of its own", "loggers-several", "log_iter"),
+]
+STEP = [
+    Counted("dftrace_ai", "ours", "training_step"),
+    Counted("pydftracer", "pydftracer", "training_step"),
+]
+STEP_WITH = [
+    Counted("empty class", "plain", "empty_class"),
+    Counted("dftrace_ai", "ours", "step_with"),
+    Counted("pydftracer", "pydftracer", "step_with"),
+]
+UPDATE = [
+    Counted("dftrace_ai", "ours", "update"),
+    Counted("dftrace_ai, the arguments of each node rebuilt", "ours-apart", "update"),
+    Counted("pydftracer", "pydftracer", "update"),
+]
+# Long enough for many units of the spool, which a loop of a few spans does not fill.
+BURST = [
+    Counted("empty class", "plain", "empty_class", few=20_000, many=220_000),
+    Counted("dftrace_ai", "ours", "with", few=20_000, many=220_000),
 ]
 ITER = [Counted("dftrace_ai", "ours", "iter"), Counted("pydftracer", "pydftracer", "iter")]
 
@@ -113,7 +136,7 @@ def instructions(homes: Homes, counted: Counted, part: str, n: int) -> int:
         if done.returncode != 0:
             lines = [line for line in done.stderr.splitlines() if not line.startswith("==")]
             raise RuntimeError(lines[-1] if lines else f"ended with {done.returncode}")
-        if watched and n == MANY and not any(seen):
+        if watched and n == counted.many and not any(seen):
             raise RuntimeError("nothing was seen of it")
         totals = {
             path.name: int(found[1])
@@ -128,11 +151,12 @@ def per_iteration(homes: Homes, counted: Counted) -> float:
 
     The difference of two loop lengths cancels start-up.
     """
-    loop_few = instructions(homes, counted, "loop", FEW)
-    loop_many = instructions(homes, counted, "loop", MANY)
-    base_few = instructions(homes, counted, "baseline", FEW)
-    base_many = instructions(homes, counted, "baseline", MANY)
-    return (loop_many - loop_few - base_many + base_few) / (MANY - FEW)
+    few, many = counted.few, counted.many
+    loop_few = instructions(homes, counted, "loop", few)
+    loop_many = instructions(homes, counted, "loop", many)
+    base_few = instructions(homes, counted, "baseline", few)
+    base_many = instructions(homes, counted, "baseline", many)
+    return (loop_many - loop_few - base_many + base_few) / (many - few)
 
 
 def measure(homes: Homes) -> list[Bench]:
@@ -142,12 +166,17 @@ def measure(homes: Homes) -> list[Bench]:
         "callgrind_with": ("`with node: pass`: instructions", WITH),
         "callgrind_call": ("decorated call: instructions over the bare call", CALL),
         "callgrind_iter": ("an item through `.iter`: instructions", ITER),
+        "callgrind_step": ("a step: ai.update, then five spans: instructions", STEP),
+        "callgrind_step_with": ("`with node(step=i): pass`: instructions", STEP_WITH),
+        "callgrind_update": ("`ai.update(epoch=, step=)` on the whole tree: instructions", UPDATE),
+        "callgrind_burst": ("200,000 spans back to back, each: instructions", BURST),
         "callgrind_log_iter": ("`log_iter` of twenty numbers: instructions", LOG),
         "callgrind_drain": ("drain, per event: instructions", DRAIN),
     }
     for name, (title, lineup) in titles.items():
         print(f"  {name}", file=sys.stderr)
-        reference = "dftrace_ai" if lineup in (WITH, CALL, ITER) else lineup[0].label
+        labels = [item.label for item in lineup]
+        reference = "dftrace_ai" if "dftrace_ai" in labels else labels[0]
         bench = Bench(name, title, "instructions", reference=reference)
         if shutil.which("valgrind") is None:
             bench.series = [Series(item.label, missing="no valgrind") for item in lineup]

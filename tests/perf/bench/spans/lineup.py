@@ -65,6 +65,7 @@ class SpanBench:
 WORKERS: dict[str, WorkerKind] = {
     "plain": WorkerKind("plain"),
     "ours": WorkerKind("ours", "on"),
+    "ours-apart": WorkerKind("ours", "apart"),
     "ours-off": WorkerKind("ours", "off"),
     "ours-inert": WorkerKind("ours", "inert"),
     "pydftracer": WorkerKind(
@@ -195,14 +196,24 @@ def span_benches() -> list[SpanBench]:
         Bench("records", "instants and counters", "ns", reference="instant"),
         [Entry("instant", "ours", "instant"), Entry("counter", "ours", "counter")],
     )
+    update = _pair("update", "`ai.update(epoch=, step=)` on the whole tree", "update", 1 / 10)
+    apart = "dftrace_ai, the arguments of each node rebuilt"
+    update.entries.append(Entry(apart, "ours-apart", "update"))
+    update.bench.targets.append(Target(OURS, 1 / 6, apart))
+    update.bench.notes.append(
+        "Rebuilt: each node has a list of its own, so that no two share arguments."
+    )
+    step_with = _pair("step_with", "`with node(step=i): pass`", "step_with", None)
+    step_with.entries.append(Entry("empty class", "plain", "empty_class"))
+    step_with.bench.targets.append(Target(OURS, 3.0, "empty class"))
     return [
         enabled_with,
         enabled_call,
         _pair("iter", "an item through `.iter` (two events)", "iter", 1 / 40),
-        _pair("update", "`ai.update(epoch=, step=)` on the whole tree", "update", 1 / 10),
+        update,
         _pair("step", "a step: ai.update, then five spans", "training_step", None),
         _pair("start_stop", "`node.start()`, `node.stop()`", "start_stop", None),
-        _pair("step_with", "`with node(step=i): pass`", "step_with", None),
+        step_with,
         records,
         disabled_with,
         disabled_call,
