@@ -151,13 +151,13 @@ class Bench:
     def _judge(self, target: Target) -> Judged:
         if target.noise_of:
             return self._judge_noise(target)
+        sign = ">=" if target.at_least else "<="
         if target.against:
             value = self.ratio(target.subject, target.against)
-            wanted = f"<= {short(target.limit)} x {target.against}"
+            wanted = f"{sign} {short(target.limit)} x {target.against}"
         else:
             samples = self.find(target.subject).samples
             value = interval(samples) if samples else None
-            sign = ">=" if target.at_least else "<="
             wanted = f"{sign} {short(target.limit)} {self.unit}"
         if value is None:
             return Judged(target, None, "unmeasured", wanted, clear=False)

@@ -11,6 +11,7 @@ from bench.spans.lineup import WORKERS
 
 SAME = "dftrace_ai, same content"
 FULL = "dftrace_ai, ns, ids, parents"
+LIBDEFLATE = "dftrace_ai, by libdeflate"
 PEER = "pydftracer"
 
 
@@ -20,15 +21,24 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
     runs = {
         SAME: (homes.main, "ours", "same-content", {}),
         FULL: (homes.main, "ours", "full", {}),
+        LIBDEFLATE: (homes.main, "ours", "libdeflate", {}),
         PEER: (homes.peers, "peer", "on", env),
     }
     packed = Bench(
         "size",
         "compressed size per event, nested training loop",
         "bytes",
-        targets=[Target(SAME, 1.0, PEER), Target(FULL, 1.8, PEER)],
+        targets=[
+            Target(SAME, 1.0, PEER),
+            Target(SAME, 0.9, PEER),
+            Target(FULL, 1.8, PEER),
+            Target(FULL, 0.95, LIBDEFLATE),
+        ],
         reference=FULL,
-        notes=["Same content: integer epoch microseconds, no p_idx and no level, as dftracer's."],
+        notes=[
+            "Same content: integer epoch microseconds, no p_idx and no level, as dftracer's.",
+            "By libdeflate: level 5, lines as in the row above it.",
+        ],
     )
     plain = Bench("size_plain", "plain size per event, the same runs", "bytes", reference=FULL)
     for label in runs:

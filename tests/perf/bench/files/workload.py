@@ -51,8 +51,11 @@ def traced_by_us(mode: str, workdir: Path) -> Path:
     """Run the workload under dftrace_ai; return the trace."""
     import dftrace_ai
 
-    same = {"timestamps": "epoch_us", "ids": False} if mode == "same-content" else {}
-    with dftrace_ai.tracing(log_file=workdir / "ours", **same) as run:
+    modes: dict[str, dict[str, Any]] = {
+        "same-content": {"timestamps": "epoch_us", "ids": False},
+        "libdeflate": {"compression_level": 5},
+    }
+    with dftrace_ai.tracing(log_file=workdir / "ours", **modes.get(mode, {})) as run:
         train(dftrace_ai.ai)
     return Path(run.path or "")
 
