@@ -10,6 +10,7 @@ from dftrace_ai.spools.outcome_types import AdoptOutcome, SpoolLook, WriteOutcom
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 SPOOL_UNIT_BYTES: Final[int]
 SPOOL_PREFIX: Final[str]
@@ -99,7 +100,22 @@ class ThreadCounts:
     optimizer: int
     waiting: int
     hooked: int
+    computing: int
 
+@final
+class Gate:
+    live: bool
+    recording: bool
+    shared: Any
+
+@final
+class Gated:
+    def __new__(cls, wrapped: object, node: Node, gate: Gate, /) -> Gated: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+    def __getattribute__(self, name: str, /) -> Any: ...
+
+def quick_within_forward(function: _F, /) -> _F: ...
 def show_method(name: str, method: Callable[..., Any], /) -> None: ...
 def start(settings: CoreSettings, /) -> int: ...
 def finish(

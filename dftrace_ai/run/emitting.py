@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApartSpan",
+    "Gate",
+    "Gated",
     "Moment",
     "ThreadCounts",
     "begin",
@@ -31,6 +33,7 @@ __all__ = [
     "is_recording",
     "metadata",
     "moment",
+    "quick_within_forward",
     "ticks",
     "time_us",
 ]
@@ -62,6 +65,25 @@ the arguments that the node has, at a fraction of its cost."""
 ThreadCounts = _native.ThreadCounts
 """An object whose attributes are numbers of the calling thread, and 0 in one that begins: what it
 is inside of. All such objects have the same ones."""
+
+Gate = _native.Gate
+"""Whether instrumentation records anything now: what it asks before each span.
+
+Attributes:
+    live: it is there. A wrapper that outlives it, because somebody has laid his own over it, does
+        nothing any more.
+    recording: it is, and the step that is on is one of those that are asked for.
+    shared: an object whose `value` is the same for workers of loaders, in memory that they share;
+        None where all steps are recorded.
+"""
+
+Gated = _native.Gated
+"""``Gated(wrapped, node, gate)`` stands for a function or a data set: its calls and items are those
+of `wrapped`, and spans of the node while the gate, or what it shares, says so."""
+
+quick_within_forward: Callable[[Any], Any] = _native.quick_within_forward
+"""Has a function that stands for torch's ``Module.__call__``, and is returned, do what torch's own
+does without a frame of Python where the thread is within a ``ThreadCounts.forward``."""
 
 is_recording: Callable[[], bool] = _native.is_on
 """Returns whether a run is on: who has to work for an event asks first."""

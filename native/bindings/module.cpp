@@ -14,11 +14,14 @@
 #include "dftrace/spool/spool_marker.hpp"
 #include "dftrace/writing/codec.hpp"
 #include "files/stand_in.hpp"
+#include "instrumentation/gate.hpp"
+#include "instrumentation/gated.hpp"
+#include "instrumentation/inner_calls.hpp"
+#include "instrumentation/thread_counts.hpp"
 #include "python.hpp"
 #include "reading/dead.hpp"
 #include "reading/live.hpp"
 #include "run/run.hpp"
-#include "run/thread_counts.hpp"
 #include "run/thread_name.hpp"
 #include "tensor/tensor.hpp"
 
@@ -39,6 +42,8 @@ PyMethodDef functions[] = {
      "quick_calls(kind, instance): call nodes of `kind` without Python where only numbers are given."},
     {"show_method", show_method, METH_VARARGS,
      "show_method(name, method): what decorated functions show to who reads their type."},
+    {"quick_within_forward", quick_within_forward, METH_O,
+     "quick_within_forward(function): calls of modules within modules go past its frame."},
     {"look_into", or_memory_error<look_into_spool>, METH_VARARGS,
      "look_into(spool, window_s): what its process is doing."},
     {"build_info", build_info, METH_NOARGS, "What this module was built with."},
@@ -91,7 +96,8 @@ PyMODINIT_FUNC PyInit__native() {
         add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 ||
         add_node_type(module.get()) < 0 || add_method_type(module.get()) < 0 ||
         add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0 ||
-        add_thread_counts_type(module.get()) < 0)
+        add_thread_counts_type(module.get()) < 0 || add_gate_type(module.get()) < 0 ||
+        add_gated_type(module.get()) < 0 || prepare_inner_calls() < 0)
         return nullptr;
     made = Py_NewRef(module.get());
     return module.release();

@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from dftrace_ai.run.emitting import Gate
 
 __all__ = ["ALL_STEPS", "Gate", "StepRange"]
-
-
-class Gate:
-    """Whether anything is recorded now: what a part asks before each span.
-
-    Attributes:
-        live: the parts are installed. A wrapper that outlives them, because somebody has laid
-            his own over it, does nothing any more.
-        recording: they are, and the step that is on is one of those that are asked for.
-        shared: the same for workers of loaders, in memory that they share; None where all steps
-            are recorded.
-    """
-
-    __slots__ = ("live", "recording", "shared")
-
-    def __init__(self) -> None:
-        self.live = False
-        self.recording = False
-        self.shared: Any = None
 
 
 @dataclass(frozen=True)

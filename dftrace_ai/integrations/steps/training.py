@@ -207,7 +207,7 @@ class Training:
             iterator: the loader's, one for each pass.
             first: it has not given any batch yet.
         """
-        if self._is_elsewhere():
+        if (_rests or self._thread != get_ident()) and self._is_elsewhere():
             return
         now = ticks()
         if self._closing:
@@ -263,7 +263,7 @@ class Training:
         Args:
             learns: gradients are recorded, and the model is in its training mode.
         """
-        if self._is_elsewhere():
+        if (_rests or self._thread != get_ident()) and self._is_elsewhere():
             return
         if not learns:
             if self._closing:
@@ -291,7 +291,7 @@ class Training:
 
     def clears(self) -> None:
         """An optimizer is about to clear its gradients: before a forward, or behind its step."""
-        if self._is_elsewhere():
+        if (_rests or self._thread != get_ident()) and self._is_elsewhere():
             return
         if not self._begun:
             self._clears_first = True

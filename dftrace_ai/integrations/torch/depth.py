@@ -18,6 +18,7 @@ Attributes:
     optimizer: 1 within an optimizer's step that is recorded.
     waiting: 1 while a loader is asked for a batch.
     hooked: 1 within an optimizer's step that its hooks have told of.
+    computing: 1 within what a framework has made one function of, and is recorded as a whole.
 """
 
 

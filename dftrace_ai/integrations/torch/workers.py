@@ -10,11 +10,12 @@ from torch.utils.data import _utils, dataloader
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.files import record_files
-from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.options import AutoOptions
 from dftrace_ai.integrations.steps.training import rest
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps, original_of
 from dftrace_ai.run.beginning import join_run_of_parent
+from dftrace_ai.run.emitting import Gated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,62 +108,38 @@ def _record(fetcher: Any, options: AutoOptions) -> None:
     elif getattr(fetcher.dataset, "__getitems__", None) and fetcher.auto_collation:
         fetcher.dataset = _RecordedBatches(fetcher.dataset, options)
     else:
-        fetcher.dataset = _RecordedItems(fetcher.dataset, options)
+        item = beside(ai.data.item, of_the_step=False)
+        fetcher.dataset = Gated(fetcher.dataset, item, options.gate)
     if fetcher.auto_collation:
-        fetcher.collate_fn = _recorded_collate(fetcher.collate_fn, options)
+        collate = beside(ai.data.preprocess, "collate", of_the_step=False)
+        fetcher.collate_fn = Gated(fetcher.collate_fn, collate, options.gate)
 
 
-class _Recording:
-    """Whether an item is recorded now, and by which node."""
-
-    def __init__(self, options: AutoOptions) -> None:
-        self._gate = options.gate
-        self._node = beside(ai.data.item, of_the_step=False)
-
-    def is_on(self) -> bool:
-        gate = self._gate
-        return gate.live and (gate.recording if gate.shared is None else bool(gate.shared.value))
-
-
-class _RecordedItems(_Recording):
-    """A data set, in a fetcher, whose items are recorded."""
+class _RecordedBatches:
+    """A data set, in a fetcher, that gives all items of a batch at once."""
 
     def __init__(self, dataset: Any, options: AutoOptions) -> None:
-        super().__init__(options)
         self._dataset = dataset
-
-    def __getitem__(self, index: Any) -> Any:
-        with self._node if self.is_on() else NOTHING:
-            return self._dataset[index]
+        node = beside(ai.data.item, "batch", of_the_step=False)
+        self.__getitems__ = Gated(dataset.__getitems__, node, options.gate)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
 
 
-class _RecordedBatches(_RecordedItems):
-    """A data set, in a fetcher, that gives all items of a batch at once."""
-
-    def __init__(self, dataset: Any, options: AutoOptions) -> None:
-        super().__init__(dataset, options)
-        self._node = beside(ai.data.item, "batch", of_the_step=False)
-
-    def __getitems__(self, indices: Any) -> Any:
-        with self._node if self.is_on() else NOTHING:
-            return self._dataset.__getitems__(indices)
-
-
-class _RecordedIterator(_Recording):
+class _RecordedIterator:
     """The iterator of a data set, in a fetcher, whose items are recorded."""
 
     def __init__(self, iterator: Iterator[Any], options: AutoOptions) -> None:
-        super().__init__(options)
         self._iterator = iterator
+        self._gate = options.gate
+        self._node = beside(ai.data.item, of_the_step=False)
 
     def __iter__(self) -> _RecordedIterator:
         return self
 
     def __next__(self) -> Any:
-        span = self._node._begin() if self.is_on() else None
+        span = self._node._begin() if self._is_on() else None
         try:
             item = next(self._iterator)
         except StopIteration:
@@ -177,14 +154,6 @@ class _RecordedIterator(_Recording):
             span.end()
         return item
 
-
-def _recorded_collate(collate: Any, options: AutoOptions) -> Any:
-    recording = _Recording(options)
-    node = beside(ai.data.preprocess, "collate", of_the_step=False)
-
-    @functools.wraps(collate, updated=())
-    def recorded(batch: Any) -> Any:
-        with node if recording.is_on() else NOTHING:
-            return collate(batch)
-
-    return recorded
+    def _is_on(self) -> bool:
+        gate = self._gate
+        return gate.live and (gate.recording if gate.shared is None else bool(gate.shared.value))

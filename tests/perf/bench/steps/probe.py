@@ -1,9 +1,10 @@
 """Runs steps with and without a tracer in turn: `probe CONTESTANT TRAINING ROUNDS DIR [PACKAGES]`.
 
 Writes to `DIR/CONTESTANT.json` a list with a pair a round: processor seconds of a step in all
-threads, without and with. The thread of the training is timed step by step, with and without in
-turn, since other work on a machine changes by the second; what other threads take is timed over
-many steps, with what is left to be written. What a tracer does to begin and to end is in neither.
+threads, without and with. Blocks of steps take turns, and the first of each are not counted: a
+tracer that puts its own methods into torch's classes has the interpreter learn anew where those of
+all modules are, which is a part of beginning and no part of a step. What a tracer does to begin and
+to end is in neither.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 
 from bench.steps.trainings import Named, Nothing, Step, annotated, bare, transformer
 
-STEPS = 20
+STEPS, SETTLE = 20, 10
 WARM = 2
 
 
@@ -113,21 +114,22 @@ class Contestants:
         return Tracer(step)
 
 
-def of_this_thread(step: Step) -> float:
-    """Return the processor time of a step in the thread that makes it."""
-    begun_s = thread_time()
-    step()
-    return thread_time() - begun_s
+def taken(step: Step, write: Callable[[], object]) -> float:
+    """Return the processor time of a step in all threads: the one that makes it, and the others.
 
-
-def of_others(step: Step, write: Callable[[], object]) -> float:
-    """Return the processor time of a step in all other threads."""
-    all_s, own_s = process_time(), thread_time()
-    for _ in range(STEPS):
+    Of the first the median of some steps, for other work on a machine disturbs single ones; of the
+    others, and of what is left to be written, a step's share.
+    """
+    for _ in range(SETTLE):
         step()
-    own_s = thread_time() - own_s
+    all_s, own_s, single = process_time(), thread_time(), []
+    for _ in range(STEPS):
+        begun_s = thread_time()
+        step()
+        single.append(thread_time() - begun_s)
     write()
-    return (process_time() - all_s - own_s) / STEPS
+    others_s = process_time() - all_s - (thread_time() - own_s)
+    return median(single) + others_s / STEPS
 
 
 def main() -> None:
@@ -139,32 +141,20 @@ def main() -> None:
     contestants = Contestants(training, Path(folder))
     tracer: Tracer = getattr(contestants, contestant)()
 
-    def traced(measured: Callable[[], float]) -> float:
+    def with_it() -> float:
         tracer.begin()
         try:
-            tracer.traced()  # which finds what it needs where it was left
-            return measured()
+            return taken(tracer.traced, tracer.write)
         finally:
             tracer.end()
 
-    def plain(measured: Callable[[], float]) -> float:
-        contestants.plain()
-        return measured()
+    def without() -> float:
+        return taken(contestants.plain, lambda: None)
 
     def pair() -> tuple[float, float]:
-        own: tuple[list[float], list[float]] = [], []
-        for number in range(2 * STEPS):
-            # Without, with, with, without.
-            with_it = number % 4 in (1, 2)
-            if with_it:
-                own[1].append(traced(lambda: of_this_thread(tracer.traced)))
-            else:
-                own[0].append(plain(lambda: of_this_thread(contestants.plain)))
-        others = (
-            plain(lambda: of_others(contestants.plain, lambda: None)),
-            traced(lambda: of_others(tracer.traced, tracer.write)),
-        )
-        return median(own[0]) + others[0], median(own[1]) + others[1]
+        # Without, with, with, without: what changes slowly is in both.
+        first, second, third, fourth = without(), with_it(), with_it(), without()
+        return first + fourth, second + third
 
     pairs = [pair() for _ in range(WARM + rounds)][WARM:]
     (Path(folder) / f"{contestant}.json").write_text(json.dumps(pairs))

@@ -1,13 +1,14 @@
-#include "run/thread_counts.hpp"
+#include "instrumentation/thread_counts.hpp"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace dftrace::py {
 
 namespace {
 
-// By the numbers that the getters below are given; all are 0 in a thread that begins.
-thread_local long counts[5];
+// By `Inside`; all are 0 in a thread that begins.
+thread_local long counts[6];
 
 // Read before each call of each module: a threading.local finds its thread's dict by two look-ups of text.
 PyObject* get_count(PyObject*, void* which) {
@@ -25,19 +26,23 @@ int set_count(PyObject*, PyObject* value, void* which) {
     return 0;
 }
 
-void* number(std::uintptr_t which) { return reinterpret_cast<void*>(which); }
+void* number(Inside what) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(what)); }
 
 PyGetSetDef properties[] = {
-    {"forward", get_count, set_count, "Modules within modules.", number(0)},
-    {"backward", get_count, set_count, "1 within a backward pass.", number(1)},
-    {"optimizer", get_count, set_count, "1 within an optimizer's step.", number(2)},
-    {"waiting", get_count, set_count, "1 while a loader is asked for a batch.", number(3)},
-    {"hooked", get_count, set_count, "1 within an optimizer's step that its hooks tell.", number(4)},
+    {"forward", get_count, set_count, "Modules within modules.", number(Inside::forward)},
+    {"backward", get_count, set_count, "1 within a backward pass.", number(Inside::backward)},
+    {"optimizer", get_count, set_count, "1 within an optimizer's step.", number(Inside::optimizer)},
+    {"waiting", get_count, set_count, "1 while a loader is asked for a batch.", number(Inside::waiting)},
+    {"hooked", get_count, set_count, "1 within an optimizer's step that its hooks tell.",
+     number(Inside::hooked)},
+    {"computing", get_count, set_count, "1 within a step that is one function.", number(Inside::computing)},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyTypeObject counts_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 }  // namespace
+
+long count_of(Inside what) noexcept { return counts[static_cast<std::size_t>(what)]; }
 
 int add_thread_counts_type(PyObject* module) {
     counts_type.tp_name = "dftrace_ai._native.ThreadCounts";

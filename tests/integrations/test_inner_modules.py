@@ -1,0 +1,102 @@
+"""Modules within modules, which are not recorded: called as torch calls them, and at no cost of frames."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from conftest import Traced
+from torch import nn
+
+from dftrace_ai.integrations.auto import Auto
+
+
+class Inner(nn.Module):
+    """Does what it is given with what it is called with."""
+
+    def __init__(self, does: Callable[..., Any]) -> None:
+        super().__init__()
+        self.does = does
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.does(*args, **kwargs)
+
+
+class Outer(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.inner = inner
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inner(*args, **kwargs)
+
+
+def frames_of_ours(*_: Any) -> int:
+    frame, count = sys._getframe(), 0
+    while frame is not None:
+        count += frame.f_globals["__name__"].startswith("dftrace_ai.")
+        frame = frame.f_back  # type: ignore[assignment]
+    return count
+
+
+def test_a_module_within_modules_has_no_frame_of_ours(traced: Traced, auto: Auto) -> None:
+    alone, deep = Outer(Inner(frames_of_ours)), Outer(Outer(Outer(Inner(frames_of_ours))))
+    with traced(perfetto=False) as run:
+        auto(parts="forward")
+        counts = alone(), deep()
+        auto.remove()
+    assert counts[0] == counts[1] > 0
+    assert len(run.trace.spans) == 2
+
+
+def test_a_module_within_modules_is_called_as_torch_calls_it(traced: Traced, auto: Auto) -> None:
+    heard = []
+    inner = Inner(lambda *args, **kwargs: (args, kwargs))
+    model = Outer(inner)
+    model.inner.register_forward_hook(lambda *given: heard.append(given))
+    raising, compiled, own = (Outer(Inner(lambda x: x / 0)) for _ in range(3))
+    compiled.inner._compiled_call_impl = lambda *args, **kwargs: ("compiled", args, kwargs)
+    own.inner._call_impl = lambda *args, **kwargs: ("own", args, kwargs)  # type: ignore[assignment]
+    with traced(perfetto=False) as run:
+        auto(parts="forward")
+        assert model(1, 2, a=3) == ((1, 2), {"a": 3})
+        assert model() == ((), {})
+        assert compiled(1, a=2) == ("compiled", (1,), {"a": 2})
+        assert own(1, a=2) == ("own", (1,), {"a": 2})
+        with pytest.raises(ZeroDivisionError):
+            raising(1)
+        # By the class, too, as those call it that lay their own over it.
+        model.inner = Inner(lambda *args: nn.Module.__call__(inner, *args))
+        assert model(5) == ((5,), {})
+        with pytest.raises(TypeError):
+            Outer(Inner(lambda: nn.Module.__call__()))()  # type: ignore[call-arg]
+        auto.remove()
+    assert [given[1] for given in heard] == [(1, 2), (), (5,)]
+    assert [e.args.get("error") for e in run.trace.spans] == [
+        *(None, None, None, None, "ZeroDivisionError", None, "TypeError"),
+    ]
+
+
+def test_a_module_that_is_compiled_within_one_that_is_not(traced: Traced, auto: Auto) -> None:
+    graphs = []
+
+    def backend(module: Any, _: Any) -> Any:
+        graphs.append(module)
+        return module.forward
+
+    torch._dynamo.reset()
+    with traced(perfetto=False) as run:
+        auto(parts="forward")
+        inner = Outer(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+        model = Outer(inner)
+        expected = model(torch.ones(2, 4))
+        inner.compile(backend=backend, fullgraph=True)
+        found = [model(torch.ones(2, 4)) for _ in range(3)]
+        auto.remove()
+    assert len(graphs) == 1
+    assert all(torch.equal(one, expected) for one in found)
+    assert len(run.trace.spans) == 4
