@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from dftrace_ai.integrations.auto import auto
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import original_of, standing_for
 from dftrace_ai.integrations.torch.applying import applying
+from dftrace_ai.integrations.torch.depth import depth
 from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 from dftrace_ai.integrations.wrapping.listening import (
@@ -87,11 +89,10 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
     for name, node in (("save", capture), ("save_weights", capture), ("load_weights", restart)):
         make = functools.partial(recorded, options, node, _file)
         swaps.swap(model, name, make)
-    by_torch = needed(needed(keras, "backend"), "backend")() == "torch"
+    backend = needed(needed(keras, "backend"), "backend")()
+    by_torch = backend == "torch"
     _record_compiled(options, swaps, model, always=not by_torch)
-    if by_torch:
-        optimizer = needed(needed(keras, "optimizers"), "Optimizer")
-        swaps.swap(optimizer, "apply", functools.partial(applying, options))
+    _record_optimizers(options, swaps, keras, backend)
 
     def is_symbolic(args: Any) -> bool:
         """Whether a model is only asked for the shapes of what it returns."""
@@ -101,6 +102,21 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
 
     options.not_meant.append(is_symbolic)
     swaps.then(lambda: options.not_meant.remove(is_symbolic))
+
+
+def _record_optimizers(options: AutoOptions, swaps: Swaps, keras: ModuleType, backend: str) -> None:
+    """Record the steps of optimizers in loops that are the program's own, or run by torch."""
+    in_graph = getattr(sys.modules.get("tensorflow"), "inside_function", None)
+    optimizer = needed(needed(keras, "optimizers"), "Optimizer")
+    if backend == "torch":
+        swaps.swap(optimizer, "apply", functools.partial(applying, options))
+    elif backend == "tensorflow" and in_graph is not None:
+
+        def is_one_function() -> bool:
+            return depth.computing > 0 or in_graph()
+
+        make = functools.partial(applying, options, is_compiling=is_one_function)
+        swaps.swap(optimizer, "apply", make)
 
 
 def _file(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -151,6 +167,7 @@ def _learning_function(options: AutoOptions, original: Any) -> Any:
             return original(*args, **kwargs)
         training.told(begins=True)
         span = node._begin() if gate.recording else None
+        depth.computing = 1
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
@@ -158,6 +175,8 @@ def _learning_function(options: AutoOptions, original: Any) -> Any:
             if _ran_out(error):
                 training.fetched_nothing(None)
             raise
+        finally:
+            depth.computing = 0
         if span is not None:
             span.end()
         training.optimizer_ends(original)
@@ -172,11 +191,14 @@ def _judging_function(options: AutoOptions, original: Any) -> Any:
     @functools.wraps(original)
     def judges(*args: Any, **kwargs: Any) -> Any:
         span = node._begin() if gate.recording else None
+        depth.computing = 1
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
             _end_or_cancel(span, error)
             raise
+        finally:
+            depth.computing = 0
         if span is not None:
             span.end()
         return result

@@ -60,6 +60,7 @@ OF_FRAMEWORKS = {
     "ray": "dftrace_ai.integrations.ray",
     "keras": "dftrace_ai.integrations.keras",
     "tensorflow": "dftrace_ai.integrations.tensorflow",
+    "tapes": "dftrace_ai.integrations.engines.tapes",
 }
 """Parts that need no torch: they wait for what they are named after, or for nothing."""
 

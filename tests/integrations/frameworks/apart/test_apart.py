@@ -1,4 +1,4 @@
-"""Keras on TensorFlow, its sessions, DeepSpeed and Ray: learned is the same, and each step has its events."""
+"""Keras on TensorFlow, its sessions and tapes, DeepSpeed and Ray: learned is the same, and each step has its events."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ def test_keras_on_tensorflow(tmp_path: Path) -> None:
             "pipeline evaluate": 3,
             "compute compute": 24 // each,
             "compute forward.eval": 3 if each == 3 else 6,
+            "dataloader fetch.iter": 2,  # what `predict` fetches itself
             "checkpoint capture": 1,
             "checkpoint restart": 1,
         }, name
@@ -72,6 +73,35 @@ def test_keras_on_tensorflow(tmp_path: Path) -> None:
             assert (one.args["step"], one.args["epoch"]) == (step.args["step"], step.args["epoch"])
     spans = counted(trace_of(tmp_path / "generator"))
     assert spans == {"pipeline epoch": 1, "pipeline step": 5, "compute compute": 5}
+
+
+def test_loops_by_tapes(tmp_path: Path) -> None:
+    said = ran("with_tapes.py", tmp_path)
+    assert all(said.values()), said
+    each = {
+        "dataloader fetch.iter": 12,
+        "compute forward": 12,
+        "compute backward": 12,
+        "compute step": 12,
+        "pipeline step": 12,
+        "pipeline epoch": 2,
+    }
+    trace = trace_of(tmp_path / "eager")
+    assert counted(trace) == each
+    for number, step in enumerate(steps_of(trace)):
+        inside = [e for e in trace.spans if step.ts_ns <= e.ts_ns and e.end_ns <= step.end_ns]
+        inside = [e for e in inside if e.cat != "pipeline"]
+        assert [e.name for e in inside] == ["fetch.iter", "forward", "backward", "step"]
+        assert {e.args["step"] for e in inside} == {number}
+        assert inside[0].args["count"] == number % 6 + 1
+    found = counted(trace_of(tmp_path / "penalty"))
+    assert found == each | {"compute backward.grad": 12}
+    # What runs in a graph is not seen: neither its steps, nor that something is learned.
+    assert counted(trace_of(tmp_path / "graph")) == {"dataloader fetch.iter": 12}
+    spans = [e for e in trace_of(tmp_path / "raises").spans if e.cat == "compute"]
+    names = [(e.name, e.args.get("error")) for e in spans]
+    assert names == [("forward", "LookupError"), ("forward", None), *[("backward", None)] * 2]
+    assert all(e.level == 1 for e in spans)
 
 
 def test_monitored_sessions(tmp_path: Path) -> None:
