@@ -19,7 +19,11 @@ __all__ = ["callback_class", "framework_for"]
 
 # What frameworks compute with, by module: its name, and the extra that brings it where that is
 # another one than the framework's.
-BACKENDS = {"torch": ("PyTorch", ""), "tensorflow": ("TensorFlow", "tensorflow")}
+BACKENDS = {
+    "torch": ("PyTorch", ""),
+    "tensorflow": ("TensorFlow", "tensorflow"),
+    "jax": ("JAX", "jax"),
+}
 
 
 def framework_for(what: str, module: str, *, named: str, extra: str) -> ModuleType:

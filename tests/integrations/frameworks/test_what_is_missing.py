@@ -64,6 +64,7 @@ OF_LIGHTNING = "a trainer's callback needs PyTorch, which Lightning computes wit
     ("backend", "call", "told", "extra"),
     [
         ("tensorflow", "keras.trace_callback()", OF_KERAS.format("TensorFlow"), "tensorflow"),
+        ("jax", "keras.trace_callback()", OF_KERAS.format("JAX"), "jax"),
         ("torch", "keras.trace_callback()", OF_KERAS.format("PyTorch"), "keras"),
         ("torch", "lightning.trace_callback()", OF_LIGHTNING, "lightning"),
         ("torch", "lightning.trace_profiler()", OF_LIGHTNING, "lightning"),
