@@ -111,18 +111,31 @@ def test_what_safe_open_reads(traced: Traced, auto: Auto, tmp_path: Path) -> Non
             found = {name: file.get_tensor(name) for name in file.keys()}
         with pytest.raises(safe.SafetensorError), kind(path, "pt") as file:
             file.get_tensor("c")
+        with kind(path, "pt") as file:
+            piece = file.get_slice("a")
+            parts = [piece[:2], piece[2:], file.get_tensor("b")]
+            shape = piece.get_shape()
         alone = kind(path, "np").get_tensor("b")
+        alone_too = kind(path, "np").get_slice("a")[1:3]
+        slices = type(piece)
+        assert "__dftrace_original__" in vars(vars(slices)["__getitem__"])
         list(torch.utils.data.DataLoader(Samples()))
         of_torch.load_file(path)
         auto.remove()
     assert dict(vars(kind)) == methods
+    assert type(vars(slices)["__getitem__"]).__name__ == "wrapper_descriptor"
+    assert torch.equal(torch.cat(parts), torch.cat([*state().values()]))
+    assert shape == [6]
+    assert alone_too.tolist() == [1.0, 2.0]
     assert all(torch.equal(found[name], tensor) for name, tensor in state().items())
     assert alone.tolist() == [1.0] * 4
     spans = [s for s in run.trace.spans if s.cat == "checkpoint"]
     assert [(s.name, s.args.get("bytes"), s.args.get("error")) for s in spans] == [
         ("restart", 6 * 4 + 4 * 4, None),
         ("restart", None, "SafetensorError"),
+        ("restart", 6 * 4 + 4 * 4, None),
         ("restart.part", 4 * 4, None),
+        ("restart.part", 2 * 4, None),
         ("restart", path.stat().st_size, None),
     ]
 

@@ -46,6 +46,8 @@ def _install(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
     for name in READING:
         if hasattr(kind, name):  # some came later
             swaps.swap(kind, name, reads.reading)
+    if hasattr(kind, "get_slice"):
+        swaps.swap(kind, "get_slice", functools.partial(reads.slicing, swaps))
 
 
 class _Reads:
@@ -57,6 +59,9 @@ class _Reads:
         self._part = beside(self._node, "part")
         # Of those that a block holds open, by identity: they take no attributes.
         self._open: dict[int, _Block] = {}
+        # Tensors of which parts are read, by identity, too; who takes over one's is noted anew.
+        self._slices: dict[int, _Block] = {}
+        self._known: set[type] = set()
 
     def entering(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -71,6 +76,7 @@ class _Reads:
         @functools.wraps(original)
         def leave(handle: Any, *raised: Any) -> Any:
             block = self._open.pop(id(handle), None)
+            self._slices = {key: of for key, of in self._slices.items() if of is not block}
             try:
                 return original(handle, *raised)
             finally:
@@ -82,14 +88,40 @@ class _Reads:
     def reading(self, original: Any) -> Any:
         @functools.wraps(original)
         def read(handle: Any, *args: Any, **kwargs: Any) -> Any:
-            block = self._open.get(id(handle))
-            if block is None:  # of no block: each is a part of a restart that nobody tells
-                return self._read_alone(original, handle, *args, **kwargs)
-            result = original(handle, *args, **kwargs)
-            block.size += _bytes_of(result)
-            return result
+            return self._read(self._open.get(id(handle)), original, handle, *args, **kwargs)
 
         return read
+
+    def slicing(self, swaps: Swaps, original: Any) -> Any:
+        @functools.wraps(original)
+        def get_slice(handle: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(handle, *args, **kwargs)
+            if self._options.gate.live:
+                if type(result) not in self._known:  # a class that has no name in the package
+                    self._known.add(type(result))
+                    swaps.swap(type(result), "__getitem__", self._taking)
+                block = self._open.get(id(handle))
+                if block is None:
+                    self._slices.pop(id(result), None)
+                else:
+                    self._slices[id(result)] = block
+            return result
+
+        return get_slice
+
+    def _taking(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def take(piece: Any, place: Any) -> Any:
+            return self._read(self._slices.get(id(piece)), original, piece, place)
+
+        return take
+
+    def _read(self, block: _Block | None, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if block is None:  # of no block: each is a part of a restart that nobody tells
+            return self._read_alone(original, *args, **kwargs)
+        result = original(*args, **kwargs)
+        block.size += _bytes_of(result)
+        return result
 
     def _read_alone(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         block = _Block(self._begin(self._part))
