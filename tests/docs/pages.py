@@ -83,6 +83,21 @@ def table(text: str) -> list[list[str]]:
     return rows[2:]
 
 
+def shown_rows(summary: str) -> dict[tuple[str, str], int]:
+    """How often a span occurred, by category and name, as `dftrace summary` shows it."""
+    return {
+        (words[0], words[1]): int(words[2])
+        for words in map(str.split, summary.splitlines())
+        if len(words) == 18 and words[2].isdecimal()
+    }
+
+
+def shown_summary(page: Path, name: str) -> dict[tuple[str, str], int]:
+    """The rows of a summary that a page shows behind `<!-- summary: name -->`."""
+    text = page.read_text(encoding="utf-8").split(f"<!-- summary: {name} -->")[1]
+    return shown_rows(text.split("```")[1])
+
+
 def plain(cell: str) -> str:
     """A cell without its backticks."""
     return cell.replace("`", "")

@@ -22,6 +22,7 @@ from docs.pages import (
     pages,
     quoted_examples,
     section,
+    shown_rows,
     table,
 )
 
@@ -87,11 +88,7 @@ def test_the_readme_begins_with_the_two_commands() -> None:
 )
 def test_the_summary_shows_the_counts_of_the_example(page: Path, run_example: RunExample) -> None:
     (text,) = [block.text for block in blocks(page, "text") if "dftrace summary" in block.text]
-    shown = {
-        (words[0], words[1]): int(words[2])
-        for words in map(str.split, text.splitlines())
-        if len(words) == 18 and words[2].isdecimal()
-    }
+    shown = shown_rows(text)
     trace = run_example("training.py").trace
     found: dict[tuple[str, str], int] = {}
     for event in trace.spans:

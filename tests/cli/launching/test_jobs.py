@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from conftest import clean_environment, read_all, trace_files
+from docs.pages import DOCS, shown_summary
 from live.programs import LIMIT_S, dftrace, until
 
 from dftrace_ai.errors import TraceError
@@ -109,3 +111,5 @@ def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> Non
             if span.name == "step" and span.cat == "pipeline"
         ]
         assert steps == [0, 1, 2]
+    found = Counter((span.cat, span.name) for trace in traces for span in trace.spans)
+    assert found == shown_summary(DOCS / "guide" / "frameworks.md", "ddp")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import clean_environment, read_all, trace_files
-from docs.pages import DOCS, section, table
+from docs.pages import DOCS, section, shown_rows, shown_summary, table
 from perfetto.trace_file import Event, Trace
+from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import measure, read_job
@@ -172,6 +173,14 @@ def test_the_guide_counts_what_is_recorded(runs: Runs) -> None:
         own = {name: n for name, n in found.items() if ".part`" not in name}  # of its version
         told = {row[0]: int(row[column]) for row in rows}
         assert own == {name: count for name, count in told.items() if count}, way
+
+
+@pytest.mark.parametrize("name", ["lightning", "trainer", "keras"])
+def test_the_guide_shows_the_summary(runs: Runs, name: str) -> None:
+    told = shown_summary(GUIDE, name)
+    lines = shown_rows(invoke("summary", str(runs[1] / name)).out)
+    own = [{key: n for key, n in one.items() if ".part" not in key[1]} for one in (told, lines)]
+    assert own[0] == own[1] != {}  # the parts of a checkpoint are those of a version
 
 
 @pytest.mark.parametrize("name", ["trainer", "lightning", "keras"])
