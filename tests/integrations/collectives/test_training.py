@@ -117,3 +117,49 @@ def test_training_is_bit_equal_and_each_bucket_is_a_span(tmp_path: Path, world: 
         fsdp = Counter(name for name, _ in ways["fsdp"].elements())
         assert fsdp["all_gather"] == 2 * STEPS * 4
         assert fsdp["reduce_scatter"] == STEPS * 4
+
+
+def compiled(rank: int, folder: Path) -> bool:
+    """Trains as it is and compiled, where DDP asks for collectives between the graphs."""
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    import dftrace_ai
+
+    def train(compile_it: bool) -> list[float]:
+        torch.manual_seed(1)
+        model: Any = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+        call = torch.compile(model, backend="aot_eager") if compile_it else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses = []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = call(torch.ones(4, 4) * rank).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    expected, found = train(compile_it=True), []
+    torch._dynamo.reset()
+    for compile_it in (False, True):
+        with dftrace_ai.tracing(
+            log_file=folder / f"compiled-{compile_it}", rank=rank, world_size=2
+        ):
+            dftrace_ai.auto()
+            found.append(train(compile_it))
+            dftrace_ai.auto.remove()
+    return found[1] == expected
+
+
+def test_collectives_between_the_graphs_of_a_compiled_model(tmp_path: Path) -> None:
+    assert on_ranks(compiled, tmp_path) == [True, True]
+    counts: dict[str, list[Counter[str]]] = {"compiled-False": [], "compiled-True": []}
+    for trace in read_all(trace_files(tmp_path)):
+        names = Counter(event.name for event in trace.spans if event.cat == "comm")
+        way = next(way for way in counts if trace.path.name.startswith(way))
+        counts[way].append(names)
+        assert names["all_reduce"] >= STEPS
+    assert counts["compiled-True"] == counts["compiled-False"]
+    assert counts["compiled-True"][0]["bcast"] > STEPS

@@ -18,6 +18,7 @@ from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
 from dftrace_ai.integrations.torch.collectives.ends import ENQUEUED, Ends
 from dftrace_ai.integrations.torch.collectives.groups import Groups
 from dftrace_ai.integrations.torch.collectives.operations import bytes_of, first_tensor, operations
+from dftrace_ai.integrations.torch.uncompiled import left_alone
 from dftrace_ai.run import emitting
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.wording import described, tell
@@ -270,7 +271,7 @@ def _collective(operation: Operation, needed: _Needed) -> Callable[..., Any]:
             return redispatch(keys & below, *args, **kwargs)
         return seam.call(operation, needed, keys & below, args, kwargs)
 
-    return collective
+    return left_alone(collective)
 
 
 def _functional(overload: Any, needed: _Needed) -> Callable[..., Any]:
@@ -283,7 +284,7 @@ def _functional(overload: Any, needed: _Needed) -> Callable[..., Any]:
         finally:
             _here.functional -= 1
 
-    return functional
+    return left_alone(functional)
 
 
 class _Needed(NamedTuple):
