@@ -46,7 +46,12 @@ def test_the_tree_has_all_ranks_and_threads_in_one(nested: Path) -> None:
         (["pipeline.step", "compute.forward"], 3, 30_000, 30_000),
         (["data.item"], 6, 120_000, 120_000),
     ]
-    assert sum(row["share"] for row in found["tree"]) == pytest.approx(1)
+    # Of both processes, from the first event to the last; the loader's thread beside the other.
+    assert {row["wall_us"] for row in found["tree"][:3]} == {580_000}
+    assert found["tree"][3]["wall_us"] == 290_000
+    assert sum(row["share"] for row in found["tree"][:3]) == pytest.approx(510 / 580)
+    forward = found["tree"][2]
+    assert [forward[name] for name in ("p50_us", "p95_us", "p99_us")] == [30_000] * 3
     out = invoke("summary", nested, "--tree").out
     shown = [line[2:26].rstrip() for line in out.splitlines() if "compute." in line]
     assert shown == ["  compute.model", "    compute.forward", "  compute.forward"]
@@ -77,6 +82,44 @@ def test_threads_steps_and_epochs_are_added_up_apart(nested: Path) -> None:
         csv.DictReader(invoke("summary", nested, "--csv", "--by", "epoch").out.splitlines())
     )
     assert {row["group"] for row in read} == {"0", "1", "-"}
+
+
+def test_steps_that_do_not_say_their_number_have_that_of_why(tmp_path: Path) -> None:
+    trace = TraceLines()
+    for step in range(3):
+        at = step * 100 * MS
+        trace.span("fetch.iter", "dataloader", at, 10 * MS)
+        trace.span("forward", "compute", at + 20 * MS, 30 * MS)
+        trace.span("item", "data", at + 25 * MS, 5 * MS, tid=7)
+        trace.span("backward", "compute", at + 60 * MS, 20 * MS, epoch=4, step=9)
+        trace.span("step", "pipeline", at + 10 * MS, 80 * MS)
+    trace.span("capture", "checkpoint", 300 * MS, 5 * MS)
+    trace.footer()
+    path = trace.write(tmp_path / "t-host-100.pfw.gz")
+    found = as_json(path, "--by", "step")
+    # The wait before a step is its own; what says its step itself is believed.
+    assert sums(found) == {
+        **{
+            (str(step), name): (1, ms * 1000)
+            for step in range(3)
+            for name, ms in (("fetch.iter", 10), ("forward", 30), ("item", 5), ("step", 80))
+        },
+        ("4/9", "backward"): (3, 60_000),
+        ("-", "capture"): (1, 5_000),
+    }
+    shares = {(row["group"], row["name"]): row["share"] for row in found["spans"]}
+    assert shares["1", "forward"] == pytest.approx(30 / 90)
+    assert shares["4/9", "backward"] == pytest.approx(60 / 220)
+    assert invoke("why", path).status == 0
+    # Steps with a number are not numbered anew.
+    numbered = TraceLines()
+    for step in (5, 6):
+        numbered.span("forward", "compute", step * MS, MS // 2)
+        numbered.span("step", "pipeline", step * MS, MS, epoch=1, step=step)
+    groups = {
+        group for group, _ in sums(as_json(numbered.write(tmp_path / "n.pfw"), "--by", "step"))
+    }
+    assert groups == {"1/5", "1/6", "-"}
 
 
 @pytest.mark.parametrize("by", ["thread", "step", "epoch"])

@@ -41,7 +41,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "reading": set(),
         "process_order": set(),
         "merged_trace": {"reading", "process_order"},
-        "summary": {"reading", "tracks", "where"},
+        "summary": {"reading", "tracks", "where", "steps"},
         "steps": {"reading"},
         "why": {"reading", "steps"},
         "tracks": {"reading"},

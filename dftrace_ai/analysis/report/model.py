@@ -31,7 +31,7 @@ __all__ = [
     "figures_adapter",
 ]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class ReportFigures:
     processes: list[ProcessFacts] = field(default_factory=list)
     processes_left_out: int = 0
     kind: Literal["dftrace report"] = "dftrace report"
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
 
 
 def figures_adapter() -> TypeAdapter[ReportFigures]:

@@ -18,7 +18,7 @@ from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import trace_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.reading.trace import Trace
@@ -119,6 +119,7 @@ def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
                 added.notes.append(f"{path}: not used: its figures cannot be")
             return []
         added.totals.end_process()
+        added.totals.add_wall(_length_ns(file.reach for file in known.files))
     except IndexFileError as note:
         added.notes.append(f"{path}: not used: {note}")
         return []
@@ -153,7 +154,17 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
             if trace.path in ends:
                 _add_file(trace, AddedTraces(added.totals), ends[trace.path])
         added.totals.end_process()
+    added.totals.add_wall(_length_ns(added.reaches[path] for path in ends))
     return list(ends)
+
+
+def _length_ns(reaches: Iterable[Reach | None]) -> int | None:
+    """Return how long a process went whose parts reach so far; None where that is not known."""
+    reach = joined(reaches)
+    if reach is None:
+        return None
+    length_ns = reach.length_ns or 0
+    return length_ns if length_ns < 2**63 else None
 
 
 def _add_known(

@@ -8,36 +8,65 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.indexed.reach import joined
 from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError, group_labels
 from dftrace_ai.analysis.summary.durations import Spread
 from dftrace_ai.analysis.summary.figures import (
     MOST_ROWS,
     GroupedSummary,
+    category_row,
     other_rows,
     span_row,
     summarise_groups,
 )
 from dftrace_ai.analysis.summary.grouping import groups_of, processes_of
+from dftrace_ai.analysis.summary.numbered_steps import steps_without_number
+from dftrace_ai.analysis.summary.totals import Wall
 from dftrace_ai.analysis.tracks import distinct
 from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.names_and_phases import loop_part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
+    from dftrace_ai.analysis.reading.indexed.reach import Reach
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
     from dftrace_ai.analysis.summary.chosen_events import ProcessEvents, SpanBatch
-    from dftrace_ai.analysis.summary.figures import Summary
+    from dftrace_ai.analysis.summary.figures import SpanRow, Summary
     from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup
     from dftrace_ai.analysis.where import Where
 
-__all__ = ["read_processes", "summarise_chosen"]
+__all__ = ["ReadProcesses", "read_processes", "summarise_chosen"]
 
 # A name for every step, or every name of a million steps, would fill the memory.
 MOST_AT_ONCE: Final = 300_000
 
+# In place of a name, where rows are of categories.
+BODIES: Final = "bodies"
+
 Key = tuple[str, str, str]
-"""Group, category, name."""
+"""Group, category, name; where rows are of categories, `BODIES` or nothing in its place."""
+
+
+class ReadProcesses(NamedTuple):
+    """What was read of traces once, before their events are chosen from.
+
+    Attributes:
+        summary: of all events.
+        traces: those that could be read.
+        reaches: from when to when the events of each file are; None where that is not known.
+    """
+
+    summary: Summary
+    traces: list[Trace]
+    reaches: Mapping[Path, Reach | None]
+
+    def wall_ns(self, parts: Sequence[Trace]) -> int | None:
+        """Return how long a process went, by its files; None where that is not known."""
+        reach = joined(self.reaches.get(trace.path) for trace in parts)
+        return None if reach is None else reach.length_ns or 0
 
 
 def summarise_chosen(
@@ -45,6 +74,8 @@ def summarise_chosen(
     skipped: Sequence[SkippedFile],
     by: FileGroup | EventGroup | None,
     where: Where | None = None,
+    *,
+    categories: bool = False,
 ) -> GroupedSummary:
     """Add up the events that are asked for.
 
@@ -53,6 +84,7 @@ def summarise_chosen(
         skipped: files that were found and are no traces.
         by: what events of a group have in common; without it there is one group.
         where: which events are asked for; all without it.
+        categories: rows are of whole categories, those of the bodies of loops apart.
 
     Returns:
         The figures. What is said of the files, and of lines without an event, is of all.
@@ -60,19 +92,20 @@ def summarise_chosen(
     Raises:
         TraceError: as of `summarise`, or there are too many rows.
     """
-    whole, readable = read_processes(traces, skipped)
+    whole = read_processes(traces, skipped)
     file_groups = by if by in {"rank", "host", "process"} else None
+    event_group = None if file_groups else cast("EventGroup | None", by)
     spreads: defaultdict[Key, Spread] = defaultdict(Spread)
+    walls: defaultdict[Key, Wall] = defaultdict(Wall)
     others: Counter[Key] = Counter()
     chosen = 0
-    groups = groups_of(readable, file_groups) if file_groups else {"": readable}
+    groups = groups_of(whole.traces, file_groups) if file_groups else {"": whole.traces}
     for group, of_group in groups.items():
         for parts in processes_of(of_group).values():
-            found = _of_process(
-                parts, where, None if file_groups else cast("EventGroup", by), group
-            )
+            found = _of_process(parts, where, event_group, group, categories=categories)
             for key, spread in found.spreads.items():
                 spreads[key].take(spread)
+                walls[key].add(found.walls[key[0]] if event_group else whole.wall_ns(parts))
             _check_room(len(spreads))
             others.update(found.events.others)
             chosen += found.events.chosen_events
@@ -86,22 +119,30 @@ def summarise_chosen(
         ),
     )
     summary = replace(
-        whole,
-        spans=tuple(span_row(spreads[key].figures(*key[1:])) for key in keys),
-        others=other_rows(others) if where is not None else whole.others,
+        whole.summary,
+        spans=tuple(
+            _row(key, spreads[key], walls[key].told_ns, categories=categories) for key in keys
+        ),
+        others=other_rows(others) if where is not None else whole.summary.others,
         chosen_events=chosen if where is not None else None,
         names_left_out=left_out,
     )
     return GroupedSummary(summary, tuple(key[0] for key in keys))
 
 
-def read_processes(
-    traces: Sequence[Trace], skipped: Sequence[SkippedFile]
-) -> tuple[Summary, list[Trace]]:
+def _row(key: Key, spread: Spread, wall_ns: int | None, *, categories: bool) -> SpanRow:
+    _, cat, name = key
+    if categories:
+        return category_row(spread.of_category(cat, wall_ns, bodies=name == BODIES))
+    return span_row(spread.figures(cat, name, wall_ns))
+
+
+def read_processes(traces: Sequence[Trace], skipped: Sequence[SkippedFile]) -> ReadProcesses:
     """Return the summary of all, and the traces that could be read for it."""
-    whole = summarise_groups({"": traces}, skipped).summary
-    read = {file.path for file in whole.files}
-    return whole, [trace for trace in traces if str(trace) in read]
+    whole = summarise_groups({"": traces}, skipped)
+    read = {file.path for file in whole.summary.files}
+    readable = [trace for trace in traces if str(trace) in read]
+    return ReadProcesses(whole.summary, readable, whole.reaches)
 
 
 def _in_order(group: str, labels: dict[str, int]) -> tuple[object, ...]:
@@ -115,17 +156,30 @@ def _in_order(group: str, labels: dict[str, int]) -> tuple[object, ...]:
 
 
 class _Found(NamedTuple):
-    """What the events of a process come to."""
+    """What the events of a process come to.
+
+    Attributes:
+        spreads: of the spans that are asked for.
+        walls: how long each group of events went, nanoseconds, from its first span to its last.
+        events: the others.
+    """
 
     spreads: dict[Key, Spread]
+    walls: dict[str, int]
     events: ProcessEvents
 
 
 def _of_process(
-    parts: Sequence[Trace], where: Where | None, by: EventGroup | None, of_files: str
+    parts: Sequence[Trace],
+    where: Where | None,
+    by: EventGroup | None,
+    of_files: str,
+    *,
+    categories: bool,
 ) -> _Found:
+    steps = steps_without_number(parts) if by == "step" else ()
     for way in READINGS:
-        reading = way(parts, where, by)
+        reading = way(parts, where, by, steps)
         # By the numbers of group and name: what these are called is known at the end.
         spreads: defaultdict[tuple[int, int], Spread] = defaultdict(Spread)
         try:
@@ -134,12 +188,17 @@ def _of_process(
         except NotInOrderError:
             continue
         break
-    labels = tuple(reading.events.labels)
-    groups = group_labels(reading.events, by, parts)
+    events = reading.events
+    labels = tuple(events.labels)
+    groups = group_labels(events, by, parts)
     named: defaultdict[Key, Spread] = defaultdict(Spread)
     for (group, label), spread in spreads.items():
-        named[of_files or groups[group], labels[label].cat, labels[label].name].take(spread)
-    return _Found(named, reading.events)
+        cat, name = labels[label]
+        if categories:
+            name = BODIES if loop_part(name) == "body" else ""
+        named[of_files or groups[group], cat, name].take(spread)
+    walls = {groups[number]: last - first for number, (first, last) in events.reaches.items()}
+    return _Found(named, defaultdict(int, walls), events)
 
 
 def _add(batch: SpanBatch, spreads: defaultdict[tuple[int, int], Spread]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.summary.grouping import EventGroup
+    from dftrace_ai.analysis.summary.numbered_steps import NumberedSteps
     from dftrace_ai.analysis.where import Where
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -40,6 +41,8 @@ THREAD_NAME: Final = "thread_name"
 KEPT: Final = ("label", "group", "track", "id", "start", "dur", "chosen")
 MOST_DIGITS: Final = 19
 BATCH_SPANS: Final = 200_000
+# Sums of two such times stay within 64 bits.
+LATEST_NS: Final = 2**61
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +74,8 @@ class ProcessEvents:
         threads: the name of a thread, by its process and number.
         others: other events that are asked for, by phase, category and name.
         chosen_events: how many events are asked for.
+        reaches: of each group the first start and the last end of its spans, nanoseconds since
+            1970.
     """
 
     labels: dict[Label, int] = field(default_factory=dict)
@@ -78,6 +83,7 @@ class ProcessEvents:
     threads: dict[tuple[int, int], str] = field(default_factory=dict)
     others: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     chosen_events: int = 0
+    reaches: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class NotInOrderError(Exception):
@@ -91,16 +97,21 @@ class InOrder:
         parts: its files in their order.
         where: which events are asked for; all without it.
         by: what those of a group have in common; without it there is one group.
+        steps: to which those belong that do not say their step.
 
     Attributes:
         events: what else there is, so far.
     """
 
     def __init__(
-        self, parts: Sequence[Trace], where: Where | None = None, by: EventGroup | None = None
+        self,
+        parts: Sequence[Trace],
+        where: Where | None = None,
+        by: EventGroup | None = None,
+        steps: Sequence[NumberedSteps] = (),
     ) -> None:
         self.events = ProcessEvents()
-        self._parts, self._where, self._by = parts, where, by
+        self._parts, self._where, self._groups = parts, where, _Groups(by, steps)
         self._tree: SpanTree | None = None
 
     def batches(self, *, parents: bool = False) -> Iterator[SpanBatch]:
@@ -128,7 +139,7 @@ class InOrder:
                 if own is None:
                     raise NotInOrderError
                 rows, chosen = _noted(columns, self._where, self.events)
-                piece = _columns_of(columns, rows, self._by, self.events)
+                piece = _columns_of(columns, rows, self._groups, self.events)
                 own_ns = np.frombuffer(own, np.int64)
                 pieces.append({**piece, "own_ns": own_ns, "chosen": chosen[rows]})
                 waiting += len(rows)
@@ -151,10 +162,14 @@ class Sorted:
     """Reads all spans of a process and sorts them; members as those of `InOrder`."""
 
     def __init__(
-        self, parts: Sequence[Trace], where: Where | None = None, by: EventGroup | None = None
+        self,
+        parts: Sequence[Trace],
+        where: Where | None = None,
+        by: EventGroup | None = None,
+        steps: Sequence[NumberedSteps] = (),
     ) -> None:
         self.events = ProcessEvents()
-        self._parts, self._where, self._by = parts, where, by
+        self._parts, self._where, self._groups = parts, where, _Groups(by, steps)
         self._parents = np.zeros(0, np.int64)
 
     def batches(self, *, parents: bool = False) -> Iterator[SpanBatch]:
@@ -169,7 +184,7 @@ class Sorted:
             for columns in columns_by_block(trace):
                 rows, chosen = _noted(columns, self._where, self.events)
                 values = {
-                    **_columns_of(columns, rows, self._by, self.events),
+                    **_columns_of(columns, rows, self._groups, self.events),
                     "track": _tracks(columns.pid[rows], columns.tid[rows], tracks),
                     "id": columns.id[rows].astype(np.int64),
                     "start": columns.start_ns[rows],
@@ -231,16 +246,32 @@ def _noted(
 
 
 def _columns_of(
-    columns: EventColumns, rows: Integers, by: EventGroup | None, found: ProcessEvents
+    columns: EventColumns, rows: Integers, groups: _Groups, found: ProcessEvents
 ) -> dict[str, Integers]:
     codes = np.full(len(columns.labels), -1, np.int32)
     for code in distinct(columns.label[rows])[0].tolist():
         codes[code] = found.labels.setdefault(columns.labels[code], len(found.labels))
-    return {
-        "label": codes[columns.label[rows]],
-        "group": _groups(columns, rows, by, found.groups).astype(np.int32),
-        "dur": columns.dur_ns[rows],
-    }
+    group = _groups(columns, rows, groups, found.groups).astype(np.int32)
+    if groups.by is not None:
+        _note_reaches(group, columns.start_ns[rows], columns.dur_ns[rows], found.reaches)
+    return {"label": codes[columns.label[rows]], "group": group, "dur": columns.dur_ns[rows]}
+
+
+def _note_reaches(
+    group: Integers, start_ns: Integers, dur_ns: Integers, known: dict[int, tuple[int, int]]
+) -> None:
+    """Note from when to when the spans of each group are."""
+    timed = start_ns >= 0
+    start = np.minimum(start_ns[timed], LATEST_NS)
+    end = start + np.minimum(dur_ns[timed], LATEST_NS)
+    numbers, which = distinct(group[timed])
+    first = np.full(len(numbers), np.iinfo(np.int64).max)
+    last = np.full(len(numbers), -1)
+    np.minimum.at(first, which, start)
+    np.maximum.at(last, which, end)
+    for number, low, high in zip(numbers.tolist(), first.tolist(), last.tolist(), strict=True):
+        before = known.get(number, (low, high))
+        known[number] = min(before[0], low), max(before[1], high)
 
 
 def _gather_others(
@@ -265,10 +296,18 @@ def _gather_others(
             found.threads.setdefault((int(columns.pid[row]), int(columns.tid[row])), name)
 
 
+class _Groups(NamedTuple):
+    """What the events of a group have in common, and the steps of those that do not say theirs."""
+
+    by: EventGroup | None
+    steps: Sequence[NumberedSteps]
+
+
 def _groups(
-    columns: EventColumns, rows: Integers, by: EventGroup | None, known: dict[Group, int]
+    columns: EventColumns, rows: Integers, groups: _Groups, known: dict[Group, int]
 ) -> Integers:
     """Return the number of each event's group; new groups are added to `known`."""
+    by = groups.by
     if not len(rows):
         return np.zeros(0, np.int64)
     if by is None:
@@ -276,10 +315,14 @@ def _groups(
         return np.zeros(len(rows), np.int64)
     if by == "thread":
         return _tracks(columns.pid[rows], columns.tid[rows], known)
-    return np.array(
-        [known.setdefault(_counted(columns.args(row), by), len(known)) for row in rows.tolist()],
-        np.int64,
-    )
+    said = [_counted(columns.args(row), by) for row in rows.tolist()]
+    for steps in groups.steps:
+        numbers = steps.at(columns.start_ns[rows], columns.pid[rows]).tolist()
+        said = [
+            group or ((number,) if number >= 0 else ())
+            for group, number in zip(said, numbers, strict=True)
+        ]
+    return np.array([known.setdefault(group, len(known)) for group in said], np.int64)
 
 
 def _counted(args: JsonObject, by: EventGroup) -> Group:

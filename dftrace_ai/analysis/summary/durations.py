@@ -13,7 +13,7 @@ from dftrace_ai.analysis.summary.totals import MANTISSA_BITS, MOST_EXACT
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.summary.totals import SpanFigures
+    from dftrace_ai.analysis.summary.totals import CategoryFigures, SpanFigures
 
 __all__ = ["Spread"]
 
@@ -21,13 +21,21 @@ MANTISSA: Final = (1 << MANTISSA_BITS + 1) - 1
 
 
 class Spread:
-    """Durations that are added up; percentiles are those of the native reader."""
+    """Durations that are added up; percentiles are those of the native reader.
+
+    Attributes:
+        count: how many there are.
+        total_ns: their sum.
+        own_ns: the part of it that no spans take which lie inside.
+        least_ns: the shortest.
+        greatest_ns: the longest.
+    """
 
     def __init__(self) -> None:
         self.count = 0
         self.total_ns = 0
         self.own_ns = 0
-        self._least = self._greatest = 0
+        self.least_ns = self.greatest_ns = 0
         self._exact: list[int] | None = []
         # The first seven bits of durations, with how many have them.
         self._coarse: Counter[int] = Counter()
@@ -40,8 +48,8 @@ class Spread:
             own_ns: the part of them that no spans take which lie inside.
         """
         least, greatest = int(durations_ns.min()), int(durations_ns.max())
-        self._least = min(self._least, least) if self.count else least
-        self._greatest = max(self._greatest, greatest)
+        self.least_ns = min(self.least_ns, least) if self.count else least
+        self.greatest_ns = max(self.greatest_ns, greatest)
         self.count += len(durations_ns)
         self.total_ns += _sum(durations_ns, greatest)
         self.own_ns += own_ns
@@ -64,8 +72,8 @@ class Spread:
         if self._exact:
             self._coarsen(np.array(self._exact, np.int64))
         self._exact = None
-        self._least = min(self._least, other._least)
-        self._greatest = max(self._greatest, other._greatest)
+        self.least_ns = min(self.least_ns, other.least_ns)
+        self.greatest_ns = max(self.greatest_ns, other.greatest_ns)
         self.count += other.count
         self.total_ns += other.total_ns
         self.own_ns += other.own_ns
@@ -76,15 +84,29 @@ class Spread:
             if count:
                 self._coarse[(code & MANTISSA) << (code >> MANTISSA_BITS + 1)] += count
 
-    def figures(self, cat: str, name: str) -> SpanFigures:
-        """Return the figures as the native reader has them."""
-        p50, p95, p99 = self._quantiles(0.5, 0.95, 0.99)
+    def figures(self, cat: str, name: str, wall_ns: int | None) -> SpanFigures:
+        """Return the figures of a name as the native reader has them.
+
+        Args:
+            cat: its category.
+            name: the name.
+            wall_ns: of what wall time; None where that is not known.
+        """
+        return (cat, name, *self._told(), wall_ns)
+
+    def of_category(self, cat: str, wall_ns: int | None, *, bodies: bool) -> CategoryFigures:
+        """Return the figures of a category; `bodies`: of the bodies of its loops."""
+        return (cat, bodies, *self._told(), wall_ns)
+
+    def _told(self) -> tuple[int, int, int, int, int, float, float, float]:
+        p50, p95, p99 = self.quantiles(0.5, 0.95, 0.99)
         return (
-            *(cat, name, self.count, self.total_ns, self.own_ns),
-            *(self._least, self._greatest, p50, p95, p99),
+            *(self.count, self.total_ns, self.own_ns),
+            *(self.least_ns, self.greatest_ns, p50, p95, p99),
         )
 
-    def _quantiles(self, *shares: float) -> tuple[float, ...]:
+    def quantiles(self, *shares: float) -> tuple[float, ...]:
+        """Return percentiles, nanoseconds; there is at least one duration."""
         if self._exact is not None:
             times = sorted(self._exact)
             ends = list(range(1, len(times) + 1))
@@ -94,9 +116,9 @@ class Spread:
 
         def at(rank: int) -> float:
             if rank == 0:
-                return float(self._least)
+                return float(self.least_ns)
             if rank == self.count - 1:
-                return float(self._greatest)
+                return float(self.greatest_ns)
             time = times[bisect_right(ends, rank)]
             return float(time) if self._exact is not None else self._middle(time)
 
@@ -114,7 +136,7 @@ class Spread:
         if width == 1:
             return float(low)
         middle = 2 * float(low) * (low + width) / (2 * low + width)
-        return min(max(middle, float(self._least)), float(self._greatest))
+        return min(max(middle, float(self.least_ns)), float(self.greatest_ns))
 
 
 def _sum(times: Integers, greatest: int) -> int:

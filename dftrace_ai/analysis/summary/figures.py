@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, joined
+from dftrace_ai.analysis.reading.indexed.reach import joined
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import add_traces
+from dftrace_ai.analysis.summary.file_facts import FileFacts, copies_of, file_facts
 from dftrace_ai.errors import TraceError
-from dftrace_ai.trace_format.header_and_footer import KINDS, LOSSES
+from dftrace_ai.trace_format.header_and_footer import KINDS
 from dftrace_ai.trace_format.names_and_phases import loop_part
 from dftrace_ai.wording import counted
 
@@ -23,17 +25,16 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
     from dftrace_ai.analysis.summary.adding import AddedTraces
-    from dftrace_ai.analysis.summary.totals import SpanFigures, Totals
+    from dftrace_ai.analysis.summary.totals import CategoryFigures, SpanFigures, Totals
     from dftrace_ai.trace_format.json_types import JsonObject
     from dftrace_ai.trace_format.names_and_phases import LoopPart
 
 __all__ = [
-    "NOT_CLOSED",
-    "FileFacts",
     "GroupedSummary",
     "OtherRow",
     "SpanRow",
     "Summary",
+    "category_row",
     "other_rows",
     "span_row",
     "summarise",
@@ -47,8 +48,6 @@ OTHER_KINDS = {kind.ph: kind.noun for kind in KINDS if kind.ph != "X"}
 MOST_ROWS = 100_000
 MOST_TEXT = 64 * 1024 * 1024
 
-NOT_CLOSED = "no closing line: the process still runs, or died and its spool was not adopted"
-
 
 @dataclass(frozen=True)
 class SpanRow:
@@ -56,7 +55,7 @@ class SpanRow:
 
     Attributes:
         cat: the category.
-        name: the name.
+        name: the name; empty for a row of a whole category.
         count: how many there are.
         total_us: sum of their durations.
         self_us: the part of it that no spans take which lie inside of them on the same
@@ -69,6 +68,8 @@ class SpanRow:
         max_us: the longest.
         loop: ``wait`` for the waits for a loop's items, ``body`` for what is done with
             them, which is no work of the category; None for other spans.
+        wall_us: how long the processes went that have such spans, added up: each from its first
+            event to its last; None where that is not known.
     """
 
     cat: str
@@ -83,6 +84,8 @@ class SpanRow:
     p99_us: float
     max_us: float
     loop: LoopPart | None = None
+    # What blocks say of it is not held against their lines.
+    wall_us: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -93,51 +96,6 @@ class OtherRow:
     cat: str
     name: str
     count: int
-
-
-@dataclass(frozen=True)
-class FileFacts:
-    """What a file says of itself.
-
-    Attributes:
-        path: the file.
-        tear: where and why reading stopped, None when the file is whole.
-        closed: the file has its closing line.
-        events: events by that line, None without one.
-        ended: what ended the recording, an `Ending` of the format where the recorder wrote
-            it; None without a closing line.
-        losses: the counts of that line that are above zero, by name.
-        copy_of: a file before it that bears the same name and is of the same process.
-        rank: the rank that it says.
-        layout: rank in each dimension of a parallel training, such as ``dp=0,pp=1``.
-    """
-
-    path: str
-    tear: str | None
-    closed: bool
-    events: int | None
-    ended: str | None
-    losses: dict[str, int]
-    copy_of: str | None = None
-    rank: int | None = None
-    layout: str | None = None
-
-    def warnings(self) -> list[str]:
-        """Return a line for each loss, and for an end that is not as it should be."""
-        warnings = [
-            loss.text.format(counted(self.losses[loss.member], loss.noun))
-            for loss in LOSSES
-            if loss.text and loss.member in self.losses
-        ]
-        if self.copy_of:
-            warnings.append(
-                f"of the same process as {self.copy_of}; what both hold is counted twice"
-            )
-        if self.tear:
-            warnings.append(f"torn: {self.tear}; what comes before it is counted")
-        elif not self.closed:
-            warnings.append(NOT_CLOSED)
-        return warnings
 
 
 @dataclass(frozen=True, repr=False)
@@ -199,10 +157,17 @@ class Summary:
 
 
 class GroupedSummary(NamedTuple):
-    """What `summarise_groups` found: a summary of all, and the group of each row of spans."""
+    """What `summarise_groups` found.
+
+    Attributes:
+        summary: of all.
+        groups: the group of each row of spans.
+        reaches: from when to when the events of each file are; None where that is not known.
+    """
 
     summary: Summary
     groups: tuple[str, ...]
+    reaches: Mapping[Path, Reach | None] = MappingProxyType({})
 
 
 def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
@@ -231,13 +196,17 @@ def summarise(paths: Iterable[str | os.PathLike[str]]) -> Summary:
 
 
 def summarise_groups(
-    groups: Mapping[str, Sequence[Trace]], skipped: Sequence[SkippedFile]
+    groups: Mapping[str, Sequence[Trace]],
+    skipped: Sequence[SkippedFile],
+    *,
+    categories: bool = False,
 ) -> GroupedSummary:
     """Add up groups of traces, each apart, one after the other.
 
     Args:
         groups: the traces of each group by what the group is called; all of a process in one.
         skipped: files that were found and are no traces.
+        categories: rows are of whole categories, those of the bodies of loops apart.
 
     Returns:
         The figures of all groups: rows of one after those of another.
@@ -245,7 +214,7 @@ def summarise_groups(
     Raises:
         TraceError: as of `summarise`.
     """
-    sums = _Sums(skipped=list(skipped))
+    sums = _Sums(skipped=list(skipped), categories=categories)
     for group, traces in groups.items():
         sums.add(group, add_traces(traces))
     if not sums.read:
@@ -258,6 +227,7 @@ class _Sums:
     """What the groups that were read so far add up to."""
 
     skipped: list[SkippedFile]
+    categories: bool = False
     spans: list[tuple[str, SpanRow]] = field(default_factory=list)
     others: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     read: list[Trace] = field(default_factory=list)
@@ -266,10 +236,10 @@ class _Sums:
     unreadable: int = 0
     left_out: int = 0
     notes: list[str] = field(default_factory=list)
-    reach: Reach | None = NOWHERE
+    reaches: dict[Path, Reach | None] = field(default_factory=dict)
 
     def add(self, group: str, added: AddedTraces) -> None:
-        spans, others, left_out = _rows(added.totals)
+        spans, others, left_out = _rows(added.totals, categories=self.categories)
         self.spans += [(group, row) for row in spans]
         if len(self.spans) > MOST_ROWS:
             self.spans.sort(key=lambda each: -each[1].total_us)
@@ -283,7 +253,7 @@ class _Sums:
         self.events += added.totals.events
         self.unreadable += added.totals.unreadable + added.long_lines
         self.left_out += left_out
-        self.reach = joined([self.reach, *(added.reaches.get(trace.path) for trace in added.read)])
+        self.reaches |= {trace.path: added.reaches.get(trace.path) for trace in added.read}
 
     def grouped(self, groups: Sequence[str]) -> GroupedSummary:
         places = {group: place for place, group in enumerate(groups)}
@@ -292,31 +262,39 @@ class _Sums:
             key=lambda each: (places[each[0]], each[1].cat, -each[1].total_us, each[1].name),
         )
         read = sorted(self.read, key=lambda trace: trace.path)
-        copies = _copies(read)
+        copies = copies_of(read)
         summary = Summary(
             spans=tuple(row for _, row in spans),
             others=tuple(OtherRow(*key, count) for key, count in sorted(self.others.items())),
-            files=tuple(_facts(trace, self.tears.get(trace.path), copies) for trace in read),
+            files=tuple(file_facts(trace, self.tears.get(trace.path), copies) for trace in read),
             events=self.events,
             unreadable_lines=self.unreadable,
             skipped=tuple(sorted(self.skipped, key=str)),
             names_left_out=self.left_out,
             notes=tuple(sorted(self.notes)),
-            reach=self.reach,
+            reach=joined(self.reaches.values()),
         )
-        return GroupedSummary(summary, tuple(group for group, _ in spans))
+        return GroupedSummary(summary, tuple(group for group, _ in spans), self.reaches)
 
 
-def _rows(totals: Totals) -> tuple[list[SpanRow], Counter[tuple[str, str, str]], int]:
+def _rows(
+    totals: Totals, *, categories: bool
+) -> tuple[list[SpanRow], Counter[tuple[str, str, str]], int]:
     """Return rows for as many names as a table may have, and how many names are left out."""
     text = shown = 0
     spans: list[SpanRow] = []
-    figures, names = totals.spans(MOST_ROWS)
-    for row in figures:
-        text += len(row[0]) + len(row[1])
+    rows: Iterable[SpanRow]
+    if categories:
+        of_categories, names = totals.categories(MOST_ROWS)
+        rows = map(category_row, of_categories)
+    else:
+        figures, names = totals.spans(MOST_ROWS)
+        rows = map(span_row, figures)
+    for row in rows:
+        text += len(row.cat) + len(row.name)
         if text > MOST_TEXT:
             break
-        spans.append(span_row(row))
+        spans.append(row)
         shown += 1
     others: Counter[tuple[str, str, str]] = Counter()
     counts, other_names = totals.others(MOST_ROWS - shown)
@@ -331,7 +309,30 @@ def _rows(totals: Totals) -> tuple[list[SpanRow], Counter[tuple[str, str, str]],
 
 def span_row(figures: SpanFigures) -> SpanRow:
     """Return the row of what spans of one name come to."""
-    cat, name, count, total, own, least, greatest, p50, p95, p99 = figures
+    cat, name = figures[:2]
+    return _row(cat, name, loop_part(name), *figures[2:])
+
+
+def category_row(figures: CategoryFigures) -> SpanRow:
+    """Return the row of what the spans of a category come to."""
+    cat, bodies = figures[:2]
+    return _row(cat, "", "body" if bodies else None, *figures[2:])
+
+
+def _row(
+    cat: str,
+    name: str,
+    loop: LoopPart | None,
+    count: int,
+    total: int,
+    own: int | None,
+    least: int,
+    greatest: int,
+    p50: float,
+    p95: float,
+    p99: float,
+    wall: int | None,
+) -> SpanRow:
     return SpanRow(
         cat,
         name,
@@ -344,7 +345,8 @@ def span_row(figures: SpanFigures) -> SpanRow:
         p95_us=p95 / 1000,
         p99_us=p99 / 1000,
         max_us=greatest / 1000,
-        loop=loop_part(name),
+        loop=loop,
+        wall_us=None if wall is None else wall / 1000,
     )
 
 
@@ -358,42 +360,3 @@ def other_rows(counts: Mapping[tuple[str, str, str], int]) -> tuple[OtherRow, ..
     for (ph, cat, name), count in counts.items():
         kinds[OTHER_KINDS.get(ph, f"ph {ph!r}"), cat, name] += count
     return tuple(OtherRow(*key, count) for key, count in sorted(kinds.items()))
-
-
-def _copies(traces: Sequence[Trace]) -> dict[Path, str]:
-    """Return, for files of the same name and process as one before them, that one."""
-    names = Counter(trace.path.name for trace in traces)
-    copies: dict[Path, str] = {}
-    first: dict[tuple[object, ...], str] = {}
-    for trace in traces:
-        if names[trace.path.name] == 1:
-            continue
-        try:
-            header = trace.header
-        except TraceError:
-            continue  # it was counted as far as it can be read
-        if header is not None and header.run is not None:
-            process = (trace.path.name, header.run, header.host, header.pid)
-            before = first.setdefault(process, str(trace))
-            if before != str(trace):
-                copies[trace.path] = before
-    return copies
-
-
-def _facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> FileFacts:
-    footer = trace.end.footer
-    try:
-        header = trace.header
-    except TraceError:
-        header = None  # it was counted as far as it can be read
-    return FileFacts(
-        path=str(trace),
-        tear=tear,
-        closed=trace.end.closed,
-        events=footer.events if footer else None,
-        ended=footer.ended if footer else None,
-        losses=footer.losses if footer else {},
-        copy_of=copies.get(trace.path),
-        rank=header and header.rank,
-        layout=(footer and footer.layout) or (header and header.layout),
-    )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from math import fsum
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.indexed.reach import utc_text
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.figures import (
-    FileFacts,
     OtherRow,
     Summary,
     summarise,
     summarise_groups,
 )
+from dftrace_ai.analysis.summary.file_facts import FileFacts  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup, groups_of
 from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow  # noqa: TC001 - as above
 from dftrace_ai.errors import needs_numpy
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["By", "Report", "Row", "SortKey", "report_adapter", "report_of", "reported"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 By = Literal[
     "name", "category", "rank", "host", "process", "thread", "step", "epoch", "tree", "tensor"
@@ -67,11 +66,14 @@ class Row:
         total_us: sum of their durations.
         self_us: the part of it that no spans take which lie inside of them on the same
             track; null where too many spans stand in disorder to be sorted.
-        share: self_us, of the sum of self_us over all rows of the group; null where one of
-            these is not known.
+        share: self_us, of wall_us; null where one of these is not known, or there was no time.
+            Of what several threads did at once it may be above 1.
+        wall_us: the wall time of the processes that have such spans, added up: of each from its
+            first event to its last. By thread, step and epoch from the first of the spans of the
+            group to the last, in each process; null where it is not known.
         mean_us: mean of the durations.
         min_us: the shortest.
-        p50_us: median; as the other percentiles null for a row of a whole category.
+        p50_us: median.
         p95_us: 95th percentile.
         p99_us: 99th percentile.
         max_us: the longest.
@@ -86,11 +88,12 @@ class Row:
     total_us: float
     self_us: float | None
     share: float | None
+    wall_us: float | None
     mean_us: float
     min_us: float
-    p50_us: float | None
-    p95_us: float | None
-    p99_us: float | None
+    p50_us: float
+    p95_us: float
+    p99_us: float
     max_us: float
     loop: LoopPart | None
 
@@ -188,9 +191,12 @@ def reported(
 
 
 def _unsorted(paths: Iterable[str | os.PathLike[str]], by: By, where_text: str | None) -> Report:
-    if where_text is None and by in ("name", "category"):
-        return report_of(summarise(paths), by=by)
+    if where_text is None and by == "name":
+        return report_of(summarise(paths))
     found = open_traces(paths)
+    if where_text is None and by == "category":
+        whole = summarise_groups({"": found.files}, found.skipped, categories=True).summary
+        return report_of(whole, by=by)
     if where_text is None and by in ("rank", "host", "process"):
         grouped = summarise_groups(groups_of(found.files, by), found.skipped)
         return report_of(grouped.summary, grouped.groups, by)
@@ -201,16 +207,19 @@ def _unsorted(paths: Iterable[str | os.PathLike[str]], by: By, where_text: str |
         from dftrace_ai.analysis.where import where_of
     where = None if where_text is None else where_of(where_text)
     if by in ("tree", "tensor"):
-        summary, traces = read_processes(found.files, found.skipped)
+        read = read_processes(found.files, found.skipped)
+        summary, traces = read.summary, read.traces
         report = replace(report_of(replace(summary, spans=()), by=by), where=where_text)
         if by == "tensor":
             return replace(report, tensors=tensor_rows(traces, where))
-        tree = tree_of(traces, where)
+        tree = tree_of(traces, where, read.wall_ns)
         chosen = None if where is None else tree.chosen_events
         rows = tuple(tree.rows())
         return replace(report, tree=rows, chosen_events=chosen, names_left_out=tree.left_out)
     group = GROUPS.get(by)
-    grouped = summarise_chosen(found.files, found.skipped, group, where)
+    grouped = summarise_chosen(
+        found.files, found.skipped, group, where, categories=by == "category"
+    )
     groups = grouped.groups if group else ()
     return replace(report_of(grouped.summary, groups, by), where=where_text)
 
@@ -224,19 +233,16 @@ def report_of(found: Summary, groups: Sequence[str] = (), by: By = "name") -> Re
         by: what has a row of its own.
     """
     labels: Sequence[str | None] = groups or [None] * len(found.spans)
-    selves: defaultdict[str | None, list[float | None]] = defaultdict(list)
-    for label, row in zip(labels, found.spans, strict=True):
-        selves[label].append(row.self_us)
-    bases = {label: sum_of_self(times) for label, times in selves.items()}
     rows = [
-        Row(group=label, share=share_of(row.self_us, bases[label]), **vars(row))
+        Row(
+            group=label,
+            share=share_of(row.self_us, row.wall_us),
+            **{**vars(row), "name": None if by == "category" else row.name},
+        )
         for label, row in zip(labels, found.spans, strict=True)
     ]
-    warnings = found.warnings()
     if by == "category":
-        rows = _categories(rows, bases.get(None))
-        if found.names_left_out:
-            warnings.append("names without a row are in no figure of their category either")
+        rows.sort(key=lambda row: (-row.total_us, row.cat))
     length_ns = found.reach and found.reach.length_ns
     return Report(
         format=FORMAT,
@@ -249,7 +255,7 @@ def report_of(found: Summary, groups: Sequence[str] = (), by: By = "name") -> Re
         skipped=found.skipped,
         names_left_out=found.names_left_out,
         rows_left_out=0,
-        warnings=tuple(warnings),
+        warnings=tuple(found.warnings()),
         chosen_events=found.chosen_events,
         losses=_losses(found),
         began_at=utc_text(found.reach and found.reach.began_ns),
@@ -265,57 +271,16 @@ def _losses(found: Summary) -> dict[str, int]:
     return {name: count for name, count in sorted(losses.items()) if count}
 
 
-def _categories(rows: Iterable[Row], base_us: float | None) -> list[Row]:
-    """Return a row for each category, and one for the bodies of its loops."""
-    categories: defaultdict[tuple[str, bool], list[Row]] = defaultdict(list)
-    for row in rows:
-        categories[row.cat, row.loop == "body"].append(row)
-    merged = []
-    for (cat, of_bodies), names in categories.items():
-        count = sum(row.count for row in names)
-        total_us = fsum(row.total_us for row in names)
-        self_us = sum_of_self(row.self_us for row in names)
-        merged.append(
-            Row(
-                group=None,
-                cat=cat,
-                name=None,
-                count=count,
-                total_us=total_us,
-                self_us=self_us,
-                share=share_of(self_us, base_us),
-                mean_us=total_us / count,
-                min_us=min(row.min_us for row in names),
-                p50_us=None,
-                p95_us=None,
-                p99_us=None,
-                max_us=max(row.max_us for row in names),
-                loop="body" if of_bodies else None,
-            )
-        )
-    return sorted(merged, key=lambda row: (-row.total_us, row.cat))
-
-
 def _rank(row: Row, sort: SortKey) -> float:
     value = row.count if sort == "count" else getattr(row, f"{sort}_us")
     return -1.0 if value is None else value
 
 
-def sum_of_self(times_us: Iterable[float | None]) -> float | None:
-    """Return the sum of self times; None where one of them is not known."""
-    known: list[float] = []
-    for time_us in times_us:
-        if time_us is None:
-            return None
-        known.append(time_us)
-    return fsum(known)
-
-
-def share_of(self_us: float | None, base_us: float | None) -> float | None:
-    """Return which part of a sum of self times one of them is; None where that is not known."""
-    if self_us is None or not base_us:
+def share_of(self_us: float | None, wall_us: float | None) -> float | None:
+    """Return which part of wall time a self time is; None where one of them is not known."""
+    if self_us is None or not wall_us:
         return None
-    return self_us / base_us
+    return self_us / wall_us
 
 
 def report_adapter() -> TypeAdapter[Report]:

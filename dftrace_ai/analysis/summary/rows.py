@@ -20,9 +20,14 @@ class TreeRow:
             were asked for.
         total_us: sum of their durations.
         self_us: the part of it that no spans take which lie inside of them.
-        share: self_us, of that of the whole tree; null where that is zero.
+        share: self_us, of wall_us; null without any, or where that is not known.
+        wall_us: the wall time of the processes that have spans of this place, added up: of each
+            from its first event to its last; null where it is not known.
         mean_us: mean of the durations; null without any.
         min_us: the shortest.
+        p50_us: median.
+        p95_us: 95th percentile.
+        p99_us: 99th percentile.
         max_us: the longest.
     """
 
@@ -33,8 +38,12 @@ class TreeRow:
     total_us: float
     self_us: float
     share: float | None
+    wall_us: float | None
     mean_us: float | None
     min_us: float | None
+    p50_us: float | None
+    p95_us: float | None
+    p99_us: float | None
     max_us: float | None
 
 

@@ -10,11 +10,19 @@ from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach
 from dftrace_ai.analysis.reading.reader import FRAMING
 from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, nanoseconds, whole
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
+from dftrace_ai.trace_format.names_and_phases import loop_part
 
-__all__ = ["MOST_EXACT", "PlainTotals", "Totals"]
+__all__ = ["MOST_EXACT", "PlainTotals", "Totals", "Wall"]
 
-SpanFigures = tuple[str, str, int, int, "int | None", int, int, float, float, float]
-"""Category, name, count, total, self, least, greatest, p50, p95, p99; times in ns."""
+SpanFigures = tuple[str, str, int, int, "int | None", int, int, float, float, float, "int | None"]
+"""Category, name, count, total, self, least, greatest, p50, p95, p99, wall time; times in ns.
+
+Self and wall time are None where they are not known."""
+
+CategoryFigures = tuple[
+    str, bool, int, int, "int | None", int, int, float, float, float, "int | None"
+]
+"""As those of spans, of all of a category; in place of the name whether of the bodies of loops."""
 
 OtherFigures = tuple[str, str, str, int]
 """Phase, category, name, count."""
@@ -83,6 +91,12 @@ class Totals(Protocol):
             True where they are to be read once more, since their spans are in disorder.
         """
 
+    def add_wall(self, ns: int | None, /) -> None:
+        """Tell how long the process went that has ended; None where that is not known.
+
+        It counts for the names of which the process has spans.
+        """
+
     def take_reach(self) -> tuple[int, int] | None:
         """Return from when to when, ns as lines have them, what was read since the last call is.
 
@@ -92,8 +106,29 @@ class Totals(Protocol):
     def spans(self, most: int, /) -> tuple[list[SpanFigures], int]:
         """Return the finished spans with the greatest totals, and how many there are in all."""
 
+    def categories(self, most: int, /) -> tuple[list[CategoryFigures], int]:
+        """Return the categories with the greatest totals, and how many there are in all."""
+
     def others(self, most: int, /) -> tuple[list[OtherFigures], int]:
         """Return other events, and how many rows there are in all."""
+
+
+@dataclass
+class Wall:
+    """How long the processes went that have some spans."""
+
+    ns: int = 0
+    known: bool = True
+
+    def add(self, ns: int | None) -> None:
+        """Add that of a process; None where it is not known."""
+        self.ns += ns or 0
+        self.known = self.known and ns is not None
+
+    @property
+    def told_ns(self) -> int | None:
+        """All of it; None where it is not known of one of them."""
+        return self.ns if self.known else None
 
 
 @dataclass
@@ -102,14 +137,25 @@ class _Spans:
 
     durations_ns: list[int] = field(default_factory=list)
     covered_ns: int = 0
+    # Spans of the processes whose wall time has been added.
+    counted: int = 0
+    wall: Wall = field(default_factory=Wall)
 
     def figures(self, cat: str, name: str) -> SpanFigures:
+        return cat, name, *self._told()
+
+    def of_category(self, cat: str, *, bodies: bool) -> CategoryFigures:
+        return cat, bodies, *self._told()
+
+    def _told(
+        self,
+    ) -> tuple[int, int, int, int, int, float, float, float, int | None]:
         times = sorted(self.durations_ns)
         total = sum(times)
         quantiles = [_quantile(times, share) for share in (0.5, 0.95, 0.99)]
         p50, p95, p99 = quantiles
         own = total - self.covered_ns
-        return cat, name, len(times), total, own, times[0], times[-1], p50, p95, p99
+        return len(times), total, own, times[0], times[-1], p50, p95, p99, self.wall.told_ns
 
 
 class PlainTotals:
@@ -123,6 +169,7 @@ class PlainTotals:
         self.events = 0
         self.unreadable = 0
         self._spans: defaultdict[tuple[str, str], _Spans] = defaultdict(_Spans)
+        self._category_walls: defaultdict[tuple[str, bool], Wall] = defaultdict(Wall)
         self._others: Counter[tuple[str, str, str]] = Counter()
         # Of the process that is read: spans by track, as start, duration and figures.
         self._tracks: defaultdict[tuple[int, int], list[tuple[int, int, _Spans]]]
@@ -194,6 +241,17 @@ class PlainTotals:
         self._tracks.clear()
         return False
 
+    def add_wall(self, ns: int | None, /) -> None:
+        """Tell how long the process went that has ended."""
+        categories = set()
+        for (cat, name), spans in self._spans.items():
+            if len(spans.durations_ns) > spans.counted:
+                spans.counted = len(spans.durations_ns)
+                spans.wall.add(ns)
+                categories.add((cat, loop_part(name) == "body"))
+        for key in categories:
+            self._category_walls[key].add(ns)
+
     def take_reach(self) -> tuple[int, int] | None:
         """Return from when to when what was read since the last call is."""
         reach, self._reach = self._reach, NOWHERE
@@ -203,6 +261,18 @@ class PlainTotals:
         """Return the finished spans with the greatest totals, and how many there are in all."""
         rows = [spans.figures(*key) for key, spans in self._spans.items()]
         rows.sort(key=lambda row: (-row[3], -row[2], row[0].encode(), row[1].encode()))
+        return rows[:most], len(rows)
+
+    def categories(self, most: int, /) -> tuple[list[CategoryFigures], int]:
+        """Return the categories with the greatest totals, and how many there are in all."""
+        merged: defaultdict[tuple[str, bool], _Spans] = defaultdict(_Spans)
+        for (cat, name), spans in self._spans.items():
+            key = cat, loop_part(name) == "body"
+            merged[key].durations_ns += spans.durations_ns
+            merged[key].covered_ns += spans.covered_ns
+            merged[key].wall = self._category_walls[key]
+        rows = [spans.of_category(cat, bodies=bodies) for (cat, bodies), spans in merged.items()]
+        rows.sort(key=lambda row: (-row[3], row[0].encode(), row[1]))
         return rows[:most], len(rows)
 
     def others(self, most: int, /) -> tuple[list[OtherFigures], int]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError
+from dftrace_ai.analysis.summary.durations import Spread
 from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.summary.rows import TreeRow
+from dftrace_ai.analysis.summary.totals import Wall
 from dftrace_ai.analysis.tracks import distinct, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.trace import Trace
@@ -31,13 +33,10 @@ MOST_DEPTH: Final = 200
 
 @dataclass
 class _Sums:
-    """What the spans of a place come to, nanoseconds."""
+    """What the spans of a place come to."""
 
-    count: int = 0
-    total: int = 0
-    own: int = 0
-    least: int = 0
-    greatest: int = 0
+    spread: Spread = field(default_factory=Spread)
+    wall: Wall = field(default_factory=Wall)
 
 
 class Tree:
@@ -58,12 +57,13 @@ class Tree:
         self._depths: list[int] = []
         self._sums: list[_Sums] = []
 
-    def add(self, parts: Sequence[Trace], where: Where | None) -> None:
+    def add(self, parts: Sequence[Trace], where: Where | None, wall_ns: int | None = None) -> None:
         """Add the spans of a process.
 
         Args:
             parts: its files in their order.
             where: which events are asked for; all without it.
+            wall_ns: how long it went; None where that is not known.
 
         Raises:
             TraceError: a file cannot be read.
@@ -83,9 +83,12 @@ class Tree:
             if codes:
                 code, codes = np.concatenate(codes), []
                 place, numbers = self._places(reading.parents(), code, tuple(reading.events.labels))
+                touched: set[int] = set()
                 for dur, own, chosen in kept:
                     at, place = place[: len(dur)], place[len(dur) :]
-                    self._add(at[chosen], numbers, dur[chosen], own[chosen])
+                    touched |= self._add(at[chosen], numbers, dur[chosen], own[chosen])
+                for number in touched:
+                    self._sums[number].wall.add(wall_ns)
             return
 
     def _places(
@@ -101,28 +104,23 @@ class Tree:
         roots = np.broadcast_to(np.int32(-1), parents.shape)
         return places_of(parents, code, roots, number), numbers
 
-    def _add(self, place: Integers, numbers: list[int], dur: Integers, own_ns: Integers) -> None:
+    def _add(
+        self, place: Integers, numbers: list[int], dur: Integers, own_ns: Integers
+    ) -> set[int]:
+        """Add spans; returns the places that have some of them."""
         if not len(place):
-            return
+            return set()
         places, which = distinct(place)
         # NumPy is ten times as slow where it has to change the kind of each number.
         dur, own_ns = dur.astype(np.int64), own_ns.astype(np.int64)
-        least_ns = np.full(len(places), np.iinfo(np.int64).max)
-        total_ns, inside_ns, greatest_ns = (np.zeros(len(places), np.int64) for _ in range(3))
-        np.add.at(total_ns, which, dur)
+        inside_ns = np.zeros(len(places), np.int64)
         np.add.at(inside_ns, which, own_ns)
-        np.minimum.at(least_ns, which, dur)
-        np.maximum.at(greatest_ns, which, dur)
-        columns = (places, np.bincount(which), total_ns, inside_ns, least_ns, greatest_ns)
-        for at, count, total, own, least, greatest in zip(
-            *(values.tolist() for values in columns), strict=True
-        ):
-            sums = self._sums[numbers[at]]
-            sums.least = min(sums.least, least) if sums.count else least
-            sums.greatest = max(sums.greatest, greatest)
-            sums.count += count
-            sums.total += total
-            sums.own += own
+        order = np.argsort(which, kind="stable")
+        durations = np.split(dur[order], np.cumsum(np.bincount(which))[:-1])
+        touched = [numbers[at] for at in places.tolist()]
+        for number, of_place, own in zip(touched, durations, inside_ns.tolist(), strict=True):
+            self._sums[number].spread.add(of_place, own)
+        return set(touched)
 
     def _number(self, around: int, label: Label) -> int:
         found = self._numbers.get((around, label))
@@ -145,8 +143,8 @@ class Tree:
 
     def rows(self) -> Iterator[TreeRow]:
         """Yield the places with spans or with such inside, by falling total within each other."""
-        weights = [sums.total for sums in self._sums]
-        asked = [sums.count > 0 for sums in self._sums]
+        weights = [sums.spread.total_ns for sums in self._sums]
+        asked = [sums.spread.count > 0 for sums in self._sums]
         below: defaultdict[int, list[int]] = defaultdict(list)
         for at in reversed(range(len(weights))):
             around = self._around[at]
@@ -154,18 +152,17 @@ class Tree:
                 below[around].append(at)
             if around >= 0 and asked[at]:
                 asked[around] = True
-                if not self._sums[around].count:
+                if not self._sums[around].spread.count:
                     weights[around] += weights[at]
         for each in below.values():
             each.sort(key=lambda at: (weights[at], self._labels[at]))
-        whole = sum(sums.own for sums in self._sums)
         paths: dict[int, tuple[str, ...]] = {-1: ()}
         open_places = below[-1]
         while open_places:
             at = open_places.pop()
             label = self._labels[at]
             paths[at] = (*paths[self._around[at]], f"{label.cat}.{label.name}")
-            yield _row(paths[at], label, self._sums[at], whole)
+            yield _row(paths[at], label, self._sums[at])
             open_places += below[at]
 
 
@@ -174,27 +171,38 @@ def _small(times: Integers) -> Integers:
     return times.astype(np.uint32) if times.max(initial=0) < 2**32 else times
 
 
-def _row(path: tuple[str, ...], label: Label, sums: _Sums, whole: int) -> TreeRow:
-    some = sums.count > 0
+def _row(path: tuple[str, ...], label: Label, sums: _Sums) -> TreeRow:
+    spread, wall_ns = sums.spread, sums.wall.told_ns
+    some = spread.count > 0
+    p50, p95, p99 = spread.quantiles(0.5, 0.95, 0.99) if some else (0.0, 0.0, 0.0)
     return TreeRow(
         path,
         *label,
-        sums.count,
-        total_us=sums.total / 1000,
-        self_us=sums.own / 1000,
-        share=sums.own / whole if whole else None,
-        mean_us=sums.total / 1000 / sums.count if some else None,
-        min_us=sums.least / 1000 if some else None,
-        max_us=sums.greatest / 1000 if some else None,
+        spread.count,
+        total_us=spread.total_ns / 1000,
+        self_us=spread.own_ns / 1000,
+        share=spread.own_ns / wall_ns if some and wall_ns else None,
+        wall_us=wall_ns / 1000 if some and wall_ns is not None else None,
+        mean_us=spread.total_ns / 1000 / spread.count if some else None,
+        min_us=spread.least_ns / 1000 if some else None,
+        p50_us=p50 / 1000 if some else None,
+        p95_us=p95 / 1000 if some else None,
+        p99_us=p99 / 1000 if some else None,
+        max_us=spread.greatest_ns / 1000 if some else None,
     )
 
 
-def tree_of(traces: Iterable[Trace], where: Where | None = None) -> Tree:
+def tree_of(
+    traces: Iterable[Trace],
+    where: Where | None = None,
+    wall_ns: Callable[[Sequence[Trace]], int | None] | None = None,
+) -> Tree:
     """Return the spans of traces as one tree: that of all their threads and processes.
 
     Args:
         traces: all of a process among them.
         where: which events are asked for; all without it.
+        wall_ns: returns how long the process of some files went; without it shares are not known.
 
     Raises:
         TraceError: a trace cannot be read.
@@ -206,5 +214,5 @@ def tree_of(traces: Iterable[Trace], where: Where | None = None) -> Tree:
     """
     tree = Tree()
     for parts in processes_of(traces).values():
-        tree.add(parts, where)
+        tree.add(parts, where, wall_ns(parts) if wall_ns else None)
     return tree

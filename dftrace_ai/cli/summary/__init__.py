@@ -55,8 +55,8 @@ def command(
         typer.Option(
             help="What has a row: a name in its category, a whole category, or each name of a "
             "rank, host, process, thread, step or epoch, which are added up apart. Steps and "
-            "epochs are those of the arguments `step` and `epoch`. Rows of categories have no "
-            "percentiles: those of names do not add up."
+            "epochs are those of the arguments `step` and `epoch`; what lies in a `pipeline.step` "
+            "without a number has that of `dftrace why`."
         ),
     ] = By.name,
     sort: Annotated[
@@ -95,9 +95,10 @@ def command(
 
     Total is the sum of durations, with all that lies inside of the spans. Self
     is the part of it in which no other span of the same thread lies. Share is
-    self, of the sum of self over all rows, bodies of loops among them; by
-    rank, host, process, thread, step or epoch over all rows of that one.
-    Percentiles of more than 128 spans are at most 0.78 % off.
+    self, of the wall time of the processes that have such spans, each from its
+    first event to its last; by thread, step or epoch of the time from the
+    first span of that one to the last. Threads that work at the same time can
+    have more than all of it. Percentiles of more than 128 spans are at most 0.78 % off.
 
     What was lost stands below the table, on the error stream. Files of a
     directory that cannot be read are skipped with a warning. Exit status 1
@@ -116,8 +117,6 @@ def command(
 
     if json and csv:
         raise typer.BadParameter("--json and --csv cannot be given together")
-    if by is By.category and sort is Sort.p99:
-        raise typer.BadParameter("rows of categories have no p99; sort by another figure")
     form: ReportBy = "tree" if tree else "tensor" if tensors else by.value
     if tree or tensors:
         given = {"--by": by is not By.name, "--sort": sort is not None, "--csv": csv}

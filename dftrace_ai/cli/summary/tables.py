@@ -17,13 +17,11 @@ __all__ = ["csv_text", "summary_tables"]
 # Of each table; nobody reads more, and laying out a million takes minutes.
 MOST_ROWS = 1000
 
-PERCENTILES = {"p50", "p95", "p99"}
 FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
 # What a narrow terminal has no room for goes in this order.
 SPARED = ("p95", "mean", "p50", "p99", "max", "share", "self")
 
-TREE_TIMES = ("total", "self", "mean", "max")
-TREE_FIGURES = ("count", "total", "self", "share", "mean", "max")
+TREE_TIMES = ("total", "self", "mean", "p50", "p95", "p99", "max")
 INDENT = "  "
 MOST_INDENTS = 30
 
@@ -54,15 +52,14 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     places = _places(report) if report.by == "rank" else {}
     spared: set[str] = set()
     texts = [] if report.by in ("name", "category") else [report.by]
-    figures = [name for name in FIGURES if report.by != "category" or name not in PERCENTILES]
     for title, column, rows in (
         ("Spans", "category", spans),
         ("Bodies of loops, with all that is done in them", "loop of", bodies),
     ):
         heads = [*texts, column, *([] if report.by == "category" else ["name"])]
-        cells = [_cells(row, heads, figures, places) for row in rows[:MOST_ROWS]]
-        kept = fitting(heads, figures, cells, SPARED, width)
-        spared |= set(figures) - set(kept)
+        cells = [_cells(row, heads, places) for row in rows[:MOST_ROWS]]
+        kept = fitting(heads, FIGURES, cells, SPARED, width)
+        spared |= set(FIGURES) - set(kept)
         table = figures_table(title, heads, kept)
         for row in cells:
             table.add_row(*(row[head] for head in (*heads, *kept)))
@@ -121,7 +118,7 @@ def _tree_table(rows: Sequence[TreeRow], width: int) -> RenderableType:
         figures = {"count": f"{row.count:,}", "share": _share(row.share)}
         figures |= {name: _time(getattr(row, f"{name}_us")) for name in TREE_TIMES}
         cells.append({"span": indent + name, **figures})
-    kept = fitting(["span"], TREE_FIGURES, cells, SPARED, width)
+    kept = fitting(["span"], FIGURES, cells, SPARED, width)
     table = figures_table("Spans, and those inside of them", ["span"], kept)
     for row_cells in cells:
         table.add_row(*(row_cells[column] for column in ("span", *kept)))
@@ -192,15 +189,13 @@ def _places(report: Report) -> dict[str, str]:
     }
 
 
-def _cells(
-    row: Row, heads: Sequence[str], figures: Sequence[str], places: Mapping[str, str]
-) -> dict[str, str]:
+def _cells(row: Row, heads: Sequence[str], places: Mapping[str, str]) -> dict[str, str]:
     from dftrace_ai.cli.terminal import NAME_LETTERS, shown
 
     group = row.group if row.group is None else places.get(row.group, row.group)
     names = [name for name in (group, row.cat, row.name) if name is not None]
     cells = {head: shown(name, NAME_LETTERS) for head, name in zip(heads, names, strict=True)}
-    for figure in figures:
+    for figure in FIGURES:
         if figure == "count":
             cells[figure] = f"{row.count:,}"
             continue

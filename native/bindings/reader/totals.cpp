@@ -140,6 +140,14 @@ PyObject* end_process(PyObject* object, PyObject*) {
     return well ? PyBool_FromLong(again) : nullptr;
 }
 
+PyObject* add_wall(PyObject* object, PyObject* given) {
+    std::optional<std::int64_t> ns;
+    if (given != Py_None) ns = PyLong_AsLongLong(given);
+    if (PyErr_Occurred()) return nullptr;
+    return work(of(object)->busy, [&](Interrupts&) { of(object)->totals->add_wall(ns); }) ? Py_NewRef(Py_None)
+                                                                                          : nullptr;
+}
+
 PyObject* take_reach(PyObject* object, PyObject*) {
     BlockReach reach;
     if (!work(of(object)->busy, [&](Interrupts&) { reach = of(object)->totals->take_reach(); }))
@@ -163,11 +171,22 @@ PyObject* whole(WideNs value) {
     return PyLong_FromString(digits.c_str(), nullptr, 10);
 }
 
+PyObject* whole_or_none(const std::optional<WideNs>& value) {
+    return value ? whole(*value) : Py_NewRef(Py_None);
+}
+
+PyObject* figures_row(PyObject* category, PyObject* second, const SpanFigures& of) {
+    return Py_BuildValue("NNKNNLLdddN", category, second, static_cast<unsigned long long>(of.count),
+                         whole(of.total), whole_or_none(of.self), static_cast<long long>(of.least),
+                         static_cast<long long>(of.greatest), of.p50, of.p95, of.p99, whole_or_none(of.wall));
+}
+
 PyObject* span_row(const SpanFigures& of) {
-    return Py_BuildValue("NNKNNLLddd", text_of(of.label->category), text_of(of.label->name),
-                         static_cast<unsigned long long>(of.count), whole(of.total),
-                         of.self ? whole(*of.self) : Py_NewRef(Py_None), static_cast<long long>(of.least),
-                         static_cast<long long>(of.greatest), of.p50, of.p95, of.p99);
+    return figures_row(text_of(of.label->category), text_of(of.label->name), of);
+}
+
+PyObject* category_row(const CategoryFigures& of) {
+    return figures_row(text_of(of.category), Py_NewRef(of.bodies ? Py_True : Py_False), of.spans);
 }
 
 PyObject* other_row(const OtherFigures& of) {
@@ -207,6 +226,16 @@ PyObject* others(PyObject* object, PyObject* given) {
     return rows_and_all(found, all, other_row);
 }
 
+PyObject* categories(PyObject* object, PyObject* given) {
+    const std::size_t most = PyLong_AsSize_t(given);
+    if (PyErr_Occurred()) return nullptr;
+    std::vector<CategoryFigures> found;
+    std::size_t all = 0;
+    if (!work(of(object)->busy, [&](Interrupts&) { found = of(object)->totals->categories(most, all); }))
+        return nullptr;
+    return rows_and_all(found, all, category_row);
+}
+
 template <auto count>
 PyObject* count_of(PyObject* object, void*) {
     if (of(object)->busy) return PyErr_Format(PyExc_RuntimeError, "another thread reads by this object");
@@ -227,10 +256,16 @@ PyMethodDef methods[] = {
      "known(): all that was read, as `add_known` takes it; None where it cannot be told."},
     {"end_process", end_process, METH_NOARGS,
      "end_process(): the files of a process have been read; True where they are to be read once more."},
+    {"add_wall", add_wall, METH_O,
+     "add_wall(ns, /): how long the process went that has ended, None where that is not known."},
     {"take_reach", take_reach, METH_NOARGS,
      "take_reach(): from when to when, in ns as the lines have them, the events reach that were read since "
      "the last call; None where there are none."},
     {"spans", spans, METH_O, "spans(most, /): rows of finished spans, and how many there are in all."},
+    {"categories", categories, METH_O,
+     "categories(most, /): rows of the finished spans of whole categories, the bodies of loops apart, and "
+     "how "
+     "many there are in all."},
     {"others", others, METH_O, "others(most, /): rows of other events, and how many there are in all."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -81,4 +81,4 @@ def test_durations_that_were_added_apart_come_to_the_same() -> None:
         first.add(parts[0], 10)
         second.add(parts[1], 20)
         first.take(second)
-        assert first.figures("c", "n") == together.figures("c", "n")
+        assert first.figures("c", "n", 7) == together.figures("c", "n", 7)

@@ -26,8 +26,13 @@ def near(percentile: float) -> float:
     return pytest.approx(percentile, rel=0.0078)  # type: ignore[return-value]
 
 
+FILES, SPANS = 5, 400
+
+
 def expected(durations_ns: dict[tuple[str, str], list[int]]) -> list[SpanRow]:
     rows = []
+    # In each file one span follows the other, a nanosecond later, and each has all names.
+    wall_ns = sum(map(sum, durations_ns.values())) + FILES * (SPANS - 1)
     for (cat, name), times in durations_ns.items():
         micros = [time / 1000 for time in times]
         total = float(Fraction(sum(times), 1000))
@@ -44,6 +49,7 @@ def expected(durations_ns: dict[tuple[str, str], list[int]]) -> list[SpanRow]:
                 p95_us=near(quantile(micros, 0.95)),
                 p99_us=near(quantile(micros, 0.99)),
                 max_us=max(times) / 1000,
+                wall_us=wall_ns / 1000,
             )
         )
     return sorted(rows, key=lambda row: (row.cat, -row.total_us, row.name))
@@ -68,10 +74,12 @@ def recorded(directory: Path, files: int, spans: int) -> dict[tuple[str, str], l
 
 
 def test_the_figures_are_exact(tmp_path: Path) -> None:
-    durations = recorded(tmp_path, files=5, spans=400)
+    durations = recorded(tmp_path, FILES, SPANS)
     found = summarise([tmp_path])
-    assert list(found.spans) == expected(durations)
-    assert found.events == 5 * 400
+    wanted = expected(durations)
+    assert list(found.spans) == wanted
+    assert [row.wall_us for row in found.spans] == [row.wall_us for row in wanted]
+    assert found.events == FILES * SPANS
     assert found.unreadable_lines == 0
     assert found.warnings() == []
 
@@ -188,7 +196,7 @@ def test_a_trace_of_another_writer_is_summed(tmp_path: Path) -> None:
     path = tmp_path / "t.pfw"
     path.write_text('[\n{"name":"a","cat":"b","ph":"X","ts":1,"dur":2}\n]\n')
     found, told = warnings_of(path)
-    assert found.spans == (SpanRow("b", "a", 1, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0),)
+    assert found.spans == (SpanRow("b", "a", 1, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, None, 2.0),)
     assert told == ""
 
 

@@ -180,7 +180,7 @@ def names(figures: ReportFigures) -> str:
         return "<p>There are no finished spans.</p>"
     heads = ["category", "name", "count", "total", "self", "mean", "p50", "p99", "max", "share"]
     left = len(summary.spans) - len(rows) + summary.rows_left_out + summary.names_left_out
-    share = "<p class=faint>By self time; share is self, of all self time.</p>"
+    share = "<p class=faint>By self time; share is self, of the time that their processes went.</p>"
     return table("names", heads, rows, 8) + share + _more(left, "name", "dftrace summary has all")
 
 

@@ -270,6 +270,11 @@ std::optional<KnownFigures> Totals::known() {
     return known;
 }
 
+std::optional<WideNs> Totals::self(std::uint32_t label, const Figures& of) const {
+    if (label < self_not_known_.size() && self_not_known_[label]) return {};
+    return of.total - (label < covered_.size() ? covered_[label] : 0);
+}
+
 std::vector<SpanFigures> Totals::spans(std::size_t most, std::size_t& all) {
     merge();
     const std::vector<Figures>& figures = readers_.front()->figures;
@@ -292,8 +297,8 @@ std::vector<SpanFigures> Totals::spans(std::size_t most, std::size_t& all) {
         row.label = &labels_[order[i]];
         row.count = of.count;
         row.total = of.total;
-        if (order[i] >= self_not_known_.size() || !self_not_known_[order[i]])
-            row.self = of.total - (order[i] < covered_.size() ? covered_[order[i]] : 0);
+        row.self = self(order[i], of);
+        if (order[i] < walls_.size()) row.wall = walls_[order[i]].told();
         row.least = of.least;
         row.greatest = of.greatest;
         row.p50 = of.durations.quantile(0.5, of.least, of.greatest);

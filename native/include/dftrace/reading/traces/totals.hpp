@@ -35,6 +35,15 @@ struct SpanFigures {
     std::optional<WideNs> self;
     std::int64_t least = 0, greatest = 0;
     double p50 = 0, p95 = 0, p99 = 0;
+    // How long the processes went that have such spans; nothing where that is not known of one of them.
+    std::optional<WideNs> wall;
+};
+
+// The spans of a category, the bodies of its loops apart from the others.
+struct CategoryFigures {
+    std::string category;
+    bool bodies = false;
+    SpanFigures spans;  // without a label
 };
 
 struct OtherFigures {
@@ -95,6 +104,9 @@ class Totals {
     // `add_in_order` alone, for the sake of spans in disorder.
     bool end_process();
     bool again() const noexcept { return again_; }
+    // How long the process went whose files have been read, from its first event to its last; nothing where
+    // that is not known. It counts for the names of which it has spans.
+    void add_wall(std::optional<std::int64_t> ns);
 
     std::size_t lines() const noexcept { return lines_; }
     std::uint64_t events() const;
@@ -107,6 +119,7 @@ class Totals {
     // The greatest totals first, as many as asked for; and how many there are in all.
     std::vector<SpanFigures> spans(std::size_t most, std::size_t& all);
     std::vector<OtherFigures> others(std::size_t most, std::size_t& all) const;
+    std::vector<CategoryFigures> categories(std::size_t most, std::size_t& all);
 
   private:
     static constexpr std::string_view phases = other_phases;
@@ -117,6 +130,17 @@ class Totals {
         Durations durations;
         std::array<std::uint64_t, phases.size()> others{};
     };
+    struct Wall {
+        WideNs ns = 0;
+        bool known = true;
+        void add(std::optional<std::int64_t> more) {
+            ns += more.value_or(0);
+            known = known && more.has_value();
+        }
+        std::optional<WideNs> told() const { return known ? std::optional(ns) : std::nullopt; }
+    };
+    // Category, and whether of the bodies of loops.
+    using CategoryKey = std::pair<std::string, bool>;
     struct Reader {
         explicit Reader(Labels& labels) : scanner(labels) {}
         Scanner scanner;
@@ -132,6 +156,7 @@ class Totals {
     void add_other(Reader& to, const Rows& rows, std::size_t row);
     void add_odd(Reader& to, const std::string& ph, std::uint32_t label, std::uint64_t count);
     void merge();
+    std::optional<WideNs> self(std::uint32_t label, const Figures& of) const;
 
     Budget budget_;
     Labels labels_;
@@ -144,6 +169,9 @@ class Totals {
     std::vector<WideNs> covered_now_;   // of the one that is read
     std::vector<bool> self_not_known_;  // by label
     std::vector<CoveredTime::Span> aside_;
+    std::vector<std::uint64_t> counted_;  // by label: spans of the processes whose wall time has been added
+    std::vector<Wall> walls_;             // by label
+    std::map<CategoryKey, Wall> category_walls_;
     std::size_t lines_ = 0;
     bool again_ = false;
 };
