@@ -169,6 +169,11 @@ class SlowStepFigures:
         at_us: where it begins, as ``ts`` of the lines.
         at: what `dftrace view --at` takes.
         kind: steady, or why it is no wonder that it is slow.
+        rss_bytes: memory of the process: the greatest sample in the step, or else the last before
+            it; null where nothing was sampled.
+        device_bytes: the same of what torch holds on its GPUs.
+        nonfinite: how many tensors stopped being finite in it.
+        nonfinite_tensor: layer and tensor of the first of these; null without any.
         parts: nanoseconds of each part.
         spans: what the thread that trains did in it, the longest spans.
         spans_left_out: how many spans are not shown.
@@ -181,6 +186,10 @@ class SlowStepFigures:
     at_us: float
     at: str
     kind: Literal["steady", "warm-up", "first of a loop"]
+    rss_bytes: int | None
+    device_bytes: int | None
+    nonfinite: int
+    nonfinite_tensor: str | None
     parts: dict[str, int]
     spans: list[SlowSpan]
     spans_left_out: int

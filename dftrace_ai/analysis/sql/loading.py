@@ -330,6 +330,9 @@ def load_steps(connection: Any, traces: TraceSet, processes: Processes) -> list[
             "first": steps.first,
             "found_by": np.full(count, steps.found_by, object),
             **{f"{part}_ns": steps.parts[part] for part in STEP_PARTS},
+            "rss_bytes": steps.marks.rss_bytes,
+            "device_bytes": steps.marks.device_bytes,
+            "nonfinite": steps.marks.nonfinite,
         }
         _insert(connection, "steps", columns)
     return list(job.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dftrace_ai.analysis.steps.marks import UNKNOWN
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.database.opening import quoted_text
 
@@ -114,8 +115,15 @@ VIEWS: Final[dict[str, View]] = {
             "first": "BOOLEAN",
             "found_by": "VARCHAR",
             **{f"{part}_ns": "BIGINT" for part in STEP_PARTS},
+            "rss_bytes": "BIGINT",
+            "device_bytes": "BIGINT",
+            "nonfinite": "BIGINT",
         },
-        {"rank": _MADE_OF["rank"]},
+        {
+            "rank": _MADE_OF["rank"],
+            "rss_bytes": f"nullif(rss_bytes, {UNKNOWN})",
+            "device_bytes": f"nullif(device_bytes, {UNKNOWN})",
+        },
     ),
     "events": View(
         {"ph": "VARCHAR"}

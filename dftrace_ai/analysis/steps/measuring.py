@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dftrace_ai.analysis.steps.finding import find_steps
+from dftrace_ai.analysis.steps.marks import marks_of
 from dftrace_ai.analysis.steps.processes import step_thread
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_of
@@ -15,6 +16,7 @@ from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_o
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.finding import FoundBy, FoundSteps
+    from dftrace_ai.analysis.steps.marks import StepMarks
     from dftrace_ai.analysis.steps.processes import Process
     from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
@@ -58,6 +60,7 @@ class Steps:
         timeline: the time of the thread that trains.
         thread: its spans, to which the timeline's indices lead.
         tid: its number.
+        marks: memory and tensors beside each step.
     """
 
     found_by: FoundBy
@@ -73,6 +76,7 @@ class Steps:
     timeline: Timeline
     thread: Spans
     tid: int
+    marks: StepMarks
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -127,6 +131,7 @@ def measure(process: Process) -> Steps | None:
         timeline=line,
         thread=thread,
         tid=tid,
+        marks=marks_of(process, found.start_ns, found.end_ns),
     )
 
 

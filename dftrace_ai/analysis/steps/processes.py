@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["Job", "Process", "Rank", "Sample", "read_job", "step_thread"]
+__all__ = ["Job", "Moment", "Process", "Rank", "Sample", "read_job", "step_thread"]
 
 # Neighbours that touch may overlap by so much once their times are rounded.
 NEAR_NS: Final = 2
 NEAR_WHOLE_US_NS: Final = 1500
 
 SAMPLED: Final = ("memory", "cpu %")
+# The category of what tensor inspection says of a tensor that is not finite any more.
+NONFINITE: Final = "nonfinite"
 
 
 class Sample(NamedTuple):
@@ -38,6 +40,13 @@ class Sample(NamedTuple):
     at_ns: int
     name: str
     values: JsonObject
+
+
+class Moment(NamedTuple):
+    """When something was, and what it is called."""
+
+    at_ns: int
+    name: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +59,7 @@ class Process:
         source: who named its spans.
         spans: its finished spans, without those that say nothing of a training.
         samples: of the counters of memory and processors, by time.
+        nonfinite: when tensors stopped being finite, by time, each with layer and tensor.
         unfinished: spans without an end.
         dropped: events that were lost.
         near_ns: neighbours may overlap by so much.
@@ -65,6 +75,7 @@ class Process:
     dropped: int
     near_ns: int
     events: tuple[EventColumns, ...] = ()
+    nonfinite: tuple[Moment, ...] = ()
 
     @property
     def number(self) -> int:
@@ -135,6 +146,7 @@ class _Part:
     pid: int
     spans: SpanColumns
     samples: tuple[Sample, ...]
+    nonfinite: tuple[Moment, ...]
     unfinished: int
 
 
@@ -177,6 +189,7 @@ def _part(columns: EventColumns, mask: Integers | None, *, events: bool) -> _Par
         pid=0 if source == "kineto" else int(columns.pid[first]),
         spans=span_columns(columns, mask, source),
         samples=tuple(_samples(columns, mask)),
+        nonfinite=tuple(_nonfinite(columns, mask)),
         unfinished=int((open_ones if mask is None else open_ones & mask).sum()),
     )
 
@@ -224,6 +237,7 @@ def _process(parts: Sequence[_Part]) -> Process:
         source=first.source,
         spans=_with_marks_at_home(spans),
         samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
+        nonfinite=tuple(sorted(moment for part in parts for moment in part.nonfinite)),
         unfinished=sum(part.unfinished for part in parts),
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),
         near_ns=_near_ns(spans),
@@ -251,6 +265,18 @@ def _samples(columns: EventColumns, mask: Integers | None) -> Iterable[Sample]:
     for row in np.flatnonzero(chosen).tolist():
         name = columns.labels[int(columns.label[row])].name
         yield Sample(int(columns.start_ns[row]), name, columns.args(row))
+
+
+def _nonfinite(columns: EventColumns, mask: Integers | None) -> Iterable[Moment]:
+    wanted = np.array([label.cat == NONFINITE for label in columns.labels], bool)
+    if not wanted.any():
+        return
+    chosen = (columns.ph == ord("i")) & (columns.start_ns >= 0) & wanted[columns.label]
+    if mask is not None:
+        chosen &= mask
+    for row in np.flatnonzero(chosen).tolist():
+        name = columns.labels[int(columns.label[row])].name
+        yield Moment(int(columns.start_ns[row]), name)
 
 
 def _job(processes: list[Process], notes: tuple[str, ...]) -> Job:

@@ -26,7 +26,6 @@ MOST_POINTS: Final = 200
 MOST: Final = 2.0**60  # nothing that is counted has more
 SETTLING: Final = 0.2
 LEAST_TAU: Final = 0.8
-LEAST_BYTES, LEAST_GROWTH = 64e6, 0.05
 
 # Of all processors: in use altogether, and by others than this job.
 FULL_PERCENT: Final = 90.0
@@ -72,16 +71,19 @@ def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Fi
     late = trend_of(level[late_ones], seconds[late_ones]).slope
     if trend.tau < LEAST_TAU or late < 0.5 * trend.slope:
         return None
-    if grown < max(LEAST_BYTES, LEAST_GROWTH * float(level[0])):
+    limits = evidence.limits
+    least = max(limits["memory-mb"].warning * 1e6, limits["memory"].warning * float(level[0]))
+    if grown < least:
         return None
     header = evidence.rank.process.header
     total = header.memory_bytes if header and "gpu" not in name.lower() else None
     left = None if total is None else max(0.0, total - float(level[-1]))
-    growth = grown / max(float(level[0]), 1.0)
+    before = max(float(level[0]), 1.0) / lasted
     return evidence.finding(
         "memory-creep",
-        Limit(0.0, None),
-        Share(0.0, growth, growth),  # it costs no time yet
+        Limit(0.0, limits["memory"].critical),
+        Share(trend.slope / before, trend.low / before, trend.high / before),
+        share_of="growth",
         cause=name,
         bytes_a_second=int(trend.slope),
         grown_bytes=int(grown),

@@ -14,7 +14,7 @@ from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
 from dftrace_ai.analysis.why.limits import severity
 from dftrace_ai.analysis.why.model import Finding
-from dftrace_ai.analysis.why.statistics import BatchSums
+from dftrace_ai.analysis.why.statistics import BatchSums, Share
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
@@ -22,18 +22,13 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.steady import Steady
     from dftrace_ai.analysis.steps.timeline import Timeline
     from dftrace_ai.analysis.why.limits import Limit, Limits
-    from dftrace_ai.analysis.why.model import Confidence, Kind
-    from dftrace_ai.analysis.why.statistics import Share
+    from dftrace_ai.analysis.why.model import Confidence, Kind, ShareOf
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["ENOUGH_STEPS", "FEWEST_STEPS", "Evidence", "Signals", "signals_of"]
+__all__ = ["FEWEST_STEPS", "Evidence", "Signals", "signals_of"]
 
-ENOUGH_STEPS: Final = 20
 FEWEST_STEPS: Final = 3
-MANY_STEPS: Final = 50
-
-# What a busy machine did to runs with which nothing was wrong.
-STALL_NS: Final = 250_000_000
+NS_A_MS: Final = 1e6
 
 # Of the other work those spans are named that have most of it.
 NAMED_SPANS: Final = 3
@@ -120,7 +115,11 @@ class Evidence:
     @property
     def is_short(self) -> bool:
         """There are too few steps for more than their shares."""
-        return len(self.steady) < ENOUGH_STEPS
+        return len(self.steady) < self.limits["steps"].warning
+
+    def bound_ns(self, name: str) -> float:
+        """Return a limit that is in milliseconds, as nanoseconds."""
+        return self.limits[name].warning * NS_A_MS
 
     @property
     def slow_ns(self) -> float:
@@ -138,7 +137,9 @@ class Evidence:
     def isolated(self) -> Integers:
         """Single slow steps, as a mask; none where they are more than a few."""
         found = np.arange(len(self.steps)) >= self.steady.warm_up
-        found &= self.calmed > max(self.slow_ns, self.steady.median_ns + STALL_NS)
+        found &= self.calmed > max(
+            self.slow_ns, self.steady.median_ns + self.bound_ns("slow-step-ms")
+        )
         few = found.sum() <= max(2, 0.02 * len(self.steps))
         return found if few else np.zeros(len(found), bool)
 
@@ -205,7 +206,8 @@ class Evidence:
         """How sure shares are."""
         if self.is_short:
             return "low"
-        return "high" if self.used.sum() >= MANY_STEPS else "medium"
+        many = self.limits["steps"].critical
+        return "high" if many is not None and self.used.sum() >= many else "medium"
 
     @property
     def hides_comm(self) -> bool:
@@ -255,6 +257,7 @@ class Evidence:
         limit: Limit,
         share: Share | float,
         *,
+        share_of: ShareOf = "steps",
         cause: str = "",
         confidence: Confidence = "high",
         **evidence: Any,
@@ -265,12 +268,13 @@ class Evidence:
             kind: what it is.
             limit: its limit.
             share: with its interval, or exact.
+            share_of: what it is of.
             cause: why.
             confidence: how sure it is.
             evidence: its figures.
         """
-        whole, low = (share, share) if isinstance(share, float) else (share.share, share.low)
-        found = severity(limit, low)
+        told = share if isinstance(share, Share) else Share(share, share, share)
+        found = severity(limit, told.low)
         if found is None:
             return None
-        return Finding(kind, cause, found, confidence, whole, low, evidence=evidence)
+        return Finding(kind, cause, found, confidence, *told, share_of, evidence=evidence)

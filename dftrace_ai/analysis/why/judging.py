@@ -14,7 +14,7 @@ from dftrace_ai.analysis.steps import measure, read_job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.steady import steady_of
 from dftrace_ai.analysis.why.counters import is_crowded, memory_creep
-from dftrace_ai.analysis.why.evidence import ENOUGH_STEPS, FEWEST_STEPS, Evidence, signals_of
+from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
 from dftrace_ai.analysis.why.limits import LIMITS
 from dftrace_ai.analysis.why.model import (
     Abstention,
@@ -270,7 +270,13 @@ def _slowest(evidence: Evidence) -> tuple[SlowStep, ...]:
     chosen = np.flatnonzero(evidence.steady.mask)
     order = chosen[np.argsort(-evidence.time[chosen], kind="stable")][:SHOWN_STEPS]
     starts, ts_us = evidence.steps.start_ns, evidence.rank.process.ts_us
-    return tuple(SlowStep(int(at), ts_us(int(starts[at])), int(evidence.time[at])) for at in order)
+    return tuple(
+        SlowStep(
+            *(at, ts_us(int(starts[at])), int(evidence.time[at])),
+            **vars(evidence.steps.marks.beside(at)),
+        )
+        for at in order.tolist()
+    )
 
 
 def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:
@@ -282,7 +288,7 @@ def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:
         found.append(
             Abstention(
                 "all but clear shares of a step",
-                f"{steady}, {ENOUGH_STEPS} are needed for the rest",
+                f"{steady}, {evidence.limits['steps'].warning:g} are needed for the rest",
             )
         )
     if evidence.hides_comm:

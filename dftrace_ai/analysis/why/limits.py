@@ -1,4 +1,4 @@
-"""From which share on something is a finding, and from which on it is critical."""
+"""From which share on something is a finding, and from which on critical; and other bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LIMITS", "Limit", "Limits", "limits_of", "severity"]
 
 
 class Limit(NamedTuple):
-    """The lower end of a share's interval has to reach them."""
+    """The lower end of a share's interval has to reach them; what is no share itself."""
 
     warning: float
     critical: float | None
@@ -38,6 +38,16 @@ LIMITS: Final[Limits] = {
     "slower": Limit(0.20, 0.50),
     "periodic": Limit(0.05, None),
     "compute": Limit(0.70, None),
+    "slow-step": Limit(0.01, None),
+    "memory": Limit(0.05, None),
+    # These are no shares. What a busy machine did to runs with which nothing was wrong: stalls,
+    # first steps and beginnings of a quarter of a second.
+    "slow-step-ms": Limit(250, None),
+    "warm-up-ms": Limit(300, None),
+    "start-up-ms": Limit(500, None),
+    "memory-mb": Limit(64, None),
+    "rhythm": Limit(0.8, None),
+    "steps": Limit(20, 50),
 }
 
 
@@ -75,7 +85,7 @@ def _limit(change: str, text: str, critical: float | None) -> Limit:
     positive = all(0 < number < float("inf") for number in numbers)
     if len(numbers) not in {1, 2} or not positive or sorted(numbers) != numbers:
         raise ConfigError(
-            f"--limit {change}: one or two shares above 0 are accepted, the smaller first: "
+            f"--limit {change}: one or two numbers above 0 are accepted, the smaller first: "
             "--limit input=0.1,0.25"
         )
     if len(numbers) == 2:

@@ -18,6 +18,7 @@ __all__ = [
     "Kind",
     "PartTime",
     "Severity",
+    "ShareOf",
     "SlowStep",
     "StepFacts",
     "Verdict",
@@ -37,6 +38,10 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
 
+ShareOf = Literal["steps", "training", "run", "growth"]
+"""What a share is of: the time of the steady steps; the time from the first step to the last; that
+of the whole run; or it is by how much something grew, of what it was."""
+
 FORMAT: Final = 1
 
 
@@ -49,9 +54,11 @@ class Finding:
         cause: why, of `input-bound`; else the part of a step where it is, or empty.
         severity: how much it costs, by the limits.
         confidence: how sure it is.
-        share: what it costs, of the time that the kind is a share of; for `memory-creep`
-            and the slower ones the growth.
+        share: what it costs, of what `share_of` says; for `memory-creep` and the slower ones the
+            growth.
         low: the lower end of the 95 % interval of that, which is held against the limits.
+        high: its upper end. Both are the share itself where it is counted and not estimated.
+        share_of: what the share is of.
         what: it in a sentence.
         because: what shows the cause; empty where nothing does.
         next: what to try.
@@ -65,6 +72,8 @@ class Finding:
     confidence: Confidence
     share: float
     low: float
+    high: float
+    share_of: ShareOf
     what: str = ""
     because: str = ""
     next: str = ""
@@ -124,11 +133,20 @@ class SlowStep:
         step: its number in the order of time, from 0.
         at_us: where it begins, microseconds, as ``ts`` of the trace's lines.
         ns: how long it took.
+        rss_bytes: memory of the process: the greatest sample in the step, or else the last before
+            it; None where nothing was sampled.
+        device_bytes: the same of what torch holds on its GPUs.
+        nonfinite: how many tensors stopped being finite in it.
+        nonfinite_tensor: layer and tensor of the first of these; None without any.
     """
 
     step: int
     at_us: float
     ns: int
+    rss_bytes: int | None = None
+    device_bytes: int | None = None
+    nonfinite: int = 0
+    nonfinite_tensor: str | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.indexed.reach import local_text
-from dftrace_ai.analysis.why.words import part_name, percent, time_text
+from dftrace_ai.analysis.why.words import beside_text, part_name, percent, sureness, time_text
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def _head(verdict: Verdict) -> Iterator[str]:
         yield "NOTHING STANDS OUT" if verdict.verdict == "none" else "NO VERDICT"
         return
     first = verdict.findings[0]
-    mark = f"  ({first.severity}, {first.confidence} confidence)"
-    yield first.kind.upper() + ("" if first.severity == "info" else mark)
+    yield first.kind.upper() + ("" if first.severity == "info" else f"  {sureness(first)}")
     yield f"{first.what}{_whose(first, verdict)}"
     yield ""
 
@@ -78,9 +77,9 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.findings:
         yield from _first(verdict.findings[0], verdict)
         for other in verdict.findings[1 : 1 + MOST_BESIDE]:
-            yield "also", f"{other.what}{_whose(other, verdict)}"
+            yield "also", f"{other.what}{_whose(other, verdict)} {sureness(other)}"
     for other in verdict.of_some_ranks[:MOST_BESIDE]:
-        yield "also", f"{other.what}{_whose(other, verdict)}"
+        yield "also", f"{other.what}{_whose(other, verdict)} {sureness(other)}"
     if verdict.slowest:
         yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
     for one in verdict.abstained:
@@ -126,7 +125,9 @@ def _first(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def _slow_step(step: SlowStep) -> str:
     # As `dftrace view --at` takes it.
-    return f"step {step.step} (--at {step.at_us / 1e6:.3f}s+{step.ns / 1e6:.1f}ms)"
+    at = f"--at {step.at_us / 1e6:.3f}s+{step.ns / 1e6:.1f}ms"
+    beside = beside_text(step.rss_bytes, step.device_bytes, step.nonfinite, step.nonfinite_tensor)
+    return f"step {step.step} ({at}{f'; {beside}' if beside else ''})"
 
 
 def _judged(steps: StepFacts, verdict: Verdict) -> str:

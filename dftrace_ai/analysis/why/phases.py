@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["phase_findings", "worker_start"]
 
-# What a busy machine did to clean runs: first steps, and beginnings, of a quarter of a second.
-START_NS: Final = 500_000_000
-WARM_UP_NS: Final = 300_000_000
+# So many usual steps have to pass before a start, or a warm-up, is a long one.
+START_STEPS, WARM_UP_STEPS = 20, 10
 # A checkpoint that begins so soon after the last step belongs to the training.
 AFTER_LAST_NS: Final = 1_000_000
 
@@ -54,6 +53,7 @@ def _checkpoints(evidence: Evidence) -> Finding | None:
         "checkpoint-bound",
         evidence.limits["checkpoint"],
         saving / (end - first),
+        share_of="training",
         confidence="high" if times >= 3 else "medium",
         times=times,
         ns=saving,
@@ -68,24 +68,28 @@ def _evaluations(evidence: Evidence) -> Finding | None:
     judged = int((end - start)[later].sum())
     share = judged / evidence.wall_ns
     limit = evidence.limits["evaluation"]
-    return evidence.finding("evaluation-heavy", limit, share, times=len(start), ns=judged)
+    return evidence.finding(
+        "evaluation-heavy", limit, share, share_of="run", times=len(start), ns=judged
+    )
 
 
 def _start_up(evidence: Evidence) -> Finding | None:
     median = evidence.steady.median_ns
     before = int(evidence.steps.start_ns[0]) - evidence.first_ns
     before += int(max(0, evidence.time[0] - median))
-    if before <= max(20 * median, START_NS):
+    if before <= max(START_STEPS * median, evidence.bound_ns("start-up-ms")):
         return None
     limit, share = evidence.limits["start-up"], before / evidence.wall_ns
-    return evidence.finding("start-up-heavy", limit, share, confidence="medium", ns=before)
+    return evidence.finding(
+        "start-up-heavy", limit, share, share_of="run", confidence="medium", ns=before
+    )
 
 
 def _warm_up(evidence: Evidence) -> Finding | None:
     steps, steady = evidence.steps, evidence.steady
     warm_up, median = steady.warm_up, steady.median_ns
     excess = float(np.maximum(evidence.time[1:warm_up] - median, 0).sum())
-    if excess <= max(10 * median, WARM_UP_NS):
+    if excess <= max(WARM_UP_STEPS * median, evidence.bound_ns("warm-up-ms")):
         return None
     usual = evidence.medians(steady.mask)
     more: dict[Part, float] = {
@@ -102,6 +106,7 @@ def _warm_up(evidence: Evidence) -> Finding | None:
         "slow-warm-up",
         evidence.limits["warm-up"],
         excess / evidence.training_ns,
+        share_of="training",
         cause=part,
         confidence="low" if part == "none" or evidence.crowded else "high",
         steps=warm_up,
@@ -135,6 +140,7 @@ def worker_start(evidence: Evidence) -> Finding | None:
         "input-bound",
         evidence.limits["input"],
         cost / evidence.training_ns,
+        share_of="training",
         cause="start-up",
         loops=int(steps.first.sum()),
         ns=int(cost),

@@ -61,7 +61,10 @@ def one_of_input(findings: Iterable[Finding]) -> list[Finding]:
     if len(of_input) < 2:
         return found
     first, second = of_input[:2]
-    also = {"cause": second.cause, "share": second.share}
+    also = {
+        name: getattr(second, name)
+        for name in ("cause", "share", "low", "high", "share_of", "confidence")
+    }
     both = replace(first, evidence={**first.evidence, "also": also})
     return [both, *(finding for finding in found if finding.kind != "input-bound")]
 
@@ -77,7 +80,12 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
         key=lambda finding: (
             SEVERITIES.index(finding.severity),
             finding.confidence == "low",
-            -finding.share,
+            -_cost(finding),
             KINDS.index(finding.kind),
         ),
     )
+
+
+def _cost(finding: Finding) -> float:
+    # Memory that grows costs no time yet.
+    return 0.0 if finding.kind == "memory-creep" else finding.share

@@ -32,9 +32,10 @@ __all__ = ["drift_of", "pattern_findings"]
 # Noise hides a beat at one height, not at the next.
 HEIGHTS: Final = (4, 8, 16, 32)
 LONGEST_PERIOD: Final = 1000
-LEAST_BEATS, LEAST_RATE, LEAST_EXCESS, MOST_BY_CHANCE = 4, 0.8, 0.6, 1e-3
+LEAST_BEATS, LEAST_EXCESS, MOST_BY_CHANCE = 4, 0.6, 1e-3
 
-SLOW_STEP_SHARE, SLOW_STEP_TIMES = 0.01, 30
+# One that is so many usual steps long is told whatever its share.
+SLOW_STEP_TIMES: Final = 30
 
 TREND_STEPS, TREND_BATCHES = 60, 30
 LEAST_TAU, LINE_FITS, LEVELS_FIT, LEAST_RISE, ONE_PART = 0.6, 1.2, 0.6, 1.3, 0.6
@@ -121,7 +122,7 @@ def _rhythms(evidence: Evidence, slow: Integers) -> Iterator[_Rhythm]:
         if hits < LEAST_BEATS or held[phase] < LEAST_EXCESS * whole:
             continue
         chances = int((at % period == phase).sum())
-        if hits < LEAST_RATE * chances:
+        if hits < evidence.limits["rhythm"].warning * chances:
             continue
         # By all periods and phases up to the longest, and all heights.
         tried = count**2 / 32 * len(HEIGHTS)
@@ -137,7 +138,8 @@ def _slow_steps(evidence: Evidence) -> Finding | None:
     median, whole = evidence.steady.median_ns, float(evidence.time.sum())
     lost = float((evidence.calmed[slow] - median).sum())
     worst = float(evidence.time[slow].max()) - median
-    if lost < SLOW_STEP_SHARE * whole and worst <= SLOW_STEP_TIMES * median:
+    limit = evidence.limits["slow-step"]
+    if lost < limit.warning * whole and worst <= SLOW_STEP_TIMES * median:
         return None
     usual, ts_us = evidence.medians(evidence.steady.mask), evidence.rank.process.ts_us
     more: dict[Part, float] = {
@@ -147,8 +149,9 @@ def _slow_steps(evidence: Evidence) -> Finding | None:
     part = max(more, key=lambda name: more[name])
     return evidence.finding(
         "slow-step",
-        Limit(0.0, None),
+        Limit(0.0, limit.critical),
         lost / whole,
+        share_of="training",
         cause=part,
         confidence=_confidence(evidence, part),
         steps=np.flatnonzero(slow).tolist(),
@@ -225,7 +228,9 @@ def drift_of(evidence: Evidence) -> _Drift:
     if rises:
         share = Share(growth, least, trend.high * last / start)
         return _Drift(
-            evidence.finding("slower-and-slower", limit, share, cause=part, confidence=sure)
+            evidence.finding(
+                "slower-and-slower", limit, share, share_of="growth", cause=part, confidence=sure
+            )
         )
     rise = change.after / max(change.before, 1.0) - 1
     sure = "low" if sure == "low" else "medium"
@@ -234,6 +239,7 @@ def drift_of(evidence: Evidence) -> _Drift:
             "slower-since",
             limit,
             rise,
+            share_of="growth",
             cause=part,
             confidence=sure,
             step=int(cut),

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Finding
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["in_words", "part_name", "percent", "time_text"]
+__all__ = [
+    "beside_text",
+    "bytes_text",
+    "in_words",
+    "part_name",
+    "percent",
+    "share_text",
+    "sureness",
+    "time_text",
+]
 
 NAMES: Final = {
     "wait": "loader wait",
@@ -25,8 +34,11 @@ NAMES: Final = {
     "other": "other spans",
     "none": "not annotated",
 }
+BYTES: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 ARGUMENT_LETTERS: Final = 60
+# Narrower intervals are told to a tenth of a percent.
+NARROW: Final = 0.02
 
 
 def part_name(part: str) -> str:
@@ -43,9 +55,61 @@ def time_text(ns: float) -> str:
     return f"{ns:.0f} ns"
 
 
+def bytes_text(count: float) -> str:
+    """Return bytes in the unit that fits: ``1.21 GB``."""
+    for size, unit in BYTES:
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def beside_text(
+    rss_bytes: int | None, device_bytes: int | None, nonfinite: int, tensor: str | None
+) -> str:
+    """Return what lies beside a step, such as ``1.21 GB, fc:output not finite``; empty for nothing.
+
+    Args:
+        rss_bytes: memory of the process; None where it is not known.
+        device_bytes: memory on its GPUs; None where it is not known.
+        nonfinite: how many tensors stopped being finite in it.
+        tensor: the first of these.
+    """
+    told = [] if rss_bytes is None else [bytes_text(rss_bytes)]
+    told += [] if device_bytes is None else [f"{bytes_text(device_bytes)} on the GPU"]
+    if nonfinite:
+        more = f" and {nonfinite - 1:,} more" if nonfinite > 1 else ""
+        told.append(f"{shortened(tensor or '', ARGUMENT_LETTERS)}{more} not finite")
+    return ", ".join(told)
+
+
 def percent(share: float) -> str:
     """Return a share as people read it: ``20 %``."""
     return f"{100 * share:,.0f} %"
+
+
+def share_text(share: float, low: float, high: float) -> str:
+    """Return a share with its interval; alone where it is counted and not estimated.
+
+    Args:
+        share: the share.
+        low: the lower end of the interval.
+        high: the upper end.
+
+    Example::
+
+        assert share_text(0.2, 0.184, 0.22) == "20 % (18 to 22 %)"
+        assert share_text(0.2, 0.198, 0.203) == "20 % (19.8 to 20.3 %)"
+        assert share_text(0.2, 0.2, 0.2) == "20 %"
+    """
+    if low == high:
+        return percent(share)
+    digits = 0 if high - low >= NARROW else 1
+    return f"{percent(share)} ({100 * low:,.{digits}f} to {100 * high:,.{digits}f} %)"
+
+
+def sureness(finding: Finding) -> str:
+    """Return severity and confidence of a finding, as they stand behind it in parentheses."""
+    return f"({finding.severity}, {finding.confidence} confidence)"
 
 
 def in_words(finding: Finding, evidence: Evidence) -> Finding:
@@ -69,7 +133,8 @@ def _where(finding: Finding) -> str:
 
 
 def _what(finding: Finding, evidence: Evidence) -> str:
-    told, share = finding.evidence, percent(finding.share)
+    told = finding.evidence
+    share = share_text(finding.share, finding.low, finding.high)
     times = told.get("times", 0)
     if finding.kind == "input-bound" and finding.cause == "start-up":
         return (
@@ -122,7 +187,10 @@ def _because(finding: Finding) -> str:
         sentences.append(_because_of_input(finding.cause, told))
     if also := told.get("also"):
         name = also["cause"] or "unknown"
-        sentences.append(f"Beside it: {name}, {percent(also['share'])}.")
+        share = share_text(also["share"], also["low"], also["high"])
+        of = "the training" if also["share_of"] == "training" else "a step"
+        sure = f"{also['confidence']} confidence"
+        sentences.append(f"Beside it: {name}, {share} of {of} ({sure}).")
     if told.get("untold_evaluation"):
         sentences.append("It may be an evaluation without ai.pipeline.evaluate.")
     if others := told.get("ranks_unseen"):

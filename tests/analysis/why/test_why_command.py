@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,10 +83,33 @@ def test_the_json_says_the_same(starved: Path) -> None:
     assert wait["low"] <= wait["share"] <= wait["high"]
     # Without the steps that are odd, so near the wait's and not equal to it.
     assert math.isclose(finding["share"], wait["share"], abs_tol=1e-4)
+    assert finding["low"] < finding["share"] < finding["high"]
+    assert finding["share_of"] == "steps"
+    told = finding["what"].partition(" for data for ")[2]
+    ends = [float(number) / 100 for number in re.findall(r"\d+(?:\.\d+)?", told)]
+    assert ends == pytest.approx([finding[name] for name in ("share", "low", "high")], abs=0.006)
     assert value["limits"]["input"] == [0.1, 0.25]
     assert value["steps"]["count"] == 120
     slowest = [step["ns"] for step in value["slowest"]]
     assert slowest == sorted(slowest, reverse=True)
+
+
+def test_what_else_is_found_has_its_interval_and_confidence_too(tmp_path: Path) -> None:
+    made = Training(item_ms=20, steps=60, transfer_ms=12, checkpoint=(20, 400), leak=3e6)
+    value = as_json(made.write(tmp_path, 1))
+    kinds = [finding["kind"] for finding in value["findings"]]
+    assert {"checkpoint-bound", "transfer-bound", "memory-creep"} <= set(kinds)
+    for finding in value["findings"]:
+        assert finding["low"] <= finding["share"] <= finding["high"]
+    exact = {finding["kind"]: finding["low"] == finding["high"] for finding in value["findings"]}
+    assert (exact["checkpoint-bound"], exact["transfer-bound"]) == (True, False)
+    of = {finding["kind"]: finding["share_of"] for finding in value["findings"]}
+    wanted = ("training", "steps", "growth")
+    assert (of["checkpoint-bound"], of["transfer-bound"], of["memory-creep"]) == wanted
+    also = [line for line in dftrace_why(tmp_path).stdout.splitlines() if line[2:6] == "also"]
+    for line, finding in zip(also, value["findings"][1:], strict=False):
+        assert line.endswith(f" ({finding['severity']}, {finding['confidence']} confidence)")
+    assert also
 
 
 def test_limits_are_settings(starved: Path) -> None:
@@ -94,6 +118,41 @@ def test_limits_are_settings(starved: Path) -> None:
     assert none["verdict"] == "none"
     assert none["limits"]["input"] == [0.99, 0.99]
     assert limits_of([]) == LIMITS
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "limits", "kept"),
+    [
+        (Training(slow={77: 600.0}), "slow-step", ["slow-step-ms=700"], ["slow-step-ms=500"]),
+        (Training(slow={77: 300.0}), "slow-step", ["slow-step=0.5"], ["slow-step=0.02"]),
+        (Training(warm=5, warm_ms=400), "slow-warm-up", ["warm-up-ms=2500"], ["warm-up-ms=900"]),
+        (Training(start_ms=4000), "start-up-heavy", ["start-up-ms=5000"], ["start-up-ms=3500"]),
+        (Training(leak=3e6), "memory-creep", ["memory-mb=900"], ["memory-mb=100"]),
+        (Training(leak=3e6), "memory-creep", ["memory=0.9"], ["memory=0.01"]),
+        (Training(every=9, every_ms=30), "periodic", ["rhythm=1.5"], ["rhythm=0.9"]),
+        (Training(start_ms=4000), "start-up-heavy", ["steps=500"], ["steps=100"]),
+    ],
+)
+def test_what_is_no_share_is_a_setting_too(
+    tmp_path: Path, made: Training, kind: str, limits: list[str], kept: list[str]
+) -> None:
+    made.write(tmp_path, 1)
+
+    def kinds(limits: list[str]) -> set[str]:
+        return {finding.kind for finding in why([tmp_path], limits_of(limits)).findings}
+
+    assert kind in kinds([])
+    assert kind in kinds(kept)
+    assert kind not in kinds(limits)
+
+
+def test_confidence_is_high_from_the_second_number_of_steps_on(starved: Path) -> None:
+    def confidence(limit: str) -> str:
+        return why([starved], limits_of([limit])).findings[0].confidence
+
+    assert [confidence(f"steps={text}") for text in ("20,100", "20,500", "500")] == [
+        *("high", "medium", "low"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from analysis.why.made_runs import PLANTED
 from analysis.why.precision_table import row_of
 from typer.testing import CliRunner
 
-from dftrace_ai.analysis.why import LIMITS
+from dftrace_ai.analysis.why import LIMITS, counters, evidence, phases, shapes
 from dftrace_ai.analysis.why.model import KINDS, verdict_adapter
 from dftrace_ai.cli import app
 from docs.conftest import RunExample
@@ -67,7 +67,8 @@ def test_every_kind_and_cause_is_on_the_page() -> None:
 def test_the_limits_are_those_of_the_command() -> None:
     rows = {
         plain(name): (float(warning), float(critical) if critical else None)
-        for name, warning, critical, _ in table(between(PAGE, "limits"))
+        for mark in ("limits", "bounds")
+        for name, warning, critical, _ in table(between(PAGE, mark))
     }
     assert rows == {name: tuple(limit) for name, limit in LIMITS.items()}
     (block,) = blocks(PAGE, "sh")
@@ -76,6 +77,16 @@ def test_the_limits_are_those_of_the_command() -> None:
     from dftrace_ai.analysis.why import limits_of
 
     assert limits_of(limits) != LIMITS
+
+
+def test_what_is_fixed_is_as_the_page_says() -> None:
+    wanted = [
+        *(evidence.FEWEST_STEPS, shapes.LEAST_BEATS, shapes.LEAST_EXCESS, shapes.MOST_BY_CHANCE),
+        *(shapes.SLOW_STEP_TIMES, phases.START_STEPS, phases.WARM_UP_STEPS, shapes.TREND_STEPS),
+        *(shapes.LEAST_TAU, shapes.ONE_PART, counters.FEWEST_SAMPLES, counters.LEAST_TAU),
+    ]
+    assert [float(value) for _, value in table(between(PAGE, "fixed"))] == wanted
+    assert counters.SETTLING == 0.2
 
 
 def test_the_json_is_what_the_schema_says() -> None:

@@ -120,6 +120,7 @@ def _slow_step(measured: MeasuredRank, at: int) -> SlowStepFigures:
         kind = "first of a loop"
     at_us = max(0.0, measured.rank.process.ts_us(start))
     spans, left_out = _spans_within(steps, at)
+    beside = steps.marks.beside(at)
     return SlowStepFigures(
         rank=measured.number,
         step=at,
@@ -128,6 +129,10 @@ def _slow_step(measured: MeasuredRank, at: int) -> SlowStepFigures:
         at_us=at_us,
         at=f"{at_us / 1e6:.6f}s+{ns / 1e6:.3f}ms",
         kind=kind,
+        rss_bytes=beside.rss_bytes,
+        device_bytes=beside.device_bytes,
+        nonfinite=beside.nonfinite,
+        nonfinite_tensor=beside.nonfinite_tensor and briefly_named(beside.nonfinite_tensor),
         parts={part: int(values[at]) for part, values in steps.parts.items()},
         spans=spans,
         spans_left_out=left_out,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.report.drawing.colours import of_span
 from dftrace_ai.analysis.report.drawing.svg import told
-from dftrace_ai.analysis.why.words import part_name, percent, time_text
+from dftrace_ai.analysis.why.words import beside_text, part_name, percent, sureness, time_text
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def verdict(found: Verdict) -> str:
     first = found.findings[0] if found.findings else None
     severity = first.severity if first else "info"
     if first is not None:
-        mark = f" ({first.severity}, {first.confidence} confidence)"
-        head = first.kind.upper() + ("" if severity == "info" else mark)
+        head = first.kind.upper() + ("" if severity == "info" else f" {sureness(first)}")
         what = f"{first.what}{_whose(first, found)}"
     else:
         head = "NOTHING STANDS OUT" if found.verdict == "none" else "NO VERDICT"
@@ -99,9 +98,9 @@ def _rows(found: Verdict) -> Iterator[tuple[str, str]]:
         if first.next:
             yield "do next", first.next
     for other in found.findings[1:MOST_FINDINGS]:
-        yield "also", f"{other.what}{_whose(other, found)} {other.next}"
+        yield "also", f"{other.what}{_whose(other, found)} {sureness(other)} {other.next}"
     for other in found.of_some_ranks[:MOST_FINDINGS]:
-        yield "some ranks", f"{other.what}{_whose(other, found)} {other.next}"
+        yield "some ranks", f"{other.what}{_whose(other, found)} {sureness(other)} {other.next}"
     steps = found.steps
     if steps is not None:
         each = f", {steps.accumulation} micro-batches each" if steps.accumulation > 1 else ""
@@ -125,15 +124,24 @@ def _rows(found: Verdict) -> Iterator[tuple[str, str]]:
 def slowest(figures: ReportFigures) -> str:
     """Return the slowest steps."""
     several = len(figures.ranks) > 1
-    heads = [*(["rank"] if several else []), "step", "epoch", "what it is", "most of it", "show it"]
+    beside = [_beside(step) for step in figures.slowest]
+    some = any(beside)
+    heads = [*(["rank"] if several else []), "step", "epoch", "what it is", "most of it"]
+    heads += [*(["beside it"] if some else []), "show it"]
     rows = []
-    for step in figures.slowest:
+    for step, told_beside in zip(figures.slowest, beside, strict=True):
         epoch = "" if step.epoch is None else str(step.epoch)
-        cells = [str(step.step), epoch, step.kind, _most(step), f"<code>--at {step.at}</code>"]
+        cells = [str(step.step), epoch, step.kind, _most(step)]
+        cells += [*([told_beside] if some else []), f"<code>--at {step.at}</code>"]
         rows.append([*([str(step.rank)] if several else []), *map(str, cells), time_text(step.ns)])
     where = told(" ".join(figures.paths), 300)
     how = f"<p class=faint>Opened around a step: <code>dftrace view {where} --at ...</code></p>"
     return table("slowest", [*heads, "time"], rows, 1) + how
+
+
+def _beside(step: SlowStepFigures) -> str:
+    tensor = step.nonfinite_tensor
+    return told(beside_text(step.rss_bytes, step.device_bytes, step.nonfinite, tensor))
 
 
 def _most(step: SlowStepFigures) -> str:

@@ -1,0 +1,132 @@
+"""What lies beside the steps of a rank: memory, and tensors that stopped being finite."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.processes import Process, Sample
+
+__all__ = ["UNKNOWN", "Beside", "StepMarks", "marks_of"]
+
+UNKNOWN: Final = -1
+"""In place of bytes, where nothing has been sampled yet."""
+
+# As the sampling of the machine names them.
+RESIDENT: Final = ("memory bytes", "process")
+ON_DEVICE: Final = ("GPU memory bytes", "allocated ")
+
+MOST: Final = 2.0**60  # nothing that is counted has more
+
+
+@dataclass(frozen=True, repr=False)
+class StepMarks:
+    """What counters and tensor inspection say of each step.
+
+    Attributes:
+        rss_bytes: memory of the process: the greatest sample in the step, or else the last before
+            it; `UNKNOWN` where there is none.
+        device_bytes: the same of what torch holds on all its GPUs together.
+        nonfinite: how many tensors stopped being finite in the step.
+        tensors: layer and tensor of these, by step, as far as there are any.
+    """
+
+    rss_bytes: Integers
+    device_bytes: Integers
+    nonfinite: Integers
+    tensors: dict[int, tuple[str, ...]]
+
+    def beside(self, step: int) -> Beside:
+        """Return what lies beside one step."""
+        names = self.tensors.get(step, ())
+        return Beside(
+            _known(self.rss_bytes[step]),
+            _known(self.device_bytes[step]),
+            len(names),
+            names[0] if names else None,
+        )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside one step; None what is not known.
+
+    Attributes:
+        rss_bytes: memory of the process.
+        device_bytes: what torch holds on its GPUs.
+        nonfinite: how many tensors stopped being finite in it.
+        nonfinite_tensor: layer and tensor of the first of these.
+    """
+
+    rss_bytes: int | None
+    device_bytes: int | None
+    nonfinite: int
+    nonfinite_tensor: str | None
+
+
+def _known(level: int) -> int | None:
+    return None if level == UNKNOWN else int(level)
+
+
+def marks_of(process: Process, start_ns: Integers, end_ns: Integers) -> StepMarks:
+    """Return what lies beside steps.
+
+    Args:
+        process: the rank's.
+        start_ns: where each step begins, nanoseconds since 1970, in order.
+        end_ns: where it ends.
+
+    Example::
+
+        marks = marks_of(process, steps.start_ns, steps.end_ns)
+        print(marks.rss_bytes.max() / 1e9, "GB")
+    """
+    tensors: defaultdict[int, list[str]] = defaultdict(list)
+    for at_ns, name in process.nonfinite:
+        step = int(np.searchsorted(start_ns, at_ns, side="right")) - 1
+        if step >= 0 and at_ns <= end_ns[step]:
+            tensors[step].append(name)
+    counts = np.zeros(len(start_ns), np.int64)
+    for step, names in tensors.items():
+        counts[step] = len(names)
+    return StepMarks(
+        _sampled(_levels(process.samples, *RESIDENT), start_ns, end_ns),
+        _sampled(_levels(process.samples, *ON_DEVICE), start_ns, end_ns),
+        counts,
+        {step: tuple(names) for step, names in tensors.items()},
+    )
+
+
+def _levels(samples: Iterable[Sample], counter: str, series: str) -> list[tuple[int, int]]:
+    """Return a moment and the sum of the series that begin so, of each sample of a counter."""
+    found = []
+    for sample in samples:
+        if sample.name != counter:
+            continue
+        values = [
+            int(value)
+            for name, value in sample.values.items()
+            if name.startswith(series) and type(value) in {int, float} and 0 <= value < MOST
+        ]
+        if values:
+            found.append((sample.at_ns, sum(values)))
+    return found
+
+
+def _sampled(levels: list[tuple[int, int]], start_ns: Integers, end_ns: Integers) -> Integers:
+    if not levels:
+        return np.full(len(start_ns), UNKNOWN, np.int64)
+    at, level = np.array(levels, np.int64).T
+    first = np.searchsorted(at, start_ns)
+    behind = np.searchsorted(at, end_ns, side="right")
+    last = np.where(behind > 0, level[np.maximum(behind - 1, 0)], UNKNOWN)
+    for step in np.flatnonzero(behind - first > 1).tolist():
+        last[step] = level[first[step] : behind[step]].max()
+    return last
