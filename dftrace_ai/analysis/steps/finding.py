@@ -75,6 +75,16 @@ def is_within(stretches: tuple[Integers, Integers], at_ns: Integers) -> Integers
     return (index >= 0) & (end[np.maximum(index, 0)] > at_ns)
 
 
+def _is_evaluated(evaluation: tuple[Integers, Integers], spans: Spans) -> Integers:
+    """Return which spans are part of an evaluation; one around it may begin with it."""
+    inside = is_within(evaluation, spans.start_ns)
+    start, end = evaluation
+    if inside.any():
+        index = np.maximum(np.searchsorted(start, spans.start_ns, side="right") - 1, 0)
+        inside &= (start[index] < spans.start_ns) | (spans.end_ns <= end[index])
+    return inside
+
+
 def find_steps(spans: Spans, tid: int) -> FoundSteps | None:
     """Return the steps of a rank; None where nothing says what a step is.
 
@@ -85,7 +95,7 @@ def find_steps(spans: Spans, tid: int) -> FoundSteps | None:
     own = spans.at(spans.tid == tid)
     judged = own.of("evaluation")
     evaluation = union(judged.start_ns, judged.end_ns)
-    train = own.at(~is_within(evaluation, own.start_ns))
+    train = own.at(~_is_evaluated(evaluation, own))
     learning = spans.start_ns[spans.has("backward", "optimizer")]
     found = (
         _by_marks(train, evaluation)

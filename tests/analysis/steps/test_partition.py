@@ -94,7 +94,7 @@ def measured(*traces: TraceLines) -> list[Steps]:
     return [steps for steps in found if steps is not None]
 
 
-@settings(max_examples=25)
+@settings(max_examples=200)
 @given(steps, st.integers(0, 99))
 def test_every_part_is_what_each_nanosecond_says(bodies, seed) -> None:
     exact, rounded = TraceLines(1), TraceLines(2)

@@ -157,7 +157,7 @@ def in_python(path: Path, monkeypatch: pytest.MonkeyPatch) -> Summary:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(lines=traces(), codec=st.sampled_from(["", ".gz", ".zst"]), size=st.integers(1, 30))
 def test_all_three_agree(
