@@ -4,8 +4,8 @@ The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrac
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
 `dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
 `dftrace_ai.analysis.converting`, `dftrace_ai.analysis.validating`,
-`dftrace_ai.analysis.trace_facts`, `dftrace_ai.analysis.report` and `dftrace_ai.cli.migrating`, with
-sorted keys, so that the same models always give the same bytes.
+`dftrace_ai.analysis.trace_facts`, `dftrace_ai.analysis.report`, `dftrace_ai.cli.migrating` and what
+`_printed_schemas` names, with sorted keys, so that the same models always give the same bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
 from dftrace_ai.config.model import Config
 from dftrace_ai.config.sources import variable_of
+from dftrace_ai.trace_format.json_types import JsonObject
 from dftrace_ai.trace_format.lines import event_adapter
 
 if TYPE_CHECKING:
@@ -141,6 +142,36 @@ def _info_schema() -> dict[str, Any]:
     return schema
 
 
+def _printed_schemas() -> dict[str, dict[str, Any]]:
+    """Return the schemas of what commands print whose models have no function of their own."""
+    from dftrace_ai.analysis.summary.indexing import IndexReport
+    from dftrace_ai.cli.demo.report import DemoReport
+    from dftrace_ai.cli.inspect_view.report_types import Report
+    from dftrace_ai.cli.runs_view.report_types import ComparisonReport, RunReport
+    from dftrace_ai.live.verdict import Verdict
+    from dftrace_ai.spools.completing import RecoveryReport
+
+    installation = dict[Literal["versions", "native core", "environment", "settings"], JsonObject]
+    printed: dict[str, tuple[Any, str]] = {
+        "index": (IndexReport, "dftrace index --json"),
+        "recover": (RecoveryReport, "dftrace recover --json"),
+        "demo": (DemoReport, "dftrace demo --json"),
+        "stuck": (Verdict, "dftrace stuck --json"),
+        "runs": (list[RunReport], "dftrace runs --json"),
+        "runs-compare": (ComparisonReport, "dftrace runs --compare --json"),
+        "inspect-check": (Report, "dftrace inspect check --json"),
+        "inspect-features": (dict[str, str], "dftrace inspect features --json"),
+        "installation": (installation, "dftrace info --json"),
+    }
+    return {
+        f"{name}.schema.json": {
+            **TypeAdapter(model).json_schema(),
+            "title": f"What `{command}` prints" + " of an installation" * (name == "installation"),
+        }
+        for name, (model, command) in printed.items()
+    }
+
+
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema file by its file name."""
     schemas = {
@@ -157,6 +188,7 @@ def schema_texts() -> dict[str, str]:
         "validate.schema.json": _validate_schema(),
         "info.schema.json": _info_schema(),
         "migrate.schema.json": _migrate_schema(),
+        **_printed_schemas(),
     }
     return {
         name: json.dumps({"$schema": DIALECT, **schema}, indent=2, sort_keys=True) + "\n"

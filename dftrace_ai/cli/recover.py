@@ -42,7 +42,7 @@ def command(
     Example: dftrace recover out
     """
     from dftrace_ai.cli.terminal import shown, shown_progress, write_json
-    from dftrace_ai.spools.completing import complete_directories
+    from dftrace_ai.spools.completing import complete_directories, report_of
     from dftrace_ai.spools.recovery import adopt_orphans
     from dftrace_ai.wording import counted
 
@@ -53,7 +53,7 @@ def command(
         if orphans:
             found.add(adopt_orphans(directories[0]))
     if json:
-        write_json(found._asdict())
+        write_json(report_of(found))
     else:
         whole = set(found.ended_in_order)
         for path in found.finished:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dftrace_ai.live.model import place_text
+from dftrace_ai.live.model import HiddenProcess, place_text
 from dftrace_ai.trace_format.names_and_phases import own_category
 
 if TYPE_CHECKING:
-    from dftrace_ai.live.model import HiddenProcess, RankStatus, ThreadStatus
+    from dftrace_ai.live.model import RankStatus, ThreadStatus
 
 __all__ = ["Finding", "JobVerdict", "Verdict"]
 

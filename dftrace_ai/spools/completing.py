@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from dftrace_ai.spools.held_directory import directories_at
 from dftrace_ai.spools.recovery import Recovery, adopt_in
@@ -13,7 +14,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["complete_directories"]
+__all__ = ["RecoveryReport", "complete_directories", "report_of"]
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """What `dftrace recover --json` prints.
+
+    Attributes:
+        finished: trace files that are complete now.
+        alive: spools whose processes still run, here or on another host.
+        failed: for each spool that could not be read its path, and why.
+        damaged: what of the spools of finished traces could not be read.
+        ended_in_order: those of `finished` that their own processes had completed.
+        format: version of this form; it grows when a member goes or means something else.
+    """
+
+    finished: list[str]
+    alive: list[str]
+    failed: list[str]
+    damaged: list[str]
+    ended_in_order: list[str]
+    format: Literal[1] = 1
+
+
+def report_of(found: Recovery) -> RecoveryReport:
+    """Return what is printed of what became of spools."""
+    return RecoveryReport(**found._asdict())
 
 
 def complete_directories(

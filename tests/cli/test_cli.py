@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from analysis.trace_lines import small_trace
+from printed_json import checked
 from typer.testing import CliRunner
 
 import dftrace_ai
@@ -197,7 +198,7 @@ def test_info_shows_settings_and_environment(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(info_command, "_native", lambda: {"clock": "tsc"})
     status, out, _ = run("info", "--json")
     assert status == 0
-    facts = json.loads(out)
+    facts = checked(out, "installation")
     assert facts["settings"]["rank"] == 7
     assert facts["environment"] == {"DFTRACE_RANK": "7"}
     assert facts["native core"] == {"clock": "tsc"}

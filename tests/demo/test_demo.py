@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from printed_json import checked
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.figures import summarise
@@ -116,3 +117,16 @@ def test_a_demo_that_is_not_recorded_says_so(
     )
     assert done.returncode == 0, done.stderr
     assert "recording is off" in done.stdout
+
+
+def test_json_has_the_figures_and_the_verdict(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(COMMAND), "demo", "--epochs", "1", "--workers", "0", "--json", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = checked(done.stdout, "demo")
+    assert (found["steps"], found["verdict"]["steps"]["count"]) == (45, 45)
+    assert [Path(path) for path in found["traces"]] == list(tmp_path.glob("*.pfw.gz"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
+
+from printed_json import checked
 
 from dftrace_ai.cli.live_view.verdict import verdict_lines
 from dftrace_ai.live import RankStatus, Verdict, find_stuck, jobs_of, snapshot_json
@@ -345,7 +346,7 @@ def test_the_verdict_as_json(tmp_path: Path) -> None:
     file.write_bytes(snapshot_json(snapshot_of(*ranks, hidden=[hidden(2)])))
     told = dftrace("stuck", "--json", "--limit", "30", file)
     assert told.returncode == 2, told.stderr
-    verdict = json.loads(told.stdout)
+    verdict = checked(told.stdout, "stuck")
     assert (verdict["kind"], verdict["stuck"], verdict["limit_s"]) == (
         "dftrace verdict",
         True,
@@ -358,4 +359,4 @@ def test_the_verdict_as_json(tmp_path: Path) -> None:
     ]
     assert verdict["hidden"][0]["host"] == "node2"
     calm = dftrace("stuck", "--json", "--limit", "300", file)
-    assert (calm.returncode, json.loads(calm.stdout)["stuck"]) == (0, False)
+    assert (calm.returncode, checked(calm.stdout, "stuck")["stuck"]) == (0, False)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from conftest import RunScript, clean_environment
 from perfetto.trace_file import read
+from printed_json import checked
 
 from dftrace_ai.errors import TraceError
 from dftrace_ai.live import observer
@@ -60,7 +61,7 @@ def test_a_killed_run_is_recovered_once(dead: tuple[Path, Path]) -> None:
     folder, spool = dead
     status, said, _ = recover("--json", folder)
     assert status == 0
-    (path,) = json.loads(said)["finished"]
+    (path,) = checked(said, "recover")["finished"]
     trace = read(Path(path))
     assert [event.user["step"] for event in trace.named("forward")] == list(range(5000))
     assert trace.one("all_reduce").args["unfinished"] is True

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["IndexedProcess", "index_traces"]
+__all__ = ["IndexReport", "IndexedProcess", "index_traces"]
 
 # What is read in a twentieth of a second.
 LITTLE_BYTES: Final = 4 * 1024 * 1024
@@ -54,6 +54,19 @@ class IndexedProcess:
     files: int
     lines: int = 0
     reason: str | None = None
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What `dftrace index --json` prints.
+
+    Attributes:
+        processes: what became of each.
+        format: version of this form; it grows when a member goes or means something else.
+    """
+
+    processes: tuple[IndexedProcess, ...]
+    format: Literal[1] = 1
 
 
 def index_traces(paths: Iterable[str | os.PathLike[str]]) -> list[IndexedProcess]:

@@ -31,7 +31,7 @@ def command(
     """
     from dataclasses import asdict
 
-    from dftrace_ai.analysis.summary.indexing import index_traces
+    from dftrace_ai.analysis.summary.indexing import IndexReport, index_traces
     from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_json
     from dftrace_ai.wording import counted
 
@@ -40,7 +40,7 @@ def command(
     with shown_progress("reading", paths):
         found = index_traces(paths)
     if json:
-        write_json({"format": 1, "processes": [asdict(process) for process in found]})
+        write_json(asdict(IndexReport(tuple(found))))
     for process in found:
         if process.state == "left out":
             complain(f"not indexed: {process.path}: {process.reason}")

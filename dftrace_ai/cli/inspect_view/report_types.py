@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+# That of `typing` does not tell pydantic enough before Python 3.12.
+from typing_extensions import TypedDict
 
 __all__ = [
     "DueSteps",

@@ -15,6 +15,7 @@ from analysis.indexed.heads import blocks_of
 from analysis.indexed.test_index_line import train
 from analysis.trace_lines import small_trace
 from conftest import trace_files
+from printed_json import checked
 from safety.commands import invoke
 
 import dftrace_ai
@@ -267,7 +268,7 @@ def test_a_directory_that_may_not_be_written_to(
     monkeypatch.setattr(os, "access", closed)
     done = invoke("index", "--json", path)
     assert done.status == 1
-    (process,) = json.loads(done.out)["processes"]
+    (process,) = checked(done.out, "index")["processes"]
     assert process["state"] == "left out"
     assert process["reason"].endswith("t.dfindex: cannot be written: Permission denied")
     assert [line for line in done.err.splitlines() if "Permission denied" in line]

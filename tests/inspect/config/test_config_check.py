@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from inspect_configs import EXAMPLES, LOG, one_section
+from printed_json import checked
 from typer.testing import CliRunner
 
 from dftrace_ai.cli import app
@@ -156,7 +157,7 @@ def test_the_same_as_json(folder: Path) -> None:
     config = one_section(LogTensorStats=LOG, FakeQuan={})
     config["two"] = one_section(LogTensorStats=LOG)["one"]
     status, out, _ = run("check", written(config), "--json", "--steps", 7)
-    found = json.loads(out)
+    found = checked(out, "inspect-check")
     assert status == 1
     (problem,) = found["problems"]
     assert (problem["severity"], problem["error"]) == ("error", "AssertionError")
@@ -377,7 +378,7 @@ def test_features_are_listed_and_explained() -> None:
         "transformer_engine.LogTensorStats",
     ]
     assert "quant_format: FP8E4M3 or FP8E5M2" in out
-    assert len(json.loads(run("features", "all", "--json")[1])) == 7
+    assert len(checked(run("features", "all", "--json")[1], "inspect-features")) == 7
     status, _, err = run("features", "FakeQuan\x1b[2J")
     assert status == 2
     assert "transformer_engine.FakeQuant" in err

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from loggers.runs.made_logs import BEGUN_S, Log
+from printed_json import checked
 from safety.commands import Done, acting, at_terminal, invoke
 
 from dftrace_ai.errors import ConfigError
@@ -39,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def listed(root: Path, *words: object) -> list[str]:
     done = invoke("runs", root, "--json", *words)
     assert done.status == 0, done.err
-    return [run["run"].rpartition("/")[2] for run in json.loads(done.out)]
+    return [run["run"].rpartition("/")[2] for run in checked(done.out, "runs")]
 
 
 CHOICES = {
@@ -147,7 +148,8 @@ def test_a_comparison_shows_what_differs_and_what_metrics_came_to(root: Path) ->
     assert "model/width" not in done.out
     assert "system/cpu" not in done.out
     assert "1 param alike in 2 runs" in done.out
-    found = json.loads(invoke("runs", root, "--compare", "--json", "--sort", "run").out)
+    out = invoke("runs", root, "--compare", "--json", "--sort", "run").out
+    found = checked(out, "runs-compare")
     assert found["params"] == {
         "lr": [1, "auto", 0.1, 0.01],
         "opt": ["adam", None, "adam", "sgd"],

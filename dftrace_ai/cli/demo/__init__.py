@@ -73,10 +73,11 @@ def _print_json(result: Result, traces: list[Path]) -> None:
     from dataclasses import asdict
 
     from dftrace_ai.analysis.why import why
+    from dftrace_ai.cli.demo.report import DemoReport
     from dftrace_ai.cli.terminal import write_json
 
     verdict = why(traces) if traces else None
-    write_json({**asdict(result), "traces": list(map(str, traces)), "verdict": verdict})
+    write_json(DemoReport(**asdict(result), traces=list(map(str, traces)), verdict=verdict))
 
 
 def _as_typed() -> str:
