@@ -1,0 +1,158 @@
+"""Commands that write where there is no room: a line, the documented status, and no half file."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from analysis.trace_lines import TraceLines
+from conftest import clean_environment
+from safety.commands import COMMAND, LIMIT_S, Done
+from stress.pressure.disk import small_disk
+
+MS = 1_000_000
+# Less than any of the files that are written.
+MOST_BYTES = 100
+ROOM = 1 << 14
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A run of some steps, packed by another program, so that it has no index."""
+    lines = TraceLines()
+    for step in range(60):
+        at = step * 20 * MS
+        lines.span("fetch.iter", "dataloader", at, 2 * MS, count=step + 1)
+        lines.span("forward", "compute", at + 3 * MS, 10 * MS)
+        lines.span("step", "pipeline", at + 2 * MS, 15 * MS)
+    lines.footer()
+    return lines.write(tmp_path / "run" / "t-host-100.pfw.gz", 10**6)
+
+
+@pytest.fixture(params=["a full disk", "a limit on files"])
+def full(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A directory in which nothing can be written, though files can be made."""
+    with small_disk(tmp_path / "full", real=request.param == "a full disk") as disk:
+        if disk.real:
+            (disk.path / "run").mkdir()
+            disk.fill()
+        yield disk.path
+
+
+def dftrace(*words: object, temporary: Path | None = None) -> Done:
+    """Runs the command with no file allowed to be larger than `MOST_BYTES`."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+
+    done = subprocess.run(
+        [*COMMAND, *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={
+            **clean_environment(),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **({"TMPDIR": str(temporary)} if temporary else {}),
+        },
+        timeout=LIMIT_S,
+        preexec_fn=None if is_full(words, temporary) else limited,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def is_full(words: tuple[object, ...], temporary: Path | None) -> bool:
+    """Whether one of the places is a disk that is full by itself."""
+    places = [temporary, *words]
+    return any(isinstance(place, Path) and ballast(place).exists() for place in places)
+
+
+def ballast(place: Path) -> Path:
+    return next(
+        (up / "ballast" for up in (place, *place.parents) if up.name == "full"), place / "-"
+    )
+
+
+def with_a_little_room(full: Path) -> Path:
+    """The directory, in which a small file can be written: else temporary ones go elsewhere."""
+    if (full / "ballast").exists():
+        os.truncate(full / "ballast", (full / "ballast").stat().st_size - ROOM)
+    return full
+
+
+def left_in(folder: Path) -> list[str]:
+    """What stands in a directory that was not there before."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in {"ballast", "run"})
+
+
+def in_one_line(done: Done, status: int) -> str:
+    assert "Traceback" not in done.err
+    (line,) = done.err.splitlines()
+    assert (done.status, done.out) == (status, ""), done
+    assert line.startswith("dftrace: ")
+    assert any(reason in line for reason in (": No space left on device", ": File too large")), line
+    return line
+
+
+def test_a_report(trace: Path, full: Path) -> None:
+    page = full / "report.html"
+    line = in_one_line(dftrace("report", trace, "-o", page), 2)
+    assert f"{page}" in line
+    assert left_in(full) == []
+
+
+def test_plots(trace: Path, full: Path) -> None:
+    in_one_line(dftrace("report", trace, "--json", "--plots", full), 2)
+    assert left_in(full) == []
+
+
+@pytest.mark.parametrize("form", ["parquet", "perfetto", "dftracer"])
+def test_another_form(trace: Path, full: Path, form: str) -> None:
+    if form == "parquet":
+        pytest.importorskip("duckdb")
+    in_one_line(dftrace("convert", trace, "--to", form, "--out", full / "out"), 2)
+    assert left_in(full) == []
+
+
+def test_an_index(trace: Path, full: Path) -> None:
+    beside = full / "t-host-100.pfw.gz"
+    # A name for it is all that there is room for.
+    beside.symlink_to(trace)
+    line = in_one_line(dftrace("index", beside), 1)
+    assert f"not indexed: {beside}" in line
+    assert left_in(full) == [beside.name]
+    assert not list(trace.parent.glob("*.dfindex*"))
+
+
+@pytest.mark.parametrize("command", ["summary", "view", "sql"])
+def test_copies_of_what_is_in_an_archive(
+    trace: Path, full: Path, tmp_path: Path, command: str
+) -> None:
+    archive = tmp_path / "run.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        info = tarfile.TarInfo("t-host-100.pfw.gz")
+        content = trace.read_bytes() * 40  # more than a disk leaves at its end
+        info.size = len(content)
+        packed.addfile(info, io.BytesIO(content))
+    words = ["select 1"] if command == "sql" else ["--no-browser"] if command == "view" else []
+    done = dftrace(command, archive, *words, temporary=with_a_little_room(full))
+    line = in_one_line(done, 2)
+    assert str(full) in line
+    assert left_in(full) == []
+
+
+def test_copies_of_a_profile(full: Path, tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": f"aten::{at}", "pid": 1, "tid": 1, "ts": at, "dur": 1}
+        for at in range(20_000)
+    ]
+    profile = tmp_path / "rank0.pt.trace.json"
+    profile.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    in_one_line(dftrace("summary", profile, temporary=with_a_little_room(full)), 2)
+    assert left_in(full) == []
