@@ -98,13 +98,14 @@ def share_text(share: float, low: float, high: float) -> str:
     Example::
 
         assert share_text(0.2, 0.184, 0.22) == "20 % (18 to 22 %)"
-        assert share_text(0.2, 0.198, 0.203) == "20 % (19.8 to 20.3 %)"
+        assert share_text(0.2, 0.198, 0.203) == "20.0 % (19.8 to 20.3 %)"
         assert share_text(0.2, 0.2, 0.2) == "20 %"
     """
     if low == high:
         return percent(share)
     digits = 0 if high - low >= NARROW else 1
-    return f"{percent(share)} ({100 * low:,.{digits}f} to {100 * high:,.{digits}f} %)"
+    told, *ends = (f"{100 * number:,.{digits}f}" for number in (share, low, high))
+    return f"{told} % ({' to '.join(ends)} %)"
 
 
 def sureness(finding: Finding) -> str:
