@@ -1,7 +1,15 @@
+from collections.abc import Iterator, Sequence
 from typing import final
 
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer, CapsuleType, Self
 
+def arrow_schema(columns: Sequence[str], /) -> CapsuleType: ...
+def arrow_array(
+    block: EventBlock, file: int, columns: Sequence[str], /
+) -> tuple[CapsuleType, CapsuleType]: ...
+def arrow_stream(
+    blocks: Iterator[tuple[EventBlock, int]], columns: Sequence[str], /
+) -> CapsuleType: ...
 def hop_blocks(
     descriptor: int, end: int, /
 ) -> tuple[

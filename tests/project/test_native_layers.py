@@ -22,7 +22,11 @@ LAYERS = {
     "bench": {"system", "text", "index", "deflating", "spool", "writing"},
 }
 # What reads traces becomes a module of its own, in which nothing records.
-ALONE = {"reading/traces": {"reading/traces", "index", "text"}, "index": {"index", "text"}}
+ALONE = {
+    "reading/traces": {"reading/traces", "index", "text"},
+    "reading/arrow": {"reading/arrow", "reading/traces", "index", "text"},
+    "index": {"index", "text"},
+}
 # Read as it stands: no more than the blocking of signals.
 HEADERS_ALONE = {"dftrace/system/signals_blocked.hpp"}
 MOST_FILES = 15

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dftrace_ai.analysis.reading.duckdb_scan import Scan
+    from dftrace_ai.analysis.reading.scanning.arrow import ArrowEvents
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
 
 __all__ = ["ROWS_AT_ONCE", "TraceSet", "open_traces"]
@@ -63,8 +64,8 @@ class TraceSet:
     Attributes:
         files: the traces, each once, sorted by path; at least one.
         skipped: files of directories that cannot be read as traces, sorted by path.
-        notes: after `batches`, and within `relation`: what of the files could not be read,
-            one line each.
+        notes: after `batches` and `arrow`, and within `relation`: what of the files could not be
+            read, one line each.
 
     Example::
 
@@ -140,6 +141,41 @@ class TraceSet:
         self.notes = ()
         notes: list[str] = []
         yield from event_batches(self.files, columns, rows, notes)
+        self.notes = tuple(notes)
+
+    def arrow(self, columns: Iterable[str] = COLUMNS) -> ArrowEvents:
+        """Give the events as columns of Arrow's, which programs that know it take without a copy.
+
+        Neither pyarrow nor another package is needed to give them. What is returned is a stream
+        (``__arrow_c_stream__``) as often as one is asked for, or is gone through batch by batch
+        (``__arrow_c_array__``), a block of a file at a time.
+
+        Args:
+            columns: as for `batches`. `file` is uint32, `id` uint64, `pid`, `tid`, `start_ns` and
+                `dur_ns` int64, `args` a view of the text of the file, the others are dictionaries
+                of texts. No column has nulls.
+
+        Returns:
+            The stream; when all of it was read, `notes` says what could not be.
+
+        Raises:
+            ValueError: there is no such column.
+            DftraceError: the native reader was not built, or NumPy is not installed.
+
+        Example::
+
+            import polars
+
+            events = polars.DataFrame(open_traces(["out/"]).arrow(["ph", "name", "dur_ns"]))
+        """
+        wanted = checked_columns(columns)
+        _need_numpy()
+        from dftrace_ai.analysis.reading.scanning.arrow import ArrowEvents
+
+        self.notes = ()
+        return ArrowEvents(self.files, wanted, self._take_notes)
+
+    def _take_notes(self, notes: Iterable[str]) -> None:
         self.notes = tuple(notes)
 
     @contextmanager

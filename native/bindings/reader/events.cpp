@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "dftrace/reading/arrow/event_arrays.hpp"
+#include "dftrace/reading/arrow/label_texts.hpp"
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
 #include "reader/codec.hpp"
@@ -19,28 +21,25 @@ namespace dftrace::py {
 
 namespace {
 
-struct Block {
-    PlainText text;
-    Rows rows;
-    std::vector<std::int64_t> pid, tid;
-};
-
-struct BlockObject {
-    PyObject_HEAD std::unique_ptr<Block> block;
-};
-
 struct Reading {
-    explicit Reading(std::size_t most_bytes) : budget(most_bytes), labels(budget), scanner(labels) {}
+    explicit Reading(std::size_t most_bytes)
+        : budget(most_bytes), labels(budget), scanner(labels), texts(labels, budget) {}
     Budget budget;
     Labels labels;
     Scanner scanner;
+    LabelTexts texts;
     std::vector<TrackId> tracks;  // as far as blocks have asked for them
 
-    void fill(Block& block, std::int64_t base_ns);
+    void fill(ScannedBlock& block, std::int64_t base_ns);
+};
+
+struct BlockObject {
+    PyObject_HEAD std::shared_ptr<ScannedBlock> block;
+    std::shared_ptr<Reading> reading;  // which has its names
 };
 
 struct ScannerObject {
-    PyObject_HEAD std::unique_ptr<Reading> reading;
+    PyObject_HEAD std::shared_ptr<Reading> reading;
     bool busy;
 };
 
@@ -56,10 +55,10 @@ struct ColumnObject {
 PyTypeObject* block_type = nullptr;
 PyTypeObject* column_type = nullptr;
 
-const Block& block_of(PyObject* self) { return *as<BlockObject>(self)->block; }
+const ScannedBlock& block_of(PyObject* self) { return *as<BlockObject>(self)->block; }
 ScannerObject* scanner_of(PyObject* self) { return as<ScannerObject>(self); }
 
-void Reading::fill(Block& block, std::int64_t base_ns) {
+void Reading::fill(ScannedBlock& block, std::int64_t base_ns) {
     Rows& rows = block.rows;
     scanner.scan(block.text, rows);
     for (std::size_t number = tracks.size(), all = labels.tracks(); number < all; ++number)
@@ -78,12 +77,11 @@ void Reading::fill(Block& block, std::int64_t base_ns) {
 template <typename Object>
 void destroy(PyObject* object) {
     PyTypeObject* const type = Py_TYPE(object);
-    if constexpr (std::is_same_v<Object, BlockObject>)
-        as<Object>(object)->block.~unique_ptr();
-    else if constexpr (std::is_same_v<Object, ScannerObject>)
-        as<Object>(object)->reading.~unique_ptr();
-    else
+    if constexpr (std::is_same_v<Object, BlockObject>) as<Object>(object)->block.~shared_ptr();
+    if constexpr (std::is_same_v<Object, ColumnObject>)
         Py_XDECREF(as<Object>(object)->block);
+    else
+        as<Object>(object)->reading.~shared_ptr();
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -156,7 +154,7 @@ PyObject* phases(PyObject* self, void*) {
 }
 
 PyObject* args_of_row(PyObject* self, PyObject* given) {
-    const Block& block = block_of(self);
+    const ScannedBlock& block = block_of(self);
     const std::size_t row = PyLong_AsSize_t(given);
     if (PyErr_Occurred()) return nullptr;
     if (row >= block.rows.size) {
@@ -169,13 +167,14 @@ PyObject* args_of_row(PyObject* self, PyObject* given) {
     return PyUnicode_DecodeUTF8(block.text.data() + at - 1, static_cast<Py_ssize_t>(bytes) + 2, nullptr);
 }
 
-Ref new_block() {
+Ref new_block(PyObject* scanner) {
     Ref made(block_type->tp_alloc(block_type, 0));
     if (!made) return made;
     BlockObject* const self = as<BlockObject>(made.get());
-    new (&self->block) std::unique_ptr<Block>();
+    new (&self->block) std::shared_ptr<ScannedBlock>();
+    new (&self->reading) std::shared_ptr<Reading>(scanner_of(scanner)->reading);
     try {
-        self->block = std::make_unique<Block>();
+        self->block = std::make_shared<ScannedBlock>();
     } catch (const std::bad_alloc&) {
         PyErr_NoMemory();
         return Ref();
@@ -194,9 +193,9 @@ PyObject* make_scanner(PyTypeObject* type, PyObject* arguments, PyObject* by_nam
     }
     Ref made(type->tp_alloc(type, 0));
     if (!made) return nullptr;
-    new (&scanner_of(made.get())->reading) std::unique_ptr<Reading>();
+    new (&scanner_of(made.get())->reading) std::shared_ptr<Reading>();
     try {
-        scanner_of(made.get())->reading = std::make_unique<Reading>(static_cast<std::size_t>(most_bytes));
+        scanner_of(made.get())->reading = std::make_shared<Reading>(static_cast<std::size_t>(most_bytes));
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
     }
@@ -214,8 +213,8 @@ PyObject* scan_lines(PyObject* object, PyObject* arguments) {
         PyErr_SetString(PyExc_ValueError, "a GiB and more at a time");
     } else if (bytes && static_cast<const char*>(lines.buf)[bytes - 1] != '\n') {
         PyErr_SetString(PyExc_ValueError, "the last line has no end");
-    } else if ((made = new_block())) {
-        Block& block = *as<BlockObject>(made.get())->block;
+    } else if ((made = new_block(object))) {
+        ScannedBlock& block = *as<BlockObject>(made.get())->block;
         const bool well = work(self->busy, [&](Interrupts&) {
             std::memcpy(block.text.room_for(bytes), lines.buf, bytes);
             block.text.close(bytes);
@@ -234,9 +233,9 @@ PyObject* read_file_block(PyObject* object, PyObject* arguments) {
     long long base_ns = 0;
     if (!PyArg_ParseTuple(arguments, "iO&KK|L", &file, take_codec, &codec, &from, &end, &base_ns))
         return nullptr;
-    Ref made = new_block();
+    Ref made = new_block(object);
     if (!made) return nullptr;
-    Block& block = *as<BlockObject>(made.get())->block;
+    ScannedBlock& block = *as<BlockObject>(made.get())->block;
     ScannerObject* const self = scanner_of(object);
     BlocksRead read;
     const bool well = work(self->busy, [&](Interrupts&) {
@@ -281,8 +280,8 @@ PyGetSetDef block_columns[] = {
      nullptr},
     {"id", row_column<&Rows::id>, nullptr, "Number of the event; 0 where there is none.", nullptr},
     {"parent", row_column<&Rows::parent>, nullptr, "args.p_idx; 2^64 - 1 where there is none.", nullptr},
-    {"pid", own_column<&Block::pid>, nullptr, "Process.", nullptr},
-    {"tid", own_column<&Block::tid>, nullptr, "Thread or lane.", nullptr},
+    {"pid", own_column<&ScannedBlock::pid>, nullptr, "Process.", nullptr},
+    {"tid", own_column<&ScannedBlock::tid>, nullptr, "Thread or lane.", nullptr},
     {"start_ns", row_column<&Rows::start>, nullptr, "Start, with the base; -1 where there is none.", nullptr},
     {"dur_ns", row_column<&Rows::duration>, nullptr, "Duration; -1 for all but finished spans.", nullptr},
     {"args_at", row_column<&Rows::args_at>, nullptr, "Where the members of args are in `text`, or 0.",
@@ -343,6 +342,13 @@ const Rows* rows_of(PyObject* block) {
     if (Py_IS_TYPE(block, block_type)) return &block_of(block).rows;
     PyErr_SetString(PyExc_TypeError, "an EventBlock is needed");
     return nullptr;
+}
+
+std::shared_ptr<const ScannedBlock> block_of_object(PyObject* block, std::shared_ptr<LabelTexts>& texts) {
+    if (!rows_of(block)) return nullptr;
+    const std::shared_ptr<Reading>& reading = as<BlockObject>(block)->reading;
+    texts = {reading, &reading->texts};
+    return as<BlockObject>(block)->block;
 }
 
 int add_event_types(PyObject* module) {

@@ -1,7 +1,9 @@
 // The events of traces as columns, as types of Python's.
 #pragma once
 
-#include "dftrace/reading/traces/rows.hpp"
+#include <memory>
+
+#include "dftrace/reading/arrow/event_arrays.hpp"
 #include "python.hpp"
 
 namespace dftrace::py {
@@ -10,5 +12,8 @@ int add_event_types(PyObject* module);
 
 // Of a block; null with an exception set where it is none.
 const Rows* rows_of(PyObject* block);
+
+// The block itself, and the texts of its names; null with an exception set where it is none.
+std::shared_ptr<const ScannedBlock> block_of_object(PyObject* block, std::shared_ptr<LabelTexts>& texts);
 
 }  // namespace dftrace::py

@@ -1,5 +1,6 @@
 // The module `dftrace_ai._reader`: reading traces, without a recorder.
 #include "python.hpp"
+#include "reader/arrow/capsules.hpp"
 #include "reader/checking.hpp"
 #include "reader/events.hpp"
 #include "reader/index.hpp"
@@ -29,7 +30,7 @@ PyMODINIT_FUNC PyInit__reader() {
     Ref module(PyModule_Create(&definition));
     if (!module || add_totals_type(module.get()) < 0 || add_event_types(module.get()) < 0 ||
         add_span_tree_type(module.get()) < 0 || add_walking_types(module.get()) < 0 ||
-        add_hopping(module.get()) < 0)
+        add_hopping(module.get()) < 0 || add_capsules(module.get()) < 0)
         return nullptr;
     return module.release();
 }

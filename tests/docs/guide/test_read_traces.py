@@ -47,7 +47,7 @@ def test_the_page_shows_one_program_for_each_way() -> None:
     assert [
         way in text
         for way, text in zip(
-            ("events()", "batches(", "relation(", "TraceTables("), programs, strict=True
+            ("events()", "batches(", "arrow(", "relation(", "TraceTables("), programs, strict=True
         )
     ]
 

@@ -89,9 +89,6 @@ Number whole_number(std::string_view text, Number otherwise) noexcept {
     return error == std::errc() && end == text.data() + text.size() ? number : otherwise;
 }
 
-// dftracer numbers the phases: 1 for spans, then counters, instants, metadata.
-constexpr std::string_view numbered_phases = "XCiM";
-
 bool is_numbered_phase(std::string_view value) noexcept {
     return value.size() == 1 && value[0] >= '1' && value[0] <= '4';
 }

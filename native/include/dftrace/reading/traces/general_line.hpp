@@ -10,6 +10,9 @@
 
 namespace dftrace {
 
+// dftracer numbers the phases: 1 for spans, then counters, instants, metadata.
+inline constexpr std::string_view numbered_phases = "XCiM";
+
 struct GeneralLine {
     enum class Kind {
         framing,     // a bracket, or nothing

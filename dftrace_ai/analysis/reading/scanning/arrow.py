@@ -1,0 +1,135 @@
+"""The events of files for programs that take Arrow's columns, without a copy and without a package.
+
+What is handed over are the structures of Arrow's C data interface in capsules
+(arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html), which the native reader
+makes of its blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dftrace_ai.analysis.reading.scanning.blocks import MOST_LABEL_BYTES, TraceBlocks
+from dftrace_ai.errors import DftraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dftrace_ai._reader import EventBlock
+    from dftrace_ai.analysis.reading.trace import Trace
+
+__all__ = ["ArrowBatch", "ArrowEvents"]
+
+
+@dataclass(frozen=True, repr=False)
+class ArrowBatch:
+    """Events that follow each other in a file; `TraceSet.arrow` gives them.
+
+    Attributes:
+        block: as the native reader has it.
+        file: number of the trace.
+        columns: their names.
+
+    Example::
+
+        for batch in open_traces(["out/"]).arrow(["name", "dur_ns"]):
+            print(pyarrow.record_batch(batch).num_rows)
+    """
+
+    block: EventBlock
+    file: int
+    columns: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return self.block.rows
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} events: {', '.join(self.columns)}>"
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the types of the columns in a capsule."""
+        from dftrace_ai import _reader
+
+        return _reader.arrow_schema(self.columns)
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """Return types and columns in capsules; each column lives as long as somebody holds it.
+
+        Args:
+            requested_schema: what is asked for; left to whoever asks, as types are not changed.
+
+        Raises:
+            OverflowError: the names need too much memory.
+        """
+        from dftrace_ai import _reader
+
+        return _reader.arrow_array(self.block, self.file, self.columns)
+
+
+class ArrowEvents:
+    """Iterates over events in batches; taken as a whole it is a stream of Arrow's.
+
+    Args:
+        files: the files.
+        columns: names of columns.
+        tell: called with what of the files could not be read, when all were.
+
+    Raises:
+        DftraceError: the native reader was not built.
+
+    Example::
+
+        table = pyarrow.table(open_traces(["out/"]).arrow())
+    """
+
+    def __init__(
+        self, files: Sequence[Trace], columns: tuple[str, ...], tell: Callable[[list[str]], Any]
+    ) -> None:
+        try:
+            from dftrace_ai import _reader
+        except ImportError as error:
+            raise DftraceError(
+                "columns for Arrow come from the native reader, which is not built here; "
+                "batches() gives NumPy arrays without it"
+            ) from error
+        self._native = _reader
+        self._files = files
+        self._columns = columns
+        self._tell = tell
+
+    def __repr__(self) -> str:
+        return f"<stream of events: {', '.join(self._columns)}>"
+
+    def __iter__(self) -> Iterator[ArrowBatch]:
+        """Yield the events, file by file, as many as a block of the file has.
+
+        Raises:
+            TraceError: a file cannot be read any more, or its names need too much memory.
+        """
+        for block, file in self._blocks():
+            yield ArrowBatch(block, file, self._columns)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the types of the columns in a capsule."""
+        return self._native.arrow_schema(self._columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a stream in a capsule, which reads the files when it is asked for their events.
+
+        Args:
+            requested_schema: what is asked for; left to whoever asks, as types are not changed.
+        """
+        return self._native.arrow_stream(self._blocks(), self._columns)
+
+    def _blocks(self) -> Iterator[tuple[EventBlock, int]]:
+        # One for all files, so that a name has one number.
+        scanner = self._native.EventScanner(MOST_LABEL_BYTES)
+        notes: list[str] = []
+        for number, trace in enumerate(self._files):
+            blocks = TraceBlocks(scanner, trace)
+            for block in blocks:
+                if block.rows:
+                    yield block, number  # type: ignore[misc]
+            notes += blocks.notes
+        self._tell(notes)
