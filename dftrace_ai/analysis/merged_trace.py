@@ -13,6 +13,8 @@ import orjson
 from dftrace_ai.analysis.process_order import processes_in_order
 from dftrace_ai.analysis.reading.given.near import lines_near
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
+from dftrace_ai.analysis.track_order import NamedTracks
+from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +36,8 @@ FIRST_SPARE_PID = 1 << 22
 ARROWS = frozenset("stf")
 ARROWS_OF_FILE = 1 << 32
 
+LETTER_OF = {str(number): letter for number, letter in NUMBERED_PHASES.items()}
+
 TS = re.compile(rb'"ts":(\d{1,20})(?!\d)')
 
 
@@ -54,8 +58,9 @@ class MergedTrace:
     Files whose time bases differ are brought to one; a process id that two hosts have in
     common is renumbered, since a viewer would lay both processes on one track, and so are
     GPUs that several files of torch.profiler have in common. Lines that hold no event are
-    left out, for one of them makes Perfetto refuse all. Ranks are shown in their order, and below
-    each the processes that it has started.
+    left out, for one of them makes Perfetto refuse all; dftracer's numbers for phases become the
+    letters that it knows. Ranks are shown in their order, and below each the processes that it has
+    started; so are the tracks of a process, unless a file orders them itself.
 
     Args:
         files: the files.
@@ -87,16 +92,18 @@ class MergedTrace:
         self.notes: list[str] = []
         self._within = _Within(window) if window else None
         self._numbers = _ProcessNumbers()
+        self._named = NamedTracks()
 
     def __iter__(self) -> Iterator[bytes]:
         self.notes = []
         self._within = _Within(self.window) if self.window else None
         self._numbers = _ProcessNumbers()
+        self._named = NamedTracks()
         changes = self._changes()
         chunk: list[bytes] = [b"["]
         size = 1
         parts = [self._lines(*each) for each in enumerate(changes)]
-        for lines in (*parts, _order(self._in_order(changes))):
+        for lines in (*parts, _order(self._in_order(changes)), self._named.order()):
             for line in lines:
                 chunk.append(line)
                 size += len(line) + 1
@@ -140,14 +147,24 @@ class MergedTrace:
                 event = None if isinstance(line, LongLine) else loads(text)
             except orjson.JSONDecodeError:
                 event = None
-            if not isinstance(event, dict):
+            ph = event.get("ph") if isinstance(event, dict) else None
+            if isinstance(event, dict) and (letter := LETTER_OF.get(str(ph))):
+                ph = event["ph"] = letter
+                text = orjson.dumps(event)
+            # Perfetto drops all that stands behind a phase that is no text.
+            if not isinstance(event, dict) or not isinstance(ph, str):
                 broken += 1
-            elif within is None or within.has(event, change.shift_us):
+                continue
+            if within is None or within.has(event, change.shift_us):
                 if change.profile:
                     text = self._moved(text, event, number)
-                if event.get("ph") == "C" and self.counters:
+                if ph == "C" and self.counters:
                     text = self._renamed(text, event.get("name"))
-                yield _altered(text, change) if altered else text
+                if altered:
+                    text = _altered(text, change)
+                if ph == "M":
+                    self._named.add(text)
+                yield text
         if within:
             within.left_out(reader.left_out_us, change.shift_us)
         if broken:

@@ -40,7 +40,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     "analysis": {
         "reading": set(),
         "process_order": set(),
-        "merged_trace": {"reading", "process_order"},
+        "track_order": set(),
+        "merged_trace": {"reading", "process_order", "track_order"},
         "summary": {"reading", "tracks", "where", "steps"},
         "steps": {"reading"},
         "why": {"reading", "steps"},

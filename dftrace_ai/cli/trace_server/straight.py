@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dftrace_ai.analysis.converting.to_perfetto import gzip_member
+from dftrace_ai.analysis.reading.given.near import lines_near
 from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.analysis.summary.adding import add_traces
+from dftrace_ai.analysis.track_order import NamedTracks
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dftrace_ai.analysis.reading.time_window import TimeWindow
     from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = ["Straight", "straight"]
@@ -22,16 +25,19 @@ PIECE_BYTES = 1024 * 1024
 class Straight:
     """The bytes of a file; an iterator over them that ends where the file ended before.
 
+    Behind them stands a block with the order of the tracks, if there are several.
+
     Attributes:
-        size: bytes of the file.
+        size: of all bytes.
     """
 
-    def __init__(self, trace: Trace, size: int) -> None:
-        self.size = size
+    def __init__(self, trace: Trace, size: int, behind: bytes) -> None:
+        self.size = size + len(behind)
         self._trace = trace
+        self._behind = behind
 
     def __iter__(self) -> Iterator[bytes]:
-        left = self.size
+        left = self.size - len(self._behind)
         try:
             with open_regular(self._trace.path) as raw:
                 while left:
@@ -42,6 +48,8 @@ class Straight:
                     yield piece
         except OSError as error:
             raise TraceError(f"{self._trace}: cannot be read: {error.strerror}") from error
+        if self._behind:
+            yield self._behind
 
 
 def straight(traces: Sequence[Trace], window: TimeWindow | None) -> Straight | None:
@@ -71,4 +79,15 @@ def straight(traces: Sequence[Trace], window: TimeWindow | None) -> Straight | N
     added = add_traces([trace])
     totals = added.totals
     whole = not (added.tears or added.skipped or added.long_lines or totals.unreadable)
-    return Straight(trace, size) if whole and totals.events == footer.events else None
+    if not whole or totals.events != footer.events:
+        return None
+    return Straight(trace, size, _order_of_tracks(trace))
+
+
+def _order_of_tracks(trace: Trace) -> bytes:
+    named = NamedTracks()
+    # No event is before all times: what is given are lines without one.
+    for line in lines_near(trace, TimeWindow(-2.0, -1.0), 0):
+        named.add(line.strip().removesuffix(b","))
+    order = list(named.order())
+    return gzip_member(b"\n".join(order) + b"\n") if order else b""

@@ -117,6 +117,34 @@ def test_a_whole_file_is_sent_as_it_lies(tmp_path: Path, ui: Path) -> None:
         assert ask(server, trace_path(server))[1]["Transfer-Encoding"] == "chunked"
 
 
+def test_behind_a_whole_file_stands_the_order_of_its_tracks(tmp_path: Path, ui: Path) -> None:
+    trace = TraceLines(100)
+    for tid, name in (
+        (102, "worker10"),
+        (103, "worker9"),
+        (0x40000000, "MainThread · task lane 1"),
+    ):
+        args = {"name": name}
+        trace.add(
+            json.dumps({"name": "thread_name", "pid": 100, "tid": tid, "ph": "M", "args": args})
+        )
+        trace.span(name, "compute", 1000, 10, tid=tid)
+    trace.footer()
+    path = trace.write(tmp_path / "a.pfw.gz")
+    with serving(path, ui) as server:
+        status, headers, body = ask(server, trace_path(server))
+    assert (status, headers["Content-Length"]) == (200, str(len(body)))
+    assert body.startswith(path.read_bytes())
+    added = gzip.decompress(body)[len(trace.text) :].splitlines()
+    tids = [json.loads(line)["tid"] for line in added]
+    assert tids == [100, 0x40000000, 103, 102]
+    sent = tmp_path / "sent.pfw.gz"
+    sent.write_bytes(body)
+    shown = engine.view(sent)
+    assert shown.answer.clean
+    assert len(shown.slices) == 3
+
+
 def test_a_part_is_opened_where_it_was_asked_for(tmp_path: Path, ui: Path) -> None:
     """The address tells the page what to show, and only what lies around it is sent."""
     for rank in range(3):
