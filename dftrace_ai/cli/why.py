@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated
 
@@ -57,10 +58,9 @@ def command(
     from dftrace_ai.cli.terminal import console, print_all, shown, shown_progress, write_json
 
     limits = limits_of(limit or ())
-    if recover:
-        complete_dead_traces(paths)
+    running = tuple(complete_dead_traces(paths) if recover else ())
     with shown_progress("reading", paths):
-        verdict = why(paths, limits)
+        verdict = replace(why(paths, limits), running=running)
     if json:
         write_json(verdict)
     else:

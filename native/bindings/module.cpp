@@ -46,6 +46,8 @@ PyMethodDef functions[] = {
      "quick_within_forward(function): calls of modules within modules go past its frame."},
     {"look_into", or_memory_error<look_into_spool>, METH_VARARGS,
      "look_into(spool, window_s): what its process is doing."},
+    {"unwritten_events", or_memory_error<unwritten_in_spool>, METH_O,
+     "unwritten_events(spool, /): how many events it holds that its trace lacks."},
     {"build_info", build_info, METH_NOARGS, "What this module was built with."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -20,6 +20,7 @@ from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup, groups_o
 from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow  # noqa: TC001 - as above
 from dftrace_ai.errors import needs_numpy
 from dftrace_ai.trace_format.names_and_phases import LoopPart  # noqa: TC001 - pydantic evaluates it
+from dftrace_ai.trace_format.running import RunningProcess, told_of
 
 if TYPE_CHECKING:
     import os
@@ -124,6 +125,7 @@ class Report:
         began_at: the first moment of all events, as ISO 8601 has it, in UTC; null where it is not
             known, as of traces that do not say from when on they count.
         length_us: from then to the last moment, microseconds; null where that is not known.
+        running: processes that had not written all of their events when their traces were read.
     """
 
     format: int
@@ -144,6 +146,13 @@ class Report:
     tensors: tuple[TensorRow, ...] | None = None
     began_at: str | None = None
     length_us: float | None = None
+    running: tuple[RunningProcess, ...] = ()
+
+    def with_running(self, found: Iterable[RunningProcess]) -> Report:
+        """Return it with what is to be said of processes that still run."""
+        running = tuple(found)
+        warnings = (*self.warnings, *told_of(running))
+        return replace(self, running=running, warnings=warnings)
 
     def to_dict(self) -> JsonObject:
         """Return everything as plain values, fit for JSON."""

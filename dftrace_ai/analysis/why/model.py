@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
+from dftrace_ai.trace_format.running import RunningProcess  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -179,6 +180,7 @@ class Verdict:
         began_at: the first moment of all events, as ISO 8601 has it, in UTC; None where traces do
             not say from when on they count.
         length_ns: from then to the last moment; None without events.
+        running: processes that had not written all of their events when their traces were read.
     """
 
     verdict: Kind | Literal["none", "abstained"]
@@ -195,6 +197,7 @@ class Verdict:
     limits: dict[str, tuple[float, float | None]] = field(default_factory=dict)
     began_at: str | None = None
     length_ns: int | None = None
+    running: tuple[RunningProcess, ...] = ()
     kind: Literal["dftrace why"] = "dftrace why"
     format: Literal[1] = FORMAT
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.indexed.reach import local_text
 from dftrace_ai.analysis.why.words import beside_text, part_name, percent, sureness, time_text
+from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
     for one in verdict.abstained:
         yield one.what if len(one.what) < 10 else "silent", _silence(one.what, one.why)
+    for running in told_of(verdict.running):
+        yield "note", running
     for note in verdict.notes[:MOST_NOTES]:
         yield "note", note
     more = len(verdict.notes) - MOST_NOTES

@@ -124,10 +124,10 @@ def command(
         for option in (name for name, is_given in given.items() if is_given):
             word = "--tree" if tree and option != "--tree" else "--tensors"
             raise typer.BadParameter(f"{word} and {option} cannot be given together")
-    if recover:
-        complete_dead_traces(paths)
+    running = complete_dead_traces(paths) if recover else []
     with shown_progress("reading", paths):
         report = reported(paths, form, sort.value if sort else None, top, where)
+    report = report.with_running(running)
     if json:
         write_json(report.to_dict())
     elif csv:

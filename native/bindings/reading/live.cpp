@@ -82,6 +82,35 @@ PyObject* spool_dict(const LiveSpool& spool) {
         list_of(spool.threads, thread_dict));
 }
 
+// What `read` returns, with other threads going on meanwhile; nothing with an exception set.
+template <typename Read>
+auto read_from(PyObject* encoded, Read read) -> std::optional<decltype(read())> {
+    std::optional<decltype(read())> found;
+    int error = 0;
+    bool no_memory = false;
+    std::string refused;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+        found = read();
+    } catch (const std::system_error& failure) {
+        error = failure.code().value();
+    } catch (const std::bad_alloc&) {
+        no_memory = true;
+    } catch (const std::exception& failure) {
+        refused = failure.what();
+    }
+    Py_END_ALLOW_THREADS;
+    if (found) return found;
+    errno = error;
+    if (no_memory)
+        PyErr_NoMemory();
+    else if (error)
+        PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, encoded);
+    else
+        PyErr_SetString(PyExc_ValueError, refused.c_str());
+    return found;
+}
+
 }  // namespace
 
 PyObject* look_into_spool(PyObject*, PyObject* arguments) {
@@ -92,28 +121,18 @@ PyObject* look_into_spool(PyObject*, PyObject* arguments) {
     if (!(window_s >= 0.0 && window_s <= 86'400.0))
         return PyErr_Format(PyExc_ValueError, "a window of 0 to 86400 seconds is accepted");
     const std::string path = PyBytes_AS_STRING(encoded);
-    std::optional<LiveSpool> spool;
-    int error = 0;
-    bool no_memory = false;
-    std::string refused;
-    Py_BEGIN_ALLOW_THREADS;
-    try {
-        spool = look_into(path, static_cast<std::uint64_t>(window_s * 1e9));
-    } catch (const std::system_error& failure) {
-        error = failure.code().value();
-    } catch (const std::bad_alloc&) {
-        no_memory = true;
-    } catch (const std::exception& failure) {
-        refused = failure.what();
-    }
-    Py_END_ALLOW_THREADS;
-    if (no_memory) return PyErr_NoMemory();
-    if (error) {
-        errno = error;
-        return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, encoded);
-    }
-    if (!spool) return PyErr_Format(PyExc_ValueError, "%s", refused.c_str());
-    return spool_dict(*spool);
+    const std::optional<LiveSpool> spool =
+        read_from(encoded, [&] { return look_into(path, static_cast<std::uint64_t>(window_s * 1e9)); });
+    return spool ? spool_dict(*spool) : nullptr;
+}
+
+PyObject* unwritten_in_spool(PyObject*, PyObject* given) {
+    PyObject* encoded = nullptr;
+    if (!PyUnicode_FSConverter(given, &encoded)) return nullptr;
+    const Ref held(encoded);
+    const std::string path = PyBytes_AS_STRING(encoded);
+    const auto events = read_from(encoded, [&] { return unwritten_events(path); });
+    return events ? PyLong_FromUnsignedLongLong(*events) : nullptr;
 }
 
 }  // namespace dftrace::py

@@ -6,5 +6,6 @@
 namespace dftrace::py {
 
 PyObject* look_into_spool(PyObject*, PyObject* arguments);
+PyObject* unwritten_in_spool(PyObject*, PyObject* path);
 
 }  // namespace dftrace::py

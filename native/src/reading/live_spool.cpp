@@ -343,4 +343,21 @@ LiveSpool look_into(const std::string& path, std::uint64_t window_ns) {
     return spool;
 }
 
+std::uint64_t unwritten_events(const std::string& path) {
+    const SpoolCopy copy(path);
+    std::uint64_t events = 0;
+    std::vector<Record> records;
+    for (const UnitFacts& unit : copy.units()) {
+        const bool some = unit.kind != UnitKind::free && unit.may_hold_records();
+        if (!some || unit.consumed == unit.committed) continue;
+        // One that was written meanwhile, and used again, has nothing any more.
+        const std::optional<UnitFacts> now = copy.records(unit, records);
+        if (!now) continue;
+        const auto first = records.begin() + now->consumed;
+        events += static_cast<std::uint64_t>(
+            std::count_if(first, records.end(), [](const Record& r) { return r.kind != Kind::lane_name; }));
+    }
+    return events;
+}
+
 }  // namespace dftrace

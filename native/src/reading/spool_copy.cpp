@@ -131,6 +131,7 @@ std::optional<UnitFacts> SpoolCopy::unit(std::uint32_t index) const {
     facts.sequence = head->sequence;
     facts.capacity = head->capacity;
     facts.committed = std::min(head->committed.load(), head->capacity);
+    facts.consumed = std::min(head->consumed, facts.committed);
     facts.next = head->next.load();
     facts.before = head->before;
     return facts;

@@ -73,4 +73,8 @@ struct LiveSpool {
 // is no spool of this version or too damaged to tell anything.
 LiveSpool look_into(const std::string& path, std::uint64_t window_ns);
 
+// How many events the spool of a process that runs holds and its trace lacks, as far as spans have ended.
+// Throws as `look_into` does.
+std::uint64_t unwritten_events(const std::string& path);
+
 }  // namespace dftrace

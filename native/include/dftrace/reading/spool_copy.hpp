@@ -29,6 +29,7 @@ struct UnitFacts {
     std::uint32_t units = 0;
     std::uint64_t sequence = 0;
     std::uint32_t committed = 0;
+    std::uint32_t consumed = 0;
     std::uint32_t next = 0;
     std::uint32_t capacity = 0;
     std::uint64_t before = 0;
