@@ -12,7 +12,7 @@ from typing import Any
 
 from . import imports, machine, report
 from .figures import Bench
-from .files import analysts, drain, reading, recovery, sizes
+from .files import analysts, drain, many_files, reading, recovery, sizes
 from .loggers import calls
 from .processes import Homes
 from .spans import bursts, callgrind, rounds, thread_check
@@ -120,6 +120,7 @@ def others(homes: Homes, effort: Effort, wanted: set[str]) -> list[Bench]:
         benches += sizes.measure(homes, effort.size_rounds)
     if "reading" in wanted:
         benches += reading.measure(homes, effort.reading_events, effort.reading_rounds)
+        benches += many_files.measure(homes, 3 * effort.reading_rounds)
     if "judging" in wanted:
         benches += analysts.measure(homes, effort.judged_events)
     if "training" in wanted:
