@@ -16,6 +16,7 @@ from analysis.trace_lines import TraceLines
 from conftest import clean_environment
 
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.event_columns import event_columns
 
 FILES = 1000
 SPANS = 20
@@ -108,3 +109,28 @@ def test_their_order_is_that_of_their_names(thousand: Path, tmp_path: Path) -> N
         for folder in (thousand, again)
     )
     assert text == told
+
+
+def used_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_texts_of_few_of_them_are_at_hand(tmp_path: Path) -> None:
+    """Who has asked each for arguments holds the columns of all, and the lines of the last."""
+    files, spans = 60, 2000
+    trace = TraceLines()
+    for span in range(spans):
+        trace.span("n", "compute", span * 2000, 1000, step=span, note="x" * 200)
+    one = trace.write(tmp_path / "0.pfw.gz", lines_a_block=spans + 10)
+    for number in range(1, files):
+        (tmp_path / f"{number}.pfw.gz").write_bytes(one.read_bytes())
+    text_bytes = len(trace.text)
+    held = []
+    before = used_bytes()
+    for columns in event_columns(open_traces([tmp_path])):
+        assert columns.args(len(columns) - 1)["step"] == spans - 1
+        held.append(columns)
+    assert len(held) == files
+    assert used_bytes() - before < files * text_bytes / 2
+    # Those that have let go of theirs read them again.
+    assert [columns.args(10)["step"] for columns in held] == [held[0].args(10)["step"]] * files

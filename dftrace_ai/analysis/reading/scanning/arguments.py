@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -25,6 +26,9 @@ __all__ = ["Arguments", "BlockArguments", "TraceArguments"]
 
 # Who goes through the spans of a thread in the order of time stays in few blocks for long.
 BLOCKS_AT_ONCE = 4
+
+# Of a job with many ranks only those that were asked last have blocks at hand.
+TRACES_AT_ONCE = 8
 
 
 class Arguments(Protocol):
@@ -102,8 +106,10 @@ class TraceArguments:
         found = self._at_hand.pop(piece, None)
         if found is None:
             found = self._read(piece)
+            _RECENT.use(self)
             if len(self._at_hand) >= BLOCKS_AT_ONCE:
-                del self._at_hand[next(iter(self._at_hand))]
+                # Another thread may have had it let go of all.
+                self._at_hand.pop(next(iter(self._at_hand), -1), None)
         self._at_hand[piece] = found  # the last one that was asked for stands last
         return found.text_of(row - self._firsts[piece])
 
@@ -125,6 +131,27 @@ class TraceArguments:
         if found is None or found[0].rows != rows:
             raise TraceError(f"{self.trace}: was changed while it was read")
         return BlockArguments.of(found[0])
+
+
+class _Recent:
+    """The files that were asked last; those before them let go of their blocks."""
+
+    def __init__(self) -> None:
+        self._asked: list[weakref.ref[TraceArguments]] = []
+
+    def use(self, asked: TraceArguments) -> None:
+        """Note that a file is asked now."""
+        there = [(one, one()) for one in self._asked]
+        self._asked = [one for one, held in there if held is not None and held is not asked]
+        self._asked.append(weakref.ref(asked))
+        for one in self._asked[:-TRACES_AT_ONCE]:
+            held = one()
+            if held is not None:
+                held._at_hand.clear()
+        del self._asked[:-TRACES_AT_ONCE]
+
+
+_RECENT = _Recent()
 
 
 def _kept(block: EventBlock | PlainBlock) -> _Kept:
