@@ -56,7 +56,7 @@ def limits_of(changes: Iterable[str]) -> Limits:
 
     Args:
         changes: such as ``input=0.1,0.25``: the name, from where on it is a warning,
-            and, where it is given, from where on it is critical.
+            and, where it is given, from where on it is critical; or ``slow-step-ms=100``.
 
     Raises:
         ConfigError: there is no such limit, or it is none.

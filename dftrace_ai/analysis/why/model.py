@@ -176,7 +176,8 @@ class Verdict:
         abstained: what is not said.
         unseen: what the trace does not show.
         notes: what a reader has to know beside.
-        limits: warning and critical limit of each kind of finding.
+        limits: by name from where on something is a warning, and from where on critical; and the
+            bounds that are no shares.
         began_at: the first moment of all events, as ISO 8601 has it, in UTC; None where traces do
             not say from when on they count.
         length_ns: from then to the last moment; None without events.
