@@ -158,6 +158,8 @@ class Auto:
             if options is not None:
                 options.training.end()
                 options.gate.live = options.gate.recording = False
+                if options.gate.shared is not None:
+                    options.gate.shared.value = False
 
     def _begin_run(self) -> None:
         if self._options is not None:

@@ -74,7 +74,7 @@ Attributes:
         nothing any more.
     recording: it is, and the step that is on is one of those that are asked for.
     shared: an object whose `value` is the same for workers of loaders, in memory that they share;
-        None where all steps are recorded.
+        None where there are none.
 """
 
 Gated = _native.Gated

@@ -8,6 +8,7 @@ from multiprocessing import get_context
 import pytest
 import torch
 from conftest import RunScript, Traced
+from perfetto.trace_file import read
 from torch import nn
 from torch.utils.data import (
     DataLoader,
@@ -253,3 +254,31 @@ def test_a_worker_with_an_auto_of_its_own_is_in_the_steps_of_the_training(
     assert [span.name for span in run.trace.spans] == [
         *("item", "item", "preprocess.collate", "item", "preprocess.collate")
     ]
+
+
+def test_workers_that_outlast_auto_record_nothing_more(run_script: RunScript) -> None:
+    outcome = run_script(
+        """
+        import torch
+        from torch.utils.data import DataLoader
+        import dftrace_ai
+
+        def main():
+            torch.set_num_threads(1)
+            for way in ("fork", "spawn"):
+                loader = DataLoader(
+                    torch.ones(8, 2), batch_size=4, num_workers=1, persistent_workers=True,
+                    multiprocessing_context=way,
+                )
+                dftrace_ai.auto()
+                batches = list(loader)
+                dftrace_ai.auto.remove()
+                assert len(list(loader)) == len(batches) == 2
+                loader._iterator._shutdown_workers()
+
+        if __name__ == "__main__":
+            main()
+        """
+    )
+    items = [sum(e.name == "item" for e in trace.spans) for trace in map(read, outcome.files)]
+    assert sorted(items) == [0, 8, 8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from multiprocessing.sharedctypes import RawValue
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import _utils, dataloader
@@ -40,10 +41,6 @@ def install(options: AutoOptions) -> Callable[[], None]:
     several = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
     if base is None or several is None:
         raise NotInThisVersion("torch.utils.data.dataloader._BaseDataLoaderIter")
-    if options.steps.is_a_part and options.gate.shared is None:
-        from multiprocessing.sharedctypes import RawValue
-
-        options.gate.shared = RawValue("b", options.gate.recording)
     with Swaps() as swaps:
         if options.loaders:
             swaps.swap(base, "__init__", functools.partial(_noting, options))
@@ -52,7 +49,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
         record_fetchers(swaps, options)
         worker = getattr(_utils, "worker", None)
         folders = options.folders if options.wants("io") else None
-        swaps.swap(worker, "_worker_loop", lambda _: WorkerLoop(options.gate.shared, folders))
+        swaps.swap(worker, "_worker_loop", lambda _: WorkerLoop(folders=folders, gate=options.gate))
     return swaps.restore
 
 
@@ -105,6 +102,9 @@ def _starting(options: AutoOptions, original: Any) -> Any:
 
     @functools.wraps(original)
     def recorded(self: Any, loader: Any) -> None:
+        if gate.live and gate.shared is None:
+            # Workers that outlast a step, or `auto` itself, are told so.
+            gate.shared = RawValue("b", gate.recording)
         with node if gate.recording and loader in options.loaders else NOTHING:
             original(self, loader)
 

@@ -20,6 +20,8 @@ from dftrace_ai.run.emitting import Gated
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from dftrace_ai.integrations.steps.gate import Gate
+
 __all__ = ["WorkerLoop", "record_fetchers"]
 
 PREFIX = "DFTRACE_"
@@ -38,6 +40,7 @@ class WorkerLoop:
         shared: the gate's, in memory that processes share.
         folders: in which files are recorded; None where none are.
         environment: variables of the process that has pickled it; None where it was not.
+        gate: of the process that starts workers, which shares something once it starts the first.
     """
 
     def __init__(
@@ -45,14 +48,18 @@ class WorkerLoop:
         shared: Any = None,
         folders: tuple[str, ...] | None = None,
         environment: Mapping[str, str] | None = None,
+        *,
+        gate: Gate | None = None,
     ) -> None:
         self._shared = shared
+        self._gate = gate
         self._folders = folders
         self._environment = environment
 
     def __reduce__(self) -> tuple[Any, ...]:
         ours = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
-        return WorkerLoop, (self._shared, self._folders, ours)
+        shared = self._shared if self._gate is None else self._gate.shared
+        return WorkerLoop, (shared, self._folders, ours)
 
     def __call__(self, *args: Any) -> Any:
         """Run a worker."""
