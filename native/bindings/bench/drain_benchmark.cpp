@@ -13,12 +13,12 @@ namespace {
 PyObject* drain(PyObject*, PyObject* arguments) {
     unsigned long long events = 0;
     const char* compression = nullptr;
-    int level = 0;
-    if (!PyArg_ParseTuple(arguments, "Ks|i", &events, &compression, &level)) return nullptr;
+    int level = 0, index = 1;
+    if (!PyArg_ParseTuple(arguments, "Ks|ip", &events, &compression, &level, &index)) return nullptr;
     try {
         DrainFigures figures;
         const Compression wanted = compression_from(compression);
-        without_gil([&] { figures = measure_drain(events, wanted, level); });
+        without_gil([&] { figures = measure_drain(events, wanted, level, index != 0); });
         return Py_BuildValue("{s:K,s:d,s:K,s:K}", "events", events, "seconds_cpu", figures.seconds_cpu,
                              "bytes_plain", static_cast<unsigned long long>(figures.bytes_plain),
                              "bytes_file", static_cast<unsigned long long>(figures.bytes_file));
@@ -28,10 +28,10 @@ PyObject* drain(PyObject*, PyObject* arguments) {
     }
 }
 
-PyMethodDef functions[] = {
-    {"drain", drain, METH_VARARGS,
-     "drain(events, compression, level=0): CPU time and bytes of writing a training loop's events."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef functions[] = {{"drain", drain, METH_VARARGS,
+                            "drain(events, compression, level=0, index=True): CPU time and bytes of writing "
+                            "a training loop's events."},
+                           {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "_drain_benchmark",

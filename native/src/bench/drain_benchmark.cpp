@@ -30,7 +30,7 @@ constexpr const char* categories[] = {"dataloader", "data",    "device",  "compu
 
 }  // namespace
 
-DrainFigures measure_drain(std::uint64_t events, Compression compression, int level) {
+DrainFigures measure_drain(std::uint64_t events, Compression compression, int level, bool index) {
     TraceSettings settings;
     settings.prefix = "/dev/shm/dftrace-drain-benchmark";
     settings.host = "host";
@@ -64,6 +64,7 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
     tables.read(blobs);
 
     TraceWriter writer(settings, header, 1);
+    if (!index) writer.do_without_index();
     const ClockMap clock = ClockMap::from_segments({{0, 1'000'000'000'000'000, std::uint64_t{1} << 32}});
     Track track;
     track.tid = header.pid;

@@ -15,6 +15,6 @@ struct DrainFigures {
 
 // Formats, compresses and writes (to a file that is removed at once) `events` spans of a training
 // loop with epoch and step, by the code and in the blocks that a run uses.
-DrainFigures measure_drain(std::uint64_t events, Compression compression, int level);
+DrainFigures measure_drain(std::uint64_t events, Compression compression, int level, bool index);
 
 }  // namespace dftrace

@@ -69,6 +69,8 @@ class TraceWriter {
     // false, when a full block cannot be written.
     bool records(UnitHeader* unit, std::uint32_t& scan, std::uint32_t limit, Track& track,
                  const BlobTables& tables, const ClockMap& clock);
+    // What it costs is measured beside that.
+    void do_without_index() noexcept { index_.give_up(); }
     // Records that ended before this tick are left out.
     void leave_out_before(std::uint64_t tick) noexcept { first_tick_ = tick; }
     // How many were since the last call.

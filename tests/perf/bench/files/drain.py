@@ -61,4 +61,22 @@ def measure(homes: Homes, events: int, rounds: int) -> list[Bench]:
             found = answer.get("bytes_per_event", {}).get(key, [])
             missing = answer.get("missing", "no native benchmark in this build")
             sizes.series.append(Series(label, samples=found, missing=missing))
-    return [bench, sizes]
+    return [bench, sizes, *_index_costs(answer.get("index", {}))]
+
+
+def _index_costs(answer: dict[str, dict[str, list[float]]]) -> list[Bench]:
+    """Return what the index adds to the drain's time and to the file."""
+    benches = []
+    for member, title, unit, scale, most in (
+        ("time", "drain with index lines and without: CPU time an event", "ns", 1e9, 1.05),
+        ("bytes", "a file with index lines and without: bytes an event", "B", 1, 1.01),
+    ):
+        bench = Bench(f"drain_index_{member}", title, unit, reference="gzip, no index")
+        bench.targets.append(Target("gzip", most, "gzip, no index"))
+        for compression in ("none", "gzip", "zstd"):
+            for label in (compression, f"{compression}, no index"):
+                samples = [scale * value for value in answer.get(member, {}).get(label, [])]
+                missing = "no native benchmark in this build"
+                bench.series.append(Series(label, samples=samples, missing=missing))
+        benches.append(bench)
+    return benches

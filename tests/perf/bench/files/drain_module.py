@@ -11,7 +11,7 @@ BUILT = Path(__file__).resolve().parents[4] / "build" / "bench"
 
 
 def drain_door() -> Any:
-    """Return its function `drain(events, compression, level=0)`, or None where it is not built."""
+    """Return its function `drain(events, compression, level=0, index=True)`, or None where it is not built."""
     for suffix in EXTENSION_SUFFIXES:
         path = BUILT / f"_drain_benchmark{suffix}"
         if path.exists():

@@ -50,6 +50,7 @@ def main() -> None:
     before_kib = getrusage(RUSAGE_SELF).ru_maxrss
     rates: dict[str, list[float]] = {}
     sizes: dict[str, list[float]] = {}
+    index: dict[str, dict[str, list[float]]] = {"time": {}, "bytes": {}}
     for _ in range(rounds):
         for compression in ("none", "gzip"):
             rate = through_a_run(events, compression, workdir)
@@ -62,9 +63,21 @@ def main() -> None:
             told = door(events, *how)
             rates.setdefault(f"core {name}", []).append(told["events"] / told["seconds_cpu"])
             sizes.setdefault(f"core {name}", []).append(told["bytes_file"] / told["events"])
+        for compression in ("none", "gzip", "zstd"):
+            # In pairs, of which the second begins where the first has warmed up what both use.
+            bare = door(events, compression, 0, False)
+            told = door(events, compression)
+            for label, one in ((compression, told), (f"{compression}, no index", bare)):
+                for member, counted in (("time", "seconds_cpu"), ("bytes", "bytes_file")):
+                    index[member].setdefault(label, []).append(one[counted] / events)
         os.sched_setaffinity(0, everywhere)
     grown_kib = getrusage(RUSAGE_SELF).ru_maxrss - before_kib
-    found = {"rates": rates, "bytes_per_event": sizes, "peak_growth_mib": grown_kib / 1024}
+    found = {
+        "rates": rates,
+        "bytes_per_event": sizes,
+        "index": index,
+        "peak_growth_mib": grown_kib / 1024,
+    }
     print(json.dumps(found))
 
 
