@@ -2,7 +2,7 @@
 
 set(system_sources clock directory held_file host_name mapped_directory)
 set(index_sources block_facts covered_time durations)
-set(deflating_sources huffman_code line_deflate packed_block)
+set(deflating_sources far_repeats huffman_code line_deflate packed_block)
 set(text_sources hash json_check json_string names)
 set(spool_sources new_spool prepared_units settings spool spool_marker tables)
 set(writing_sources block_deflate blocks_ahead codec header_and_footer lanes line_formatter next_part open_lines part_index

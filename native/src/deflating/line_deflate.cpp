@@ -8,8 +8,10 @@
 #include <cstring>
 #include <utility>
 
+#include "deflating/far_repeats.hpp"
 #include "deflating/line_fields.hpp"
 #include "deflating/packed_block.hpp"
+#include "deflating/same_bytes.hpp"
 
 namespace dftrace {
 
@@ -18,33 +20,6 @@ namespace {
 constexpr std::uint32_t lines_known = 256;  // so many back they are known by their names
 constexpr unsigned name_bits = 10, value_bits = 11;
 constexpr std::uint64_t mixing = 0x9E3779B97F4A7C15u;
-
-// How many bytes are the same, `most` at most.
-inline std::uint32_t same_bytes(const char* older, const char* newer, std::uint32_t most) noexcept {
-    std::uint32_t bytes = 0;
-#if defined(__SSE2__)
-    for (; bytes + 16 <= most; bytes += 16) {
-        const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(older + bytes));
-        const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(newer + bytes));
-        const auto same = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(a, b)));
-        if (same != 0xffff) return bytes + static_cast<std::uint32_t>(std::countr_one(same));
-    }
-#endif
-    while (bytes < most && older[bytes] == newer[bytes]) ++bytes;
-    return bytes;
-}
-
-// How many of the bytes in front are the same, `most` at most. Eight more than these are read.
-inline std::uint32_t same_before(const char* older, const char* newer, std::uint32_t most) noexcept {
-    for (std::uint32_t bytes = 0; bytes < most; bytes += 8) {
-        std::uint64_t a, b;
-        std::memcpy(&a, older - bytes - sizeof a, sizeof a);
-        std::memcpy(&b, newer - bytes - sizeof b, sizeof b);
-        if (const std::uint64_t differs = a ^ b)
-            return std::min(most, bytes + static_cast<std::uint32_t>(std::countl_zero(differs)) / 8);
-    }
-    return most;
-}
 
 // About how many bits less a match takes than its bytes.
 inline std::int32_t gain_of(std::uint32_t length, std::uint32_t distance) noexcept {
@@ -89,6 +64,7 @@ struct Match {
 
 struct LineDeflate::State {
     PackedBlock block;
+    FarRepeats far;
     std::array<LineFields, lines_known> lines;
     std::array<std::uint32_t, std::size_t{1} << name_bits> last_of_name;    // number of the line, from 1
     std::array<std::uint32_t, std::size_t{1} << value_bits> last_of_value;  // where it ended
@@ -100,12 +76,17 @@ struct LineDeflate::State {
     BitWriter out;
     std::uint64_t room_bits;
     std::size_t letters;
+    double densest;
 
     bool write_block(bool last) noexcept {
         const std::uint64_t bits = block.make_codes();
         if (bits > room_bits) return false;
         room_bits -= bits;
+        constexpr std::uint32_t least_judged = 64u << 10;  // the last one may be of a few lines
+        if (const std::uint32_t bytes = told - block_begin; bytes >= least_judged)
+            densest = std::max(densest, static_cast<double>(bits) / (8.0 * bytes));
         letters += block.letters();
+        far.look(block, bits, told - block_begin, {text + block_begin, end - block_begin});
         block.write(out, text + block_begin, last);
         block.clear();
         block_begin = told;
@@ -207,6 +188,9 @@ LineDeflate::~LineDeflate() = default;
 
 std::size_t LineDeflate::letters_told() const noexcept { return state_->letters; }
 
+double LineDeflate::densest() const noexcept { return state_->densest; }
+double LineDeflate::share_missed() const noexcept { return state_->far.share_missed(); }
+
 std::size_t LineDeflate::compress(std::string_view text, char* out, std::size_t room) noexcept {
     constexpr std::size_t behind = sizeof(std::uint64_t);  // what is written may be touched so far
     constexpr std::size_t most = std::size_t{1} << 31;
@@ -218,6 +202,8 @@ std::size_t LineDeflate::compress(std::string_view text, char* out, std::size_t 
     state.told = state.block_begin = 0;
     state.out = {out};
     state.letters = 0;
+    state.densest = 0;
+    state.far.clear();
     state.room_bits = (room - behind) * 8;
     return state.compress() ? static_cast<std::size_t>(state.out.finish() - out) : 0;
 }

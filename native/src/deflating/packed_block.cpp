@@ -139,6 +139,12 @@ std::uint64_t PackedBlock::make_codes() noexcept {
     return bits;
 }
 
+unsigned PackedBlock::bits_of(const Sequence& match) const noexcept {
+    const unsigned length = length_symbol[match.length()], distance = match.symbol();
+    return literals_.length[first_length + length] + length_extra_bits[length] + distances_.length[distance] +
+           distance_extra_bits(distance);
+}
+
 void PackedBlock::write(BitWriter& out, const char* text, bool last) const noexcept {
     out.put(last ? 1 : 0, 1);
     out.put(2, 2);
@@ -184,10 +190,10 @@ void PackedBlock::write(BitWriter& out, const char* text, bool last) const noexc
     for (std::size_t i = 0; i < sequence_count_; ++i) {
         const Sequence& sequence = sequences_[i];
         put_plain(sequence.plain_bytes);
-        const unsigned bytes = sequence.match & ((1u << length_bits) - 1);
+        const unsigned bytes = sequence.length();
         const Coded& length = lengths[bytes];
         writer.put(length.bits, length.count);
-        const unsigned symbol = sequence.match >> length_bits;
+        const unsigned symbol = sequence.symbol();
         writer.put(distances_.bits[symbol], distances_.length[symbol]);
         writer.put(sequence.distance - least[symbol], distance_extra_bits(symbol));
         writer.flush();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "deflating/huffman_code.hpp"
 
@@ -41,6 +42,16 @@ struct BitWriter {
 
 class PackedBlock {
   public:
+    class Sequence {
+      public:
+        std::uint32_t length() const noexcept { return match & ((1u << length_bits) - 1); }
+        unsigned symbol() const noexcept { return match >> length_bits; }
+
+        std::uint32_t plain_bytes;  // in front of the match
+        std::uint16_t match;        // its length, and above that the symbol of its distance
+        std::uint16_t distance;     // less one
+    };
+
     PackedBlock() : sequences_(new Sequence[most_sequences]) { clear(); }
 
     void clear() noexcept;
@@ -61,16 +72,18 @@ class PackedBlock {
     std::size_t letters() const noexcept;
     // Makes the codes. How many bits the block takes.
     std::uint64_t make_codes() noexcept;
+    // What it is made of, the bytes with which it ends left out.
+    std::span<const Sequence> sequences() const noexcept { return {sequences_.get(), sequence_count_}; }
+    // How many bits a byte as it is takes, and a match. After `make_codes`.
+    unsigned bits_of(char plain) const noexcept {
+        return literals_.length[static_cast<unsigned char>(plain)];
+    }
+    unsigned bits_of(const Sequence& match) const noexcept;
     // Writes the block, whose text begins at `text`. After `make_codes`.
     void write(BitWriter& out, const char* text, bool last) const noexcept;
 
   private:
     static constexpr unsigned length_bits = 9;
-    struct Sequence {
-        std::uint32_t plain_bytes;  // in front of the match
-        std::uint16_t match;        // its length, and above that the symbol of its distance
-        std::uint16_t distance;     // less one
-    };
     struct LengthRun {
         std::uint8_t symbol;
         std::uint8_t extra;

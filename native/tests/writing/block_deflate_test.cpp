@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "check.hpp"
+#include "made_lines.hpp"
 
 using dftrace::BlockDeflate;
 
@@ -141,6 +142,19 @@ TEST("no block is more than three hundredths larger than libdeflate makes it") {
         const std::string packed = compressed(deflate, text);
         CHECK(unpacks_to(packed, text));
         CHECK(packed.size() * 100 <= by_library(text, 5).size() * 103);
+    }
+}
+
+TEST("lines of any kind take no more than three hundredths above libdeflate's, in each block of a file") {
+    BlockDeflate deflate(0);
+    for (std::uint64_t seed = 10; seed < 50; ++seed) {
+        made::Lines lines(seed);
+        for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{3} << 18}) {
+            const std::string text = lines.next(bytes), packed = compressed(deflate, text);
+            CHECK(unpacks_to(packed, text));
+            if (packed.size() * 100 > by_library(text, 5).size() * 103)
+                CHECK_EQ(std::to_string(seed) + ": " + lines.told(), "a kind that takes too much");
+        }
     }
 }
 

@@ -17,6 +17,11 @@ class LineDeflate {
     std::size_t compress(std::string_view text, char* out, std::size_t room) noexcept;
     // How many letters that took as they were: of words that are not found again.
     std::size_t letters_told() const noexcept;
+    // About which share of that would be saved where repetitions were looked for at all distances; 0 in so
+    // little text that nothing is known.
+    double share_missed() const noexcept;
+    // How many bytes one of the text took in that part of it that took most; 0 where no part is 64 KiB.
+    double densest() const noexcept;
 
   private:
     struct State;

@@ -29,17 +29,20 @@ class BlockDeflate {
     std::size_t compress(std::string_view block, char* out);
 
   private:
-    static constexpr std::size_t pieces = 4, piece_bytes = 4096, sample_bytes = pieces * 2 * piece_bytes;
+    static constexpr std::size_t pieces = 4, piece_bytes = 3072, sample_bytes = pieces * 2 * piece_bytes;
     enum class Suits { lines, libdeflate, either };
 
     std::size_t by_library(std::string_view text, char* out, std::size_t room) noexcept;
     std::string_view sample_of(std::string_view block) noexcept;
-    Suits what_suits(std::string_view sample, double& sample_ratio) noexcept;
+    Suits what_suits(std::string_view sample) noexcept;
+    bool is_sure(std::string_view block, std::size_t by_lines) const noexcept;
 
     libdeflate_compressor* library_;
     std::optional<LineDeflate> lines_;  // with level 0
     std::array<char, sample_bytes> sample_;
     std::array<char, sample_bytes> sample_out_;
+    // Of the sample: what lines take over what the library takes, and over the text.
+    double beside_library_ = 0, ratio_ = 0;
     ByteBuffer other_;
 };
 
