@@ -22,7 +22,7 @@ APT_FUZZ := cmake clang
 
 # The fuzz programs, and how many inputs `make fuzz` gives each of them: seconds.
 FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 recovery:1500 scan:20000 index:8000 \
-        deflate:4000
+        deflate:2000
 FUZZ_MINUTES ?= 10
 SOAK_SHARE ?= 1
 MATRIX_SHARE ?= $(SOAK_SHARE)
@@ -58,7 +58,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
 .PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test check-commands check-rest generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
+        native-test round-trip check-commands check-rest generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
         test-packages test-frameworks wheel
 
 help: ## show this list
@@ -128,6 +128,11 @@ native-test: ## build and run the native unit tests
 	cmake --build build/native -j 2 >/dev/null
 	ctest --test-dir build/native --output-on-failure --parallel 2
 
+# What `make native-test` has built packs them, others unpack them; a sample of what `make soak` does.
+round-trip: $(VENV)/test-tools native-test ## blocks of random text, compressed here and read by zlib, libdeflate, ISA-L and Python's gzip
+	cd tests/perf
+	$(abspath $(BIN))/python -m soak --part round_trip --share 0.01
+
 # What most changes break first, without what compiles, kills or starts ranks.
 CHECKED_COMMANDS := tests/cli tests/project tests/trace_format
 CHECKED := tests/analysis tests/config \
@@ -157,7 +162,7 @@ check-rest: $(VENV)/test-tools test-packages
 # Side by side, two at a time; each tells all of it when it has ended.
 test: $(VENV)/test-tools test-packages ## run every test
 	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
-	  test-rest test-life native-test fuzz test-wheel
+	  test-rest test-life round-trip fuzz test-wheel
 
 test-life: $(VENV)/test-tools test-packages ## the Python tests of processes and how they end
 	$(call run_pytest,$@,$(TESTS_OF_LIFE))
@@ -220,7 +225,7 @@ bench: $(VENV)/test-tools drain-benchmark ## measure against the peers from PyPI
 	$(abspath $(BIN))/python -m bench.peers $(abspath .venv-peers)
 	$(abspath $(BIN))/python -m bench --peers $(abspath .venv-peers)/bin/python --out $(abspath bench-results)
 
-soak: $(VENV)/test-tools matrices ## all of the slow matrices, events by the billion, a hundred thousand runs: nothing grows, nothing is lost (over an hour; SOAK_SHARE=0.01 for less)
+soak: $(VENV)/test-tools native-test matrices ## all of the slow matrices, events by the billion, a hundred thousand runs, a million blocks: nothing grows, nothing is lost (over an hour; SOAK_SHARE=0.01 for less)
 	cd tests/perf
 	$(abspath $(BIN))/python -m soak --share $(SOAK_SHARE)
 

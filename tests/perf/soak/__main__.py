@@ -21,6 +21,7 @@ PARTS = {
     "flight": ("events in flight-recorder mode", 10**9),
     "written": ("events written", 10**8),
     "cycles": ("initialize, event, finalize", 10**5),
+    "round_trip": ("random blocks of gzip, read by others", 10**6),
 }
 
 
