@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from conftest import Traced
 from torch import nn
 
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.integrations.auto import Auto
 
 
@@ -35,22 +38,49 @@ class Outer(nn.Module):
         return self.inner(*args, **kwargs)
 
 
-def frames_of_ours(*_: Any) -> int:
+# In a program of its own: torch may go on running all frames of one that has compiled something.
+FRAMES = """
+import sys
+import torch
+import dftrace_ai
+
+def frames_of_ours(*_):
     frame, count = sys._getframe(), 0
     while frame is not None:
         count += frame.f_globals["__name__"].startswith("dftrace_ai.")
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return count
 
+class Inner(torch.nn.Module):
+    def forward(self):
+        return frames_of_ours()
 
-def test_a_module_within_modules_has_no_frame_of_ours(traced: Traced, auto: Auto) -> None:
-    alone, deep = Outer(Inner(frames_of_ours)), Outer(Outer(Outer(Inner(frames_of_ours))))
-    with traced(perfetto=False) as run:
-        auto(parts="forward")
-        counts = alone(), deep()
-        auto.remove()
-    assert counts[0] == counts[1] > 0
-    assert len(run.trace.spans) == 2
+class Outer(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.inner = inner
+
+    def forward(self):
+        return self.inner()
+
+alone, deep = Outer(Inner()), Outer(Outer(Outer(Inner())))
+with dftrace_ai.tracing(log_file=sys.argv[1] + "/t"):
+    dftrace_ai.auto(parts="forward")
+    print(alone(), deep())
+"""
+
+
+def test_a_module_within_modules_has_no_frame_of_ours(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FRAMES, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    alone, deep = map(int, done.stdout.split())
+    assert alone == deep > 0
+    (trace,) = open_traces([tmp_path])
+    spans = [event for _, event in trace.events() if event["ph"] == "X"]
+    assert [span["name"] for span in spans] == ["forward", "forward"]
 
 
 def test_a_module_within_modules_is_called_as_torch_calls_it(traced: Traced, auto: Auto) -> None:
