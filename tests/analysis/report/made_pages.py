@@ -17,6 +17,7 @@ EVIL = (
 )
 LAYERS, ITERATIONS = 6, 30
 ODD_LAYER, ODD_SINCE = 3, 20
+MANY_STEPS, MANY_LAYERS, EVERY = 10_000, 200, 125
 
 
 class Page(HTMLParser):
@@ -78,6 +79,23 @@ def inspected(folder: Path) -> Path:
         loss: Any = {3: "NaN", 4: "Infinity", 5: None}.get(iteration, 1 / (1 + iteration))
         lines.counter("loss", at, train=loss, eval=2.5)
     lines.footer(dropped=7, unfinished=0)
+    lines.write(folder / "t-host-900.pfw", 10**9)
+    return folder
+
+
+def large(folder: Path) -> Path:
+    """A long training of a deep network, of which one layer stops being finite in the end."""
+    Training(steps=MANY_STEPS // 2, epochs=2, workers=0, item_ms=0.5).write(folder, 1)
+    lines = Lines(900, rank=1, world_size=2, run="00ff")
+    for iteration in range(0, MANY_STEPS, EVERY):
+        at = START_NS + iteration * 20 * MS
+        for layer in range(MANY_LAYERS):
+            odd = layer == 137 and iteration >= 0.8 * MANY_STEPS
+            value = float("nan") if odd else 10.0 ** (layer / 40 - 3) * (1 + iteration % 7)
+            name = f"model.transformer.blocks.{layer}.attention.self.query_projection"
+            statistics(lines, name, "gradient", at + layer, iteration, value)
+        lines.counter("loss", at, train=1 / (1 + iteration))
+    lines.footer(dropped=0, unfinished=0)
     lines.write(folder / "t-host-900.pfw", 10**9)
     return folder
 

@@ -7,11 +7,20 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 import pytest
-from analysis.report.made_pages import EVIL, LAYERS, Page, hostile, inspected
+from analysis.report.made_pages import (
+    EVIL,
+    LAYERS,
+    MANY_LAYERS,
+    MANY_STEPS,
+    Page,
+    hostile,
+    inspected,
+    large,
+)
 from analysis.trace_lines import small_trace
 from analysis.why.made_runs import Training
 from perfetto import engine
@@ -45,7 +54,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Reports on runs of each kind."""
     folder = tmp_path_factory.mktemp("pages")
     made: dict[str, Path] = {}
-    for name in ("starved", "layers", "evil", "none"):
+    for name in ("starved", "layers", "evil", "none", "large"):
         traces = folder / name
         traces.mkdir()
         if name == "starved":
@@ -54,6 +63,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             inspected(traces)
         elif name == "evil":
             hostile(traces, NAMES)
+        elif name == "large":
+            large(traces)
         else:
             small_trace().write(traces / "t-host-1.pfw")
         made[name] = folder / f"{name}.html"
@@ -105,29 +116,116 @@ USED = """(async () => {
 })()"""
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path")
-def test_a_browser_shows_them_without_an_error_and_obeys_no_name(
-    pages: dict[str, Path], tmp_path: Path
-) -> None:
-    orders = [{"page": page, "ask": USED, "dark": name == "layers"} for name, page in pages.items()]
-    orders.append({"page": pages["starved"], "dark": True, "media": "print", "ask": USED})
+# Words of a plot that lie over others or outside of it; and what is cut on the page.
+CROWDED = """(() => {
+  const over = [];
+  for (const svg of document.querySelectorAll('figure svg')) {
+    const whole = svg.getBoundingClientRect();
+    const words = [...svg.querySelectorAll('text')].map(
+        (one) => [one.textContent, one.getBoundingClientRect()]);
+    words.forEach(([said, a], at) => {
+      if (a.left < whole.left - 1 || a.right > whole.right + 1 || a.top < whole.top - 1 ||
+          a.bottom > whole.bottom + 1) over.push([svg.id, said, 'outside']);
+      for (const [other, b] of words.slice(at + 1)) {
+        if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
+            Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5) {
+          over.push([svg.id, said, other]);
+        }
+      }
+    });
+  }
+  const cut = [...document.querySelectorAll('.wide')].filter(
+      (one) => one.scrollWidth > one.clientWidth).map((one) => one.firstChild.id);
+  return {over, cut, wide: document.documentElement.scrollWidth - innerWidth,
+          plots: [...document.querySelectorAll('figure svg')].map((one) => one.id)};
+})()"""
+A4_WIDTH = 703
+
+
+class Opened(NamedTuple):
+    """What a browser tells of pages: those used, of the files saved, of a notebook, of the words."""
+
+    used: list[dict[str, Any]]
+    saved: list[dict[str, Any]]
+    notebook: dict[str, Any]
+    crowded: list[tuple[str, dict[str, Any]]]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def opened(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    """All that is asked of the browser, which is started once."""
+    folder = tmp_path_factory.mktemp("opened")
+    used = [{"page": page, "ask": USED, "dark": name == "layers"} for name, page in pages.items()]
+    used.append({"page": pages["starved"], "dark": True, "media": "print", "ask": USED})
     # As a notebook has it: beside other things on a page that is not ours.
-    (tmp_path / "traces").mkdir()
-    cell = tmp_path / "notebook.html"
-    run = Run(hostile(tmp_path / "traces", 100))
+    (folder / "traces").mkdir()
+    cell = folder / "notebook.html"
+    run = Run(hostile(folder / "traces", 100))
     cell.write_text(f"<!doctype html><p>{run._repr_html_()}")
     frame = "document.querySelector('iframe').srcdoc.includes('<svg')"
     buttons = [f"#s-loader ~ figure [data-save={kind}]" for kind in ("svg", "png")]
     saving = [
-        {"page": pages["layers"], "save": {"button": button, "folder": str(tmp_path / "saved")}}
+        {"page": pages["layers"], "save": {"button": button, "folder": str(folder / "saved")}}
         for button in buttons
     ]
-    orders += [*saving, {"page": cell, "ask": frame}]
-    *answers, svg, png, notebook = in_browser(tmp_path, orders)
+    looked_at = [("large", "", 1000), ("large", "print", A4_WIDTH), ("large", "", 420)]
+    looked_at += [("starved", "", 1000), ("layers", "print", A4_WIDTH)]
+    views = [
+        {"page": pages[name], "ask": CROWDED, "media": media, "width": width}
+        for name, media, width in looked_at
+    ]
+    told = in_browser(folder, [*used, *saving, {"page": cell, "ask": frame}, *views])
+    many = len(used)
+    crowded = [
+        (f"{name} {media} {width}", answer)
+        for (name, media, width), answer in zip(looked_at, told[many + 3 :], strict=True)
+    ]
+    return Opened(told[:many], told[many : many + 2], told[many + 2], crowded, folder)
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path")
+def test_ten_thousand_steps_and_two_hundred_layers_can_be_read(
+    pages: dict[str, Path], opened: Opened
+) -> None:
+    text = pages["large"].read_text("utf-8")
+    assert len(text) < MOST_BYTES / 2
+    figures = Page(text).figures
+    assert figures["steps"]["count"] == MANY_STEPS
+    assert figures["tensors"]["layers"] == MANY_LAYERS
+    drawn = [f"plot-{plot}" for plot in Page(text).plots]
+    expected = {"parts", "epochs", "steps", "distribution", "slow-0", "slow-1", "slow-2", "flame"}
+    expected |= {"loader", "tensor-0", "tensor-1", "layer-23", "counter-0"}
+    assert {f"plot-{plot}" for plot in expected} <= set(drawn)
+    for name, told in opened.crowded:
+        assert told["errors"] == [], name
+        answer = told["answer"]
+        assert answer["over"] == [], name
+        assert answer["wide"] <= 0, name
+        if name.startswith("large"):
+            assert answer["plots"] == drawn
+        # On a telephone tables are moved sideways; paper cannot be.
+        if not name.endswith("420"):
+            assert answer["cut"] == [], name
+    # The layer that is not finite has its name beside the map, and its neighbours what differs.
+    map_text = text[text.index('id="plot-tensor-0"') :].partition("</svg>")[0]
+    assert re.search(r'class="small strong">…137\.', map_text)
+    assert len(re.findall(r'class="small">…\d+\.', map_text)) > 60
+    titles = re.findall(r'class="strong">(…\d+\.[^<]*)<', text)
+    assert len(titles) == len(set(titles)) == 24
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no chromium on the path")
+def test_a_browser_shows_them_without_an_error_and_obeys_no_name(
+    pages: dict[str, Path], opened: Opened
+) -> None:
+    answers, notebook = opened.used, opened.notebook
     assert notebook == {"errors": [], "answer": True}
-    assert [svg, png] == [{"errors": [], "answer": f"loader.{suffix}"} for suffix in ("svg", "png")]
-    ET.parse(tmp_path / "saved" / "loader.svg")
-    assert (tmp_path / "saved" / "loader.png").read_bytes().startswith(b"\x89PNG")
+    assert opened.saved == [
+        {"errors": [], "answer": f"loader.{suffix}"} for suffix in ("svg", "png")
+    ]
+    ET.parse(opened.folder / "saved" / "loader.svg")
+    assert (opened.folder / "saved" / "loader.png").read_bytes().startswith(b"\x89PNG")
     for name, told in zip([*pages, "print"], answers, strict=True):
         assert told["errors"] == [], name
         answer = told["answer"]

@@ -165,11 +165,11 @@ def frame(
         for value in _marks(across, x_size, x_marks, whole=x_whole):
             x = across.at(value)
             parts.append(f'<path class="grid" d="M{x:.1f} {box.bottom}v4"/>')
-            parts.append(text(x, box.bottom + 15, number_text(value / x_size), "", "middle"))
+            parts.append(text(x, box.bottom + 17.5, number_text(value / x_size), "", "middle"))
     parts.append(f'<path class="frame" d="M{box.left} {box.top}V{box.bottom}H{box.right}"/>')
     if x_title:
         middle = (box.left + box.right) / 2
-        parts.append(text(middle, box.bottom + 30, x_title, "soft", "middle"))
+        parts.append(text(middle, box.bottom + 32, x_title, "soft", "middle"))
     if y_title:
         parts.append(text(4, box.top - 10, y_title, "soft"))
     return "".join(parts)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.report.drawing.axes import Axis, Box, number_text
 from dftrace_ai.analysis.report.drawing.colours import of_share
-from dftrace_ai.analysis.report.drawing.svg import WIDTH, Plot, fitted, plot_of, text
+from dftrace_ai.analysis.report.drawing.svg import (
+    WIDTH,
+    Plot,
+    fitted,
+    plot_of,
+    short_names,
+    text,
+)
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -24,6 +31,8 @@ SHADES: Final = 24
 WIDE: Final = 50.0
 ROOM: Final = 900.0
 LABEL_ROOM: Final = 9.5
+OVER: Final = 0.3
+SMALL_LETTER: Final = 5.4
 
 
 def heat_plot(number: int, heat: HeatMap) -> Plot:
@@ -51,6 +60,8 @@ def heat_plot(number: int, heat: HeatMap) -> Plot:
     parts += _legend(heat.statistic, scale, odd=odd, empty=not numbers)
     rows_told = f"{counted(rows, 'layer')}, {counted(columns, 'column')} of iterations"
     notes = [f"{rows_told}; a cell shows the value farthest from zero, NaN and infinite before all"]
+    if rows > 1 and tall < LABEL_ROOM:
+        notes.append("not every layer has its name beside it, those that are not finite first")
     if heat.layers_left_out:
         notes.append(f"{counted(heat.layers_left_out, 'layer')} more not drawn")
     more = (
@@ -72,14 +83,15 @@ def _cells(heat: HeatMap, scale: Axis, box: Box, tall: float, wide: float) -> It
     paths: dict[str, list[str]] = defaultdict(list)
     odd: list[str] = []
     for row, values in enumerate(heat.values):
-        top, bottom = (f"{box.top + at * tall:.1f}" for at in (row, row + 1))
+        # A little over the next ones, or the paper shines through between them in print.
+        top, bottom = f"{box.top + row * tall:.1f}", f"{box.top + (row + 1) * tall + OVER:.1f}"
         begin, colour = 0, ""
         for column, value in enumerate([*values, None]):
             shade = _shade(value, scale) if column < len(values) else ""
             if shade != colour:
                 if colour:
-                    # To the place where the next one begins, or light shines through.
-                    left, right = (f"{box.left + at * wide:.1f}" for at in (begin, column))
+                    left = f"{box.left + begin * wide:.1f}"
+                    right = f"{box.left + column * wide + OVER:.1f}"
                     where = f"M{left} {top}H{right}V{bottom}H{left}z"
                     (odd if colour == "odd" else paths[colour]).append(where)
                 begin, colour = column, shade
@@ -98,16 +110,19 @@ def _shade(value: float | str | None, scale: Axis) -> str:
 
 
 def _labels(heat: HeatMap, box: Box, tall: float) -> Iterator[str]:
+    """Name as many layers as there is room for, first of all those that are not finite."""
     every = max(1, math.ceil(LABEL_ROOM / tall))
-    for row in range(0, len(heat.layers), every):
-        y = box.top + (row + 0.5) * tall + 3
-        yield text(box.left - 5, y, _end_of(heat.layers[row]), "small", "end")
-
-
-def _end_of(layer: str) -> str:
-    # Names of layers differ at their end.
-    room = int((LEFT - 10) / 5)
-    return fitted(layer if len(layer) <= room else f"…{layer[-room + 1 :]}", LEFT * 2)
+    odd = [any(isinstance(value, str) for value in row) for row in heat.values]
+    named: set[int] = set()
+    order = sorted(range(len(heat.layers)), key=lambda row: (not odd[row], row % every != 0, row))
+    for row in order:
+        if named.isdisjoint(range(row - every + 1, row + every)):
+            named.add(row)
+    for row, label in enumerate(short_names(heat.layers, int((LEFT - 10) / SMALL_LETTER))):
+        if row in named:
+            y = box.top + (row + 0.5) * tall + 3
+            kind = "small strong" if odd[row] else "small"
+            yield text(box.left - 5, y, fitted(label, LEFT * 2), kind, "end")
 
 
 def _iterations(heat: HeatMap, box: Box, wide: float) -> Iterator[str]:

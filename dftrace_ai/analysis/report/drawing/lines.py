@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.report.drawing.axes import Axis, Box, frame, number_text, unit_of_s
 from dftrace_ai.analysis.report.drawing.colours import LINES, PARTS
-from dftrace_ai.analysis.report.drawing.svg import WIDTH, Plot, fitted, plot_of, text, tip, told
+from dftrace_ai.analysis.report.drawing.svg import (
+    WIDTH,
+    Plot,
+    fitted,
+    plot_of,
+    short_names,
+    text,
+    tip,
+    told,
+)
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -26,6 +35,7 @@ __all__ = ["band_and_line", "counter_plots", "layer_plots", "loader_plot", "odd_
 SMALL_WIDTH, SMALL_HEIGHT = 296.0, 168.0
 SMALL: Final = Box(56, 26, SMALL_WIDTH - 10, SMALL_HEIGHT - 36)
 MOST_LAYERS: Final = 24
+STRONG_LETTER: Final = 7.0
 DASHES: Final = ("", "5 3", "2 2", "8 3 2 3")
 
 
@@ -195,7 +205,9 @@ def layer_plots(heat: HeatMap) -> list[Plot]:
     """Draw the layers of a heat map that change most, each as a small line over iterations."""
     ordered = sorted(range(len(heat.layers)), key=lambda row: _unrest(heat.values[row]))
     chosen = sorted(ordered[:MOST_LAYERS])
-    return [_layer_plot(number, heat, row) for number, row in enumerate(chosen)]
+    letters = int((SMALL.right - SMALL.left) / STRONG_LETTER)
+    names = short_names([heat.layers[row] for row in chosen], letters)
+    return [_layer_plot(number, heat, row, names[number]) for number, row in enumerate(chosen)]
 
 
 def _unrest(row: Sequence[float | str | None]) -> tuple[bool, float]:
@@ -206,7 +218,7 @@ def _unrest(row: Sequence[float | str | None]) -> tuple[bool, float]:
     return not odd, -way / scale
 
 
-def _layer_plot(number: int, heat: HeatMap, row: int) -> Plot:
+def _layer_plot(number: int, heat: HeatMap, row: int, label: str) -> Plot:
     box = SMALL
     values = heat.values[row]
     across = Axis([*map(float, heat.first[:1]), *map(float, heat.last[-1:])], box.left, box.right)
@@ -215,7 +227,7 @@ def _layer_plot(number: int, heat: HeatMap, row: int) -> Plot:
     name = heat.layers[row]
     parts = [
         frame(box, across, up, x_title="iteration", x_whole=True, x_marks=5, y_marks=4),
-        text(box.left - 4, 13, fitted(name, box.right - box.left), "strong"),
+        text(box.left - 4, 13, fitted(label, WIDTH), "strong"),
         f"<g {tip(f'{heat.statistic} of {name}:{heat.tensor}')}>",
     ]
     piece: list[str] = []

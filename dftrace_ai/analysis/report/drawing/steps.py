@@ -26,6 +26,7 @@ BAR: Final = 34.0
 MOST_BAR: Final = 110.0
 MARKED_OF: Final = 10
 LEGEND_ROW: Final = 16.0
+PERCENTILE_ROOM: Final = 48.0
 
 
 def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
@@ -178,14 +179,19 @@ def histogram_plot(steps: StepFigures) -> Plot:
 
 
 def _percentiles(steps: StepFigures, across: Axis, box: Box) -> Iterator[str]:
-    last = -100.0
+    groups: list[list[tuple[str, float]]] = []
     for name, value in (("p50", steps.p50_ns), ("p95", steps.p95_ns), ("p99", steps.p99_ns)):
         x = across.at(value)
         said = tip(name, time_text(value))
         yield f'<path class="mark" d="M{x:.1f} {box.top - 8}V{box.bottom}" {said}/>'
-        if x - last > 26:
-            yield text(x, box.top - 11, name, "soft", "middle")
-            last = x
+        # Those that lie close together share a text.
+        if groups and x - groups[-1][-1][1] < PERCENTILE_ROOM:
+            groups[-1].append((name, x))
+        else:
+            groups.append([(name, x)])
+    for group in groups:
+        names = ", ".join(name for name, _ in group)
+        yield text((group[0][1] + group[-1][1]) / 2, box.top - 11, names, "soft", "middle")
 
 
 def shown_parts(parts: Mapping[str, int]) -> list[str]:

@@ -11,9 +11,20 @@ from dftrace_ai.analysis.report.drawing.colours import in_light
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["MADE_BY", "PLOT_STYLE", "WIDTH", "Plot", "fitted", "plot_of", "text", "tip", "told"]
+__all__ = [
+    "MADE_BY",
+    "PLOT_STYLE",
+    "WIDTH",
+    "Plot",
+    "fitted",
+    "plot_of",
+    "short_names",
+    "text",
+    "tip",
+    "told",
+]
 
 WIDTH: Final = 920
 MADE_BY: Final = "dftrace report"
@@ -81,6 +92,33 @@ def fitted(name: str, room: float) -> str:
     if len(plain) > letters and letters < 4:
         return ""
     return escape(shortened(plain, letters))
+
+
+def short_names(names: Sequence[str], letters: int) -> list[str]:
+    """Return names of layers in so many letters each, without the modules that all lie in.
+
+    Args:
+        names: whole, their modules with points between them.
+        letters: the most that there is room for.
+
+    Returns:
+        The names, as they are where they fit; otherwise with an ellipsis for the modules of all,
+        and in the middle where they are longer still, as they may differ at either end.
+    """
+    if all(len(name) <= letters for name in names):
+        return list(names)
+    # Ascending, the first and the last have in common what all have.
+    first, last = min(names), max(names)
+    same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+    shared = first.rfind(".", 0, same) + 1
+    return [_at_both_ends(f"…{name[shared:]}" if shared else name, letters) for name in names]
+
+
+def _at_both_ends(name: str, letters: int) -> str:
+    if len(name) <= letters:
+        return name
+    head = letters // 2
+    return f"{name[:head]}…{name[len(name) - (letters - head - 1) :]}"
 
 
 def tip(*lines: object) -> str:

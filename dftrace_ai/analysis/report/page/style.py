@@ -15,9 +15,8 @@ header { display: flex; gap: 1rem; justify-content: space-between; align-items: 
 .faint { color: var(--faint); }
 nav { margin: .5rem 0; display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
 .lost { background: var(--loud-paper); color: var(--ink); border-left: 5px solid var(--loud);
-  padding: .6rem 1rem; margin: 1rem 0; }
+  padding: .6rem 1rem; margin: 1rem 0; overflow-wrap: anywhere; }
 .lost strong { color: var(--loud); } .lost ul { margin: .3rem 0; padding-left: 1.2rem; }
-.lost li { overflow-wrap: anywhere; }
 .whole { color: var(--good); font-weight: 600; }
 .verdict { background: var(--card); border-left: 5px solid var(--link); padding: .7rem 1rem; }
 .verdict.critical { border-color: var(--loud); } .verdict.warning { border-color: #e69f00; }

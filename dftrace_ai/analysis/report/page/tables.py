@@ -148,7 +148,10 @@ def _most(step: SlowStepFigures) -> str:
     whole = max(step.ns, 1)
     found = sorted(step.parts.items(), key=lambda part: -part[1])[:PARTS_TOLD]
     return ", ".join(
-        f"{part_name(part)} {percent(ns / whole)}" for part, ns in found if ns >= LEAST_PART * whole
+        # A share and its sign are not torn apart.
+        f"{part_name(part)} {percent(ns / whole)}".replace(" %", "&nbsp;%")
+        for part, ns in found
+        if ns >= LEAST_PART * whole
     )
 
 
