@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.figures import Bench, Series
 from bench.files.reading import Cost, cost_of
@@ -18,6 +21,10 @@ HTA = "HolisticTraceAnalysis, temporal breakdown"
 NOT_INSTALLED = "not installed"
 
 STEP_US, KERNELS = 10_000, 100
+
+# Rows of its table, and how far a time with three digits is off, in seconds.
+PRINTED = re.compile(r"│\s*(Job Time|Trace Count)\s*│\s*\w+\s*│\s*([\d.,]+)\s*│")
+ROUNDED_S = 0.00051
 
 BREAKDOWN = (
     "import sys; from hta.trace_analysis import TraceAnalysis; "
@@ -80,6 +87,59 @@ def write_profile(events: int, path: Path) -> None:
         out.write("\n]}\n")
 
 
+class Figures(NamedTuple):
+    """What is in a trace, or what somebody says is: events, and the seconds from first to last."""
+
+    events: int
+    job_s: float
+
+    def text(self) -> str:
+        """Return it for a table's notes."""
+        return f"{self.events:,} events in {self.job_s:.3f} s"
+
+
+def figures_of(folder: Path) -> Figures:
+    """Return what converted traces hold, by reading them line by line with nothing of ours."""
+    events, begin, end = 0, math.inf, 0.0
+    for path in folder.glob("*.pfw.gz"):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                if not line.startswith("{"):
+                    continue
+                event = json.loads(line.rstrip().rstrip(","))
+                if event["ph"] == "X":
+                    events += 1
+                    begin = min(begin, event["ts"])
+                    end = max(end, event["ts"] + event["dur"])
+    return Figures(events, (end - begin) / 1e6 if events else 0.0)
+
+
+def told_figures(printed: str) -> Figures | None:
+    """Return what dfanalyzer says of a trace, or None where it does not say it."""
+    found = {name: value.replace(",", "") for name, value in PRINTED.findall(printed)}
+    if len(found) < 2:
+        return None
+    return Figures(int(found["Trace Count"]), float(found["Job Time"]))
+
+
+def checked(cost: Cost, printed: str, truth: Figures) -> Cost:
+    """Return a cost with a fault where what was found is not what the trace holds.
+
+    Args:
+        cost: of the analysis.
+        printed: by dfanalyzer.
+        truth: what is in the trace.
+    """
+    if cost.fault:
+        return cost
+    said = told_figures(printed)
+    if said is None:
+        return cost._replace(fault="prints neither events nor job time")
+    if said.events != truth.events or abs(said.job_s - truth.job_s) > ROUNDED_S:
+        return cost._replace(fault=f"tells of {said.text()}; the trace has {truth.text()}")
+    return cost
+
+
 def measure(homes: Homes, events: int) -> list[Bench]:
     """Have a trace of ours judged, and one of torch.profiler.
 
@@ -110,12 +170,21 @@ def measure(homes: Homes, events: int) -> list[Bench]:
         analyzer = [str(program / "dfanalyzer"), "analyzer=dftracer", "analyzer/preset=dlio"]
         analyzer += ["cluster=local", f"trace_path={converted}"]
         breakdown = [str(program / "python"), "-c", BREAKDOWN, str(profile.parent)]
+        analysed, notes = None, []
+        if there:
+            answer = place / "analysed.txt"
+            truth = figures_of(converted)
+            cost = cost_of(["env", "USER=bench", *analyzer], trace, answer)
+            analysed = checked(cost, answer.read_text("utf-8", "replace"), truth)
+            if not analysed.fault:
+                notes = [f"{DFANALYZER}, finds what the trace holds: {truth.text()}"]
         return [
             *_benches(
                 "judged",
                 f"a trace of {events:,} events of ours",
                 {name: cost_of(command(trace), trace) for name, command in ours.items()},
-                (DFANALYZER, cost_of(["env", "USER=bench", *analyzer], trace) if there else None),
+                (DFANALYZER, analysed),
+                notes,
             ),
             *_benches(
                 "judged_profile",
@@ -127,11 +196,16 @@ def measure(homes: Homes, events: int) -> list[Bench]:
 
 
 def _benches(
-    id: str, title: str, ours: dict[str, Cost], peer: tuple[str, Cost | None]
+    id: str,
+    title: str,
+    ours: dict[str, Cost],
+    peer: tuple[str, Cost | None],
+    notes: Sequence[str] = (),
 ) -> list[Bench]:
     name, cost = peer
     found: dict[str, Cost | None] = {**ours, name: cost}
     cpu = Bench(id, f"{title}: processor time of all threads and processes", "s", reference=WHY)
+    cpu.notes += notes
     memory = Bench(f"{id}_memory", f"{title}: peak of memory of a process", "MiB", reference=WHY)
     for label, one in found.items():
         missing = NOT_INSTALLED if one is None else one.fault

@@ -41,13 +41,13 @@ class Reader(NamedTuple):
     command: Callable[[Path], list[str]] | str
 
 
-def cost_of(command: list[str], folder: Path) -> Cost:
-    """Run a command to its end."""
+def cost_of(command: list[str], folder: Path, answer: Path | None = None) -> Cost:
+    """Run a command to its end; what it prints is kept where a file for it is named."""
     told = folder.parent / "told.txt"
-    with told.open("wb") as errors:
+    with told.open("wb") as errors, (answer or Path(os.devnull)).open("wb") as out:
         process = subprocess.Popen(
             command,
-            stdout=subprocess.DEVNULL,
+            stdout=out,
             stderr=errors,
             env=environment({}),
             cwd=folder.parent,
