@@ -20,7 +20,7 @@ DFANALYZER = "dfanalyzer, preset dlio"
 HTA = "HolisticTraceAnalysis, temporal breakdown"
 NOT_INSTALLED = "not installed"
 
-STEP_US, KERNELS = 10_000, 100
+STEP_US, KERNELS, KERNEL_US = 10_000, 100, 60
 
 # Rows of its table, and how far a time with three digits is off, in seconds.
 PRINTED = re.compile(r"│\s*(Job Time|Trace Count)\s*│\s*\w+\s*│\s*([\d.,]+)\s*│")
@@ -28,7 +28,9 @@ ROUNDED_S = 0.00051
 
 BREAKDOWN = (
     "import sys; from hta.trace_analysis import TraceAnalysis; "
-    "print(TraceAnalysis(trace_dir=sys.argv[1]).get_temporal_breakdown(visualize=False))"
+    # By itself it leaves the last step out.
+    "found = TraceAnalysis(trace_dir=sys.argv[1], include_last_profiler_step=True); "
+    "print(found.get_temporal_breakdown(visualize=False).to_json(orient='records'))"
 )
 
 
@@ -67,7 +69,7 @@ def profile_events(events: int) -> Iterator[dict[str, object]]:
                 "pid": 0,
                 "tid": 7,
                 "ts": at + 10,
-                "dur": 60,
+                "dur": KERNEL_US,
                 "args": {"device": 0, "stream": 7, "correlation": launch},
             }
 
@@ -140,6 +142,28 @@ def checked(cost: Cost, printed: str, truth: Figures) -> Cost:
     return cost
 
 
+def checked_breakdown(cost: Cost, printed: str, events: int) -> Cost:
+    """Return a cost with a fault where the kernels' time is not that of the profile.
+
+    Args:
+        cost: of the analysis.
+        printed: by HolisticTraceAnalysis.
+        events: that the profile was written with.
+    """
+    if cost.fault:
+        return cost
+    busy_us = KERNEL_US * sum(one.get("cat") == "kernel" for one in profile_events(events))
+    lines = [line for line in printed.splitlines() if line.startswith("[{")]
+    if not lines:
+        return cost._replace(fault="prints no breakdown")
+    (rank,) = json.loads(lines[-1])
+    told_us = rank["compute_time(us)"] + rank["non_compute_time(us)"]
+    if told_us != busy_us:
+        fault = f"tells of {told_us:,.0f} us in kernels; the trace has {busy_us:,}"
+        return cost._replace(fault=fault)
+    return cost
+
+
 def measure(homes: Homes, events: int) -> list[Bench]:
     """Have a trace of ours judged, and one of torch.profiler.
 
@@ -170,7 +194,7 @@ def measure(homes: Homes, events: int) -> list[Bench]:
         analyzer = [str(program / "dfanalyzer"), "analyzer=dftracer", "analyzer/preset=dlio"]
         analyzer += ["cluster=local", f"trace_path={converted}"]
         breakdown = [str(program / "python"), "-c", BREAKDOWN, str(profile.parent)]
-        analysed, notes = None, []
+        analysed, broken_down, notes = None, None, []
         if there:
             answer = place / "analysed.txt"
             truth = figures_of(converted)
@@ -178,6 +202,9 @@ def measure(homes: Homes, events: int) -> list[Bench]:
             analysed = checked(cost, answer.read_text("utf-8", "replace"), truth)
             if not analysed.fault:
                 notes = [f"{DFANALYZER}, finds what the trace holds: {truth.text()}"]
+            answer = place / "breakdown.txt"
+            cost = cost_of(breakdown, trace, answer)
+            broken_down = checked_breakdown(cost, answer.read_text("utf-8", "replace"), events)
         return [
             *_benches(
                 "judged",
@@ -190,7 +217,7 @@ def measure(homes: Homes, events: int) -> list[Bench]:
                 "judged_profile",
                 f"a trace of {events:,} events of torch.profiler",
                 {name: cost_of(command(profile), trace) for name, command in ours.items()},
-                (HTA, cost_of(breakdown, trace) if there else None),
+                (HTA, broken_down),
             ),
         ]
 
