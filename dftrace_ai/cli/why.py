@@ -33,8 +33,8 @@ def command(
             help="From which share on something is a finding, such as input=0.1,0.25. Names: "
             "input, comm, transfer, checkpoint, optimizer, other, host, not-annotated, evaluation, "
             "start-up, warm-up, slower, periodic, slow-step, memory, compute; and, which are no "
-            "shares, slow-step-ms, warm-up-ms, start-up-ms, memory-mb, rhythm, steps. May be given "
-            "again.",
+            "shares, slow-step-ms, warm-up-ms, start-up-ms, slower-ms, memory-mb, rhythm, "
+            "steps. May be given again.",
         ),
     ] = None,
     fail_on: Annotated[

@@ -196,7 +196,7 @@ def _judge_rank(job: Job, rank: Rank, steps: Steps | None, limits: Limits) -> _J
         findings += [drift.finding] if drift.finding else []
         creep = memory_creep(evidence)
         findings += [creep] if creep else []
-        findings = explained(findings)
+        findings = explained(findings, limits)
         if not findings:
             compute = compute_bound(evidence)
             findings += [compute] if compute else []

@@ -41,10 +41,11 @@ LIMITS: Final[Limits] = {
     "slow-step": Limit(0.01, None),
     "memory": Limit(0.05, None),
     # These are no shares. What a busy machine did to runs with which nothing was wrong: stalls,
-    # first steps and beginnings of a quarter of a second.
+    # first steps and beginnings of a quarter of a second, and slow spells of some tenths.
     "slow-step-ms": Limit(250, None),
     "warm-up-ms": Limit(300, None),
     "start-up-ms": Limit(500, None),
+    "slower-ms": Limit(500, None),
     "memory-mb": Limit(64, None),
     "rhythm": Limit(0.8, None),
     "steps": Limit(20, 50),

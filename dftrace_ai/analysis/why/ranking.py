@@ -10,6 +10,7 @@ from dftrace_ai.analysis.why.model import KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dftrace_ai.analysis.why.limits import Limits
     from dftrace_ai.analysis.why.model import Finding, Kind
 
 __all__ = ["explained", "one_of_input", "ranked"]
@@ -22,16 +23,34 @@ EXPLAINS: Final[dict[str, Kind]] = {
     "other": "other-heavy",
 }
 MOST_OF_IT: Final = 0.6
+# Where a part of a step grew from below its limit, that it grew is the news. A wait that grew stays
+# a finding of its own: what loads too slowly can be told. Parts have the names of their limits.
+GREW: Final[dict[Kind, str]] = {
+    "optimizer-heavy": "optimizer",
+    "communication-bound": "comm",
+    "transfer-bound": "transfer",
+    "other-heavy": "other",
+}
+DRIFTS: Final[frozenset[Kind]] = frozenset({"slower-and-slower", "slower-since"})
 SEVERITIES: Final = ("critical", "warning", "info")
 
 
-def explained(findings: Iterable[Finding]) -> list[Finding]:
+def explained(findings: Iterable[Finding], limits: Limits) -> list[Finding]:
     """Return the findings without those that another one explains.
 
     Args:
         findings: of a rank.
+        limits: from which shares on something is a finding.
     """
     found = list(findings)
+    # By part of a step: its share at first.
+    grown = {f.cause: f.evidence["shares"][0] for f in found if f.kind in DRIFTS}
+
+    def has_grown(finding: Finding) -> bool:
+        part = GREW.get(finding.kind, "")
+        return part in grown and grown[part] < limits[part].warning
+
+    found = [finding for finding in found if not has_grown(finding)]
     beat = next((f.share for f in found if f.kind == "periodic" and f.cause == "other"), 0.0)
 
     def is_a_beat(finding: Finding) -> bool:

@@ -209,6 +209,10 @@ def drift_of(evidence: Evidence) -> _Drift:
     jumps = _jumps(batches, change)
     if not rises and not jumps:
         return _Drift()
+    usual = start if rises else change.before
+    lost_ns = float(np.maximum(batches - usual, 0).mean()) * len(used)
+    if lost_ns < evidence.bound_ns("slower-ms"):
+        return _Drift()
     cut = used[int(change.at / len(batches) * len(used))]
     after, before = evidence.medians(used[used >= cut]), evidence.medians(used[used < cut])
     if alike(after, before):
@@ -225,11 +229,18 @@ def drift_of(evidence: Evidence) -> _Drift:
     if grown[part] < ONE_PART * trend.slope * last:
         return _Drift()
     sure = _confidence(evidence, part)
+    shares = _first_and_last(evidence, part)
     if rises:
         share = Share(growth, least, trend.high * last / start)
         return _Drift(
             evidence.finding(
-                "slower-and-slower", limit, share, share_of="growth", cause=part, confidence=sure
+                "slower-and-slower",
+                limit,
+                share,
+                share_of="growth",
+                cause=part,
+                confidence=sure,
+                shares=shares,
             )
         )
     rise = change.after / max(change.before, 1.0) - 1
@@ -242,10 +253,22 @@ def drift_of(evidence: Evidence) -> _Drift:
             share_of="growth",
             cause=part,
             confidence=sure,
+            shares=shares,
             step=int(cut),
             at_us=evidence.rank.process.ts_us(int(evidence.steps.start_ns[cut])),
         )
     )
+
+
+def _first_and_last(evidence: Evidence, part: Part) -> list[float]:
+    """Return the share of a part in the first steps and in the last, of a fifth of them each."""
+    used = np.flatnonzero(evidence.used)
+    fifth = max(1, len(used) // 5)
+    taken, time = evidence.steps.parts[part], evidence.time
+    return [
+        round(float(taken[chosen].sum() / time[chosen].sum()), 6)
+        for chosen in (used[:fifth], used[-fifth:])
+    ]
 
 
 def _jumps(batches: Integers, change: Change) -> bool:

@@ -199,6 +199,9 @@ def _because(finding: Finding) -> str:
             f"Waiting for {counted(others, 'other rank')} may be part of it: no communication is "
             "annotated."
         )
+    if shares := told.get("shares"):
+        first, last = map(percent, shares)
+        sentences.append(f"It was {first} of the first steps and is {last} of the last.")
     if span := told.get("span"):
         where = f"{shortened(span['name'], ARGUMENT_LETTERS)}, {time_text(span['ns'])}"
         sentences.append(f"The longest span there is {where}.")

@@ -319,6 +319,10 @@ PLANTED: dict[str, tuple[str, Training]] = {
         "slower-and-slower/backward",
         T(slower=0.006, where="backward"),
     ),
+    "slower and slower, optimizer, until it is most of a step": (
+        "slower-and-slower/optimizer",
+        T(slower=0.25, where="step"),
+    ),
     "slower since": ("slower-since/forward", T(since=(110, 1.8))),
     "slower since, backward": ("slower-since/backward", T(since=(90, 1.2), where="backward")),
     "leak": ("memory-creep/memory bytes, process", T(leak=3e6)),
@@ -355,6 +359,7 @@ CLEAN: dict[str, Training] = {
     "small steps": T(step_ms=3, item_ms=0.05, gap_ms=0.1, transfer_ms=0.05, take_over_ms=0.1),
     "busy for a while": T(contention=(100, 150, 1.8)),
     "busy at the end": T(contention=(120, 999, 1.4)),
+    "slow for half a second": T(steps=36, step_ms=12, since=(40, 1.8), where="backward"),
     "busy at the start": T(contention=(0, 25, 1.8)),
     "two lengths": T(bimodal=0.8),
     "a long tail": T(tail=0.2),

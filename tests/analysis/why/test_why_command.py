@@ -128,6 +128,7 @@ def test_limits_are_settings(starved: Path) -> None:
         (Training(slow={77: 300.0}), "slow-step", ["slow-step=0.5"], ["slow-step=0.02"]),
         (Training(warm=5, warm_ms=400), "slow-warm-up", ["warm-up-ms=2500"], ["warm-up-ms=900"]),
         (Training(start_ms=4000), "start-up-heavy", ["start-up-ms=5000"], ["start-up-ms=3500"]),
+        (Training(since=(90, 1.2)), "slower-since", ["slower-ms=5000"], ["slower-ms=200"]),
         (Training(leak=3e6), "memory-creep", ["memory-mb=900"], ["memory-mb=100"]),
         (Training(leak=3e6), "memory-creep", ["memory=0.9"], ["memory=0.01"]),
         (Training(every=9, every_ms=30), "periodic", ["rhythm=1.5"], ["rhythm=0.9"]),
