@@ -32,14 +32,15 @@ constexpr unsigned bits_of_match(std::uint32_t distance) noexcept {
 }  // namespace
 
 void FarRepeats::look(const PackedBlock& block, std::uint64_t block_bits, std::uint32_t block_bytes,
-                      std::string_view text) noexcept {
+                      std::string_view text, bool in_little) noexcept {
     if (text.size() < first_judged + first_judged / 4) return;
     last_.fill(0);
     const char* const begin = text.data();
+    const std::size_t looked_at = in_little ? text.size() : stretch;
     std::uint32_t at = 0;
     for (const PackedBlock::Sequence& sequence : block.sequences()) {
         const std::uint32_t plain_end = at + sequence.plain_bytes, next = plain_end + sequence.length();
-        if (next >= stretch || next + sizeof(std::uint64_t) > text.size()) break;
+        if (next >= looked_at || next + sizeof(std::uint64_t) > text.size()) break;
         if (sequence.plain_bytes < shortest) {
             at = next;
             continue;
@@ -48,7 +49,7 @@ void FarRepeats::look(const PackedBlock& block, std::uint64_t block_bits, std::u
         for (std::uint32_t i = at; i < plain_end; ++i) {
             const std::uint64_t bytes = first_bytes(begin + i);
             const std::uint64_t hash = bytes * mixing >> (64 - table_bits);
-            const std::uint32_t older = std::exchange(last_[hash], static_cast<std::uint16_t>(i));
+            const std::uint32_t older = std::exchange(last_[hash], i);
             // Nearly always another text: this is the one thing to ask.
             if (first_bytes(begin + older) != bytes) [[likely]]
                 continue;

@@ -86,7 +86,8 @@ struct LineDeflate::State {
         if (const std::uint32_t bytes = told - block_begin; bytes >= least_judged)
             densest = std::max(densest, static_cast<double>(bits) / (8.0 * bytes));
         letters += block.letters();
-        far.look(block, bits, told - block_begin, {text + block_begin, end - block_begin});
+        constexpr std::uint32_t little_text = 512u << 10;
+        far.look(block, bits, told - block_begin, {text + block_begin, end - block_begin}, end < little_text);
         block.write(out, text + block_begin, last);
         block.clear();
         block_begin = told;
