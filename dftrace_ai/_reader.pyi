@@ -144,6 +144,7 @@ class Checking(_Walking):
                 list[tuple[str, str, int, int, int, int, int, bool, list[int]]],
                 list[tuple[str, str, str, int]],
                 list[tuple[int, int, int, int, list[int]]],
+                tuple[int, int] | None,
             ],
             bool,
         ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from dftrace_ai.analysis.reading.indexed.reach import recorded, utc_text
+from dftrace_ai.analysis.reading.indexed.reach import utc_text
+from dftrace_ai.analysis.reading.indexed.recorded import recorded
 from dftrace_ai.analysis.reading.trace_end import EndState  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_file import (
     Codec,

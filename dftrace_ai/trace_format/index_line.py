@@ -79,6 +79,12 @@ class IndexArgs(OpenArgs):
     hhash: Hash
     bytes: Annotated[int, Field(ge=0, description="Plain bytes before this line.")]
     lines: Annotated[int, Field(ge=0, description="Lines before this line.")]
+    first_ns: Annotated[
+        Int64 | None, Field(description="Least start of the events before this line.")
+    ] = None
+    last_ns: Annotated[
+        Int64 | None, Field(description="Greatest end of these; of what has no end its start.")
+    ] = None
     part: Annotated[int, Field(ge=1)] | None = None
     spans: Annotated[list[IndexedSpans], Field(fail_fast=True)]
     others: Annotated[list[IndexedEvents], Field(fail_fast=True)]

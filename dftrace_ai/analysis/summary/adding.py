@@ -177,7 +177,7 @@ def _add_known(
     found = find_index(descriptor, trace.file.codec, end)
     if found is None or found.figures.part != part:
         return nothing
-    _, _, lines, spans, others, tracks = found.figures
+    _, _, lines, spans, others, tracks, _ = found.figures
     # The index line itself is one more that was read.
     if not totals.add_known(lines + 1, spans, others, tracks):
         return nothing

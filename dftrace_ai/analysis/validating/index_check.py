@@ -26,6 +26,7 @@ class FoundFigures(NamedTuple):
 
     Attributes:
         spans: as `IndexFigures` has them, and so are the others and the tracks.
+        reach: first and last moment of their events, ns as they have it; None without any.
         in_order: on each track spans stand in the order of their ends. Where they do not, what
             lies inside of what is not known here; a thread may have had the number of another.
         from_beginning: what the parts of the trace before this file hold is known, too.
@@ -34,6 +35,7 @@ class FoundFigures(NamedTuple):
     spans: list[IndexedSpans]
     others: list[IndexedOthers]
     tracks: list[IndexedTrack]
+    reach: tuple[int, int] | None
     in_order: bool
     from_beginning: bool
 
@@ -66,7 +68,8 @@ def index_faults(
     """
     said = index_of(line)
     if said is None:
-        return  # the model of the line has told of it
+        yield "the index is none that readers take: its times cannot be, or durations are missing"
+        return
     for what, told, there in (
         ("lines", said.lines, lines),
         ("bytes", said.plain_bytes, plain_bytes),
@@ -74,6 +77,11 @@ def index_faults(
     ):
         if told != there:
             yield f"the index says {what} {told}, there are {there}"
+    if said.reach:
+        moments = found.reach or (None, None)
+        for what, told, real in zip(("first_ns", "last_ns"), said.reach, moments, strict=True):
+            if told != real:
+                yield f"the index says {what} {told}, of the lines before it it is {real}"
     yield from _spans(said, found)
     yield from _counts(said, found)
     if found.in_order and found.from_beginning:

@@ -201,8 +201,8 @@ class NativePass:
         found = self._checking.figures()
         if found is None:
             return None
-        (spans, others, tracks), aside = found
-        return FoundFigures(spans, others, tracks, not aside, self._from_beginning)
+        (spans, others, tracks, reach), aside = found
+        return FoundFigures(spans, others, tracks, reach, not aside, self._from_beginning)
 
     def add(self, pid: int, tid: int, start_ns: int, end_ns: int | None, line: int) -> None:
         """Take in a span of the line that the rules look at."""

@@ -181,8 +181,8 @@ PyObject* checking_type() {
          "block_faults(): how many blocks are not what they say, and of the first ones the line, what it is "
          "(packed bytes, plain bytes, lines, first, last, index), what is said and what there is."},
         {"figures", figures, METH_NOARGS,
-         "figures(): spans, others and tracks of the lines so far, as an index line has them, and whether "
-         "spans stand in disorder; None where there were too many names."},
+         "figures(): spans, others, tracks and first and last ns of the lines so far, as an index line has "
+         "them, and whether spans stand in disorder; None where there were too many names."},
         {"resume", resume, METH_O,
          "resume(tracks, /): before the first line, where tracks stood at the end of the part before."},
         {"end", end, METH_NOARGS, "end(): all was read; True where it is to be read once more."},

@@ -204,8 +204,14 @@ bool known_figures(PyObject* arguments, KnownFigures& known) {
 
 bool known_tracks(PyObject* list, KnownFigures& known) { return each_of(list, track_of, known); }
 
+PyObject* reach_told(const BlockReach& reach) {
+    if (reach.first_ns > reach.last_ns) return Py_NewRef(Py_None);
+    return Py_BuildValue("LL", static_cast<long long>(reach.first_ns), static_cast<long long>(reach.last_ns));
+}
+
 PyObject* figures_told(const KnownFigures& known) {
-    return Py_BuildValue("NNN", list_told(known.spans), list_told(known.others), list_told(known.tracks));
+    return Py_BuildValue("NNNN", list_told(known.spans), list_told(known.others), list_told(known.tracks),
+                         reach_told(known.reach));
 }
 
 int add_hopping(PyObject* module) { return PyModule_AddFunctions(module, functions); }

@@ -14,7 +14,11 @@ bool known_figures(PyObject* arguments, KnownFigures& known);
 // The tracks of such figures, as `known_figures` takes them.
 bool known_tracks(PyObject* list, KnownFigures& known);
 
-// The same of the core's figures: lists of spans, others and tracks. Null with an exception set.
+// From when to when events reach, or None where there are none. Null with an exception set.
+PyObject* reach_told(const BlockReach& reach);
+
+// The same of the core's figures: lists of spans, others and tracks, and from when to when they reach. Null
+// with an exception set.
 PyObject* figures_told(const KnownFigures& known);
 
 }  // namespace dftrace::py

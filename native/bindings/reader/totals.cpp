@@ -152,8 +152,7 @@ PyObject* take_reach(PyObject* object, PyObject*) {
     BlockReach reach;
     if (!work(of(object)->busy, [&](Interrupts&) { reach = of(object)->totals->take_reach(); }))
         return nullptr;
-    if (reach.first_ns > reach.last_ns) return Py_NewRef(Py_None);
-    return Py_BuildValue("LL", static_cast<long long>(reach.first_ns), static_cast<long long>(reach.last_ns));
+    return reach_told(reach);
 }
 
 PyObject* text_of(const std::string& text) {

@@ -45,7 +45,7 @@ char* put_facts(char* at, const BlockFacts& facts) noexcept {
     at = put(at, facts.plain_bytes);
     at = put(at, facts.lines);
     at = put(at, facts.reach.first_ns);
-    return put(at, facts.reach.last_ns);
+    return put(at, facts.reach.told_last_ns());
 }
 
 std::optional<BlockFacts> facts_in(std::string_view bytes) noexcept {

@@ -174,8 +174,9 @@ void PartIndex::take_in() {
     over_.clear();
 }
 
-void PartIndex::landed(std::uint64_t line_breaks) noexcept {
+void PartIndex::landed(std::uint64_t line_breaks, const BlockReach& reach) noexcept {
     line_breaks_ += line_breaks;
+    reach_.add(reach);
     if (given_up_) return;
     try {
         take_in();
@@ -188,6 +189,7 @@ void PartIndex::begin_part() noexcept {
     // Somebody took the file of the part before, and some of these spans were added up already.
     if (!waits_for_blocks_) return give_up();
     line_breaks_ = bytes_at_last_ = 0;
+    reach_ = {};
     fresh_ = false;
     for (Figures& of : figures_) {
         of.durations.clear(budget_);
@@ -229,6 +231,11 @@ std::string PartIndex::text(std::uint64_t plain_bytes) const {
     std::string out;
     put(out, ",\"bytes\":", plain_bytes);
     put(out, ",\"lines\":", line_breaks_);
+    // Metadata alone has no times, and users may give any.
+    if (reach_.first_ns >= 0 && reach_.first_ns <= reach_.last_ns) {
+        put_signed(out, ",\"first_ns\":", reach_.first_ns);
+        put_signed(out, ",\"last_ns\":", reach_.last_ns);
+    }
     out += ",\"spans\":[";
     const char* between = "";
     for (const Figures& of : figures_) {

@@ -99,9 +99,7 @@ void TraceWriter::add_other_to_index(const Record& r, const BlobTables& tables) 
         r.lane || (r.kind == Kind::span && (r.flags & (RecordFlag::overlaps | RecordFlag::absolute_time)));
     const std::uint32_t tid = on_lane ? lane_of(r, track, start, end) : track.tid;
     formatter_.line(out, r, on_lane ? lane_texts_[tid] : track.text, text, start, end);
-    Placed placed{tid, reach_in_line(start, end)};
-    if (open) placed.reach.add_from(placed.reach.first_ns);
-    return placed;
+    return {tid, reach_in_line(start, end)};
 }
 
 void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, const ClockMap& clock) {
@@ -123,12 +121,14 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
     const Placed placed = format(text_, r, track, tables, clock);
     if (r.kind != Kind::lane_name) {
         if (r.kind != Kind::metadata) reach_.add(placed.reach.first_ns, placed.reach.last_ns);
-        if (r.kind == Kind::span && !open) [[likely]]
+        if (r.kind == Kind::span && !open) [[likely]] {
             index_.add_span(
                 r.node, [&] { return tables.name(r.node); }, placed.tid, placed.reach.first_ns,
                 placed.reach.last_ns, settings_.ids ? r.parent : no_parent);
-        else
+        } else {
+            reach_.endless |= open;
             add_other_to_index(r, tables);
+        }
     }
     if (open)
         ++lines_[0];

@@ -156,7 +156,7 @@ int TraceWriter::write_oldest() {
             append(block.compressed, block.text.size(), block.lines, block.lanes, block.stage, block.touched))
         return error;
     tell_durable(block.touched);
-    index_.landed(block.text.line_breaks());
+    index_.landed(block.text.line_breaks(), block.reach);
     block.text.clear();
     block.compressed.clear();
     spare_ = std::move(block);
@@ -210,10 +210,10 @@ int TraceWriter::flush() {
         return error;
     block_head_ = 0;
     text_.clear();
-    reach_ = {};
+    const BlockReach reach = std::exchange(reach_, {});
     block_.clear();
     is_block_ = false;
-    index_.landed(line_breaks_);
+    index_.landed(line_breaks_, reach);
     tell_durable(std::exchange(touched_, {}));
     // A recovery formats lines ahead of what is written, and soon comes to its end.
     return stage_ == TraceStage::complete || keeps_to_its_file_ ? 0 : write_index(false);

@@ -71,6 +71,7 @@ TEST("figures of nested spans on tracks that come and go are those of the spans 
         std::vector<std::string> order;  // of names, as they were met
         std::map<std::string, Figures> figures;
         std::uint64_t lines = 0, instants = 0, gathered = 0;
+        BlockReach reach, reach_gathered;
         for (int turn = 0; turn < 8; ++turn) {
             const auto at = static_cast<std::uint32_t>(noise() % 3), tid = 70 + at;
             std::vector<Made>& spans = tracks[at];
@@ -88,6 +89,7 @@ TEST("figures of nested spans on tracks that come and go are those of the spans 
                     span.parent);
                 if (!figures.contains(name)) order.push_back(name);
                 figures[name].add(span);
+                reach_gathered.add(span.start, span.end);
                 spans.pop_back();
             }
             if (spans.empty()) index.forget_track(tid);
@@ -98,11 +100,14 @@ TEST("figures of nested spans on tracks that come and go are those of the spans 
                 ++instants, ++gathered;
             }
             if (turn == 7 || noise() % 2) {
-                index.landed(gathered);
+                index.landed(gathered, reach_gathered);
+                reach.add(std::exchange(reach_gathered, {}));
                 lines += std::exchange(gathered, 0);
             }
         }
-        std::string wanted = ",\"bytes\":5,\"lines\":" + std::to_string(lines) + ",\"spans\":[";
+        std::string wanted = ",\"bytes\":5,\"lines\":" + std::to_string(lines) +
+                             ",\"first_ns\":" + std::to_string(reach.first_ns) +
+                             ",\"last_ns\":" + std::to_string(reach.last_ns) + ",\"spans\":[";
         const char* between = "";
         for (const std::string& name : order)
             if (figures[name].count) wanted += std::exchange(between, ",") + figures[name].told(name), ++told;
@@ -120,7 +125,7 @@ TEST("there is no index of spans in another order, of such that cut others, or b
         for (const Made& span : spans)
             index.add_span(
                 span.node, [] { return std::string_view(names[1]); }, 7, span.start, span.end, span.parent);
-        index.landed(spans.size());
+        index.landed(spans.size(), {});
         return index.members(5, index.room(1 << 30, true));
     };
     CHECK(!members_of({{1, 0, 5, 0, 1}, {1, 5, 9, 0, 1}, {1, 0, 10, 0, 0}}).empty());
@@ -138,7 +143,7 @@ TEST("a name that becomes known later is told as each line has it") {
             3, [&] { return name; }, 7, at, at + 1, 0);
         if (at == 0) name = names[1];
     }
-    index.landed(3);
+    index.landed(3, {});
     const std::string made = index.members(5, 1 << 20);
     CHECK(made.find(R"("name":"unknown","cat":"unknown","count":1,)") != made.npos);
     CHECK(made.find(R"("name":"a","cat":"x","count":2,)") != made.npos);
@@ -153,13 +158,32 @@ TEST("spans that are gathered when a part begins belong to it, or there is no in
                     1, [] { return std::string_view(names[1]); }, 7, 2 * at, 2 * at + 1, 0);
         };
         add(before, 0);
-        index.landed(static_cast<std::uint64_t>(before));
+        index.landed(static_cast<std::uint64_t>(before), {.first_ns = 0, .last_ns = 2 * before});
         add(5000, before);
         index.begin_part();
-        index.landed(5000);
+        index.landed(5000, {.first_ns = 2 * before, .last_ns = 10'000});
         return index.members(5, 1 << 20);
     };
-    CHECK(members_of(true, 40).find("\"lines\":5000,\"spans\":[{" + names[1] + ",\"count\":5000,") !=
-          std::string::npos);
+    CHECK(members_of(true, 40).find("\"lines\":5000,\"first_ns\":80,\"last_ns\":10000,\"spans\":[{" +
+                                    names[1] + ",\"count\":5000,") != std::string::npos);
     CHECK_EQ(members_of(false, 40).find("\"spans\":[{"), std::string::npos);
+}
+
+TEST("an index says from when to when events are: unfinished ones by their start, and not of metadata") {
+    const auto members_of = [](const BlockReach& first, const BlockReach& second) {
+        PartIndex index;
+        index.add_other(1, names[1], 'i');
+        index.landed(1, first);
+        index.add_other(1, names[1], 'B');
+        index.landed(1, second);
+        return index.members(5, 1 << 20);
+    };
+    BlockReach open;
+    open.add(500, 600);
+    open.add_from(700);
+    CHECK(members_of({.first_ns = 5, .last_ns = 9}, open).find(R"("first_ns":5,"last_ns":700,)") !=
+          std::string::npos);
+    CHECK_EQ(members_of({}, {}).find("first_ns"), std::string::npos);
+    CHECK_EQ(members_of({.first_ns = 5, .last_ns = 9}, BlockReach::everywhere()).find("first_ns"),
+             std::string::npos);
 }

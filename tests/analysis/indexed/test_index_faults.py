@@ -91,6 +91,9 @@ PLANTED: dict[str, Callable[[Args], object]] = {
     "says of tid": a_moved_track,
     "says lines": lambda args: args.update(lines=args["lines"] + 1),
     "says bytes": lambda args: args.update(bytes=args["bytes"] - 1),
+    "says first_ns": lambda args: args.update(first_ns=args["first_ns"] - 1),
+    "says last_ns": lambda args: args.update(last_ns=args["last_ns"] + 1),
+    "its times cannot be": lambda args: args.pop("last_ns"),
     "says part 2, there are 0": lambda args: args.update(part=2),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from pathlib import Path
@@ -13,8 +14,10 @@ from conftest import RunScript, trace_files
 import dftrace_ai
 from dftrace_ai import ai
 from dftrace_ai.analysis.reading.indexed import finding
+from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary.figures import Summary, summarise
+from dftrace_ai.analysis.trace_facts import facts_of
 from dftrace_ai.analysis.validating.validate import validate_traces
 from dftrace_ai.run import emitting
 
@@ -92,15 +95,49 @@ def test_figures_are_those_of_the_lines(
     assert used.lines > 0.9 * found.events
     told = by_lines(used, path)
     assert found == told
-    # Blocks say from when to when they are; plain lines would have to be read from the first one.
-    walls = {row.wall_us for row in told.spans} if compression != "none" else {None}
-    assert {row.wall_us for row in found.spans} == walls
+    assert None not in {row.wall_us for row in found.spans}
     assert found.warnings() == []
     assert validate_traces([path]).fault_count == 0
     if compression != "none":
         blocks = check_blocks(path)
         indexes = [block for block in blocks if block.kind == 1]
         assert 0.01 * path.stat().st_size > sum(block.packed_bytes for block in indexes) > 0
+
+
+def last_index_says(path: Path, **times: int) -> None:
+    """Make the last index line of a plain file one that says these times, or none."""
+    *before, line, footer = path.read_bytes().splitlines(keepends=True)
+    event = json.loads(line)
+    assert event["name"] == "index"
+    args = {
+        key: value for key, value in event["args"].items() if key not in {"first_ns", "last_ns"}
+    }
+    event["args"] = args | times
+    text = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
+    path.write_bytes(b"".join([*before, text, b"\n", footer]))
+
+
+def test_plain_files_whose_index_does_not_say_times_or_none_that_can_be(
+    tmp_path: Path, used: Used
+) -> None:
+    with dftrace_ai.tracing(log_file=tmp_path / "t", compression="none"):
+        train(36_000)
+    (path,) = trace_files(tmp_path)
+    assert path.stat().st_size > LITTLE_BYTES
+    found = summarise([path])
+    assert used.lines > 0.9 * found.events
+    walls = {row.wall_us for row in found.spans}
+    assert facts_of([path]).files[0].length_us in walls
+    used.lines = 0
+    last_index_says(path, first_ns=5, last_ns=6)
+    assert summarise([path]) == found
+    assert ({row.wall_us for row in summarise([path]).spans}, used.lines) == (walls, 0)
+    # As earlier versions have written it.
+    last_index_says(path)
+    assert summarise([path]) == found
+    assert {row.wall_us for row in summarise([path]).spans} == {None}
+    assert facts_of([path]).files[0].length_us is None
+    assert used.lines > 0
 
 
 def test_a_file_that_was_cut_or_broken_anywhere(tmp_path: Path, used: Used) -> None:

@@ -32,8 +32,8 @@ class FoundIndex(NamedTuple):
     Attributes:
         figures: what it says.
         behind: where the file goes on.
-        reach: from when to when the events of blocks are, as lines have it; None where that is not
-            known.
+        reach: from when to when events are, as lines have it: those that the line tells of, or,
+            where it does not say that, those of blocks by their heads; None where neither does.
     """
 
     figures: IndexFigures
@@ -80,7 +80,7 @@ def _in_block(descriptor: int, codec: Codec, end: int) -> FoundIndex | None:
     if figures is None or (figures.plain_bytes, figures.lines) != (plain_before, lines_before):
         return None
     behind = Start(place + packed_bytes, plain_before + len(text), lines_before + 1)
-    return FoundIndex(figures, behind, reach_of(hops, descriptor, codec))
+    return FoundIndex(figures, behind, figures.reach or reach_of(hops, descriptor, codec))
 
 
 def _text(codec: Codec, packed: bytes) -> bytes | None:
@@ -109,6 +109,7 @@ def _in_tail(descriptor: int, end: int) -> FoundIndex | None:
         return None
     place = end - width + ended
     begins = end - width + begun
-    little = begins <= LITTLE_BYTES
-    reach = reach_of_lines([os.pread(descriptor, begins, 0)]) if little else None
+    reach = figures.reach
+    if reach is None and begins <= LITTLE_BYTES:
+        reach = reach_of_lines([os.pread(descriptor, begins, 0)])
     return FoundIndex(figures, Start(place, place, figures.lines + 1), reach)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
+from dftrace_ai.analysis.reading.indexed.reach import Reach
 from dftrace_ai.trace_format.header_and_footer import INDEX, OWN_CATEGORY
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class IndexFigures(NamedTuple):
         others: phase, category, name and count of other events.
         tracks: pid, tid, end and start of the span that ended last, and the spans that none has
             enclosed so far, five numbers each.
+        reach: from when to when the events before it are, as lines have it; None where it does not
+            say so.
     """
 
     part: int
@@ -38,6 +41,7 @@ class IndexFigures(NamedTuple):
     spans: list[IndexedSpans]
     others: list[IndexedOthers]
     tracks: list[IndexedTrack]
+    reach: Reach | None
 
 
 def index_of(line: bytes) -> IndexFigures | None:
@@ -54,7 +58,7 @@ def index_of(line: bytes) -> IndexFigures | None:
         if event["name"] != INDEX or event["cat"] != OWN_CATEGORY or event["ph"] != "M":
             return None
         return _taken_apart(event)
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 
@@ -72,4 +76,18 @@ def _taken_apart(event: JsonObject) -> IndexFigures:
     part, plain_bytes, lines = args.get("part", 0), args["bytes"], args["lines"]
     if not all(type(number) is int for number in (part, plain_bytes, lines)):
         raise TypeError("not whole numbers")
-    return IndexFigures(part, plain_bytes, lines, spans, others, tracks)
+    longest = max((of["max_ns"] for of in args["spans"]), default=0)
+    reach = _reach_of(args, longest)
+    return IndexFigures(part, plain_bytes, lines, spans, others, tracks, reach)
+
+
+def _reach_of(args: JsonObject, longest_ns: int) -> Reach | None:
+    """Return from when to when events are, of which the longest takes so long."""
+    if "first_ns" not in args and "last_ns" not in args:
+        return None  # lines of other versions
+    first, last = args["first_ns"], args["last_ns"]
+    if type(first) is not int or type(last) is not int:
+        raise TypeError("no moments")
+    if not -(2**63) <= first <= last < 2**63 or last - first < longest_ns:
+        raise ValueError("moments that cannot be")
+    return Reach(first, last)

@@ -1,15 +1,12 @@
-"""From when to when the events of a file reach: by the heads of its blocks, where they say it."""
+"""From when to when events reach: by the heads of blocks, where they say it, or by lines."""
 
 from __future__ import annotations
 
-import os
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from dftrace_ai.analysis.reading.reader import LongLine, Start, TraceReader
-from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.reader import LongLine
 from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, nanoseconds
-from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +22,6 @@ __all__ = [
     "local_text",
     "reach_of",
     "reach_of_lines",
-    "recorded",
     "utc_text",
 ]
 
@@ -114,45 +110,6 @@ def reach_of(hops: Hops, descriptor: int, codec: Codec) -> Reach | None:
         totals.read_blocks(descriptor, codec, place, place + packed_bytes)
     read = Reach(*(totals.take_reach() or NOWHERE))
     return joined([Reach(first_ns, last_ns), read])
-
-
-def recorded(trace: Trace) -> Reach | None:
-    """Return from when to when the events of a trace reach, without reading all of a long file.
-
-    Args:
-        trace: the trace.
-
-    Returns:
-        Times since 1970; None where more would have to be read.
-
-    Raises:
-        TraceError: the file cannot be read.
-    """
-    reach: Reach | None = NOWHERE
-    behind = Start(0, 0, 0)
-    file = trace.file
-    try:
-        with open_regular(file.content) as raw:
-            end = os.fstat(raw.fileno()).st_size
-            hops = _hops(raw.fileno(), end) if file.codec != "plain" else None
-            if hops:
-                reach = reach_of(hops, raw.fileno(), file.codec)
-                behind = Start(*hops[:3])
-    except OSError as error:
-        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
-    if reach is None or end - behind.file_bytes > LITTLE_BYTES:
-        return None
-    texts = TraceReader(file).texts(behind, end) if end > behind.file_bytes else ()
-    found = joined([reach, reach_of_lines(texts)])
-    return found and found.since_1970(trace)
-
-
-def _hops(descriptor: int, end: int) -> Hops | None:
-    try:
-        from dftrace_ai import _reader
-    except ImportError:
-        return None  # then that is read which is short
-    return _reader.hop_blocks(descriptor, end)
 
 
 def reach_of_lines(texts: Iterable[bytes]) -> Reach:

@@ -16,14 +16,26 @@ namespace dftrace {
 // From when to when events reach, in ns as the lines have them.
 struct BlockReach {
     std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();  // greater than `last_ns`: no event
-    std::int64_t last_ns = std::numeric_limits<std::int64_t>::min();
+    std::int64_t last_ns = std::numeric_limits<std::int64_t>::min();   // of a span without an end its start
+    bool endless = false;  // there are such spans, for which a block says that it never ends
 
     void add(std::int64_t start_ns, std::int64_t end_ns) noexcept {
         if (start_ns < first_ns) first_ns = start_ns;
         if (end_ns > last_ns) last_ns = end_ns;
     }
-    // Of a span without an end, or of lines whose times nobody has looked at.
-    void add_from(std::int64_t start_ns) noexcept { add(start_ns, std::numeric_limits<std::int64_t>::max()); }
+    void add(const BlockReach& other) noexcept {
+        add(other.first_ns, other.last_ns);
+        endless |= other.endless;
+    }
+    // A span without an end.
+    void add_from(std::int64_t start_ns) noexcept {
+        add(start_ns, start_ns);
+        endless = true;
+    }
+    std::int64_t told_last_ns() const noexcept {
+        return endless ? std::numeric_limits<std::int64_t>::max() : last_ns;
+    }
+    // Of lines whose times nobody has looked at.
     static constexpr BlockReach everywhere() noexcept {
         return {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
     }

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "dftrace/index/block_facts.hpp"
 #include "dftrace/index/budget.hpp"
 #include "dftrace/index/covered_time.hpp"
 #include "dftrace/index/durations.hpp"
@@ -50,8 +51,8 @@ class PartIndex {
     // There is something that is not known here.
     void give_up() noexcept;
 
-    // The block that is gathered is in the part, with so many line breaks.
-    void landed(std::uint64_t line_breaks) noexcept;
+    // The block that is gathered is in the part, with so many line breaks and from when to when it reaches.
+    void landed(std::uint64_t line_breaks, const BlockReach& reach) noexcept;
     // A part begins, in which nothing is written yet: what is gathered goes there.
     void begin_part() noexcept;
     // As of now an index line may take so many bytes of the file.
@@ -120,6 +121,7 @@ class PartIndex {
     std::unordered_map<std::uint32_t, std::uint32_t> tracks_;
     std::vector<std::uint32_t> free_tracks_;
     std::uint64_t line_breaks_ = 0;  // in the part
+    BlockReach reach_;               // of its events
     bool fresh_ = false;             // events since the last index line
     std::uint64_t bytes_at_last_ = 0;
     std::size_t expected_bytes_ = 400;

@@ -135,7 +135,8 @@ class TraceWriter {
   private:
     bool plausible(const Record& record, const ClockMap& clock) const;
     void one(const Record& record, Track& track, const BlobTables& tables, const ClockMap& clock);
-    // Where a line stands: on which track, and from when to when it reaches, as it says itself.
+    // Where a line stands: on which track, and from when to when it reaches, as it says itself; where it has
+    // no end, its start.
     struct Placed {
         std::uint32_t tid = 0;
         BlockReach reach;
@@ -153,7 +154,7 @@ class TraceWriter {
             start = start_ns > base ? start_ns - base : 0;
             duration = end_ns - start_ns;
         }
-        BlockReach reach{static_cast<std::int64_t>(start), 0};
+        BlockReach reach{.first_ns = static_cast<std::int64_t>(start), .last_ns = 0};
         // Users may have given any.
         return __builtin_add_overflow(reach.first_ns, static_cast<std::int64_t>(duration), &reach.last_ns)
                    ? BlockReach::everywhere()

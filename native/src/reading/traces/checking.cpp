@@ -53,7 +53,7 @@ void Checking::hold_block(const BlockFacts& facts, std::uint64_t packed_bytes) {
     if (facts.reach == BlockReach::everywhere()) return;
     if (const std::optional<BlockReach> reach = reach_of(walk_.rows())) {
         hold(What::first, facts.reach.first_ns, reach->first_ns);
-        hold(What::last, facts.reach.last_ns, reach->last_ns);
+        hold(What::last, facts.reach.last_ns, reach->told_last_ns());
     }
 }
 

@@ -65,6 +65,8 @@ void LineFigures::add_row(LineWalk& walk) {
     const auto ph = static_cast<char>(rows.ph[row]);
     const std::uint32_t label = label_of(walk, rows.label[row]);
     Figures& of = grown(figures_, label, budget_);
+    if (const std::int64_t start = rows.start[row]; start != no_time && ph != 'M')
+        reach_.add(start, start + std::max<std::int64_t>(rows.duration[row], 0));
     if (ph != 'X') {
         const std::size_t phase = other_phases.find(ph);
         if (phase != other_phases.npos && (ph != 'M' || labels_[label].name == custom_metadata))
@@ -98,6 +100,7 @@ void LineFigures::resume(const std::vector<KnownFigures::Track>& tracks) {
 std::optional<KnownFigures> LineFigures::told() const {
     if (given_up_) return {};
     KnownFigures told;
+    told.reach = reach_;
     for (std::size_t number = 0; number < figures_.size(); ++number) {
         const Figures& of = figures_[number];
         if (!of.count && of.others == decltype(of.others){}) continue;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "dftrace/index/block_facts.hpp"
 #include "dftrace/index/budget.hpp"
 #include "dftrace/index/covered_time.hpp"
 #include "dftrace/index/durations.hpp"
@@ -51,6 +52,7 @@ class LineFigures {
     std::uint64_t generation_ = 0;
     std::vector<Figures> figures_;  // by label
     CoveredTime covered_time_;
+    BlockReach reach_;
     bool given_up_ = false;
 };
 

@@ -77,6 +77,7 @@ struct KnownFigures {
     std::vector<Others> others;
     std::vector<Track> tracks;
     std::uint64_t lines = 0;
+    BlockReach reach;  // where it was asked for
     // Among these: spans without a duration, and all that was not readable.
     std::uint64_t without_duration = 0, unreadable = 0;
 };
