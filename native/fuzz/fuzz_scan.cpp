@@ -1,4 +1,5 @@
-// Lines of a trace, by the layout of the recorder and by the general reader of JSON, which share nothing.
+// Lines of a trace, by the layout of the recorder and by the general reader of JSON, which share nothing; and
+// as columns for other programs.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -6,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checked_columns.hpp"
 #include "checked_line.hpp"
 #include "dftrace/reading/traces/checking.hpp"
 #include "dftrace/reading/traces/general_line.hpp"
@@ -134,5 +136,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
     require_rows(text);
     require_totals(text);
     require_checked(text);
+    require_columns(text);
     return 0;
 }
