@@ -63,8 +63,12 @@ def statistics(lines: TraceLines, layer: str, tensor: str, at: int, iteration: i
 
 
 def inspected(folder: Path) -> Path:
-    """A training whose layers were inspected, one of which stops being finite, with odd counters."""
-    Training(steps=30, epochs=1, workers=0, item_ms=0.1, collate_ms=0.2).write(folder, 1)
+    """A training whose layers were inspected, one of which stops being finite, with odd counters.
+
+    Its first step is the slowest by far.
+    """
+    slow = {1: 400.0}
+    Training(steps=30, epochs=1, workers=0, item_ms=0.1, collate_ms=0.2, slow=slow).write(folder, 1)
     lines = Lines(900, rank=1, world_size=2, run="00ff")
     for iteration in range(ITERATIONS):
         at = START_NS + iteration * 20 * MS

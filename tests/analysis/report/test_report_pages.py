@@ -116,17 +116,19 @@ USED = """(async () => {
 })()"""
 
 
-# Words of a plot that lie over others or outside of it; and what is cut on the page.
+# Words of a plot that lie over others, over marks of slow steps, or outside; what is cut on the page.
 CROWDED = """(() => {
   const over = [];
   for (const svg of document.querySelectorAll('figure svg')) {
     const whole = svg.getBoundingClientRect();
     const words = [...svg.querySelectorAll('text')].map(
         (one) => [one.textContent, one.getBoundingClientRect()]);
+    const marks = [...svg.querySelectorAll('path.slow')].map(
+        (one) => ['a slow step', one.getBoundingClientRect()]);
     words.forEach(([said, a], at) => {
       if (a.left < whole.left - 1 || a.right > whole.right + 1 || a.top < whole.top - 1 ||
           a.bottom > whole.bottom + 1) over.push([svg.id, said, 'outside']);
-      for (const [other, b] of words.slice(at + 1)) {
+      for (const [other, b] of [...words.slice(at + 1), ...marks]) {
         if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
             Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5) {
           over.push([svg.id, said, other]);

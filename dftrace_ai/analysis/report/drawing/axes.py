@@ -140,6 +140,7 @@ def frame(
     x_whole: bool = False,
     x_marks: int = 8,
     y_marks: int = 5,
+    y_title_above: float = 10.0,
 ) -> str:
     """Return grid, marks and titles around a plot.
 
@@ -154,6 +155,7 @@ def frame(
         x_whole: only whole numbers are marked.
         x_marks: about so many.
         y_marks: likewise.
+        y_title_above: how far above the values its title stands.
     """
     parts = []
     if up is not None:
@@ -171,7 +173,7 @@ def frame(
         middle = (box.left + box.right) / 2
         parts.append(text(middle, box.bottom + 32, x_title, "soft", "middle"))
     if y_title:
-        parts.append(text(4, box.top - 10, y_title, "soft"))
+        parts.append(text(4, box.top - y_title_above, y_title, "soft"))
     return "".join(parts)
 
 

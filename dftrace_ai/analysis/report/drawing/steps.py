@@ -27,6 +27,8 @@ MOST_BAR: Final = 110.0
 MARKED_OF: Final = 10
 LEGEND_ROW: Final = 16.0
 PERCENTILE_ROOM: Final = 48.0
+# The title of the axis stands above the mark of the slowest step, which may be the first.
+MARK_ROOM: Final = 22.0
 
 
 def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
@@ -36,7 +38,7 @@ def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
         steps: their figures.
         slowest: the slowest steps, of any rank.
     """
-    box = Box(64, 38, WIDTH - 12, 240)
+    box = Box(64, 42, WIDTH - 12, 244)
     times = steps.times
     wide = steps.max_ns > WIDE * max(steps.p50_ns, 1.0)
     across = Axis([*times.first[:1], *times.last[-1:]], box.left + 3, box.right - 3)
@@ -53,6 +55,7 @@ def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
             y_title=f"time ({unit}{how})",
             y_size=size,
             x_whole=True,
+            y_title_above=MARK_ROOM,
         )
     )
     for start in steps.epoch_starts[1:]:
@@ -74,7 +77,8 @@ def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
     for step in own:
         x, y = across.at(step.step), up.at(step.ns)
         said = tip(f"step {step.step}", time_text(step.ns), step.kind, f"--at {step.at}")
-        parts.append(f'<path d="M{x:.1f} {y - 2:.1f}l-4 -7h8z" fill="{PARTS["wait"]}" {said}/>')
+        shape = f'class="slow" d="M{x:.1f} {y - 2:.1f}l-4 -7h8z"'
+        parts.append(f'<path {shape} fill="{PARTS["wait"]}" {said}/>')
     together = math.ceil(steps.count / max(len(times.first), 1))
     notes = []
     if together > 1:
@@ -88,7 +92,7 @@ def times_plot(steps: StepFigures, slowest: Sequence[SlowStepFigures]) -> Plot:
         notes.append(f"Grey: {counted(steps.warm_up, 'step')} of warm-up.")
     if len(steps.epoch_starts) > 1:
         notes.append(f"Dotted: where {steps.split_by}s begin.")
-    return plot_of("steps", "Time of each step", " ".join(notes), 278, parts)
+    return plot_of("steps", "Time of each step", " ".join(notes), 282, parts)
 
 
 def _warm_up(steps: StepFigures, across: Axis, box: Box) -> Iterator[str]:
