@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.run.emitting import counter
@@ -21,6 +23,8 @@ __all__ = ["SystemCounters"]
 
 # Counters by name, each with its series.
 Counters = dict[str, dict[str, float]]
+
+LOOK_S = 0.0005
 
 
 class SystemCounters:
@@ -45,7 +49,10 @@ class SystemCounters:
         self._psutil = psutil
         self._process: Any = None
         self._interval_s = interval_s
-        self._stop = threading.Event()
+        # Without locks of Python's: the handler of a signal that ends the run while that ends it would
+        # wait for itself.
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._is_started = self._is_stopped = self._is_over = self._is_joined = False
         self._thread = threading.Thread(target=self._loop, name="dftrace-counters", daemon=True)
         self._before: dict[str, int] = {}
         self._readings: dict[str, Callable[[], Counters]] = {
@@ -60,16 +67,34 @@ class SystemCounters:
         """Begin sampling."""
         self._read()  # from here on rates and shares are counted
         self._thread.start()
+        self._is_started = True
 
     def stop(self) -> None:
-        """Take a last sample and end the thread."""
-        self._stop.set()
-        self._thread.join()
+        """Take a last sample and end the thread, if it was started."""
+        self._is_stopped = True
+        self._calls.put(None)
+        while self._is_started and not self._is_over:
+            time.sleep(LOOK_S)
+        # Once: whoever comes into a `join` of the same thread must not wait for what that has.
+        if self._is_started and not self._is_joined:
+            self._is_joined = True
+            self._thread.join()
 
     def _loop(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        try:
+            while not self._is_stopped:
+                self._pause()
+                if not self._is_stopped:
+                    self.sample()
             self.sample()
-        self.sample()
+        finally:
+            self._is_over = True
+
+    def _pause(self) -> None:
+        try:
+            self._calls.get(timeout=self._interval_s)
+        except Empty:
+            return
 
     def sample(self) -> None:
         """Record one sample of everything there is."""

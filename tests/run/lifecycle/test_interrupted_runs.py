@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -32,9 +33,12 @@ class Interruption:
     called `initialize`, or entered a block, has the run when that returns: it is no place of ours.
     """
 
-    def __init__(self, place: int, action: Callable[[], object]) -> None:
+    def __init__(
+        self, place: int, action: Callable[[], object], modules: set[Path] | None = None
+    ) -> None:
         self.left = place
         self.action = action
+        self.modules = OURS if modules is None else modules
 
     def __enter__(self) -> Interruption:
         sys.setprofile(self._look)
@@ -46,7 +50,7 @@ class Interruption:
     def _look(self, frame: FrameType, event: str, argument: object) -> None:
         path = Path(frame.f_code.co_filename)
         given = event == "return" and frame.f_code.co_name in ("initialize", "__enter__")
-        if path in OURS and event != "c_call" and not given:
+        if path in self.modules and event != "c_call" and not given:
             self.left -= 1
             if self.left == 0:
                 sys.setprofile(None)
@@ -125,6 +129,34 @@ def test_a_handler_at_any_place(
     with dftrace_ai.tracing() as run:
         event()
     assert run.stats()["events"] == 1
+
+
+def test_a_handler_ends_the_run_while_its_counters_begin_and_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for no lock that its own thread has; each run's last sample is in its trace."""
+    monkeypatch.setenv("DFTRACE_LOG_FILE", str(tmp_path / "t"))
+    ours = {FOLDER / "system_counters.py"}
+    for operation, modules in (
+        (lambda: dftrace_ai.initialize(system_counters_s=60), ours),
+        (dftrace_ai.finalize, {*ours, Path(threading.__file__)}),
+    ):
+        place = 0
+        while True:
+            place += 1
+            if operation is dftrace_ai.finalize:
+                dftrace_ai.initialize(system_counters_s=60)
+                event()
+            with Interruption(place, dftrace_ai.finalize, modules) as interruption:
+                operation()
+            dftrace_ai.finalize()
+            assert current_run() is None, place
+            if not interruption.came:
+                break
+        assert place > 5
+    traces = read_all(trace_files(tmp_path))
+    assert {t.names["cpu %"] for t in traces if t.names["forward"]} == {1}
+    assert not [t for t in threading.enumerate() if t.name == "dftrace-counters"]
 
 
 def test_who_is_interrupted_while_it_joins_holds_nothing(tmp_path: Path) -> None:
