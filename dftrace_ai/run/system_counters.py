@@ -49,8 +49,8 @@ class SystemCounters:
         self._psutil = psutil
         self._process: Any = None
         self._interval_s = interval_s
-        # Without locks of Python's: the handler of a signal that ends the run while that ends it would
-        # wait for itself.
+        # Without locks of Python's: a signal's handler that ends the run while its thread does
+        # would wait for itself.
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._is_started = self._is_stopped = self._is_over = self._is_joined = False
         self._thread = threading.Thread(target=self._loop, name="dftrace-counters", daemon=True)

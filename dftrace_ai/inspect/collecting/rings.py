@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.record import Record
 
 __all__ = ["Asked", "Awaited", "DeviceRing", "Rings", "elements_of"]
+
+Made = TypeVar("Made")
 
 
 class Awaited:
@@ -79,6 +81,8 @@ class DeviceRing:
         device: the device.
         make: makes the ring when the first record is asked for.
         captured: told when a tensor is left out because a CUDA graph is captured.
+        interrupted: told when one is left out because the handler of a signal has asked for it in
+            the middle of a call of its own thread.
     """
 
     def __init__(
@@ -86,14 +90,18 @@ class DeviceRing:
         device: torch.device,
         make: Callable[[], Ring[list[Awaited]]],
         captured: Callable[[], None],
+        interrupted: Callable[[], None],
     ) -> None:
         self._device = device
         self._make = make
         self._captured = captured
+        self._interrupted = interrupted
         self._ring: Ring[list[Awaited]] | None = None
         self._asked: list[Awaited] = []
         self._under_way = 0
-        self._lock = threading.Lock()
+        # Of the thread that has it a signal's handler gets it, too, and finds a ring half changed.
+        self._lock = threading.RLock()
+        self._is_changed = False
 
     def add(
         self,
@@ -110,30 +118,57 @@ class DeviceRing:
             come: is given the record when it is on the host.
 
         Returns:
-            None while a CUDA graph is captured.
+            None while a CUDA graph is captured, and in a signal's handler that has interrupted a
+            call of this thread.
         """
-        with self._lock:
-            ring = self._ready()
-            if ring is None:
-                return None
-            format_, scale = cast or (None, None)
-            place = ring.add(tensor, scale=scale, format=format_)
-            return self._asked_for(ring, place, come)
+        return self._alone(lambda: self._added(tensor, cast, come))
+
+    def _added(
+        self,
+        tensor: Tensor,
+        cast: tuple[Format, float | Tensor] | None,
+        come: Callable[[Record], None] | None,
+    ) -> Asked | None:
+        ring = self._ready()
+        if ring is None:
+            return None
+        format_, scale = cast or (None, None)
+        place = ring.add(tensor, scale=scale, format=format_)
+        return self._asked_for(ring, place, come)
 
     def add_all(self, tensors: Sequence[Tensor]) -> list[Asked | None] | None:
         """Have the records of tensors made together; as `add`."""
-        with self._lock:
+
+        def added() -> list[Asked | None] | None:
             ring = self._ready()
             places = None if ring is None else ring.add_all(tensors)
             if ring is None or places is None:
                 return None
             return [self._asked_for(ring, place, None) for place in places]
 
+        return self._alone(added)
+
     def add_row(self, row: Tensor) -> Asked | None:
         """Take in a record that was made on the device in another way; as `add`."""
-        with self._lock:
+
+        def added() -> Asked | None:
             ring = self._ready()
             return None if ring is None else self._asked_for(ring, ring.add_row(row), None)
+
+        return self._alone(added)
+
+    def _alone(self, change: Callable[[], Made | None], *, tells: bool = True) -> Made | None:
+        """Change the ring, unless this is a signal's handler that came into a change of it."""
+        with self._lock:
+            if self._is_changed:
+                if tells:
+                    self._interrupted()
+                return None
+            self._is_changed = True
+            try:
+                return change()
+            finally:
+                self._is_changed = False
 
     def _ready(self) -> Ring[list[Awaited]] | None:
         # Memory that the host shares must not be asked for in a capture, which it would end.
@@ -158,18 +193,24 @@ class DeviceRing:
 
     def send(self) -> None:
         """Send what was asked for on its way."""
-        with self._lock:
+
+        def sent() -> None:
             if self._asked and self._ring is not None:
                 self._take(self._ring.landed())
                 asked, self._asked = self._asked, []
                 self._ring.end_generation(asked)
                 self._under_way += 1
 
+        self._alone(sent, tells=False)
+
     def receive(self, *, wait: bool = False) -> None:
         """Take in what has come; or wait for all that is under way."""
-        with self._lock:
+
+        def received() -> None:
             if self._ring is not None:
                 self._take(self._ring.drain() if wait else self._ring.landed())
+
+        self._alone(received, tells=False)
 
     @property
     def busy(self) -> bool:
@@ -239,7 +280,7 @@ class Rings:
                 on_capture=self._captured,
             )
 
-        return DeviceRing(device, make, self._captured)
+        return DeviceRing(device, make, self._captured, self._interrupted)
 
     def _stalled(self, device: torch.device, waited_ns: int) -> None:
         self.stalls += 1
@@ -282,3 +323,11 @@ class Rings:
 
     def _present(self) -> list[DeviceRing]:
         return [ring for ring in list(self._rings.values()) if ring is not None]
+
+    def _interrupted(self) -> None:
+        self._say_once(
+            "interrupted",
+            "The handler of a signal asked for statistics while its thread made others: those that "
+            "it asked for are left out, which is told once.",
+            logging.WARNING,
+        )

@@ -24,11 +24,14 @@ class SeenParts:
 
     def add(self, part: Record | Awaited) -> None:
         """Take in a record, or one that comes later."""
-        before = self.parts[-1] if self.parts else None
-        if before is None or isinstance(part, Awaited) or isinstance(before, Awaited):
+        # Taken out first: the handler of a signal may add another one meanwhile.
+        before = self.parts.pop() if self.parts else None
+        if before is None:
             self.parts.append(part)
+        elif isinstance(part, Awaited) or isinstance(before, Awaited):
+            self.parts += [before, part]
         else:
-            self.parts[-1] = merge(before, part)
+            self.parts.append(merge(before, part))
 
     def records(self) -> list[Record]:
         """Return those that have come."""
@@ -45,7 +48,7 @@ class Seen:
 
     def __init__(self) -> None:
         self._parts: dict[str, SeenParts] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __bool__(self) -> bool:
         return bool(self._parts)

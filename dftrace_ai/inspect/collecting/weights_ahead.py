@@ -45,7 +45,7 @@ class WeightsAhead:
         self._weights: list[DueWeight] = []
         self._begun: set[DeviceRing] = set()
         self._asked: dict[DueWeight, tuple[_Version, Asked]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may run the model, too
 
     def weight(self, find: Callable[[], object], due: Callable[[], bool]) -> DueWeight:
         """Take in a weight.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,8 +23,19 @@ class Shown(Protocol):
         """Return what is logged, in its order."""
 
 
+class _Place:
+    """What waits; it equals nothing but itself, so that to take it out is one step."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self, shown: Shown) -> None:
+        self.shown = shown
+
+
 class Outbox:
     """A queue: what is logged first has to come first, though a later record may be there.
+
+    Nothing is held: another thread may log, and so may the handler of a signal within a call.
 
     Args:
         send: takes the statistics of a tensor.
@@ -33,16 +43,14 @@ class Outbox:
 
     def __init__(self, send: Callable[[Statistics], None]) -> None:
         self._send = send
-        self._waiting: deque[Shown] = deque()
-        # Not held while something is sent: a logger of the user may call us again.
-        self._lock = threading.Lock()
+        self._waiting: deque[_Place] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, shown: Shown) -> None:
         """Log something now, or when its turn comes."""
-        self._waiting.append(shown)
+        self._waiting.append(_Place(shown))
         self.deliver()
 
     def deliver(self) -> bool:
@@ -56,7 +64,15 @@ class Outbox:
 
     def _first(self) -> Shown | None:
         """Take out what is next, None where it has not come."""
-        with self._lock:
-            if self._waiting and self._waiting[0].has_come():
-                return self._waiting.popleft()
-        return None
+        while True:
+            try:
+                place = self._waiting[0]
+            except IndexError:
+                return None
+            if not place.shown.has_come():
+                return None
+            try:
+                self._waiting.remove(place)
+            except ValueError:
+                continue  # whoever came meanwhile logs it
+            return place.shown

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 from conftest import read_all, trace_files
+from interruption import Interruption
 
 import dftrace_ai
 from dftrace_ai import ai
@@ -24,42 +23,6 @@ OURS = {FOLDER / name for name in ("run.py", "beginning.py", "ending.py", "lifec
 
 class Interrupt(BaseException):
     """What the handler raises."""
-
-
-class Interruption:
-    """Calls something at the n-th of the places where the interpreter calls handlers of signals.
-
-    These are the beginnings of functions and the returns from calls, in the modules of runs. Who has
-    called `initialize`, or entered a block, has the run when that returns: it is no place of ours.
-    """
-
-    def __init__(
-        self, place: int, action: Callable[[], object], modules: set[Path] | None = None
-    ) -> None:
-        self.left = place
-        self.action = action
-        self.modules = OURS if modules is None else modules
-
-    def __enter__(self) -> Interruption:
-        sys.setprofile(self._look)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-
-    def _look(self, frame: FrameType, event: str, argument: object) -> None:
-        path = Path(frame.f_code.co_filename)
-        given = event == "return" and frame.f_code.co_name in ("initialize", "__enter__")
-        if path in self.modules and event != "c_call" and not given:
-            self.left -= 1
-            if self.left == 0:
-                sys.setprofile(None)
-                self.action()
-
-    @property
-    def came(self) -> bool:
-        """Whether there were so many places."""
-        return self.left <= 0
 
 
 @pytest.fixture(autouse=True)
@@ -80,11 +43,20 @@ def raises() -> None:
     raise Interrupt
 
 
+# Both are called here, in the part of the program that has the run.
+def ends() -> None:
+    dftrace_ai.finalize()
+
+
+def joins() -> None:
+    dftrace_ai.initialize()
+
+
 HANDLERS: dict[str, Callable[[], Any]] = {
     "raises": raises,
-    "ends": dftrace_ai.finalize,
-    "joins": dftrace_ai.initialize,
-    "ends and raises": lambda: (dftrace_ai.finalize(), raises()),
+    "ends": ends,
+    "joins": joins,
+    "ends and raises": lambda: (ends(), raises()),
 }
 
 
@@ -104,7 +76,7 @@ def test_a_handler_at_any_place(
             dftrace_ai.initialize()
             event()
             recorded += 1
-        with Interruption(place, HANDLERS[handler]) as interruption:
+        with Interruption(place, HANDLERS[handler], OURS) as interruption:
             try:
                 if operation == "initialize":
                     dftrace_ai.initialize()
@@ -147,7 +119,7 @@ def test_a_handler_ends_the_run_while_its_counters_begin_and_end(
             if operation is dftrace_ai.finalize:
                 dftrace_ai.initialize(system_counters_s=60)
                 event()
-            with Interruption(place, dftrace_ai.finalize, modules) as interruption:
+            with Interruption(place, ends, modules) as interruption:
                 operation()
             dftrace_ai.finalize()
             assert current_run() is None, place
@@ -168,7 +140,7 @@ def test_who_is_interrupted_while_it_joins_holds_nothing(tmp_path: Path) -> None
         while True:
             place += 1
             dftrace_ai.initialize(log_file=tmp_path / "t", compression="none")
-            with Interruption(place, raises) as interruption, contextlib.suppress(Interrupt):
+            with Interruption(place, raises, OURS) as interruption, contextlib.suppress(Interrupt):
                 begin()
             assert current_run() is not None, place
             if not interruption.came:
@@ -188,7 +160,7 @@ def test_a_block_that_an_interrupt_left_open_holds_nothing(decorated: bool, tmp_
     place = 0
     while True:
         place += 1
-        with Interruption(place, raises) as interruption, contextlib.suppress(Interrupt):
+        with Interruption(place, raises, OURS) as interruption, contextlib.suppress(Interrupt):
             if decorated:
                 work()
             else:
