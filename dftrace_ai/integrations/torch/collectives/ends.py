@@ -8,10 +8,10 @@ wait for each other.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import sys
 import threading
 import time
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -52,15 +52,19 @@ _OURS_ALONE: Final = _UnderWay(object(), None).references()
 
 
 class Ends:
-    """The collectives that are under way, and a thread that looks while there are any."""
+    """The collectives that are under way, and a thread that looks while there are any.
+
+    The handler of a signal may have collectives, too, as one that writes a checkpoint does: no lock
+    of Python's is held by what it may come into.
+    """
 
     def __init__(self) -> None:
         # By identity of the work: those that say when they are done, and those that do not.
         self._telling: dict[int, _UnderWay] = {}
         self._silent: dict[int, _UnderWay] = {}
         self._looker: threading.Thread | None = None
-        self._wanted = threading.Event()
-        self._over = threading.Event()
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._is_asleep = self._is_over = False
         atexit.register(self.stop)
 
     def follow(self, span: ApartSpan, work: Any, *, tells: bool) -> None:
@@ -89,10 +93,10 @@ class Ends:
     def stop(self) -> None:
         """Look no more: the interpreter ends, or this is removed. What is done by now has ended."""
         atexit.unregister(self.stop)
-        self._over.set()
-        self._wanted.set()
-        looker = self._looker
-        if looker is not None and looker is not threading.current_thread():
+        self._is_over = True
+        self._calls.put(None)
+        looker, self._looker = self._looker, None
+        if looker is not None and looker is not threading.current_thread() and looker.is_alive():
             looker.join()
         self.settle()
 
@@ -139,23 +143,30 @@ class Ends:
                 one.span.end(DROPPED)
 
     def _have_looked(self) -> None:
-        if self._looker is None and not self._over.is_set():
+        if self._looker is None and not self._is_over:
             # Also in a forked child: there the parent's may be in any state.
-            self._wanted = threading.Event()
+            self._calls = SimpleQueue()
             self._looker = threading.Thread(target=self._look, name="dftrace ends", daemon=True)
-            # Where the interpreter ends no thread starts: the run's end settles what is done.
-            with contextlib.suppress(RuntimeError):
+            try:
                 self._looker.start()
-        self._wanted.set()
+            except RuntimeError:
+                # The interpreter ends, or there are too many: the run's end settles what is done.
+                self._looker = None
+        if self._is_asleep:
+            self._is_asleep = False
+            self._calls.put(None)
 
     def _look(self) -> None:
-        wanted, over = self._wanted, self._over
+        calls = self._calls
         shortest, longest = LOOK_S
-        while not over.is_set():
-            wanted.wait()
-            wanted.clear()
+        while not self._is_over:
+            self._is_asleep = True
+            if not self._telling and not self._is_over:
+                calls.get()
+            self._is_asleep = False
             pause = shortest
-            while self._telling and not over.wait(pause):
+            while self._telling and not self._is_over:
+                time.sleep(pause)
                 self.settle()
                 latest = max((one.since for one in list(self._telling.values())), default=0.0)
                 pause = min(max((time.monotonic() - latest) / 8, shortest), longest)
