@@ -8,8 +8,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.config.plain import checked
-from dftrace_ai.integrations.options import AutoOptions, options_of
-from dftrace_ai.integrations.parts import install_framework_parts, install_torch_parts
+from dftrace_ai.errors import ConfigError
+from dftrace_ai.integrations.options import AutoOptions, named_parts, options_of
+from dftrace_ai.integrations.parts import (
+    install_framework_parts,
+    install_other_parts,
+    install_torch_parts,
+    unknown_parts,
+)
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.lifecycle import current_run, initialize
 from dftrace_ai.run.place.late_import import when_imported
@@ -82,7 +88,7 @@ class Auto:
             This object, for `remove`.
 
         Raises:
-            ConfigError: a setting is unknown or its value is not accepted.
+            ConfigError: a setting is unknown or its value is not accepted, or nobody brings a part.
             LogDirectoryError: the directory of the trace cannot be made or written.
 
         Example::
@@ -91,8 +97,12 @@ class Auto:
 
             dftrace_ai.auto(log_file="out/trace")
         """
+        names = parts if parts is None or isinstance(parts, str) else ",".join(parts)
+        strange = unknown_parts(frozenset().union(*named_parts(names or "")))
+        if strange:
+            raise ConfigError(f"auto_parts: {strange}")
         given = {
-            "auto_parts": parts if parts is None or isinstance(parts, str) else ",".join(parts),
+            "auto_parts": names,
             "auto_steps": steps,
             "auto_depth": depth,
             "auto_modules": modules
@@ -116,6 +126,9 @@ class Auto:
                     )
             elif config.enabled:
                 self._options = options
+                strange = unknown_parts((options.parts or frozenset()) | options.without)
+                if strange:  # of the environment or a file: the training goes on
+                    tell(logging.WARNING, "auto_parts: %s", strange)
                 for framework in FRAMEWORKS:
                     self._wait_for(framework, options)
         return self
@@ -184,6 +197,8 @@ class Auto:
                 self._removals.update(install_framework_parts(options))
             if framework == "torch":
                 self._removals.update(install_torch_parts(options))
+            else:
+                self._removals.update(install_other_parts(framework, options))
 
 
 def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> PlainConfig:

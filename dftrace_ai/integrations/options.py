@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from dftrace_ai.config.plain import PlainConfig
 
-__all__ = ["AutoOptions", "Chosen", "Gate", "StepRange", "options_of"]
+__all__ = ["ALL", "AutoOptions", "Chosen", "Gate", "StepRange", "named_parts", "options_of"]
+
+ALL = "all"
+"""As a name of a part: every one."""
 
 
 class Chosen:
@@ -83,6 +86,17 @@ class AutoOptions:
         return part not in self.without and (self.parts is None or part in self.parts)
 
 
+def named_parts(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the parts that a text of the settings wants, and those that it leaves out.
+
+    Args:
+        text: names with commas between them, some with a minus before them.
+    """
+    named = [name.strip() for name in text.split(",") if name.strip()]
+    without = frozenset(name[1:] for name in named if name.startswith("-"))
+    return frozenset(name for name in named if not name.startswith("-")), without
+
+
 def options_of(
     config: PlainConfig, *, model: Any = None, optimizer: Any = None, loader: Any = None
 ) -> AutoOptions:
@@ -94,13 +108,12 @@ def options_of(
         optimizer: one or several; None for all.
         loader: one or several; None for all.
     """
-    named = [name.strip() for name in config.auto_parts.split(",") if name.strip()]
-    wanted = frozenset(name for name in named if not name.startswith("-"))
+    wanted, without = named_parts(config.auto_parts)
     beside = {"device": config.auto_device, "nvtx": config.auto_nvtx, "itt": config.auto_itt}
     patterns = (config.auto_modules or "").split(",")
     return AutoOptions(
-        parts=None if "all" in wanted or not wanted else wanted,
-        without=frozenset(name[1:] for name in named if name.startswith("-")),
+        parts=None if ALL in wanted or not wanted else wanted,
+        without=without,
         steps=StepRange.parsed(config.auto_steps),
         depth=config.auto_depth,
         modules=tuple(pattern.strip() for pattern in patterns if pattern.strip()),

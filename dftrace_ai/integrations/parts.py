@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from dftrace_ai.integrations.options import ALL
 from dftrace_ai.integrations.wrapping.listening import tell_of
 from dftrace_ai.wording import tell
 
@@ -22,14 +23,24 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILT_IN",
     "GROUP",
+    "GROUPS",
     "Part",
     "Removal",
     "install_framework_parts",
+    "install_other_parts",
     "install_torch_parts",
+    "unknown_parts",
 ]
 
 GROUP = "dftrace_ai.auto_parts"
-"""Entry points of this group are parts: a `Part`, or a function `install(options)`."""
+"""Entry points of this group are parts: a `Part`, or a function `install(options)`.
+
+They are installed when torch is imported; those of ``dftrace_ai.auto_parts.keras`` and
+``dftrace_ai.auto_parts.tensorflow`` when that one is.
+"""
+
+GROUPS = {"torch": GROUP, **{name: f"{GROUP}.{name}" for name in ("tensorflow", "keras")}}
+"""The group of each framework."""
 
 Removal: TypeAlias = Callable[[], None]
 """What takes a part out again; called once."""
@@ -121,8 +132,40 @@ def install_torch_parts(options: AutoOptions) -> dict[str, Removal]:
         place = getattr(torch, "__file__", None) or "of that name"
         tell(logging.WARNING, "auto records nothing of the module torch, not PyTorch: %s", place)
         wanted = {}
-    found = itertools.chain(_built_in(wanted, options), _of_other_packages(options))
+    found = itertools.chain(_built_in(wanted, options), _of_other_packages("torch", options))
     return _installed(found, options)
+
+
+def install_other_parts(framework: str, options: AutoOptions) -> dict[str, Removal]:
+    """Install what is wanted of the parts of other packages that record a framework.
+
+    Args:
+        framework: ``tensorflow`` or ``keras``; those of torch come with `install_torch_parts`.
+        options: for the parts.
+
+    Returns:
+        As `install_framework_parts`.
+    """
+    return _installed(_of_other_packages(framework, options), options)
+
+
+def unknown_parts(names: Iterable[str]) -> str:
+    """Tell of names that no part has.
+
+    Args:
+        names: of parts, those with a minus without it.
+
+    Returns:
+        A clause with the names of all parts; empty where each name has its part.
+    """
+    strange = sorted(set(names) - BUILT_IN.keys() - {ALL})
+    if strange:  # only then is it worth a look at what is installed
+        others = {one.name for group in GROUPS.values() for one in entry_points(group=group)}
+        known = [*BUILT_IN, *sorted(others)]
+        strange = [name for name in strange if name not in others]
+    if not strange:
+        return ""
+    return f"there is no part {', '.join(map(repr, strange))}; there are {', '.join(known)}"
 
 
 def _built_in(homes: dict[str, str], options: AutoOptions) -> Iterator[Part]:
@@ -131,8 +174,8 @@ def _built_in(homes: dict[str, str], options: AutoOptions) -> Iterator[Part]:
             yield from _loaded(name, functools.partial(_install_of, home))
 
 
-def _of_other_packages(options: AutoOptions) -> Iterator[Part]:
-    for entry in entry_points(group=GROUP):
+def _of_other_packages(framework: str, options: AutoOptions) -> Iterator[Part]:
+    for entry in entry_points(group=GROUPS[framework]):
         if options.wants(entry.name):
             yield from _loaded(entry.name, entry.load)
 

@@ -28,13 +28,19 @@ SETTINGS = {
     "--steps": "auto_steps",
     "--depth": "auto_depth",
     "--modules": "auto_modules",
+    "--data-dir": "data_dir",
 }
-SWITCHES = {"--device": "auto_device", "--io": "auto_io"}
+SWITCHES = {
+    "--device": "auto_device",
+    "--nvtx": "auto_nvtx",
+    "--itt": "auto_itt",
+    "--io": "auto_io",
+}
 FLAGS = (*SWITCHES, "--no-auto", "--quiet")
 HELP = """Record a cell, and show below it what its steps lose time to.
 
 %%trace [-o PREFIX] [--parts NAMES] [--steps A:B] [--depth NUMBER] [--modules PATTERNS]
-        [--device] [--io] [--no-auto] [--quiet]
+        [--device] [--nvtx] [--itt] [--io] [--data-dir DIRS] [--no-auto] [--quiet]
 
 -o, --log-file  where the traces go, a directory and a file stem
 --parts         what `auto` records, or, with a minus before it, not: -data,-transfer
@@ -42,7 +48,9 @@ HELP = """Record a cell, and show below it what its steps lose time to.
 --depth         how deep it records modules within modules
 --modules       modules that it records at any depth, by name or class
 --device        record what the stream of the GPU does meanwhile, too
---io            record files, too: those of checkpoints and, below the setting data_dir, of data
+--nvtx, --itt   open ranges for Nsight, for VTune, with the spans
+--io            record files, too: those of checkpoints and, below --data-dir, of data
+--data-dir      folders of the data, with colons between them, or all
 --no-auto       record annotations alone
 --quiet         show nothing
 """

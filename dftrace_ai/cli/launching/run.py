@@ -81,9 +81,25 @@ def command(
         bool | None,
         typer.Option("--device/--no-device", help="Record what the GPU does meanwhile, too."),
     ] = None,
+    nvtx: Annotated[
+        bool | None,
+        typer.Option("--nvtx/--no-nvtx", help="Open ranges for Nsight with the spans."),
+    ] = None,
+    itt: Annotated[
+        bool | None,
+        typer.Option("--itt/--no-itt", help="Open ranges for VTune with the spans."),
+    ] = None,
     io: Annotated[
         bool | None,
         typer.Option("--io/--no-io", help="Record files, those in the setting data_dir."),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(metavar="DIRS|all", help="Where the data are, with colons between them."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(metavar="dp=0,pp=1", help="Place in a parallel training, if none finds it."),
     ] = None,
     compression: Annotated[
         str | None, typer.Option(metavar="gzip|zstd|none", help="Of the traces.")
@@ -118,17 +134,24 @@ def command(
     from dftrace_ai.cli.launching.programs import command_line, why_silent
     from dftrace_ai.cli.terminal import complain, shown
 
+    switches = {
+        "auto_device": device,
+        "auto_nvtx": nvtx,
+        "auto_itt": itt,
+        "auto_io": io,
+        "args": args,
+        "summary": summary,
+    }
     given = {
         "log_file": log_file,
         "auto_parts": parts,
         "auto_steps": steps,
         "auto_depth": depth,
         "auto_modules": modules,
-        "auto_device": None if device is None else str(device),
-        "auto_io": None if io is None else str(io),
+        "data_dir": data_dir,
+        "layout": layout,
         "compression": compression,
-        "args": None if args is None else str(args),
-        "summary": None if summary is None else str(summary),
+        **{name: str(one) for name, one in switches.items() if one is not None},
         **_others(settings or ()),
     }
     line = command_line(program)
@@ -175,6 +198,7 @@ def _variables(
     config = load_config(file, environ, **values)
     if not config.enabled:
         return None
+    _check_parts(config.auto_parts)
     check_directory(config)
     # Whatever the directory in which a process of it imports its framework.
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
@@ -187,6 +211,21 @@ def _variables(
     if named:
         variables["DFTRACE_CONFIG"] = str(absolute(Path(named)))
     return variables
+
+
+def _check_parts(text: str) -> None:
+    """Raise a ConfigError where a part is named that nobody brings."""
+    from dftrace_ai.config.model import Config
+    from dftrace_ai.errors import ConfigError
+
+    if text == Config.model_fields["auto_parts"].default:
+        return
+    from dftrace_ai.integrations.options import named_parts
+    from dftrace_ai.integrations.parts import unknown_parts
+
+    strange = unknown_parts(frozenset().union(*named_parts(text)))
+    if strange:
+        raise ConfigError(f"auto_parts: {strange}")
 
 
 def _become(line: Sequence[str], environ: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from conftest import read_all, trace_files
 from safety.commands import invoke
 
+from dftrace_ai.config import Config
 from launching import RUN, environment, launched, ran
 
 RECORDS = """
@@ -94,6 +95,7 @@ def test_what_cannot_be_recorded_is_said_once_and_the_program_goes_on(tmp_path: 
     # Where the launcher sees it before, it starts nothing; what records nothing it starts as it is.
     for words, said in (
         (("--steps", "many", "x.py"), "auto_steps: 'many' is not accepted; accepted: a range A:B"),
+        (("--parts", "steps,forwrad", "x.py"), "there is no part 'forwrad'; there are steps, io,"),
         (("--set", "idz=1", "x.py"), "unknown setting 'idz'; did you mean 'ids'?"),
         (("--set", "ids", "x.py"), "--set ids: NAME=VALUE is needed"),
         (("--config", "none.yaml", "x.py"), "none.yaml: cannot read the settings: No such file"),
@@ -126,3 +128,22 @@ def test_what_is_told_of_programs_that_record_nothing(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (status, out), (words, done.stderr)
         assert err in done.stderr
         assert bool(done.stderr) == bool(err), (words, done.stderr)
+
+
+def test_each_option_of_auto_is_a_flag(tmp_path: Path) -> None:
+    switches = [name for name, field in Config.model_fields.items() if field.annotation is bool]
+    given = {"parts": "-data", "steps": "1:2", "depth": "2", "modules": "Linear"}
+    settings = {name: given.get(name.removeprefix("auto_"), "True") for name in Config.model_fields}
+    asked = {name: text for name, text in settings.items() if name.startswith("auto_")}
+    asked |= {"data_dir": "/data", "layout": "dp=1"}
+    words: list[str] = []
+    for name, text in asked.items():
+        words.append("--" + name.removeprefix("auto_").replace("_", "-"))
+        words += [] if name in switches else [text]
+    (tmp_path / "no-python").write_text("#!/bin/sh\nenv\n")
+    (tmp_path / "no-python").chmod(0o755)
+    done = ran((*RUN, "-o", "out/t", *words, "--", "./no-python"), environment(tmp_path), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {f"DFTRACE_{name.upper()}={text}" for name, text in asked.items()} <= {
+        *done.stdout.splitlines()
+    }
