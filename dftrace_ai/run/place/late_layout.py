@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.run.emitting import is_recording, metadata
 from dftrace_ai.run.hooks import Hook, register
 from dftrace_ai.run.place.late_import import when_imported
-from dftrace_ai.run.place.layout import MEGATRON, MESHES, find_layout, note_mesh
+from dftrace_ai.run.place.layout import ENGINES, MEGATRON, MESHES, find_layout, note_mesh
 from dftrace_ai.run.run import current_run
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def _watch(run: Run) -> None:
     for module, owner, function in (
         (MESHES, "DeviceMesh", "__init__"),
         (MEGATRON, "", "initialize_model_parallel"),
+        (ENGINES, "DeepSpeedEngine", "__init__"),
     ):
         swap = functools.partial(_swap, module, owner, function)
         _watching.append(when_imported(module, swap))
@@ -56,7 +57,7 @@ def _swap(module: str, owner: str, function: str) -> None:
     def watched(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         if not compiling() and is_recording():
-            if owner:
+            if module == MESHES:
                 note_mesh(args[0])
             _tell()
         return result

@@ -9,11 +9,12 @@ import gc
 import sys
 from typing import Any
 
-__all__ = ["DEEPSPEED", "MEGATRON", "MESHES", "find_layout", "note_mesh"]
+__all__ = ["DEEPSPEED", "ENGINES", "MEGATRON", "MESHES", "find_layout", "note_mesh"]
 
 MESHES = "torch.distributed.device_mesh"
 MEGATRON = "megatron.core.parallel_state"
 DEEPSPEED = "deepspeed.utils.groups"
+ENGINES = "deepspeed.runtime.engine"
 
 MOST_DIMENSIONS = 16
 MOST_LETTERS = 64
@@ -53,8 +54,20 @@ def find_layout(*, every_mesh: bool) -> str:
         found = _ranks(megatron, _OF_MEGATRON) | found
     groups = sys.modules.get(DEEPSPEED)
     if groups is not None:
-        found = _ranks(getattr(groups, "mpu", None) or groups, _OF_DEEPSPEED) | found
+        found = _ranks_in_deepspeed(groups) | found
     return ",".join(f"{name}={rank}" for name, rank in [*found.items()][:MOST_DIMENSIONS])
+
+
+def _ranks_in_deepspeed(groups: Any) -> dict[str, int]:
+    mpu = getattr(groups, "mpu", None)
+    ranks = _ranks(mpu or groups, _OF_DEEPSPEED)
+    # Of data alone; where it has not made its group yet, the question would have it made.
+    if mpu is None and getattr(groups, "_WORLD_GROUP", None) is not None:
+        ranks = _ranks(groups, {"dp": "_get_data_parallel_rank"}) | ranks
+    for name in [*getattr(groups, "_EXPERT_PARALLEL_GROUP", ())][:1]:
+        rank = _asked(groups, "_get_expert_parallel_rank", name)
+        ranks |= {"ep": rank} if type(rank) is int and rank >= 0 else {}
+    return ranks
 
 
 def _ranks(owner: Any, functions: dict[str, str]) -> dict[str, int]:
@@ -62,10 +75,10 @@ def _ranks(owner: Any, functions: dict[str, str]) -> dict[str, int]:
     return {name: rank for name, rank in ranks.items() if type(rank) is int and rank >= 0}
 
 
-def _asked(owner: Any, function: str) -> Any:
+def _asked(owner: Any, function: str, *words: str) -> Any:
     """Return what a framework answers; None where it has no such groups, or no more."""
     try:
-        return getattr(owner, function)()
+        return getattr(owner, function)(*words)
     except Exception:  # noqa: BLE001 - it asserts, or its process groups are gone
         return None
 

@@ -114,6 +114,48 @@ def test_what_megatron_and_deepspeed_know_is_found(
     assert _header(tmp_path / "deepspeed")["layout"] == "dp=0,pp=3"
 
 
+@pytest.mark.usefixtures("torch_is_there")
+def test_what_an_engine_of_deepspeed_makes_known_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no groups before, asking for one would make it, and they may be gone at the end."""
+
+    class DeepSpeedEngine:
+        def __init__(self) -> None:
+            groups._WORLD_GROUP = object()
+            groups._EXPERT_PARALLEL_GROUP["experts"] = object()
+
+    def data_parallel_rank() -> int:
+        assert groups._WORLD_GROUP, "a collective of all ranks"
+        return 2
+
+    groups: Any = ModuleType("deepspeed.utils.groups")
+    groups.mpu = groups._WORLD_GROUP = None
+    groups._EXPERT_PARALLEL_GROUP = {}
+    groups._get_data_parallel_rank = data_parallel_rank
+    groups._get_expert_parallel_rank = {"experts": 1}.__getitem__
+    engines: Any = ModuleType("deepspeed.runtime.engine")
+    engines.DeepSpeedEngine = DeepSpeedEngine
+    for one in (groups, engines):
+        monkeypatch.setitem(sys.modules, one.__name__, one)
+    before = DeepSpeedEngine.__init__
+    with dftrace_ai.tracing(log_file=tmp_path / "t"):
+        with ai.compute.forward:
+            pass
+        DeepSpeedEngine()
+        groups._WORLD_GROUP = None
+        groups._EXPERT_PARALLEL_GROUP.clear()
+    assert DeepSpeedEngine.__init__ is before
+    (trace,) = read_all(trace_files(tmp_path))
+    assert "layout" not in trace.header
+    assert trace.footer["layout"] == "dp=2,ep=1"
+
+
+@pytest.fixture
+def torch_is_there() -> None:
+    pytest.importorskip("torch")
+
+
 def _meshes(rank: int, folder: Path) -> None:
     from torch.distributed.device_mesh import init_device_mesh
 
