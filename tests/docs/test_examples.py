@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -20,7 +21,8 @@ RUNS = DOCS / "guide" / "runs.md"
 WHY = DOCS / "guide" / "why-is-my-step-slow.md"
 DIFF = DOCS / "guide" / "compare-two-runs.md"
 PAGES = (GUIDE, AUTO, STUCK, INSPECT, LOGGING, RUNS, WHY, DIFF)
-QUOTING = (*PAGES, ROOT / "README.md", DOCS / "quick-start.md")
+FRAMEWORKS = tuple(sorted((DOCS / "guide" / "frameworks").glob("*.md")))
+QUOTING = (*PAGES, *FRAMEWORKS, ROOT / "README.md", DOCS / "quick-start.md")
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KINDS = {
     "X": "span",
@@ -43,6 +45,18 @@ def test_a_page_shows_the_files_as_they_are(page) -> None:
 
 def test_every_example_is_on_a_page() -> None:
     assert {name for page in QUOTING for name in quoted_examples(page)} == set(NAMES)
+
+
+@pytest.mark.parametrize("page", FRAMEWORKS, ids=lambda page: page.name)
+def test_a_page_counts_the_lines_of_its_programs(page) -> None:
+    """Those that name us, and the others, blank ones left out."""
+    counted = []
+    for text in quoted_examples(page).values():
+        lines = [line for line in text.splitlines() if line.strip()][1:]  # behind what it is
+        ours = [line for line in lines if re.search(r"dftrace_ai|\btrace_\w+\(|\bai\.", line)]
+        counted.append((str(len(lines) + 1), str(len(ours))))
+    told = re.findall(r"The program has (\d+) lines, (\d+) of them for the trace", page.read_text())
+    assert told == counted != []
 
 
 def recorded(traces: Iterable[Trace]) -> dict[tuple[str, str, str], tuple[int, set[str]]]:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from conftest import clean_environment, read_all, trace_files
-from docs.pages import DOCS, section, shown_rows, shown_summary, table
+from docs.pages import DOCS, section, table
 from perfetto.trace_file import Event, Trace
-from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import measure, read_job
+from integrations.frameworks.shown import shows_what_is_recorded
 
 GUIDE = DOCS / "guide" / "frameworks.md"
 PROGRAM = Path(__file__).with_name("trainings.py")
@@ -166,21 +166,21 @@ def test_the_numbers_of_the_framework_win(runs: Runs, name: str) -> None:
     assert len(named(trace, "checkpoint", "restart")) >= 1
 
 
+DIGITS = ("accelerate", "transformers", "lightning", "keras")
+
+
 def test_the_guide_counts_what_is_recorded(runs: Runs) -> None:
     rows = table(section(GUIDE, "The same training in each"))
-    for column, way in enumerate(["plain", "accelerate", "trainer", "lightning", "keras"], 1):
-        found = Counter(f"`{e.cat}` `{e.name}`" for e in trace_of(runs, way).spans)
+    for column, name in enumerate(DIGITS, 1):
+        found = Counter(f"`{e.cat}` `{e.name}`" for e in trace_of(runs, f"digits-{name}/out").spans)
         own = {name: n for name, n in found.items() if ".part`" not in name}  # of its version
         told = {row[0]: int(row[column]) for row in rows}
-        assert own == {name: count for name, count in told.items() if count}, way
+        assert own == {name: count for name, count in told.items() if count}, name
 
 
-@pytest.mark.parametrize("name", ["lightning", "trainer", "keras"])
-def test_the_guide_shows_the_summary(runs: Runs, name: str) -> None:
-    told = shown_summary(GUIDE, name)
-    lines = shown_rows(invoke("summary", str(runs[1] / name)).out)
-    own = [{key: n for key, n in one.items() if ".part" not in key[1]} for one in (told, lines)]
-    assert own[0] == own[1] != {}  # the parts of a checkpoint are those of a version
+@pytest.mark.parametrize("name", DIGITS)
+def test_a_page_shows_what_its_program_records(runs: Runs, name: str) -> None:
+    shows_what_is_recorded(name, name, runs[1] / f"digits-{name}" / "out")
 
 
 @pytest.mark.parametrize("name", ["trainer", "lightning", "keras"])

@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import json
 import logging
+import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -29,6 +31,8 @@ from dftrace_ai import ai
 from dftrace_ai.integrations import keras, lightning, transformers
 
 OUT = Path(sys.argv[1])
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+DIGITS = ("accelerate", "transformers", "lightning", "keras")
 TRAINED, JUDGED, BATCH, MARKED, ACCUMULATED, EPOCHS = 48, 8, 4, 21, 4, 2
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -278,6 +282,23 @@ def traced(name: str, train, *, by_callback: bool = False):
             dftrace_ai.auto.remove()
 
 
+def on_the_page(name: str) -> None:
+    """The program that a page of the guide shows, in a folder of its own."""
+    folder, before = OUT / f"digits-{name}", Path.cwd()
+    folder.mkdir()
+    os.chdir(folder)
+    with (
+        dftrace_ai.tracing(log_file="out/trace"),
+        contextlib.redirect_stdout(sys.stderr),
+    ):
+        dftrace_ai.auto()
+        try:
+            runpy.run_path(str(EXAMPLES / f"digits_{name}.py"), run_name="__main__")
+        finally:
+            dftrace_ai.auto.remove()
+            os.chdir(before)
+
+
 def raising(names: tuple[str, ...], base: type):
     def fail(*args, **kwargs):
         raise LookupError("of the user")
@@ -313,6 +334,8 @@ def main() -> None:
             traced(f"{name}-raises", lambda *a, t=train, u=user: t(*a, callbacks=[u]))
         except LookupError as error:
             said[name]["raises"] = str(error) == "of the user" and error.__cause__ is None
+    for name in DIGITS:
+        on_the_page(name)
     print(json.dumps(said))
 
 
