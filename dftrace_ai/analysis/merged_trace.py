@@ -13,6 +13,7 @@ import orjson
 from dftrace_ai.analysis.process_order import processes_in_order
 from dftrace_ai.analysis.reading.given.near import lines_near
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
+from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.track_order import NamedTracks
 from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
 
@@ -170,7 +171,7 @@ class MergedTrace:
         if broken:
             self.notes.append(f"{file}: lines without an event left out: {broken}")
         if reader.tear:
-            self.notes.append(f"{file}: torn: {reader.tear}; what comes before it is shown")
+            self.notes.append(f"{file}: {tear_told(reader.tear, 'shown')}")
 
     def _renamed(self, text: bytes, name: object) -> bytes:
         shown = self.counters.get(name) if isinstance(name, str) else None

@@ -21,6 +21,7 @@ def bad_inputs(folder: Path) -> list[Path]:
     whole = small_trace().text
     made: dict[str, bytes] = {
         "cut": whole[: len(whole) * 2 // 3],
+        "empty": b"",
         "opening": b"[\n",
         "metadata": b"\n".join(whole.splitlines()[:4]) + b"\n",
         "small": whole,

@@ -62,6 +62,17 @@ def test_a_bad_trace_never_ends_a_command_with_a_traceback(
         json.loads(done.out)
 
 
+def test_an_empty_file_is_told_of_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "t-host-1.pfw"
+    path.touch()
+    # There is nothing to make an index of, and nothing is missing in it.
+    for command in [*STATUSES, "why"]:
+        done = invoke(*words_of(command, path, tmp_path))
+        assert ("the file is empty" in done.out + done.err) == (command != "index"), command
+        assert "comes before" not in done.out + done.err, command
+    assert invoke("sql", path, QUERY).status == 1
+
+
 def test_so_it_is_with_what_is_viewed(inputs: list[Path], tmp_path: Path) -> None:
     ui = stand_in_ui(tmp_path)
     for path in [*inputs, inputs[0].parent]:

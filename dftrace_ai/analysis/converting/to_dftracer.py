@@ -11,6 +11,7 @@ from dftrace_ai.analysis.converting.placing import new_file
 from dftrace_ai.analysis.converting.report import ConvertedFile
 from dftrace_ai.analysis.converting.to_perfetto import gzip_member
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
+from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.trace_format.file_names import without_suffix
 from dftrace_ai.trace_format.header_and_footer import FOOTER, HEADER, OWN_CATEGORY
 from dftrace_ai.trace_format.names_and_phases import lettered_phase
@@ -135,7 +136,7 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
     if broken:
         notes.append(f"{trace}: lines without an event left out: {broken}")
     if reader.tear:
-        notes.append(f"{trace}: torn: {reader.tear}; what comes before it is converted")
+        notes.append(f"{trace}: {tear_told(reader.tear, 'converted')}")
     return lines
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.reader import FRAMING, LINE_BYTES, LongLine
-from dftrace_ai.analysis.reading.trace_file import SkippedFile
+from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.database.opening import duckdb_module, lock, open_database
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.spare_folders import SpareFolder
@@ -97,7 +97,7 @@ class Scan:
         file, end = source.trace.file, source.trace.end
         costly = self._bracket_costs_a_line and file.framed and not file.named
         if not end.whole and file.content.stat().st_size == 0:
-            self.tears[file.path] = "the file is empty"
+            self.tears[file.path] = EMPTY
         elif costly or (not end.whole and file.codec != "plain"):
             self.salvage(source)
         elif not end.whole:

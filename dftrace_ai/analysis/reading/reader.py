@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from dftrace_ai.analysis.reading.decompression import PlainStream
-from dftrace_ai.analysis.reading.trace_file import Tear
+from dftrace_ai.analysis.reading.trace_file import EMPTY, Tear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ class TraceReader:
         file: the file that is read.
         tear: where reading had to stop; known after the last line, None when all
             was read. A last line without its newline is a tear unless it is whole, and
-            so is a line of more than two GiB.
+            so is a line of more than two GiB, and a file without anything in it.
         bad_lines: how many lines `events` passed over because they are no objects.
 
     Example::
@@ -168,6 +168,8 @@ class TraceReader:
         self.tear = stream.tear
         rest = held.take()
         if not rest:
+            if self.tear is None and at.file_bytes == plain_bytes == 0:
+                self.tear = Tear(0, EMPTY)
             return
         if is_whole_line(rest):
             yield rest

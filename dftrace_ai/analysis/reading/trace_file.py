@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
 __all__ = [
+    "EMPTY",
     "GZIP_MAGIC",
     "MAGIC_BYTES",
     "ZSTD_MAGIC",
@@ -23,6 +24,7 @@ __all__ = [
     "TraceFile",
     "codec_of",
     "is_skippable",
+    "tear_told",
 ]
 
 Codec = Literal["gzip", "zstd", "plain"]
@@ -46,6 +48,9 @@ def is_skippable(head: bytes) -> bool:
     return head[1:MAGIC_BYTES] == b"\x2a\x4d\x18" and head[0] & 0xF0 == 0x50
 
 
+EMPTY: Final = "the file is empty"
+
+
 @dataclass(frozen=True)
 class Tear:
     """Where a file stops being readable.
@@ -61,7 +66,22 @@ class Tear:
     damaged: bool = False
 
     def __str__(self) -> str:
-        return f"{self.reason} at byte {self.offset}"
+        return self.reason if self.reason == EMPTY else f"{self.reason} at byte {self.offset}"
+
+
+def tear_told(tear: object, done: str) -> str:
+    """Return what people are told of a tear.
+
+    Args:
+        tear: the tear, or its words.
+        done: what was done with what comes before it.
+
+    Example::
+
+        tear_told("line 100 is cut", "read")  # torn: line 100 is cut; what comes before it is read
+    """
+    words = str(tear)
+    return words if words == EMPTY else f"torn: {words}; what comes before it is {done}"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.analysis.reading.columns import COLUMNS, LINE_COLUMNS, checked_columns, columns_sql
 from dftrace_ai.analysis.reading.search import search_traces
 from dftrace_ai.analysis.reading.trace import Trace
+from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.errors import TraceError, needs_numpy
 from dftrace_ai.wording import counted
 
@@ -240,9 +241,7 @@ def _check_all_read(scan: Scan) -> None:
 
 
 def _notes(scan: Scan) -> tuple[str, ...]:
-    notes = [
-        f"{path}: torn: {tear}; what comes before it is read" for path, tear in scan.tears.items()
-    ]
+    notes = [f"{path}: {tear_told(tear, 'read')}" for path, tear in scan.tears.items()]
     if scan.long_lines:
         notes.append(f"{counted(scan.long_lines, 'line')} too long to be read")
     return tuple(notes)

@@ -62,6 +62,7 @@ class Process:
         nonfinite: when tensors stopped being finite, by time, each with layer and tensor.
         unfinished: spans without an end.
         dropped: events that were lost.
+        waits: how often a thread waited for a full spool.
         near_ns: neighbours may overlap by so much.
         events: all events of its files, and of others in them; only where they were asked for.
     """
@@ -73,6 +74,7 @@ class Process:
     samples: tuple[Sample, ...]
     unfinished: int
     dropped: int
+    waits: int
     near_ns: int
     events: tuple[EventColumns, ...] = ()
     nonfinite: tuple[Moment, ...] = ()
@@ -240,6 +242,7 @@ def _process(parts: Sequence[_Part]) -> Process:
         nonfinite=tuple(sorted(moment for part in parts for moment in part.nonfinite)),
         unfinished=sum(part.unfinished for part in parts),
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),
+        waits=sum((footer and footer.waits) or 0 for footer in footers),
         near_ns=_near_ns(spans),
         events=tuple(part.events for part in parts if part.events is not None),
     )

@@ -11,7 +11,7 @@ from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
-from dftrace_ai.analysis.reading.trace_file import SkippedFile
+from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.summary.totals import PlainTotals
 from dftrace_ai.errors import TraceError
@@ -221,7 +221,7 @@ def _add_file(
     except OSError as error:
         raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     if end == 0:
-        added.tears[trace.path] = "the file is empty"
+        added.tears[trace.path] = EMPTY
     if file_bytes < end or (trace.file.copy and trace.file.copy.tear):
         _add_rest(trace, added, Start(file_bytes, plain_bytes, totals.lines - before), end)
     reach = joined([told, Reach(*(totals.take_reach() or NOWHERE))])

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import LOSSES
 from dftrace_ai.wording import counted
@@ -60,7 +61,7 @@ class FileFacts:
                 f"of the same process as {self.copy_of}; what both hold is counted twice"
             )
         if self.tear:
-            warnings.append(f"torn: {self.tear}; what comes before it is counted")
+            warnings.append(tear_told(self.tear, "counted"))
         elif not self.closed:
             warnings.append(NOT_CLOSED)
         return warnings

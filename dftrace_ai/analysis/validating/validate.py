@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from dftrace_ai.analysis.reading.trace_file import SkippedFile
+from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.validating.passes import PartTracks, checking_pass, place_of
 from dftrace_ai.analysis.validating.rules import Fault
@@ -161,8 +161,8 @@ def validate_file(
 
 def _ending(rules: Rules, lines: int, tear: Tear | None, *, unfinished_ok: bool) -> None:
     last = max(1, lines)
-    if lines == 0 and tear is None:
-        rules.fault(1, "the file is empty")
+    if lines == 0 and (tear is None or tear.reason == EMPTY):
+        rules.fault(1, EMPTY)
     elif tear and not unfinished_ok:
         rules.fault(last + 1, f"torn: {tear}")
     elif not rules.footer_line and not unfinished_ok:

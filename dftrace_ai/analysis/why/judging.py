@@ -205,6 +205,10 @@ def _judge_rank(job: Job, rank: Rank, steps: Steps | None, limits: Limits) -> _J
         notes.append(f"{share} of the training lies between steps, or before the first of a loop")
     if evidence.crowded:
         notes.append("other programs kept the processors of the host busy meanwhile")
+    waits = sum(process.waits for process in (rank.process, *rank.workers))
+    if waits:
+        times = counted(waits, "time")
+        notes.append(f"threads waited {times} for a full spool; durations hold those waits")
     return _Judged(number, evidence, tuple(findings), tuple(notes), evidence.sums)
 
 

@@ -236,5 +236,5 @@ class TestOpenTraces:
         path.touch()
         lines, reader = lines_of(path)
         assert lines == []
-        assert reader.tear is None
+        assert str(reader.tear) == "the file is empty"
         assert not end_of(path).whole

@@ -205,4 +205,4 @@ def test_an_empty_file_beside_others(tmp_path: Path) -> None:
     (tmp_path / "b.pfw.gz").touch()
     found, told = warnings_of(tmp_path)
     assert found.events == 10
-    assert "b.pfw.gz: torn: the file is empty" in told
+    assert told.endswith("b.pfw.gz: the file is empty")

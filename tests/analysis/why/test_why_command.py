@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from analysis.bad_traces import bad_inputs
+from analysis.bad_traces import bad_inputs, loop
 from analysis.trace_lines import TraceLines
 from analysis.why.made_runs import Lines, Training
 from conftest import clean_environment
@@ -223,6 +223,17 @@ def test_a_stage_of_a_pipeline_does_not_lack_a_loader(tmp_path: Path) -> None:
     (finding,) = as_json(tmp_path)["findings"]
     assert (finding["kind"], finding["ranks"]) == ("not-annotated", [0, 1])
     assert finding["evidence"]["lacking"] == []
+
+
+def test_durations_that_hold_waits_of_the_recorder_are_told_of(tmp_path: Path) -> None:
+    for pid, waits in ((1, 0), (2, 5)):
+        lines = Lines(pid, rank=0, world_size=1)
+        loop(lines, 60)
+        lines.footer(waits=waits)
+        lines.write(tmp_path / f"t-host-{pid}.pfw", 10**9)
+    said = "threads waited 5 times for a full spool; durations hold those waits"
+    assert said in as_json(tmp_path / "t-host-2.pfw")["notes"]
+    assert as_json(tmp_path / "t-host-1.pfw")["notes"] == []
 
 
 def test_bad_input_never_ends_the_program_with_a_traceback(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class GivenLines:
             raise TraceError(f"{self._file}: cannot be read: {error.strerror}") from error
         self.end = end
         copy = self._file.copy
-        if place < end or (copy and copy.tear):
+        if place < end or not end or (copy and copy.tear):
             yield from self._unpacked(Start(place, plain_bytes, native.lines), end)
 
     def _unpacked(self, start: Start, end: int) -> Iterator[tuple[int, int, bytes]]:

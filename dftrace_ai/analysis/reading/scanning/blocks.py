@@ -10,6 +10,7 @@ import numpy as np
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainScanner
+from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
 from dftrace_ai.wording import counted
@@ -154,6 +155,6 @@ class TraceBlocks:
                 whole = text if text.endswith(b"\n") else text + b"\n"
                 yield self._scanner.scan(whole, self._base_ns)
         if reader.tear:
-            self.notes.append(f"{self._trace}: torn: {reader.tear}; what comes before it is read")
+            self.notes.append(f"{self._trace}: {tear_told(reader.tear, 'read')}")
         if long_lines:
             self.notes.append(f"{counted(long_lines, 'line')} too long to be read")
