@@ -28,7 +28,7 @@ def command(
     """Check every line, the framing, the nesting of spans and the counts of trace files.
 
     Prints the first faults as file:line: message. A file of a directory that cannot be read
-    as a trace is a fault.
+    as a trace is a fault. Index lines and index files are held against the lines.
 
     Example: dftrace validate out --limit 100
 

@@ -49,7 +49,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "trace_facts": {"reading"},
         "where": {"reading"},
         "diff": {"reading", "tracks", "steps", "why"},
-        "validating": {"reading"},
+        "validating": {"reading", "summary"},
         "sql": {"reading", "steps"},
         "converting": {"reading", "merged_trace", "sql"},
         "report": {"reading", "tracks", "summary", "steps", "why"},

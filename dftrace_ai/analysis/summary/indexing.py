@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["IndexReport", "IndexedProcess", "index_traces"]
+__all__ = ["IndexReport", "IndexedProcess", "figures_of", "index_traces"]
 
 # What is read in a twentieth of a second.
 LITTLE_BYTES: Final = 4 * 1024 * 1024
@@ -123,7 +123,7 @@ def _indexed(parts: Sequence[Trace]) -> IndexedProcess:
         return IndexedProcess(str(parts[0]), "has one itself", count)
     check_place(path)
     files = [identity_of(trace) for trace in parts]
-    figures = _figures(parts)
+    figures = figures_of(parts)
     if files != [identity_of(trace) for trace in parts]:
         raise TraceError("is written to at this moment; try again when its process has ended")
     mode = 0o777
@@ -148,7 +148,15 @@ def _has_one_itself(trace: Trace) -> bool:
     )
 
 
-def _figures(parts: Sequence[Trace]) -> ProcessFigures:
+def figures_of(parts: Sequence[Trace]) -> ProcessFigures:
+    """Return what the traces of a process add up to, as an index file has it.
+
+    Args:
+        parts: the traces, in their order.
+
+    Raises:
+        TraceError: one cannot be read, or the sums cannot be told.
+    """
     added = added_up(parts)
     if added.skipped:
         raise TraceError(added.skipped[0].reason)

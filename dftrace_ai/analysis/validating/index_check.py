@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         IndexFigures,
     )
 
-__all__ = ["FoundFigures", "block_message", "index_faults"]
+__all__ = ["FoundFigures", "block_message", "figure_faults", "index_faults"]
 
 SAID_BY_BLOCKS = ("packed bytes", "plain bytes", "lines", "first time (ns)", "last time (ns)")
 
@@ -82,18 +82,38 @@ def index_faults(
         for what, told, real in zip(("first_ns", "last_ns"), said.reach, moments, strict=True):
             if told != real:
                 yield f"the index says {what} {told}, of the lines before it it is {real}"
-    yield from _spans(said, found)
-    yield from _counts(said, found)
+    own = found.in_order and found.from_beginning
+    yield from figure_faults(said.spans, said.others, found.spans, found.others, own=own)
     if found.in_order and found.from_beginning:
         yield from _tracks(said, found)
 
 
-def _spans(said: IndexFigures, found: FoundFigures) -> Iterator[str]:
-    there = {row[:2]: row for row in found.spans}
-    if len({row[:2] for row in said.spans}) != len(said.spans):
+def figure_faults(
+    spans: list[IndexedSpans],
+    others: list[IndexedOthers],
+    found_spans: list[IndexedSpans],
+    found_others: list[IndexedOthers],
+    *,
+    own: bool = True,
+) -> Iterator[str]:
+    """Yield in which way figures of spans and other events are not those of lines.
+
+    Args:
+        spans: what is said of spans, as `IndexFigures` has it.
+        others: what is said of other events.
+        found_spans: what the lines add up to.
+        found_others: likewise.
+        own: it is known what lies inside of what.
+    """
+    yield from _spans(spans, found_spans, own=own)
+    yield from _counts(others, found_others)
+
+
+def _spans(said: list[IndexedSpans], found: list[IndexedSpans], *, own: bool) -> Iterator[str]:
+    there = {row[:2]: row for row in found}
+    if len({row[:2] for row in said}) != len(said):
         yield "the index has a name twice"
-    own = found.in_order and found.from_beginning
-    for row in said.spans:
+    for row in said:
         of = f"spans {row[0]} {row[1]}"
         real = there.pop(row[:2], None)
         if real is None:
@@ -114,9 +134,9 @@ def _durations(row: IndexedSpans) -> list[int]:
     return sorted(numbers) if exact else numbers
 
 
-def _counts(said: IndexFigures, found: FoundFigures) -> Iterator[str]:
-    told, there = _by_kind(said.others), _by_kind(found.others)
-    if len(told) != len(said.others):
+def _counts(said: list[IndexedOthers], found: list[IndexedOthers]) -> Iterator[str]:
+    told, there = _by_kind(said), _by_kind(found)
+    if len(told) != len(said):
         yield "the index has other events of a name twice"
     for kind in told | there:
         if told.get(kind, 0) != there.get(kind, 0):

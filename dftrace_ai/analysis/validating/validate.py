@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
+from dftrace_ai.analysis.validating.index_files import index_file_faults
 from dftrace_ai.analysis.validating.passes import PartTracks, checking_pass, place_of
 from dftrace_ai.analysis.validating.rules import Fault
 from dftrace_ai.errors import TraceError
@@ -78,7 +79,7 @@ def validate_traces(
 
     Returns:
         The check of each file. A file of a directory that cannot be read as a trace
-        is one with a fault.
+        is one with a fault, and an index file beside traces is one without lines.
 
     Raises:
         TraceError: a path that was given is missing or is no trace, or nothing in the
@@ -97,7 +98,18 @@ def validate_traces(
         _check_or_fault(file, limit, unfinished_ok, parts)
         for file in sorted(found.files, key=place_of)
     ]
+    checks += [
+        _index_check(path, messages, note, limit)
+        for path, messages, note in index_file_faults(found.files)
+    ]
     return Validation(tuple(sorted(checks, key=lambda check: check.path)))
+
+
+def _index_check(path: str, messages: list[str], note: str | None, limit: int) -> FileCheck:
+    # Its figures stand behind the line that tells what it is.
+    faults = tuple(Fault(path, 2, message) for message in messages[:limit])
+    notes = () if note is None else (note,)
+    return FileCheck(path, 0, 0, len(messages), faults, closed=True, notes=notes)
 
 
 def _check_or_fault(file: Trace, limit: int, unfinished_ok: bool, parts: PartTracks) -> FileCheck:

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -146,6 +147,41 @@ def another(path: Path) -> None:
 
 
 STALE: list[Callable[[Path], None]] = [touched, grown, changed_in_place, another]
+
+
+PLANTED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "says lines": lambda figures: figures.update(lines=figures["lines"] + 1),
+    "says unreadable": lambda figures: figures.update(unreadable=1),
+    "says sum_ns": lambda figures: figures["spans"][0].__setitem__(3, 1),
+    "says count": lambda figures: figures["others"][0].__setitem__(3, 9),
+    "other durations": lambda figures: figures["spans"][0].__setitem__(8, [7]),
+    "does not say how trace 1 of the process ends": lambda figures: figures["files"][0].__setitem__(
+        0, "cut"
+    ),
+    "other times of trace 1": lambda figures: figures["files"][0][2].__setitem__(0, 5),
+}
+
+
+def test_validate_holds_its_figures_against_the_lines(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t.pfw")
+    (one,) = indexing.index_traces([path])
+    index = Path(one.path)
+    well = index.read_bytes()
+    assert invoke("validate", path).out.startswith("no faults in 2 files, ")
+    for what, change in PLANTED.items():
+        content = json.loads(well[well.index(b"\n") + 1 :])
+        change(content["figures"])
+        text = json.dumps(content).encode()
+        digest = index_file.sha256(text).hexdigest().encode()
+        index.write_bytes(index_file.MARK + digest + b"\n" + text)
+        done = invoke("validate", path)
+        assert done.status == 1, what
+        assert done.out.startswith(f"{index}:2: the index "), what
+        assert what in done.out
+    # One that nobody uses is no fault.
+    index.write_bytes(well[:-1])
+    done = invoke("validate", path)
+    assert (done.status, "not used" in done.err) == (0, True)
 
 
 @pytest.mark.parametrize("change", STALE)
