@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["loaded_torch"]
+__all__ = ["is_older_than", "loaded_torch"]
 
 
 def loaded_torch() -> Any:
@@ -17,3 +17,24 @@ def loaded_torch() -> Any:
     if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):
         return None
     return torch
+
+
+def is_older_than(major: int, minor: int) -> bool:
+    """Tell whether torch is here, also while it is being imported, in a version before this one.
+
+    For what cannot be asked otherwise without an import of the compiler.
+
+    Args:
+        major: first part of the version.
+        minor: second part.
+
+    Example::
+
+        if is_older_than(2, 5):
+            forget_what_was_compiled()
+    """
+    version = getattr(sys.modules.get("torch"), "__version__", None)
+    if version is None:
+        return False
+    parts = str(version).partition("+")[0].split(".")[:2]
+    return tuple(int(part) for part in parts if part.isdecimal()) < (major, minor)

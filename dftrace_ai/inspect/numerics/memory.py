@@ -52,6 +52,8 @@ def local_part(tensor: Tensor) -> Tensor:
     arrived = getattr(tensor, "trigger_wait", None)
     if arrived is not None:
         tensor = arrived()
+    if tensor.layout is torch.jagged:
+        _check_rows(tensor)
     tensor = tensor.detach()
     if tensor.is_quantized:
         _check_memory(tensor)
@@ -59,22 +61,31 @@ def local_part(tensor: Tensor) -> Tensor:
     if tensor.layout is not torch.strided:
         tensor = _strided(tensor)
     if type(tensor) not in _PLAIN_CLASSES:
-        plain = tensor.as_subclass(Tensor)
-        if type(plain) is not Tensor:
-            raise InspectTypeError(f"the elements of a {type(tensor).__name__} cannot be read")
-        tensor = plain
+        tensor = _plain(tensor)
     _check_memory(tensor)
     return tensor.resolve_neg()
 
 
+def _plain(tensor: Tensor) -> Tensor:
+    cause = None
+    try:
+        plain = tensor.as_subclass(Tensor)
+        if type(plain) is Tensor:
+            return plain
+    except RuntimeError as error:  # how torch before 2.5 refuses
+        cause = error
+    raise InspectTypeError(f"the elements of a {type(tensor).__name__} cannot be read") from cause
+
+
 def _strided(tensor: Tensor) -> Tensor:
-    if tensor.layout is not torch.jagged:
-        return tensor.to_dense()
-    # Where the rows end may be known to the device only.
+    return tensor.values() if tensor.layout is torch.jagged else tensor.to_dense()
+
+
+def _check_rows(tensor: Tensor) -> None:
+    """Raise where rows end early: where, may be known to the device only, and is lost by detach."""
     lengths: Tensor | None = tensor.lengths()  # type: ignore[attr-defined]
     if lengths is not None:
         raise InspectTypeError("a nested tensor with room between its rows has no statistics")
-    return tensor.values()
 
 
 def _unreadable(error: RuntimeError) -> InspectTypeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from dftrace_ai.inspect.numerics import positions as at
 from dftrace_ai.inspect.numerics.formats import FP32_MAX, SMALLEST_SCALE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dftrace_ai.inspect.numerics.formats import Format
 
 __all__ = [
@@ -218,6 +220,32 @@ def thresholds_of(scale: Tensor, format: Format) -> tuple[Tensor, Tensor]:
     return under, over
 
 
+def _rounded(numbers: Tensor, dropped: int) -> Tensor:
+    """Return fp32 numbers without their last bits, rounded to even."""
+    bits = numbers.view(torch.int32)
+    rounded = bits + ((1 << (dropped - 1)) - 1) + ((bits >> dropped) & 1)
+    return (rounded & -(1 << dropped)).view(torch.float32)
+
+
+def _on_its_shard(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply what works on single elements to those of a DTensor that are here.
+
+    Its own `view` of other numbers came with torch 2.5.
+    """
+    sharded: Any = tensor
+    if not hasattr(sharded, "to_local") or not hasattr(sharded, "placements"):
+        return function(tensor)
+    made: Tensor = type(sharded).from_local(
+        function(sharded.to_local()),
+        sharded.device_mesh,
+        sharded.placements,
+        run_check=False,
+        shape=sharded.shape,
+        stride=sharded.stride(),
+    )
+    return made
+
+
 def fake_quantise(
     tensor: Tensor,
     format: Format,
@@ -242,9 +270,7 @@ def fake_quantise(
     scaled = narrow * factor
     clipped = scaled.abs().clamp(max=format.fmax)
     dropped = 23 - format.mantissa_bits
-    bits = clipped.view(torch.int32)
-    rounded = bits + ((1 << (dropped - 1)) - 1) + ((bits >> dropped) & 1)
-    normal = (rounded & -(1 << dropped)).view(torch.float32)
+    normal = _on_its_shard(clipped, lambda shard: _rounded(shard, dropped))
     # Added and taken off again, it rounds to multiples of the format's smallest number.
     magic = 1.5 * 2.0 ** (23 + format.smallest_exponent - format.mantissa_bits)
     subnormal = (clipped + magic) - magic

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+import torch_features
 from attached_models import Values, emulated, scale, statistics_of
 from rank_processes import on_ranks
 from torch import nn
@@ -211,8 +212,7 @@ def test_data_parallel_training_has_the_same_bits(tmp_path):
 
 
 def fully_sharded(rank, folder):
-    from torch.distributed.fsdp import fully_shard
-
+    fully_shard = torch_features.fully_shard()
     config = statistics_of(
         ["l1_norm"], ["activation", "weight", "output", "gradient", "dgrad", "wgrad"], freq=2
     )
@@ -251,6 +251,7 @@ def fully_sharded(rank, folder):
 
 
 def test_fully_sharded_training_has_the_same_bits(tmp_path):
+    torch_features.fully_shard()
     ranks = on_ranks(fully_sharded, tmp_path)
     for told in ranks:
         assert told["same"] == [True, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch_features
 from attached_models import ALL, Values, main_log, section, statistics_of
 from rank_processes import on_ranks
 from torch import nn
@@ -92,8 +93,7 @@ def test_shards_of_tensor_parallel_layers(tmp_path):
 
 
 def wrapped_while_attached(rank, folder):
-    from torch.distributed.fsdp import fully_shard
-
+    fully_shard = torch_features.fully_shard()
     values = Values()
     debug_api.initialize(STATISTICS, log_dir=folder, statistics_logger=values)
     torch.manual_seed(0)
@@ -114,6 +114,7 @@ def wrapped_while_attached(rank, folder):
 
 
 def test_a_model_that_was_sharded_while_attached_is_attached_again(tmp_path):
+    torch_features.fully_shard()
     for found in on_ranks(wrapped_while_attached, tmp_path):
         assert len(found) == 3 * (2 * len(ALL) - 1 + 4)
         for iteration in range(3):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+import torch_features
 from attached_models import session, statistics_of
 from awkward_tensors import normal
 from torch import Tensor, nn
@@ -141,8 +142,9 @@ def test_what_a_collective_still_brings_is_waited_for() -> None:
         AsyncCollectiveTensor,
         all_reduce,
     )
-    from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
 
+    DTensor, Replicate, Shard = map(torch_features.from_dtensor, ("DTensor", "Replicate", "Shard"))
     numbers = normal(1000)
     on_its_way = all_reduce(numbers, "sum", dist.group.WORLD)
     assert type(on_its_way) is AsyncCollectiveTensor

@@ -14,7 +14,7 @@ from dftrace_ai.inspect.attaching.surroundings import not_compiled
 from dftrace_ai.inspect.attaching.weights import has_weight, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from torch import nn
 
@@ -133,15 +133,15 @@ def _with_look(returned: Any, look: Callable[[Tensor], Tensor]) -> list[Any] | N
 
 def first_tensor(values: Iterable[Any]) -> Tensor | None:
     """Return the first tensor in values, also in tuples, lists, dicts and dict-like outputs."""
-    return next(_tensors(values), None)
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors in values, also in tuples, lists, dicts and dict-like outputs."""
+    # No generator: not every compiler of torch's takes the first of one.
     for value in values:
         if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())
+            return value
+        found = None
+        if isinstance(value, dict):
+            found = first_tensor(value.values())
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            found = first_tensor(value)
+        if found is not None:
+            return found
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -18,6 +19,7 @@ from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear
 from dftrace_ai.inspect.attaching.modules.tokens import token_of
 from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, unreachable
 from dftrace_ai.inspect.errors import InspectRuntimeError
+from dftrace_ai.run.loaded_torch import is_older_than
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,6 +65,8 @@ class Station:
             raise InspectRuntimeError(
                 f"a module of class {original.__name__} cannot be attached to: {error}"
             ) from error
+        if _WITH_OPAQUE_MODULES:
+            _forget_compiled()
         vars(module)["_inspect_station"] = self
         vars(module)["_inspect_plan"] = None
 
@@ -209,6 +213,13 @@ class Station:
         return where is not None
 
 
+def _forget_compiled() -> None:
+    """Have everything compiled anew when it is called next."""
+    compiler: Any = sys.modules.get("torch._dynamo")
+    if compiler is not None:
+        compiler.reset_code_caches()
+
+
 def station_at(module: nn.Module, kind: Kind) -> Station:
     """Return what is attached to a module, made where there is nothing."""
     present = vars(module).get("_inspect_station")
@@ -320,6 +331,10 @@ _WAYS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "called": {"__call__": _call},
 }
 
+# Torch 2.4 compiles modules by what they are when they are first called, and those of its own not
+# at all: they are operators of its graphs, as attention has to be, which it could not compile.
+_WITH_OPAQUE_MODULES = is_older_than(2, 5)
+
 _classes: weakref.WeakValueDictionary[tuple[type, str], type] = weakref.WeakValueDictionary()
 
 
@@ -331,6 +346,7 @@ def _swapped_class(original: type[nn.Module], way: str) -> type[nn.Module]:
     if found is None:
         # A second base would change the layout, and no object could change to the class.
         metaclass: Any = type(original)
+        looked_into = _WITH_OPAQUE_MODULES and way != "attention"
         found = metaclass(
             f"Inspect{original.__name__}",
             (original,),
@@ -338,7 +354,7 @@ def _swapped_class(original: type[nn.Module], way: str) -> type[nn.Module]:
                 **_WAYS[way],
                 "__reduce_ex__": _reduce,
                 "_get_name": _get_name,
-                "__module__": original.__module__,
+                "__module__": original.__module__ if not looked_into else __name__,
                 "__doc__": original.__doc__,
                 "_inspect_original": original,
                 "_inspect_plan": None,

@@ -16,6 +16,9 @@ transformers = pytest.importorskip("transformers")
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
 
 pytestmark = [
+    pytest.mark.skipif(
+        not transformers.utils.is_torch_available(), reason="this transformers takes no such torch"
+    ),
     pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
