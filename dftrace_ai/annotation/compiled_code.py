@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dftrace_ai._native import TracedFunction, show_method
+from dftrace_ai.run.loaded_torch import is_older_than
 from dftrace_ai.run.place.late_import import when_imported
 from dftrace_ai.wording import briefly, warn
 
@@ -105,13 +106,7 @@ def forget_dynamo() -> None:
 
 def needs_plain_functions() -> bool:
     """Whether the torch that is here takes only plain functions in properties and class methods."""
-    torch = sys.modules.get("torch")
-    version = getattr(torch, "__version__", None)  # none while it is being imported
-    return version is not None and _version(str(version)) < (2, 8)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.partition("+")[0].split(".")[:2] if part.isdecimal())
+    return is_older_than(2, 8)
 
 
 show_method("__get__", _get)

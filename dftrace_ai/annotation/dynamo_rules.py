@@ -7,6 +7,7 @@ Dynamo's inside is looked for before anything is changed.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,8 @@ class DynamoRules:
         self._replace(dynamo.objects, "_maybe_get_baseclass_method", _finding_plain, dynamo)
         self._replace(dynamo.supers, "_resolved_getattr_and_source", _finding_above, dynamo)
         self._replace(dynamo.external_utils, "wrap_inline", _leaving_decorated, dynamo)
+        if not dynamo.methods_have_two_sources:
+            self._replace(dynamo.modules, dynamo.name_of_getattr, _finding_in_module, dynamo)
 
     def add_kind(self, kind: type) -> None:
         """Have the instances of one more type be nodes."""
@@ -202,6 +205,7 @@ class _Dynamo:
         self.empty_context: Any = _module(variables + "ctx_manager").NullContextVariable
         self.partial: Any = _module(variables + "functions").FunctoolsPartialVariable
         self.methods: Any = _module(variables + "functions").UserMethodVariable
+        self.modules: Any = _module(variables + "nn_module").NNModuleVariable
         self.objects: Any = _module(variables + "user_defined").UserDefinedObjectVariable
         self.supers: Any = _module(variables + "misc").SuperVariable
         self.constant: Any = _module(variables + "constant").ConstantVariable.create
@@ -209,6 +213,9 @@ class _Dynamo:
         self.type_match: Any = _module("torch._dynamo.guards").GuardBuilder.TYPE_MATCH
         self.unsupported: Any = _module("torch._dynamo.exc").Unsupported
         self.external_utils: Any = _module("torch._dynamo.external_utils")
+        # Since torch 2.9 where the function of a method is found, beside where the method is.
+        parameters = inspect.signature(self.methods.__init__).parameters
+        self.methods_have_two_sources = "source_fn" in parameters
         renamed = hasattr(self.empty_context, "tp_getattro_impl")  # since torch 2.14
         self.name_of_getattr = "tp_getattro_impl" if renamed else "var_getattr"
         for name in (
@@ -262,13 +269,56 @@ def _taking_decorated(dynamo: _Dynamo, original: Callable[..., None]) -> Callabl
     """Class methods and properties hand their function on here, and it has to be a plain one."""
 
     def __init__(method: Any, fn: Any, *arguments: Any, **keywords: Any) -> None:  # noqa: N807
-        if type(fn) is TracedFunction:
+        if not dynamo.methods_have_two_sources:
+            fn, keywords["source"] = _with_one_source(
+                dynamo, fn, arguments[0] if arguments else None, keywords.get("source")
+            )
+        elif type(fn) is TracedFunction:
             fn, source = _undecorated(dynamo, fn, keywords.get("source_fn"))
             if source is not None:
                 keywords["source_fn"] = source
         original(method, fn, *arguments, **keywords)
 
     return __init__
+
+
+def _with_one_source(dynamo: _Dynamo, fn: Any, obj: Any, source: Any) -> tuple[Any, Any]:
+    """Return the plain function of a method, and where it is found, for which torch makes guards.
+
+    Guards of the defaults of what is no plain function hold never: each call would compile anew.
+    """
+    name, home = getattr(source, "member", ""), getattr(getattr(source, "base", None), "member", "")
+    if type(fn) is TracedFunction:
+        if source is not None and name != "fget" and home != "__class__":
+            source = dynamo.member(source, "__func__")
+        return _undecorated(dynamo, fn, source)
+    if home == "__class__" and hasattr(obj, "value"):
+        found, plain_source = _undecorated(dynamo, _of_class(type(obj.value), name), source)
+        if found is fn:
+            return fn, plain_source
+    return fn, source
+
+
+def _of_class(kind: type, name: str) -> Any:
+    return inspect.getattr_static(kind, name, None)
+
+
+def _finding_in_module(dynamo: _Dynamo, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Methods of modules that Dynamo does not take for objects have to be plain ones."""
+
+    def getattribute(variable: Any, tx: Any, name: str) -> Any:
+        try:
+            return original(variable, tx, name)  # which makes guards, too, before it gives up
+        except dynamo.unsupported:
+            module = tx.output.get_submodule(variable.module_key)
+            found = None if name in vars(module) else _of_class(type(module), name)
+            if type(found) is not TracedFunction or variable.source is None:
+                raise
+        source = dynamo.member(dynamo.member(variable.source, "__class__"), name)
+        plain, source = _undecorated(dynamo, found, source)
+        return dynamo.methods(plain, variable, source=source)
+
+    return getattribute
 
 
 def _finding_plain(dynamo: _Dynamo, original: Callable[[Any, str], Any]) -> Callable[..., Any]:

@@ -101,7 +101,7 @@ def in_place_of(target: Callable[..., Any]) -> Callable[[F], F]:
 def _of_descriptor(node: Node, target: object) -> object | None:
     """Wrap what a descriptor of the class body holds, so that decorators go in any order."""
     if isinstance(target, staticmethod):
-        return staticmethod(wrap(node, target.__func__))
+        return staticmethod(_called_by_descriptor(node, target.__func__))
     if isinstance(target, classmethod):
         return classmethod(_called_by_descriptor(node, target.__func__))
     if isinstance(target, property):

@@ -12,7 +12,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dftrace_ai import ai, dft_fn
+from dftrace_ai.annotation import wrapping
 
 # Asked of things that are no callables, or of no thing at all.
 OF_OTHER_THINGS = {
@@ -205,6 +208,12 @@ DIFFERENT = {
     "getfullargspec": {"object with __call__"},
     "unwrap": {"partial method"},
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_old_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one that other tests have loaded, class methods and properties hold plain functions."""
+    monkeypatch.setattr(wrapping, "needs_plain_functions", lambda: False)
 
 
 def differences(decorate: Callable[..., Any]) -> dict[str, set[str]]:

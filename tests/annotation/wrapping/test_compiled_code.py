@@ -148,6 +148,11 @@ def test_for_an_old_torch_descriptors_hold_plain_functions(monkeypatch: pytest.M
             return a
 
         @ai.compute.forward
+        @staticmethod
+        def static(a: int) -> int:
+            return a
+
+        @ai.compute.forward
         def method(self) -> int:
             return 4
 
@@ -157,5 +162,7 @@ def test_for_an_old_torch_descriptors_hold_plain_functions(monkeypatch: pytest.M
     assert (m.value, m.make(1), Model.make(2), m.method(), m.cached) == (3, 1, 2, 4, 5)
     assert inspect.isfunction(vars(Model)["value"].fget)
     assert inspect.isfunction(vars(Model)["make"].__func__)
+    assert inspect.isfunction(m.static)
+    assert (m.static(6), Model.static(7)) == (6, 7)
     assert list(inspect.signature(Model.make).parameters) == ["a"]
     assert vars(Model)["value"].__doc__ == "A number."

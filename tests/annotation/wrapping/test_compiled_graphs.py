@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Traced
+from torch_features import compiles
 
 from dftrace_ai import ai, dft_fn
 
@@ -228,11 +230,40 @@ SHAPES: dict[str, Step] = {
 }
 
 
+def caught_without_us(x: Any) -> Any:
+    try:
+        with contextlib.nullcontext():
+            y = x.sin()
+            raise ValueError("no")
+    except ValueError:
+        return y + 1
+
+
+class Above:
+    @staticmethod
+    def static(x: Any) -> Any:
+        return x + 4
+
+
+class BelowAbove(Above):
+    @staticmethod
+    def static(x: Any) -> Any:
+        return super(BelowAbove, BelowAbove).static(x) * 2
+
+
+# What not every torch compiles, whether something is annotated or not.
+WITHOUT_US: dict[str, Step] = {
+    "caught": caught_without_us,
+    "super static method": lambda x: BelowAbove().static(x),
+}
+
+
 def with_modules() -> dict[str, Step]:
     torch.manual_seed(0)
     layer, deeper = Layer(), Deeper()
+    beyond = {name for name, step in WITHOUT_US.items() if not compiles(step, torch.ones(2, 3))}
     return {
-        **SHAPES,
+        **{name: step for name, step in SHAPES.items() if name not in beyond},
         "module": lambda x: layer(x) * 2,
         "modules": torch.nn.Sequential(Layer(), Layer(), Deeper()),
         "method of a module": lambda x: layer.helper(x) * 2,
