@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from conftest import RunScript, Traced
@@ -21,6 +23,8 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_compilations_have_their_reason(traced: Traced, auto: Auto) -> None:
+    figures = {field.name for field in dataclasses.fields(utils.CompilationMetrics)}
+    tells_reasons = "recompile_reason" in figures
     torch._dynamo.reset()
     with traced() as rec:
         auto(parts="compilations")
@@ -40,7 +44,8 @@ def test_compilations_have_their_reason(traced: Traced, auto: Auto) -> None:
     assert first.user["function"] == again.user["function"] == "scaled"
     assert first.user["file"] == f"{__file__}:{scaled.__code__.co_firstlineno}"
     assert (first.user["nodes"], "reason" in first.user) == (3, False)
-    assert "expected 2, actual 3" in again.user["reason"]
+    if tells_reasons:
+        assert "expected 2, actual 3" in again.user["reason"]
     assert again.user["compile_id"].split("/")[1] == "1"
     assert failed.user["function"] == "breaks"
     assert (failed.user["failed"], "reason" in failed.user) == ("Unsupported", False)

@@ -87,10 +87,12 @@ class Dynamo(DFTracerAI):
             The same.
         """
         graph = gm.graph
+        # One object for all of them: as such torch before 2.5 knows what a graph calls.
+        begin = self._begin_operator
         for node in [node for node in graph.nodes if node.op in OPERATORS]:
             number = self._number(create_detailed_op_name(node, gm))
             with graph.inserting_before(node):
-                span = graph.call_function(self._begin_operator, (number,))
+                span = graph.call_function(begin, (number,))
             with graph.inserting_after(node):
                 graph.call_function(_end_operator, (span,))
         gm.recompile()

@@ -27,9 +27,10 @@ def recorded_opening(files: KnownFiles, original: Any) -> Any:
     operations = files.operations
 
     @functools.wraps(original)
-    def opens(writer: Any, name: str) -> None:
+    def opens(writer: Any, name: Any) -> None:
         # A path with other letters is opened by Python, and recorded there.
-        meant, path = files.meant(name) if name.isascii() else (False, None)
+        written_in_c = str(name).isascii()
+        meant, path = files.meant(name) if written_in_c else (False, None)
         if not meant or path is None:
             original(writer, name)
             return

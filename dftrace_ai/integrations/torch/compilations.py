@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
@@ -77,7 +78,10 @@ def _duration_us(metrics: Any) -> int | None:
     start, end = (getattr(metrics, name, None) for name in ("start_time_us", "end_time_us"))
     if isinstance(start, int) and isinstance(end, int):
         return max(end - start, 0)
-    took_s = getattr(metrics, "entire_frame_compile_time_s", None)  # before torch 2.6
+    # Before torch 2.6, and of one that has failed its beginning alone.
+    took_s = getattr(metrics, "entire_frame_compile_time_s", None)
+    if took_s is None and isinstance(began_s := getattr(metrics, "start_time", None), float):
+        took_s = max(time.time() - began_s, 0.0)
     return None if took_s is None else int(took_s * 1e6)
 
 
@@ -94,10 +98,15 @@ def _facts(metrics: Any) -> dict[str, object]:
         "backward": True if known("is_forward") is False else None,
         "nodes": known("graph_node_count"),
         "reason": _brief(known("recompile_reason")),
-        "failed": known("fail_type"),
+        "failed": _class_name(known("fail_type")),
         "why": _brief(known("fail_reason")),
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def _class_name(said: Any) -> str | None:
+    """Return the name of a class of which some versions of torch say more."""
+    return None if said is None else str(said).strip("<>'").rpartition(".")[2]
 
 
 def _brief(text: Any) -> str | None:
