@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -247,17 +248,44 @@ def test_what_a_handler_raises_in_the_midst_of_recording_is_the_program_s(
     assert ("data.io.open", "last") in operations(run)
 
 
+def test_where_a_test_of_the_program_s_has_others_in_the_place_of_functions(
+    traced: Traced, auto: Auto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hears of files goes on; where it cannot, it is told once, though all files are looked at."""
+    (tmp_path / "t").write_bytes(TEXT)
+    told = []
+
+    def tell(unraisable: Any) -> None:
+        told.append(unraisable.exc_type)
+        os.read(file.fileno(), 1)  # files are read by who prints the lines of a traceback
+
+    with traced(perfetto=False, data_dir="all") as run:
+        auto(io=True, parts="io")
+        monkeypatch.setattr(sys, "unraisablehook", tell)
+        with (
+            mock.patch("os.fstat", side_effect=TypeError),
+            mock.patch("os.lseek", side_effect=TypeError),
+            open(tmp_path / "t", "rb", buffering=0) as file,
+        ):
+            assert os.read(file.fileno(), 8) == TEXT[:8]
+        auto.remove()
+    assert told == [TypeError]  # of `os.lseek`
+    assert ("data.io.open", "t") in operations(run)
+
+
 def test_the_functions_are_python_s_own_again(traced: Traced, auto: Auto, tmp_path: Path) -> None:
     def all_of_them() -> list[Any]:
         names = ("open", "read", "pread", "readv", "write", "pwrite", "writev", "close", "fsync")
         return [builtins.open, io.open, np.fromfile, *(getattr(os, name) for name in names)]
 
     before = all_of_them()
+    able = [{*os.supports_dir_fd}, {*os.supports_fd}, {*os.supports_effective_ids}]
     (tmp_path / "t").write_bytes(TEXT)
     with traced(perfetto=False, data_dir=str(tmp_path)) as run:
         auto(io=True)
         assert "io" in auto.parts
         assert builtins.open is io.open is not before[0]
+        assert os.open in os.supports_dir_fd
         for one, original in zip(all_of_them(), before, strict=True):
             assert one is not original
             assert (type(one), one.__name__, one.__qualname__) == (
@@ -275,6 +303,7 @@ def test_the_functions_are_python_s_own_again(traced: Traced, auto: Auto, tmp_pa
         assert auto.parts == ("io",)
         auto.remove()
     assert all(one is other for one, other in zip(all_of_them(), before, strict=True))
+    assert able == [os.supports_dir_fd, os.supports_fd, os.supports_effective_ids]
     assert operations(run) == [("data.io.open", "t")]
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KnownFiles"]
 
+# Tests of programs put another in its place.
+FSTAT: Final = os.fstat
 OUR_OWN: Final = "dftrace_ai."
 # They open files for whoever calls them.
 FOR_OTHERS: Final = frozenset({"pathlib", "pathlib._local", "tempfile", "os", "codecs", "gzip"})
@@ -61,7 +63,10 @@ class KnownFiles(dict[int, KnownFile]):
             number: of it.
             opening: how.
         """
-        facts = os.fstat(number)
+        try:
+            facts = FSTAT(number)
+        except OSError:
+            return None
         if not stat.S_ISREG(facts.st_mode):
             return None
         identity = facts.st_dev, facts.st_ino
@@ -83,7 +88,7 @@ class KnownFiles(dict[int, KnownFile]):
         if known is None:
             return None
         try:
-            facts = os.fstat(number)
+            facts = FSTAT(number)
         except OSError:
             return None
         if (facts.st_dev, facts.st_ino) == known.identity:

@@ -36,6 +36,8 @@ __all__ = ["install", "record_files"]
 # modules goes by `_io.open`.
 HOMES_OF_OPEN = ("builtins", "io")
 HOMES_OF_NUMBERS = ("os", "posix")
+# What functions of `os` can do.
+ABLE = (os.supports_dir_fd, os.supports_fd, os.supports_effective_ids, os.supports_follow_symlinks)
 
 _operations: Operations | None = None
 
@@ -112,6 +114,11 @@ def _put(swaps: Swaps, homes: Sequence[str], name: str, make: Callable[[Any], An
     for other in others:
         if getattr(other, name, None) is original:
             swaps.put(other, name, made)
+    for able in ABLE:
+        # Asked with the function itself, as `shutil` asks when it is imported.
+        if original in able:
+            able.add(made)
+            swaps.then(functools.partial(able.discard, made))
 
 
 def _record_arrays(files: KnownFiles, swaps: Swaps, numpy: ModuleType) -> None:

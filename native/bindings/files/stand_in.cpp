@@ -53,15 +53,21 @@ bool is_of_the_program() {
     return false;
 }
 
+// Of this thread: a fault is being told. To print it files are opened, where it would come again, and again.
+thread_local bool telling = false;
+
 // Whether to go on behind a call of who hears. What he raised is a fault of his, of which is told.
 bool heard(const Ref& answer, PyObject* who) {
     if (answer) return true;
     if (is_of_the_program()) return false;
+    telling = true;
     PyErr_WriteUnraisable(who);
+    telling = false;
     return true;
 }
 
 bool is_meant(const StandIn& mine, PyObject* const* args, std::size_t count) {
+    if (telling) return false;
     if (!mine.only) return true;
     if (PyVectorcall_NARGS(count) < 1 || !PyLong_CheckExact(args[0])) return false;
     const int found = PyDict_Contains(mine.only, args[0]);
