@@ -64,6 +64,14 @@ def same(one: Iterable[Any], other: Iterable[Any]) -> bool:
     return Counter(map(repr, one)) == Counter(map(repr, other))
 
 
+@pytest.mark.parametrize("to", FORMS)
+def test_the_files_are_told_by_paths_that_lead_there(job: Path, tmp_path: Path, to: str) -> None:
+    done = invoke("convert", job, "--to", to, "--out", tmp_path / "out")
+    told = [Path(line) for line in done.out.splitlines()]
+    assert told
+    assert all(path.is_file() for path in told), done.out
+
+
 def test_parquet_holds_every_event_with_all_of_its_digits(job: Path, tmp_path: Path) -> None:
     out = tmp_path / "tables"
     report = converted(job, "parquet", out)

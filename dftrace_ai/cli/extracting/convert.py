@@ -67,7 +67,7 @@ def command(
         write_json(made)
     else:
         for file in made.files:
-            typer.echo(shown(file.path if made.to == "perfetto" else out / file.path))
+            typer.echo(shown(out if made.to == "perfetto" else out / file.path))
     notes = [*(f"skipped: {skipped}" for skipped in traces.skipped), *made.notes]
     if not json:
         typer.echo(f"{counted(made.lines, 'line')} in {counted(len(made.files), 'file')}", err=True)
