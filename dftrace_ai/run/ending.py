@@ -44,7 +44,7 @@ def end(run: Run, ended: str, error: BaseException | None) -> None:
         outcome = _complete_trace(run, settings, ended, error)
         is_complete = not outcome["abandoned"]  # else the directory would not answer either
         if is_complete:
-            _complete_traces_of_children(settings)
+            _complete_traces_of_children(settings, outcome["spool_path"])
     run._over = True
     if is_complete and error is None:
         close_hooks(run)
@@ -79,11 +79,12 @@ def _complete_trace(
     return outcome
 
 
-def _complete_traces_of_children(settings: RunSettings) -> None:
+def _complete_traces_of_children(settings: RunSettings, own: str) -> None:
     from dftrace_ai.spools.recovery import complete_children
 
     directory = os.path.dirname(settings["prefix"]) or "."
-    for line in complete_children(directory, settings["run"], settings["spool_dir"] or None):
+    spool_dir = settings["spool_dir"] or None
+    for line in complete_children(directory, settings["run"], spool_dir, own):
         tell(logging.ERROR, "%s", line)
 
 

@@ -134,7 +134,7 @@ def adopt_in(
     return result
 
 
-def complete_children(directory: str, run: str, spool_dir: str | None) -> list[str]:
+def complete_children(directory: str, run: str, spool_dir: str | None, own: str = "") -> list[str]:
     """Finish the traces of the children of this process's run that have died; never raises.
 
     Whoever may write to the directory can put markers and spools there that bear the
@@ -144,6 +144,8 @@ def complete_children(directory: str, run: str, spool_dir: str | None) -> list[s
         directory: where the trace files are.
         run: of this process (32 hexadecimal digits).
         spool_dir: the setting of that name.
+        own: the spool of this process, where its trace could not be completed: it is told of
+            otherwise, and left to the next reader.
 
     Returns:
         A line for each trace that is not, or not wholly, completed.
@@ -157,7 +159,8 @@ def complete_children(directory: str, run: str, spool_dir: str | None) -> list[s
         with HeldDirectory(directory) as held:
             # Others may name a path that makes whoever looks at it wait.
             found = spools_of(held, run, spool_dir=spool_dir, owner=os.geteuid())
-            result = _adopt_all([spool for spool in found if spool.owner == os.geteuid()], held)
+            children = [spool for spool in found if not _is_at(spool.path, own)]
+            result = _adopt_all([one for one in children if one.owner == os.geteuid()], held)
             result.failed.extend(clear_unfinished(directory, run, spool_dir=spool_dir))
     except FileNotFoundError:
         return []  # the directory is gone, and so is every trace in it
@@ -165,6 +168,10 @@ def complete_children(directory: str, run: str, spool_dir: str | None) -> list[s
         return [f"the traces of children are not completed: {quoted(directory)}: {error!r}"]
     damaged = [f"the trace of a child is not complete: {line}" for line in result.damaged]
     return damaged + [f"the trace of a child cannot be completed: {line}" for line in result.failed]
+
+
+def _is_at(path: str, own: str) -> bool:
+    return bool(path and own) and os.path.realpath(path) == os.path.realpath(own)
 
 
 def _adopt_all(
