@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import torch
 from conftest import Traced
+from docs.pages import DOCS, plain, section, table
 
 from dftrace_ai.integrations.auto import Auto
 from integrations.training_loops import LOOPS
@@ -43,3 +46,19 @@ def test_a_training_learns_the_same_and_has_its_events(
         if event.cat == "compute" and "step" in event.args and "forward.eval" not in event.name:
             inside = [s for s in steps if s.ts_ns <= event.ts_ns and event.end_ns <= s.end_ns]
             assert [s.args["step"] for s in inside] == ([event.args["step"]] if steps else [])
+
+
+def test_arguments_have_the_names_that_the_format_lists(
+    traced: Traced, auto: Auto, tmp_path: Path
+) -> None:
+    with traced(perfetto=False) as run:
+        auto()
+        LOOPS["accumulation"].train()
+        model, _ = LOOPS["two_networks_with_a_loader"].train()
+        torch.save(model.state_dict(), tmp_path / "model.pt")
+        auto.remove()
+    listed = table(section(DOCS / "trace-format.md", "Names with a meaning"))
+    told = {name for event in run.trace.spans for name in event.args}
+    told -= {"hhash", "p_idx", "level"}  # of the format itself
+    assert told >= {"step", "epoch", "microbatch", "microbatches", "count", "bytes"}
+    assert told <= {plain(row[0]) for row in listed}
