@@ -89,6 +89,11 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
     for name, node in (("save", capture), ("save_weights", capture), ("load_weights", restart)):
         make = functools.partial(recorded, options, node, _file)
         swaps.swap(model, name, make)
+    for home in (getattr(keras, name, None) for name in ("saving", "models")):
+        for name, node, place in (("save_model", capture, 1), ("load_model", restart, 0)):
+            if hasattr(home, name):
+                place_of = functools.partial(_file, place=place)
+                swaps.swap(home, name, functools.partial(recorded, options, node, place_of))
     backend = needed(needed(keras, "backend"), "backend")()
     by_torch = backend == "torch"
     _record_compiled(options, swaps, model, always=not by_torch)
@@ -119,8 +124,8 @@ def _record_optimizers(options: AutoOptions, swaps: Swaps, keras: ModuleType, ba
         swaps.swap(optimizer, "apply", make)
 
 
-def _file(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return kwargs.get("filepath", *args[1:2])
+def _file(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, place: int = 1) -> Any:
+    return kwargs.get("filepath", *args[place : place + 1])
 
 
 def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any, *, always: bool) -> None:

@@ -6,11 +6,13 @@ import functools
 import os
 import sys
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.auto import auto
 from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.swapping import NotInThisVersion
 from dftrace_ai.integrations.wrapping.callbacks import callback_class, framework_for
 from dftrace_ai.integrations.wrapping.checkpoints import recorded
 from dftrace_ai.integrations.wrapping.listening import (
@@ -47,7 +49,7 @@ HOOKS: Hooks = {
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
-    """Hear of the Trainers' events, and record their evaluations and checkpoints.
+    """Hear of the Trainers' events, and record evaluations, checkpoints and models that are loaded.
 
     Args:
         options: of `auto`.
@@ -55,7 +57,19 @@ def install(options: AutoOptions) -> Callable[[], None]:
     Returns:
         What takes it out again.
     """
-    return once_imported(PART, "transformers.trainer", functools.partial(_install, options))
+    removals = [
+        once_imported(PART, module, functools.partial(install_in, options))
+        for module, install_in in (
+            ("transformers.trainer", _install),
+            ("transformers.modeling_utils", _record_models),
+        )
+    ]
+
+    def remove() -> None:
+        for removal in removals:
+            removal()
+
+    return remove
 
 
 def _install(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
@@ -82,6 +96,30 @@ def _install(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
     swaps.swap(trainer, "_save_checkpoint", functools.partial(saves, _checkpoint))
     swaps.swap(trainer, "save_model", functools.partial(saves, _model))
     swaps.swap(trainer, "_load_from_checkpoint", functools.partial(loads, lambda *_: None))
+
+
+def _record_models(options: AutoOptions, swaps: Swaps, home: ModuleType) -> None:
+    model = needed(home, "PreTrainedModel")
+    found = vars(model).get("from_pretrained")
+    if not isinstance(found, classmethod):
+        raise NotInThisVersion("PreTrainedModel.from_pretrained")
+    capture, restart = beside(ai.checkpoint.capture), beside(ai.checkpoint.restart)
+    saved = functools.partial(_weights, "save_directory")
+    swaps.swap(model, "save_pretrained", functools.partial(recorded, options, capture, saved))
+    loaded = functools.partial(_weights, "pretrained_model_name_or_path")
+    loads = recorded(options, restart, loaded, found.__func__)
+    swaps.put(model, "from_pretrained", classmethod(loads))
+
+
+def _weights(
+    name: str, _: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Path] | None:
+    """Return the files of weights in a folder; None for a model that is named otherwise."""
+    place = kwargs.get(name, args[1] if len(args) > 1 else None)
+    if not isinstance(place, (str, os.PathLike)) or not Path(place).is_dir():
+        return None
+    found = [*Path(place).glob("*.safetensors")]
+    return found or [*Path(place).glob("pytorch_model*.bin")]
 
 
 def _checkpoint(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -166,6 +166,16 @@ def test_the_numbers_of_the_framework_win(runs: Runs, name: str) -> None:
     assert len(named(trace, "checkpoint", "restart")) >= 1
 
 
+def test_models_are_saved_and_loaded(runs: Runs) -> None:
+    assert all(runs[0]["models"].values())
+    folder = runs[1] / "models"
+    sizes = [(folder / name).stat().st_size for name in ("model/model.safetensors", "model.keras")]
+    spans = [e for e in trace_of(runs, "models").spans if e.cat == "checkpoint"]
+    for name in ("capture", "restart"):
+        whole = [e.args["bytes"] for e in spans if e.name == name]
+        assert whole == sizes, name
+
+
 DIGITS = ("accelerate", "transformers", "lightning", "keras")
 
 

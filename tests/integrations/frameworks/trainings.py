@@ -227,6 +227,16 @@ TRAININGS = {
 }
 
 
+LOADING = (
+    (PreTrainedModel, "from_pretrained"),
+    *(
+        (home, name)
+        for home in (keras_3.saving, keras_3.models)
+        for name in ("save_model", "load_model")
+    ),
+)
+
+
 class OwnLoader:
     """No `DataLoader`: its fetches are not seen."""
 
@@ -265,6 +275,15 @@ def told_by_the_callback(folder: Path, saved: str) -> None:
     """Goes on where nothing is held on to in the framework, as in a version that nobody knows."""
     callback = transformers.trace_callback(parts="-transformers")
     trainer(folder, False, resumed=saved, callbacks=[callback])
+
+
+def saved_and_loaded(folder: Path, _) -> None:
+    Model(PretrainedConfig()).save_pretrained(folder / "model")
+    with contextlib.redirect_stdout(sys.stderr):
+        Model.from_pretrained(folder / "model")
+    model = keras_3.Sequential([keras_3.layers.Input((16,)), keras_3.layers.Dense(1)])
+    keras_3.saving.save_model(model, folder / "model.keras")
+    keras_3.models.load_model(filepath=folder / "model.keras")
 
 
 RESUMED = {"trainer": "checkpoint-3", "lightning": "epoch=0.ckpt"}
@@ -334,6 +353,10 @@ def main() -> None:
             traced(f"{name}-raises", lambda *a, t=train, u=user: t(*a, callbacks=[u]))
         except LookupError as error:
             said[name]["raises"] = str(error) == "of the user" and error.__cause__ is None
+    before = [vars(owner)[name] for owner, name in LOADING]
+    traced("models", saved_and_loaded)
+    after = [vars(owner)[name] for owner, name in LOADING]
+    said["models"] = {"as it was": all(one is other for one, other in zip(before, after))}
     for name in DIGITS:
         on_the_page(name)
     print(json.dumps(said))
