@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.auto import auto
-from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.nodes import NOTHING, beside
 from dftrace_ai.integrations.swapping import original_of, standing_for
 from dftrace_ai.integrations.torch.applying import applying
 from dftrace_ai.integrations.torch.depth import depth
@@ -107,6 +107,10 @@ def _install(options: AutoOptions, swaps: Swaps, keras: ModuleType) -> None:
 
     options.not_meant.append(is_symbolic)
     swaps.then(lambda: options.not_meant.remove(is_symbolic))
+    in_graph = getattr(sys.modules.get("tensorflow"), "inside_function", None)
+    if backend == "tensorflow" and in_graph is not None:
+        make = functools.partial(_judging_model, options, in_graph, is_symbolic)
+        swaps.swap(model, "__call__", make)
 
 
 def _record_optimizers(options: AutoOptions, swaps: Swaps, keras: ModuleType, backend: str) -> None:
@@ -207,6 +211,34 @@ def _judging_function(options: AutoOptions, original: Any) -> Any:
         if span is not None:
             span.end()
         return result
+
+    return judges
+
+
+def _judging_model(
+    options: AutoOptions,
+    in_graph: Callable[[], bool],
+    is_symbolic: Callable[[Any], bool],
+    original: Any,
+) -> Any:
+    """Record the call of a model outside of a tape: nothing is learned from it."""
+    gate, training = options.gate, options.training
+    node = beside(ai.compute.forward, "eval", companions=options.companions)
+
+    @functools.wraps(original)
+    def judges(self: Any, *args: Any, **kwargs: Any) -> Any:
+        inside = depth.forward or depth.computing or in_graph()
+        is_meant = self in options.models and not is_symbolic(args)
+        if inside or not gate.live or not is_meant:
+            return original(self, *args, **kwargs)
+        training.forward(learns=False)
+        depth.forward = 1
+        try:
+            with node if gate.recording else NOTHING:
+                return original(self, *args, **kwargs)
+        finally:
+            depth.forward = 0
+            training.judged()
 
     return judges
 

@@ -67,20 +67,24 @@ def test_an_eager_loop_by_tapes_has_its_waits_forwards_and_backwards(
     hooks = ("on_epoch_begin", "on_train_batch_begin", "on_epoch_end", "on_train_end")
     made = [f"make_{name}_function" for name in ("train", "test", "predict")]
     model = ("fit", "evaluate", "predict", "save", "save_weights", "load_weights", *made)
+    symbol = kind_with()
+    kind_of_model = type("Model", (kind_with(*model),), {"__call__": lambda self, x: x})
     vars(keras).update(
-        KerasTensor=kind_with(),
-        Model=kind_with(*model),
+        KerasTensor=symbol,
+        Model=kind_of_model,
         backend=SimpleNamespace(backend=lambda: "tensorflow"),
         callbacks=SimpleNamespace(CallbackList=kind_with(*hooks)),
         optimizers=SimpleNamespace(Optimizer=Optimizer),
     )
     for one in (iterators, tensorflow, keras):
         monkeypatch.setitem(sys.modules, one.__name__, one)
-    before = [dict(vars(kind)) for kind in (Batches, Tape, Optimizer)]
+    changed = (Batches, Tape, Optimizer, kind_of_model)
+    before = [dict(vars(kind)) for kind in changed]
+    model_of_theirs = kind_of_model()
 
     def step(batch: int) -> None:
         with Tape() as tape:
-            loss = batch * 0.5
+            loss = model_of_theirs(batch) * 0.5
             with Tape() as inner:
                 loss += inner.gradient(loss)
         Optimizer().apply(tape.gradient(loss))
@@ -92,15 +96,21 @@ def test_an_eager_loop_by_tapes_has_its_waits_forwards_and_backwards(
                 step(batch)
                 if not batch:
                     break
+        batches = Batches(2)
+        assert [model_of_theirs(next(batches)) for _ in range(2)] == [1, 0]
+        with pytest.raises(StopIteration):
+            next(batches)
+        model_of_theirs(symbol())
         in_graph.append(1)
         step(0)
+        model_of_theirs(1)
         next(Batches(1))
         in_graph.clear()
         with pytest.raises(LookupError), Tape():
             raise LookupError
         auto.remove()
         step(0)
-    assert [dict(vars(kind)) for kind in (Batches, Tape, Optimizer)] == before
+    assert [dict(vars(kind)) for kind in changed] == before
     steps = [e for e in run.trace.spans if (e.cat, e.name) == ("pipeline", "step")]
     assert [e.args["step"] for e in steps] == list(range(6))
     for number, one in enumerate(steps):
@@ -109,5 +119,10 @@ def test_an_eager_loop_by_tapes_has_its_waits_forwards_and_backwards(
         names = ["fetch.iter", "forward", "backward.grad", "backward", "step"]
         assert [e.name for e in inside] == names
         assert inside[0].args["count"] == number % 3 + 1
+    # What is computed outside of a tape teaches nothing; shapes and graphs are no computing.
+    (judged,) = [e for e in run.trace.spans if e.name == "evaluate"]
+    outside = [e for e in run.trace.spans if e.name == "forward.eval"]
+    assert len(outside) == 2
+    assert all(judged.ts_ns <= e.ts_ns and e.end_ns <= judged.end_ns for e in outside)
     forwards = [e for e in run.trace.spans if e.name == "forward"]
     assert [e.args.get("error") for e in forwards] == [None] * 6 + ["LookupError"]

@@ -96,6 +96,9 @@ def test_loops_by_tapes(tmp_path: Path) -> None:
         assert inside[0].args["count"] == number % 6 + 1
     found = counted(trace_of(tmp_path / "penalty"))
     assert found == each | {"compute backward.grad": 12}
+    found = counted(trace_of(tmp_path / "judged"))
+    judged = {"dataloader fetch.iter": 18, "compute forward.eval": 6, "pipeline evaluate": 2}
+    assert found == each | judged
     # What runs in a graph is not seen: neither its steps, nor that something is learned.
     assert counted(trace_of(tmp_path / "graph")) == {"dataloader fetch.iter": 12}
     spans = [e for e in trace_of(tmp_path / "raises").spans if e.cat == "compute"]

@@ -15,7 +15,7 @@ import dftrace_ai
 OUT = Path(sys.argv[1])
 
 
-def train(*, compiled: bool = False, penalty: bool = False) -> list:
+def train(*, compiled: bool = False, penalty: bool = False, judged: bool = False) -> list:
     keras.utils.set_random_seed(0)
     numbers = np.random.default_rng(0)
     x, y = numbers.random((24, 16), dtype="float32"), numbers.integers(0, 4, 24)
@@ -38,7 +38,10 @@ def train(*, compiled: bool = False, penalty: bool = False) -> list:
         return loss
 
     call = tf.function(step) if compiled else step
-    losses = [float(call(x, y)) for _ in range(2) for x, y in batches]
+    losses = []
+    for _ in range(2):
+        losses += [float(call(x, y)) for x, y in batches]
+        losses += [float(tf.reduce_sum(model(x))) for x, _ in batches.take(3)] if judged else []
     return [losses, [one.tolist() for one in model.get_weights()]]
 
 
@@ -59,6 +62,7 @@ WAYS = {
     "eager": (train, {}),
     "graph": (train, {"compiled": True}),
     "penalty": (train, {"penalty": True}),
+    "judged": (train, {"judged": True}),
     "raises": (that_raises, {}),
 }
 
@@ -66,6 +70,7 @@ said = {}
 places = (
     (tf.GradientTape, ("__enter__", "__exit__", "gradient")),
     (keras.optimizers.Optimizer, ("apply",)),
+    (keras.Model, ("__call__",)),
 )
 before = [getattr(owner, name) for owner, names in places for name in names]
 for name, (work, how) in WAYS.items():
