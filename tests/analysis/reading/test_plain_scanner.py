@@ -45,6 +45,21 @@ VALUES = (
         '"\\u0000"',
         '"XX"',
     ),
+    # Numbers as texts, and what looks like them.
+    *(
+        '"7"',
+        '"-12"',
+        '"1.5e3"',
+        '"\\u0037"',
+        '"1698975745976947"',
+        '"99999999999999999999999"',
+        '"007"',
+        '" 7"',
+        '"7 "',
+        '"1_0"',
+        '"٣"',
+        '"-"',
+    ),
 )
 MEMBERS = ("name", "cat", "ph", "id", "pid", "tid", "ts", "dur", "args", "other")
 
@@ -78,7 +93,7 @@ def rows(scanner: EventScanner | PlainScanner, text: bytes) -> tuple[object, ...
 
 def test_both_scanners_give_the_same_columns() -> None:
     noise = random.Random(20)
-    lines = [random_line(noise) for _ in range(3000)]
+    lines = [random_line(noise) for _ in range(6000)]
     for text in (small_trace().text, b"", b"[\n]\n\n", ("\n".join(lines) + "\n").encode()):
         native, plain = rows(EventScanner(1 << 20), text), rows(PlainScanner(1 << 20), text)
         for of_native, of_plain in zip(native, plain, strict=True):

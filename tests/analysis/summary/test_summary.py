@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 
+from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.summary.figures import SpanRow, Summary, summarise
 
 
@@ -198,6 +199,27 @@ def test_a_trace_of_another_writer_is_summed(tmp_path: Path) -> None:
     found, told = warnings_of(path)
     assert found.spans == (SpanRow("b", "a", 1, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, None, 2.0),)
     assert told == ""
+
+
+def test_numbers_that_are_texts_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "t.pfw"
+    line = (
+        '{"id":"%d","name":"open64","cat":"POSIX","pid":"2315","tid":"46","ts":"%d","dur":"%d",'
+        '"ph":"X","args":{"fname":"testfile"}}\n'
+    )
+    begin = 1_698_975_745_976_947
+    path.write_text("[\n" + "".join(line % (at, begin + 10 * at, 2 + at) for at in range(3)))
+    found, told = warnings_of(path)
+    (row,) = found.spans
+    assert (row.count, row.total_us, row.max_us, row.wall_us) == (3, 9.0, 4.0, 24.0)
+    assert "without an event" not in told
+    (block,) = open_traces([path]).batches(["id", "pid", "tid", "start_ns"])
+    assert [block[name].tolist() for name in ("id", "pid", "tid")] == [
+        [0, 1, 2],
+        [2315] * 3,
+        [46] * 3,
+    ]
+    assert block["start_ns"].tolist() == [1000 * (begin + 10 * at) for at in range(3)]
 
 
 def test_an_empty_file_beside_others(tmp_path: Path) -> None:

@@ -25,7 +25,19 @@ from dftrace_ai.analysis.summary.tree import tree_of
 from dftrace_ai.analysis.where import where_of
 
 
-def nanoseconds(number: Any) -> int | None:
+def number_of(value: Any) -> Any:
+    """A number that stands in a text is one."""
+    if not isinstance(value, str) or value != value.strip():
+        return value
+    try:
+        number = json.loads(value, parse_float=Decimal, parse_constant=refuse)
+    except ValueError:
+        return None
+    return number if type(number) in {int, Decimal} else None
+
+
+def nanoseconds(value: Any) -> int | None:
+    number = number_of(value)
     if isinstance(number, bool) or not isinstance(number, int | Decimal):
         return None
     ns = math.floor(abs(Fraction(number)) * 1000 + Fraction(1, 2))
@@ -106,7 +118,8 @@ def oracle(lines: list[bytes]) -> dict[str, Any]:
         if dur is None or dur < 0:
             unreadable += 1
             continue
-        whole = [event.get(key) if isinstance(event.get(key), int) else 0 for key in ("pid", "tid")]
+        given = [number_of(event.get(key)) for key in ("pid", "tid")]
+        whole = [number if isinstance(number, int) else 0 for number in given]
         span = [start, dur, dur]
         spans[cat, name].append(span)  # type: ignore[arg-type]
         if start is not None:

@@ -69,7 +69,13 @@ def arguments_text(line: str) -> str:
 
 
 def nanoseconds(micros: Any) -> int | None:
-    """Return microseconds as whole nanoseconds; None for what is no number, or beyond all times."""
+    """Return microseconds as whole nanoseconds; None for what is no number, or beyond all times.
+
+    Args:
+        micros: of a line; DLIO Profiler, from which dftracer has come, writes numbers as texts.
+    """
+    if isinstance(micros, str):
+        micros = Decimal(micros) if _NUMBER.fullmatch(micros) else None
     if isinstance(micros, bool) or not isinstance(micros, int | float | Decimal):
         return None
     try:
@@ -81,6 +87,8 @@ def nanoseconds(micros: Any) -> int | None:
 
 def whole(value: Any, least: int = -(2**63), end: int = 2**63, otherwise: int = 0) -> int:
     """Return a number of a line; `otherwise` for what is none, or not in ``range(least, end)``."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
     number = isinstance(value, int) and not isinstance(value, bool) and least <= value < end
     return value if number else otherwise
 
@@ -105,6 +113,8 @@ def _refused(constant: str) -> None:
 
 # Numbers of any size, with all of their digits.
 _DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_int=_integer, parse_constant=_refused)
+_WHOLE: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,20})")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _BLANKS: Final = re.compile(r"[ \t\r,:]*")
 
 

@@ -99,6 +99,15 @@ std::string letter_of_phase(std::string_view value) {
 
 bool is_text(std::string_view value) noexcept { return !value.empty() && value.front() == '"'; }
 
+// DLIO Profiler, from which dftracer has come, writes numbers as texts. Empty for what is no number.
+std::string number_in(std::string_view value) {
+    std::string number = is_text(value) ? text_of_json_string(value) : std::string(value);
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    const bool well = !number.empty() && (number.front() == '-' || is_digit(number.front())) &&
+                      is_digit(number.back()) && is_json_value(number, 0);
+    return well ? number : std::string();
+}
+
 std::uint64_t parent_of(std::string_view args) {
     std::uint64_t parent = no_parent;
     Walk(args).members([&](std::string_view key, std::string_view value) {
@@ -167,15 +176,14 @@ GeneralLine read_general_line(std::string_view line) {
         } else if (key == "cat") {
             event.category = is_text(value) ? text_of_json_string(value) : std::string();
         } else if (key == "id") {
-            event.id = whole_number<std::uint64_t>(value, 0);
+            event.id = whole_number<std::uint64_t>(number_in(value), 0);
         } else if (key == "pid") {
-            event.pid = whole_number<std::int64_t>(value, 0);
+            event.pid = whole_number<std::int64_t>(number_in(value), 0);
         } else if (key == "tid") {
-            event.tid = whole_number<std::int64_t>(value, 0);
+            event.tid = whole_number<std::int64_t>(number_in(value), 0);
         } else if (key == "ts" || key == "dur") {
-            const bool number =
-                !value.empty() && (value.front() == '-' || (value.front() >= '0' && value.front() <= '9'));
-            const std::int64_t ns = number ? ns_of_micros(value).value_or(no_time) : no_time;
+            const std::string number = number_in(value);
+            const std::int64_t ns = number.empty() ? no_time : ns_of_micros(number).value_or(no_time);
             if (key == "ts")
                 event.start = ns;
             else
