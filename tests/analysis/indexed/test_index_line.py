@@ -96,6 +96,7 @@ def test_figures_are_those_of_the_lines(
     told = by_lines(used, path)
     assert found == told
     assert None not in {row.wall_us for row in found.spans}
+    assert [row.wall_us for row in found.spans] == [row.wall_us for row in told.spans]
     assert found.warnings() == []
     assert validate_traces([path]).fault_count == 0
     if compression != "none":
