@@ -78,15 +78,19 @@ class Pass:
         return (
             self._looks
             and (tensor_name in layer.armed or tensor_name in layer.custom.inspectors)
-            and (tensor_name in BACKWARD or not self._again)
+            and (tensor_name in BACKWARD or not self._is_repeated())
         )
+
+    def _is_repeated(self) -> bool:
+        # A compiler may compute again what comes out of a layer, and not that the layer begins.
+        return self._again or is_computed_again()
 
     def wants(self, tensor_name: str) -> bool:
         """Tell whether anyone looks at a tensor now."""
         watch = self._layer.watch
         if watch is None:
             return self.inspects(tensor_name)
-        watched = watch.wants(tensor_name) and (tensor_name in BACKWARD or not self._again)
+        watched = watch.wants(tensor_name) and (tensor_name in BACKWARD or not self._is_repeated())
         return watched or self.inspects(tensor_name)
 
     def see(self, tensor_name: str, tensor: Tensor, *, is_operand: bool = True) -> None:

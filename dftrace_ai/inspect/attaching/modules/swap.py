@@ -115,12 +115,13 @@ class Station:
 
     def run_linear(self, module: nn.Linear, given: Tensor) -> Tensor:
         """Run a Linear."""
-        operands = Operands(given, module.weight, module.bias)
+        weight, bias = module.weight, module.bias
+        operands = Operands(given, weight, bias)
         if not torch.compiler.is_compiling():
             linear = nn.functional.linear
-            return self._run_gemms(module, operands, lambda: linear(*operands[:3]))
+            return self._run_gemms(module, operands, lambda: linear(given, weight, bias))
         if left_alone():
-            return nn.functional.linear(*operands[:3])
+            return nn.functional.linear(given, weight, bias)
         return compiled_linear(self.token, "", operands)
 
     def run_conv1d(
