@@ -289,9 +289,9 @@ def _with_one_source(dynamo: _Dynamo, fn: Any, obj: Any, source: Any) -> tuple[A
     """
     name, home = getattr(source, "member", ""), getattr(getattr(source, "base", None), "member", "")
     if type(fn) is TracedFunction:
-        if source is not None and name != "fget" and home != "__class__":
-            source = dynamo.member(source, "__func__")
-        return _undecorated(dynamo, fn, source)
+        # Where a bound method is found, it is taken from behind a graph break, too.
+        plain, plain_source = _undecorated(dynamo, fn, source)
+        return plain, plain_source if name == "fget" or home == "__class__" else source
     if home == "__class__" and hasattr(obj, "value"):
         found, plain_source = _undecorated(dynamo, _of_class(type(obj.value), name), source)
         if found is fn:

@@ -251,9 +251,28 @@ class BelowAbove(Above):
         return super(BelowAbove, BelowAbove).static(x) * 2
 
 
+class Binds:
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self
+
+    def __call__(self, x: Any) -> Any:
+        return x + 1
+
+
+class Holds:
+    def __init__(self) -> None:
+        self.held = Binds()
+
+    def __call__(self, x: Any) -> Any:
+        return self.held(x)
+
+
+holds = Holds()
+
 # What not every torch compiles, whether something is annotated or not.
 WITHOUT_US: dict[str, Step] = {
     "caught": caught_without_us,
+    "function twice": lambda x: holds(x) * 2,
     "super static method": lambda x: BelowAbove().static(x),
 }
 
@@ -309,7 +328,14 @@ def test_every_form_is_in_one_graph_which_is_made_once() -> None:
 def test_all_forms_are_in_one_graph_of_a_backend(backend: str) -> None:
     steps = list(with_modules().values())
     same = torch.equal if backend == "aot_eager" else torch.allclose
-    assert fault(lambda x: sum(step(x) for step in steps), backend, same) is None
+
+    def all_of_them(x: Any) -> Any:
+        total = x * 0
+        for step in steps:
+            total = total + step(x)
+        return total
+
+    assert fault(all_of_them, backend, same) is None
 
 
 def test_what_is_compiled_is_recorded_by_one_span_around_each_call(traced: Traced) -> None:
