@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import logging
+import re
 import threading
 import time
 
 import pytest
 from loggers.local_lines import Kept, entry
 
-from dftrace_ai.loggers import Logger, make_loggers
+from dftrace_ai.loggers import BaseLogint, Logger, make_loggers
 
 
 def trainer(loggers: list[Logger], epochs: int, iterations: int) -> None:
@@ -98,3 +100,59 @@ def test_calls_that_find_the_queue_full_are_told_as_such(tmp_path, monkeypatch, 
     told = "5 logging calls reached no tracker: 5 as more than the queue holds waited"
     assert [told] == [one.getMessage() for one in caplog.records]
     assert Kept(tmp_path).metric("loss") == [(0, 0.0), (1, 1.0)]
+
+
+class Hanging(BaseLogint):
+    """A tracker whose server does not answer until it is told to."""
+
+    name = "hanging"
+    own_process = False
+    asked, answers = threading.Event(), threading.Event()
+
+    def log_metrics(self, metrics, step):
+        self.asked.set()
+        self.answers.wait()
+
+    def log_file(self, name, data, suffix, step):
+        """Take it."""
+
+
+class Telling(logging.Handler):
+    """Keeps what is told, and lets others wait for the first line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.has_told = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        self.has_told.set()
+
+
+def test_a_tracker_that_hangs_is_told_of_while_the_training_goes_on(tmp_path):
+    """Once its queue is full, and not only at an end that may be days away, or may never come."""
+    telling = Telling()
+    logging.getLogger("dftrace_ai").addHandler(telling)
+    settings = entry(tmp_path)["config"]
+    given = {"hanging": {"config": settings | {"queue": 3}}, "local": {"config": settings}}
+    try:
+        with make_loggers(given) as loggers:
+            for step in range(20):
+                loggers.log_iter({"loss": float(step)})
+                assert Hanging.asked.wait(60)  # it has the first one
+            assert telling.has_told.wait(60)
+            told, telling.lines = telling.lines, []
+            Hanging.answers.set()
+    finally:
+        logging.getLogger("dftrace_ai").removeHandler(telling)
+    full = (
+        "the tracker hanging does not keep up: 3 records wait for it, as many as its queue "
+        "holds, and what comes until it takes some is lost"
+    )
+    assert told == [full]
+    (line,) = telling.lines
+    lost = re.fullmatch(r"the tracker hanging lost (\d+) of 20 records: its queue is full", line)
+    assert lost
+    assert 1 <= int(lost[1]) <= 16
+    assert Kept(tmp_path).metric("loss") == [(step, float(step)) for step in range(20)]

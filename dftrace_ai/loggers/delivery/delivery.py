@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from dftrace_ai.loggers.delivery.bell import Bell
-from dftrace_ai.wording import LastWord, counted, described, quoted, warn
+from dftrace_ai.wording import LastWord, ToldOnce, counted, described, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,6 +133,7 @@ class Delivery:
         self._bell = Bell()
         self._status: Status | None = None
         self._until_s = 0.0
+        self._told = ToldOnce()
         self._last_word = LastWord()
         try:
             tracker.start()
@@ -150,6 +151,7 @@ class Delivery:
             return
         if len(self._queue) >= self._most:
             self._note("its queue is full")
+            self._tell_of_full_queue()
             return
         self._queue.append(record)
         self._bell.ring()
@@ -222,6 +224,16 @@ class Delivery:
             _said(error),
         )
         self._stop()
+
+    def _tell_of_full_queue(self) -> None:
+        """Tell now: a server that hangs may do so for days, and a killed training tells nothing."""
+        if self._told.first("full"):
+            warn(
+                "the tracker %s does not keep up: %s wait for it, as many as its queue holds, and "
+                "what comes until it takes some is lost",
+                quoted(self.name),
+                counted(self._most, "record"),
+            )
 
     def _stop(self) -> None:
         self.is_over = True
