@@ -53,7 +53,7 @@ run("%%trace" + TRAINING)
 run("dftrace_ai.finalize(); print(dftrace_ai.auto)")
 run("%%trace -o out5/t\ndftrace_ai.initialize()" + TRAINING)
 run("dftrace_ai.finalize()")
-run("%%trace -o out6/t --device --io\nimport dftrace_ai; options = dftrace_ai.auto.options\noptions.companions, options.io")
+run("%%trace -o out6/t --device --nvtx --itt --io --data-dir /data\nimport dftrace_ai; options = dftrace_ai.auto.options\noptions.companions, options.io, options.folders")
 run("%unload_ext dftrace_ai")
 run("%%trace\n1")
 """
@@ -111,7 +111,8 @@ def test_cells_are_traced_and_judged(run_script: RunScript) -> None:
     assert " of 30, by loader blocks" in str(held["plain"]), held["out"]
     assert cell()["error"] is None
     assert len(trace_files(folder / "out5")) == 1
-    assert str(cell()["out"]).startswith("Out[0]: (('device',), True)\n")
+    options = (("device", "nvtx", "itt"), True, ("/data",))
+    assert str(cell()["out"]).startswith(f"Out[0]: {options}\n")
     assert cell()["error"] is None
     assert "Cell magic `%%trace` not found" in str(cell()["out"])
 
