@@ -1,7 +1,8 @@
 """Draws the last epoch of a trace as a timeline, for the pages of the guide.
 
 `python docs/design/timeline.py out docs/guide/frameworks/lightning.svg` draws the traces in `out`,
-one process below the other, from the beginning of their last epoch to their end.
+one process below the other, from the beginning of their last epoch to their end. What takes longer
+than that epoch behind it is cut at the right edge.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ MANY = 8
 NS_PER_US, NS_PER_MS = 1_000, 1_000_000
 STEPS_MS = [n * 10**e for e in range(-2, 6) for n in (1, 2, 5)]
 MOST_STEPS = 12
+MOST_OF_EPOCH = 2
+NAME_LETTERS = 15
 
 STYLE = """text { font: 11px system-ui, sans-serif; fill: #1b1f24; }
 .track { fill: #5d6672; } .head { font-weight: 600; } .light { fill: #fff; }
@@ -150,12 +153,11 @@ def _drawn_together(boxes: list[Box]) -> list[Box]:
 
 def drawing(processes: list[Process]) -> str:
     """Make the text of the drawing."""
-    boxes = [o for p in processes for t in p.tracks for o in t.boxes]
-    begin, end = min(o.begin_ns for o in boxes), max(o.end_ns for o in boxes)
+    begin, end = _window([o for p in processes for t in p.tracks for o in t.boxes])
     scale = (WIDTH - LEFT - RIGHT) / max(end - begin, 1)
 
     def x(time_ns: int) -> float:
-        return LEFT + (time_ns - begin) * scale
+        return LEFT + (min(time_ns, end) - begin) * scale
 
     parts: list[str] = []
     y = HEAD
@@ -164,7 +166,9 @@ def drawing(processes: list[Process]) -> str:
             parts.append(f'<text x="4" y="{y + 12}" class="head">{escape(process.name)}</text>')
             y += ROW
         for track in process.tracks:
-            parts.append(f'<text x="4" y="{y + 12}" class="track">{escape(track.name)}</text>')
+            name = track.name
+            name = name if len(name) <= NAME_LETTERS else f"{name[: NAME_LETTERS - 1]}…"
+            parts.append(f'<text x="4" y="{y + 12}" class="track">{escape(name)}</text>')
             deepest = 0
             for depth, one in track.rows():
                 deepest = max(deepest, depth)
@@ -176,6 +180,13 @@ def drawing(processes: list[Process]) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
     paper = '<rect width="100%" height="100%" fill="#fff"/>'
     return "\n".join([head, f"<style>{STYLE}</style>{paper}", *lines, *parts, "</svg>\n"])
+
+
+def _window(boxes: list[Box]) -> tuple[int, int]:
+    """Return what is drawn: all of it, or as much behind the epoch as that is long."""
+    begin, end = min(one.begin_ns for one in boxes), max(one.end_ns for one in boxes)
+    epochs = [one.end_ns for one in boxes if (one.cat, one.name) == ("pipeline", "epoch")]
+    return begin, min(end, begin + MOST_OF_EPOCH * (max(epochs) - begin)) if epochs else end
 
 
 def _legend(processes: list[Process], parts: list[str], y: int) -> int:
