@@ -141,7 +141,7 @@ def test_a_tracker_that_hangs_is_told_of_while_the_training_goes_on(tmp_path):
             for step in range(20):
                 loggers.log_iter({"loss": float(step)})
                 assert Hanging.asked.wait(60)  # it has the first one
-            assert telling.has_told.wait(60)
+            has_told = telling.has_told.wait(60)
             told, telling.lines = telling.lines, []
             Hanging.answers.set()
     finally:
@@ -150,6 +150,7 @@ def test_a_tracker_that_hangs_is_told_of_while_the_training_goes_on(tmp_path):
         "the tracker hanging does not keep up: 3 records wait for it, as many as its queue "
         "holds, and what comes until it takes some is lost"
     )
+    assert has_told
     assert told == [full]
     (line,) = telling.lines
     lost = re.fullmatch(r"the tracker hanging lost (\d+) of 20 records: its queue is full", line)
