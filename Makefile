@@ -11,8 +11,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRACKERS := .venv-trackers
 FRAMEWORKS := .venv-frameworks
-# The tests' own pin; the project itself takes any torch from 2.4 on.
-TORCH ?= torch==2.13.0
+# The tests' own pin; the project itself takes any torch from 2.4 on, and `make test-torch TORCH=2.4.1`
+# tries another one.
+PINNED_TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 APT_BUILD := g++ libdeflate-dev libzstd-dev
@@ -59,7 +60,7 @@ SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -nam
 
 .PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
         native-test round-trip check-commands check-rest generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
-        test-packages test-frameworks wheel
+        test-packages test-frameworks test-torch wheel
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,7 +78,7 @@ $(VENV)/made:
 $(VENV)/installed: $(VENV)/made $(SOURCES) pyproject.toml
 	@$(call need_packages,$(APT_BUILD))
 	echo "installing torch and the tools of the build into $(VENV): some minutes, the first time"
-	$(PIP) "$(TORCH)" numpy scikit-learn "scikit-build-core>=0.10" cmake ninja
+	$(PIP) "$(PINNED_TORCH)" numpy scikit-learn "scikit-build-core>=0.10" cmake ninja
 	echo "building dftrace_ai"
 	# Without an environment of its own for the build: it is gone on with where sources changed.
 	$(PIP) --no-build-isolation --editable .
@@ -114,6 +115,19 @@ $(FRAMEWORKS)/made: $(VENV)/test-tools requirements-frameworks.txt
 	  > "$$($(FRAMEWORKS)/bin/python -c "$$packages")/seen.pth"
 	$(FRAMEWORKS)/bin/python -m pip uninstall --quiet --yes setuptools
 	DS_BUILD_OPS=0 $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
+	touch $@
+
+# Another torch, as it comes from PyPI, with whatever Triton it asks for: some gigabytes.
+.venv-torch-%/made: $(VENV)/test-tools
+	@echo "installing torch $* into .venv-torch-$*: some minutes, the first time"
+	$(BIN)/python -m venv --clear .venv-torch-$*
+	packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" \
+	  > "$$(.venv-torch-$*/bin/python -c "$$packages")/seen.pth"
+	.venv-torch-$*/bin/python -m pip uninstall --quiet --yes setuptools
+	.venv-torch-$*/bin/python -m pip install --quiet --disable-pip-version-check "torch==$*"
+	sed "1s|.*|#!$(CURDIR)/.venv-torch-$*/bin/python|" $(BIN)/dftrace > .venv-torch-$*/bin/dftrace
+	chmod +x .venv-torch-$*/bin/dftrace
 	touch $@
 
 build: $(VENV)/installed ## build and install the package into .venv
@@ -172,6 +186,19 @@ test-rest: $(VENV)/test-tools $(TRACKERS)/made test-packages ## all other Python
 
 test-frameworks: $(VENV)/test-tools $(FRAMEWORKS)/made test-packages ## trainings of frameworks too large for make test: TensorFlow, DeepSpeed, Ray
 	$(call run_pytest,$@,tests/integrations/frameworks/apart)
+
+# What records or compiles with torch. Kernels of an old inductor have a process take subnormal numbers
+# for zero, so numerics come first; a fork server that tests of ranks leave would be told of, so they come last.
+TORCH_TESTS := tests/inspect/numerics tests/annotation/wrapping tests/device tests/demo tests/compat tests/docs/test_examples.py \
+  tests/docs/test_limitations.py tests/run/processes tests/cli/launching tests/live/test_data_parallel.py tests/inspect tests/integrations
+
+# An old torch warns of itself under newer packages.
+test-torch: test-packages ## the tests of what has to do with torch, under another one: TORCH=2.4.1
+	$(if $(TORCH),,$(error which torch? make test-torch TORCH=2.4.1))
+	$(MAKE) --no-print-directory .venv-torch-$(TORCH)/made
+	.venv-torch-$(TORCH)/bin/python -m pytest -o cache_dir=build/pytest/$@-$(TORCH) -W ignore::DeprecationWarning \
+	  -W ignore::FutureWarning -W ignore:TypedStorage:UserWarning -W "ignore:Converting a tensor:UserWarning" \
+	  --ignore tests/integrations/frameworks $(TORCH_TESTS)
 
 test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where nothing was built, follow the quick start
 	$(BIN)/python native/packaging/build_wheels.py --this --out build/wheel
@@ -303,4 +330,4 @@ tsan: ## the native tests under ThreadSanitizer
 	ctest --test-dir build/tsan --output-on-failure
 
 clean: ## remove what was built
-	rm -rf build dist $(VENV) $(TRACKERS) $(FRAMEWORKS) traces .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist $(VENV) $(TRACKERS) $(FRAMEWORKS) .venv-torch-* traces .pytest_cache .mypy_cache .ruff_cache

@@ -18,9 +18,9 @@ from torch.distributed.checkpoint import state_dict_saver
 
 from dftrace_ai.integrations.auto import Auto
 
-# Before torch 2.6 what saves beside the training is `save` itself.
-IS_TOLD_APART = "torch.distributed.checkpoint._async_thread_executor" in sys.modules
-BACKGROUND = "capture.background" if IS_TOLD_APART else "capture"
+# At first what saves beside the training was `save` itself.
+THREADS = sys.modules.get("torch.distributed.checkpoint._async_thread_executor")
+BACKGROUND = "capture.background" if hasattr(THREADS, "save_wrapper") else "capture"
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 

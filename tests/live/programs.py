@@ -43,7 +43,9 @@ class Program:
     def wait_until_ready(self) -> str:
         """What it said when it was where it should be."""
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        # Some versions of gloo tell there whom they have met.
+        while (line := self.process.stdout.readline()).startswith("[Gloo]"):
+            pass
         assert "ready" in line, self.process.communicate(timeout=LIMIT_S)
         return line.removesuffix("ready\n").strip()
 
