@@ -185,7 +185,7 @@ def prefix(value: object) -> object:
         if text.endswith(suffix) and Path(text).name != suffix:
             text = text.removesuffix(suffix)
             break
-    path = Path(text).expanduser()
+    path = _at_home(text)
     if not path.name or path.name == "..":
         raise ValueError("names a directory and no file stem")
     return path
@@ -198,7 +198,14 @@ def directory(value: object) -> object:
     text = os.fspath(value)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise ValueError("empty, or holds a NUL character")
-    return Path(text).expanduser()
+    return _at_home(text)
+
+
+def _at_home(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # a user of a container may have none, nor HOME
+        raise ValueError("there is no home directory for '~'") from error
 
 
 def names(value: object) -> object:

@@ -236,3 +236,14 @@ def test_from_the_environment_at_import_nothing_is_raised(run_script: RunScript)
     )
     assert done.said == ["said"]
     assert done.files == []
+
+
+@pytest.mark.parametrize("name", ["log_file", "spool_dir"])
+def test_a_user_without_a_home_directory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(ConfigError, match="'~/t' is not accepted"):
+        dftrace_ai.initialize(**{name: "~/t"})

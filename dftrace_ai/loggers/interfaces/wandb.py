@@ -185,5 +185,5 @@ def _has_key() -> bool:
     try:
         file = os.environ.get("NETRC") or str(Path("~/.netrc").expanduser())
         return host is not None and netrc(file).authenticators(host) is not None
-    except (OSError, NetrcParseError):
+    except (OSError, RuntimeError, NetrcParseError):  # a user may have no home directory
         return False
