@@ -75,11 +75,13 @@ def begin():
 
 
 def _starts_others():
-    words = sys.orig_argv[1:]
+    words, arguments = sys.orig_argv, sys.argv or [""]  # a program may have emptied it
+    # What runs, behind the interpreter's own options and in front of the program's arguments.
+    program = words[max(0, len(words) - len(arguments))]
     return (
-        os.path.basename(sys.argv[0]) in STARTERS
-        or any(word in STARTING_MODULES for word in words)
-        or any(word.endswith(COMPILER) for word in words[:3])
+        os.path.basename(arguments[0]) in STARTERS
+        or program.removeprefix("-m") in STARTING_MODULES
+        or any(word.endswith(COMPILER) for word in words[1:4])
     )
 
 

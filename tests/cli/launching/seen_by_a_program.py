@@ -99,6 +99,8 @@ if __name__ == "__main__":
         before = [sorted(sys.modules), seen()]
         print(json.dumps([before, everything(), dict(of_children(sys.argv[2:]))]))
         sys.exit(3)
+    if how == "no words":
+        sys.argv.clear()
     import torch  # noqa: F401
 
     if how == "wait":

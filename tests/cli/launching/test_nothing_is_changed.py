@@ -58,7 +58,7 @@ def test_what_a_program_and_its_children_see(tmp_path: Path, words: tuple[str, .
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
-ENDS = ("raise", "text", "at once", "abort", "hook")
+ENDS = ("raise", "text", "at once", "abort", "hook", "no words")
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGABRT")
 
 
