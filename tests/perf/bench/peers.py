@@ -18,6 +18,8 @@ PEERS = {
     "nvdlfw-inspect": (["--no-deps", "nvdlfw-inspect==0.2.2"], ["pyyaml"]),
     # It runs with that torch, too.
     "traceml": (["--no-deps", "traceml-ai==0.5.0"], ["msgspec", "nvidia-ml-py", "rich", "psutil"]),
+    # Of its integration with torch, which takes that torch as well.
+    "ddtrace": (["ddtrace==4.16.0"],),
     # Trackers run with the torch of that interpreter, too, and with its accelerate.
     "wandb": (["wandb==0.31.0"],),
     "mlflow": (["mlflow-skinny==3.17.2", "sqlalchemy", "alembic"],),

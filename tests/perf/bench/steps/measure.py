@@ -20,6 +20,7 @@ CONTESTANTS = {
     "viztracer": "viztracer",
     "torch.profiler, CPU": "torch_profiler",
     "TraceML": "traceml",
+    "ddtrace": "ddtrace",
 }
 OWN = (OURS, AGAIN, "torch.profiler, CPU")
 # By training: its title, who takes part, and of whose cost ours may be how much at most.
@@ -31,7 +32,7 @@ PLANS: dict[str, tuple[str, list[str], dict[str, float]]] = {
     ),
     "transformer": (
         "a step of a small transformer, traced by itself: processor time that adds",
-        [OURS, AGAIN, "TraceML", "torch.profiler, CPU", "viztracer"],
+        [OURS, AGAIN, "TraceML", "torch.profiler, CPU", "viztracer", "ddtrace"],
         {"TraceML": 1 / 3, "torch.profiler, CPU": 1 / 3, "viztracer": 1 / 3},
     ),
 }
@@ -41,7 +42,7 @@ NOTES = {
         "torch.profiler records the operators, and the spans by record_function, without arguments.",
         "TraceML records the step, and not what is annotated.",
     ],
-    "transformer": [],
+    "transformer": ["ddtrace records the rank as one span, and no step."],
 }
 MOST_PERCENT = 1.0
 BLOCKS = 20
