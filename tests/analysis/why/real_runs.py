@@ -133,7 +133,7 @@ CLEAN: dict[str, Plan] = {
     "optimizer alone": P(steps_told="optimizer"),
     "accumulation": P(accumulate=3, epochs=6),
     "evaluation": P(evaluate=3),
-    "a checkpoint an epoch": P(save_every=72, save_mb=1, epochs=6),
+    "a checkpoint an epoch": P(save_every=144, save_mb=1, epochs=12),
     "short": P(epochs=1),
     "long": P(epochs=12),
 }
