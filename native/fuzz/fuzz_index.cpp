@@ -76,7 +76,7 @@ void add(Totals& totals, std::string_view lines) {
     put(plain, lines);
     totals.scanner(0).scan(plain, totals.rows(0));
     totals.add_in_order(0);
-    totals.add(0);
+    totals.add(0, 0);
 }
 
 void require_figures(Totals& totals) {

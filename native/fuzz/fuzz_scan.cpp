@@ -74,7 +74,7 @@ void require_totals(std::string_view text) {
         put(plain, lines);
         totals.scanner(reader).scan(plain, totals.rows(reader));
         totals.add_in_order(reader);
-        totals.add(reader);
+        totals.add(reader, reader);
     };
     for (int pass = 0; pass == 0 || whole.again(); ++pass) {
         add(whole, 0, text);

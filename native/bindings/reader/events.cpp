@@ -240,11 +240,11 @@ PyObject* read_file_block(PyObject* object, PyObject* arguments) {
     BlocksRead read;
     const bool well = work(self->busy, [&](Interrupts&) {
         bool first = true;
-        const BlockWork one{[&](std::size_t, PlainText& text) {
+        const BlockWork one{[&](std::size_t, std::size_t, PlainText& text) {
                                 block.text = std::move(text);
                                 self->reading->fill(block, base_ns);
                             },
-                            [](std::size_t) {}, [](std::size_t) {},
+                            [](std::size_t) {}, [](std::size_t, std::size_t) {},
                             [&] { return std::exchange(first, false); }};
         read = read_blocks(file, codec, from, end, 1, one);
     });

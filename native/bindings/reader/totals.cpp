@@ -72,11 +72,11 @@ PyObject* read_file_blocks(PyObject* object, PyObject* arguments) {
     const bool well = work(self->busy, [&](Interrupts& interrupts) {
         Totals& totals = *self->totals;
         const BlockWork block_work{
-            [&](std::size_t reader, PlainText& text) {
-                totals.scanner(reader).scan(text, totals.rows(reader));
+            [&](std::size_t reader, std::size_t slot, PlainText& text) {
+                totals.scanner(reader).scan(text, totals.rows(slot));
             },
-            [&](std::size_t reader) { totals.add_in_order(reader); },
-            [&](std::size_t reader) { totals.add(reader); },
+            [&](std::size_t slot) { totals.add_in_order(slot); },
+            [&](std::size_t reader, std::size_t slot) { totals.add(reader, slot); },
             [&] { return interrupts.none(); },
         };
         read = read_blocks(file, codec, from, end, self->readers, block_work);
@@ -100,7 +100,7 @@ PyObject* add_lines(PyObject* object, PyObject* given) {
             self->text.close(bytes);
             self->totals->scanner(0).scan(self->text, self->totals->rows(0));
             self->totals->add_in_order(0);
-            self->totals->add(0);
+            self->totals->add(0, 0);
         });
     }
     PyBuffer_Release(&lines);

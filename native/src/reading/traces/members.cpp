@@ -114,6 +114,7 @@ class Window {
     }
     std::string_view bytes() const noexcept { return {bytes_.data(), held_}; }
     bool at_end() const noexcept { return place_ + held_ >= end_; }
+    std::uint64_t left() const noexcept { return end_ - place_; }
 
   private:
     int file_;
@@ -129,10 +130,8 @@ class Window {
 std::size_t guessed_length(BlockCodec codec, Window& window) {
     window.want(gzip_head_bytes);
     if (const std::optional<BlockFacts> facts = block_facts(window.bytes());
-        facts && facts->packed_bytes <= most_block_bytes) {
-        window.want(facts->packed_bytes);
-        return std::min<std::size_t>(facts->packed_bytes, window.bytes().size());
-    }
+        facts && facts->packed_bytes <= most_block_bytes)
+        return static_cast<std::size_t>(std::min<std::uint64_t>(facts->packed_bytes, window.left()));
     for (std::size_t step = first_step;;) {
         window.want(step);
         const std::string_view bytes = window.bytes();
@@ -157,6 +156,7 @@ std::size_t guessed_length(BlockCodec codec, Window& window) {
 // The block that the window begins with, of whole lines, if its length is guessed rightly or too short.
 Unpacked unpack(Unpacker& unpacker, Window& window, std::size_t guess, PlainText& text) {
     Unpacked block;
+    window.want(guess);
     for (std::size_t length = guess;;) {
         block = unpacker.unpack(window.bytes().substr(0, length), text);
         if (block.packed || length >= most_block_bytes) break;
@@ -173,11 +173,13 @@ Unpacked unpack(Unpacker& unpacker, Window& window, std::size_t guess, PlainText
 
 class Team {
   public:
-    Team(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, const BlockWork& work)
+    Team(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, std::size_t readers,
+         const BlockWork& work)
         : file_(file),
           codec_(codec),
           end_(end),
           work_(work),
+          slots_(block_slots(readers)),
           next_place_(from),
           from_(from),
           done_to_(from) {}
@@ -199,86 +201,136 @@ class Team {
     }
 
   private:
-    void run(std::size_t reader) {
-        try {
-            take_turns(reader);
-        } catch (...) {
-            const std::lock_guard guard(lock_);
-            if (!failure_) failure_ = std::current_exception();
-            ended_ = true;
-        }
-        turn_.notify_all();
-    }
+    using Held = std::unique_lock<std::mutex>;
 
-    void take_turns(std::size_t reader) {
-        Unpacker unpacker(codec_);
-        Window window(file_, end_);
-        PlainText text;
-        for (;;) {
-            if (reader == 0 && !work_.go_on()) {
-                const std::lock_guard guard(lock_);
-                ended_ = stopped_ = true;
-                return;
-            }
-            Taken taken;
-            {
-                const std::lock_guard guard(lock_);
-                if (ended_ || next_place_ >= end_) return;
-                taken = {next_place_, next_number_++, round_};
-                window.begin_at(taken.place);
-                taken.length = guessed_length(codec_, window);
-                next_place_ += std::max<std::size_t>(taken.length, 1);
-            }
-            const Unpacked block = unpack(unpacker, window, taken.length, text);
-            if (block.packed) work_.scan(reader, text);
-            if (!in_turn(reader, taken, block)) continue;
-            work_.add(reader);
-        }
-    }
-
-    struct Taken {
+    // A block from when it is taken until it is added.
+    struct Slot {
+        enum { empty, taken, scanned } state = empty;
         std::uint64_t place = 0;
         std::size_t number = 0;
         std::size_t round = 0;
         std::size_t length = 0;
+        Unpacked block;
+        PlainText text;
     };
 
-    // Waits until all blocks before this one are counted; false where this one does not count.
-    bool in_turn(std::size_t reader, const Taken& taken, const Unpacked& block) {
-        std::unique_lock held(lock_);
-        turn_.wait(held, [&] { return ended_ || taken.round != round_ || turn_of_ == taken.number; });
-        if (ended_ || taken.round != round_) return false;
-        if (!block.packed) {
-            ended_ = true;
-            held.unlock();
-            turn_.notify_all();
-            return false;
+    void run(std::size_t reader) {
+        try {
+            take_blocks(reader);
+        } catch (...) {
+            const std::lock_guard guard(lock_);
+            if (!failure_) failure_ = std::current_exception();
+            end();
         }
-        const std::uint64_t behind = taken.place + block.packed;
-        if (block.packed != taken.length) {
-            // Those behind began at a wrong place.
-            ++round_;
-            next_place_ = behind;
-            next_number_ = taken.number + 1;
-            turn_.notify_all();
-        }
-        held.unlock();
-        work_.in_order(reader);
-        held.lock();
-        done_to_ = behind;
-        plain_bytes_ += block.plain;
-        ++turn_of_;
-        held.unlock();
-        turn_.notify_all();
-        return true;
     }
+
+    void take_blocks(std::size_t reader) {
+        Unpacker unpacker(codec_);
+        Window window(file_, end_);
+        for (Held held(lock_);;) {
+            if (reader == 0) {
+                held.unlock();
+                const bool go_on = work_.go_on();
+                held.lock();
+                if (!go_on) {
+                    stopped_ = true;
+                    end();
+                }
+            }
+            Slot* const slot = take(window, held);
+            if (!slot) return;
+            held.unlock();
+            slot->block = unpack(unpacker, window, slot->length, slot->text);
+            if (slot->block.packed) work_.scan(reader, number_of(slot), slot->text);
+            held.lock();
+            if (slot->round == round_)
+                slot->state = Slot::scanned;
+            else
+                free(*slot);
+            add_those_in_turn(reader, held);
+        }
+    }
+
+    // The next block; none where there is none, or reading has ended.
+    Slot* take(Window& window, Held& held) {
+        Slot* slot = nullptr;
+        const auto ready = [&] {
+            slot = find([](const Slot& one) { return one.state == Slot::empty; });
+            return slot || ended_ || next_place_ >= end_;
+        };
+        ++waiting_;
+        freed_.wait(held, ready);
+        --waiting_;
+        if (ended_ || next_place_ >= end_) return nullptr;
+        slot->state = Slot::taken;
+        slot->place = next_place_;
+        slot->number = next_number_++;
+        slot->round = round_;
+        window.begin_at(slot->place);
+        slot->length = guessed_length(codec_, window);
+        next_place_ += std::max<std::size_t>(slot->length, 1);
+        return slot;
+    }
+
+    // Adds the block whose turn it is, and those behind it, unless another thread is about it: that one looks
+    // for more when it is done.
+    void add_those_in_turn(std::size_t reader, Held& held) {
+        while (!ended_ && !one_in_turn_) {
+            Slot* const slot = find(
+                [this](const Slot& one) { return one.state == Slot::scanned && one.number == turn_of_; });
+            if (!slot) return;
+            if (!slot->block.packed) return end();
+            const std::uint64_t behind = slot->place + slot->block.packed;
+            if (slot->block.packed != slot->length) begin_anew(*slot, behind);
+            one_in_turn_ = true;
+            held.unlock();
+            work_.in_order(number_of(slot));
+            held.lock();
+            one_in_turn_ = false;
+            done_to_ = behind;
+            plain_bytes_ += slot->block.plain;
+            ++turn_of_;
+            held.unlock();
+            work_.add(reader, number_of(slot));
+            held.lock();
+            free(*slot);
+        }
+    }
+
+    // Those behind a block began at a wrong place.
+    void begin_anew(const Slot& block, std::uint64_t behind) {
+        ++round_;
+        next_place_ = behind;
+        next_number_ = block.number + 1;
+        for (Slot& slot : slots_)
+            if (slot.state == Slot::scanned && slot.number > block.number) free(slot);
+    }
+
+    void free(Slot& slot) {
+        slot.state = Slot::empty;
+        if (waiting_) freed_.notify_one();
+    }
+
+    void end() {
+        ended_ = true;
+        freed_.notify_all();
+    }
+
+    template <typename Wanted>
+    Slot* find(const Wanted& wanted) {
+        const auto found = std::find_if(slots_.begin(), slots_.end(), wanted);
+        return found == slots_.end() ? nullptr : &*found;
+    }
+    std::size_t number_of(const Slot* slot) const { return static_cast<std::size_t>(slot - slots_.data()); }
 
     const int file_;
     const BlockCodec codec_;
     const std::uint64_t end_;
     const BlockWork& work_;
     std::mutex lock_;
-    std::condition_variable turn_;
+    std::condition_variable freed_;
+    std::vector<Slot> slots_;
+    std::size_t waiting_ = 0;
     std::uint64_t next_place_;
     std::size_t next_number_ = 0;
     std::size_t turn_of_ = 0;
@@ -286,6 +338,7 @@ class Team {
     const std::uint64_t from_;
     std::uint64_t done_to_;
     std::uint64_t plain_bytes_ = 0;
+    bool one_in_turn_ = false;
     bool ended_ = false;
     bool stopped_ = false;
     std::exception_ptr failure_;
@@ -295,7 +348,7 @@ class Team {
 
 BlocksRead read_blocks(int file, BlockCodec codec, std::uint64_t from, std::uint64_t end, std::size_t readers,
                        const BlockWork& work) {
-    return Team(file, codec, from, end, work).read(readers);
+    return Team(file, codec, from, end, readers, work).read(readers);
 }
 
 struct BlockByBlock::Parts {

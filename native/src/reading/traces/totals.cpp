@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "dftrace/reading/traces/members.hpp"
+
 namespace dftrace {
 
 namespace {
@@ -27,12 +29,13 @@ Element& grown(std::vector<Element>& elements, std::size_t at, Budget& budget) {
 
 }  // namespace
 
-Totals::Totals(std::size_t readers, std::size_t most_bytes) : budget_(most_bytes), labels_(budget_) {
+Totals::Totals(std::size_t readers, std::size_t most_bytes)
+    : budget_(most_bytes), labels_(budget_), rows_(block_slots(readers)) {
     for (std::size_t i = 0; i <= readers; ++i) readers_.push_back(std::make_unique<Reader>(labels_));
 }
 
-void Totals::add_in_order(std::size_t number) {
-    const Rows& rows = readers_[number]->rows;
+void Totals::add_in_order(std::size_t slot) {
+    const Rows& rows = rows_[slot];
     lines_ += rows.lines;
     for (std::size_t row = 0; row < rows.size; ++row) {
         if (rows.ph[row] != 'X' || rows.duration[row] < 0) continue;
@@ -109,10 +112,10 @@ void Totals::add_rows(const Rows& rows, Reader& to) {
     }
 }
 
-void Totals::add(std::size_t number) {
+void Totals::add(std::size_t reader, std::size_t slot) {
     if (again_) return;
-    const Rows& rows = readers_[number]->rows;
-    if (labels_.size() <= most_labels_each) return add_rows(rows, *readers_[number]);
+    const Rows& rows = rows_[slot];
+    if (labels_.size() <= most_labels_each) return add_rows(rows, *readers_[reader]);
     const std::lock_guard guard(common_lock_);
     add_rows(rows, *readers_.back());
 }

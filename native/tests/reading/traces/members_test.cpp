@@ -7,6 +7,8 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -62,20 +64,21 @@ Seen read(const ScratchDir& dir, const std::string& bytes, BlockCodec codec, std
     std::ofstream(path, std::ios::binary) << bytes;
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(file >= 0);
-    std::vector<std::string> held(readers);
+    std::vector<std::string> held(block_slots(readers));
     Seen seen;
     std::string added;
     std::mutex lock;
-    const BlockWork work{[&](std::size_t reader, const PlainText& text) { held[reader] = text.view(); },
-                         [&](std::size_t reader) {
-                             if (fail && !seen.text.empty()) throw std::runtime_error("refused");
-                             seen.text += held[reader];
-                         },
-                         [&](std::size_t reader) {
-                             const std::lock_guard guard(lock);
-                             added += held[reader];
-                         },
-                         [] { return true; }};
+    const BlockWork work{
+        [&](std::size_t, std::size_t slot, const PlainText& text) { held[slot] = text.view(); },
+        [&](std::size_t slot) {
+            if (fail && !seen.text.empty()) throw std::runtime_error("refused");
+            seen.text += held[slot];
+        },
+        [&](std::size_t, std::size_t slot) {
+            const std::lock_guard guard(lock);
+            added += held[slot];
+        },
+        [] { return true; }};
     try {
         seen.read = read_blocks(file, codec, 0, bytes.size(), readers, work);
     } catch (...) {
@@ -163,6 +166,41 @@ TEST("a block that unpacks to more than its share is left to others") {
         const std::string good = packed("x\n", codec);
         CHECK_EQ(read(dir, good + packed(bomb, codec), codec, 2).read.file_bytes, good.size());
     }
+}
+
+TEST("while a block is worked at others are read, and wait for their turn") {
+    const ScratchDir dir;
+    std::string bytes;
+    constexpr std::size_t blocks = 12, readers = 2, ahead = block_slots(readers) - 1;
+    for (std::size_t block = 0; block < blocks; ++block)
+        bytes += packed(std::to_string(block) + "\n", BlockCodec::gzip);
+    const std::string path = dir.path() + "/file";
+    std::ofstream(path, std::ios::binary) << bytes;
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    REQUIRE(file >= 0);
+    std::mutex lock;
+    std::condition_variable one_more;
+    std::size_t scanned = 0, before_the_first = 0;
+    std::string order;
+    std::vector<std::string> held(block_slots(readers));
+    const BlockWork work{
+        [&](std::size_t, std::size_t slot, const PlainText& text) {
+            held[slot] = text.view();
+            std::unique_lock guard(lock);
+            if (text.view() == "0\n") {
+                // As long as it takes the other thread to use up all slots.
+                one_more.wait_for(guard, std::chrono::seconds(20), [&] { return scanned == ahead; });
+                before_the_first = scanned;
+            }
+            ++scanned;
+            one_more.notify_all();
+        },
+        [&](std::size_t slot) { order += held[slot]; }, [](std::size_t, std::size_t) {}, [] { return true; }};
+    const BlocksRead read = read_blocks(file, BlockCodec::gzip, 0, bytes.size(), readers, work);
+    close(file);
+    CHECK_EQ(before_the_first, ahead);
+    CHECK_EQ(read.file_bytes, bytes.size());
+    CHECK(order == "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n");
 }
 
 TEST("what the work throws ends the reading, and is thrown") {

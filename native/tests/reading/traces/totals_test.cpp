@@ -25,7 +25,7 @@ void add(Totals& totals, std::size_t reader, const std::string& lines, std::opti
     text.close(lines.size());
     totals.scanner(reader).scan(text, totals.rows(reader));
     totals.add_in_order(reader);
-    totals.add(reader);
+    totals.add(reader, reader);
     CHECK(!totals.end_process());
     totals.add_wall(wall);
 }

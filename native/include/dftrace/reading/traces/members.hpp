@@ -5,6 +5,7 @@
 // there in its own way.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,13 +22,21 @@ enum class BlockCodec { gzip, zstd };
 // A block that takes more, packed or plain, is not read here.
 inline constexpr std::size_t most_block_bytes = 16u << 20;
 
+// How many blocks may have been scanned and not added yet, by so many threads: each has its slot. Where it is
+// not a block's turn yet, its thread goes on with another one, for to sleep and be woken for the sake of some
+// microseconds costs more than they.
+constexpr std::size_t block_slots(std::size_t readers) noexcept {
+    return readers > 1 ? readers + std::min<std::size_t>(readers, 4) : 1;
+}
+
 struct BlockWork {
-    // For a block, on any thread, and for one that was begun at a wrong place, too. It may keep the text.
-    std::function<void(std::size_t reader, PlainText& text)> scan;
+    // For a block, on any thread, and for one that was begun at a wrong place, too. What it finds belongs to
+    // the slot until `add` has come for it. It may keep the text.
+    std::function<void(std::size_t reader, std::size_t slot, PlainText& text)> scan;
     // For one block at a time, in the order of the file.
-    std::function<void(std::size_t reader)> in_order;
+    std::function<void(std::size_t slot)> in_order;
     // Behind that, on any thread.
-    std::function<void(std::size_t reader)> add;
+    std::function<void(std::size_t reader, std::size_t slot)> add;
     // Now and then on the thread that called; false ends the reading.
     std::function<bool()> go_on;
 };

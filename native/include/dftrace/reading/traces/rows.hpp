@@ -19,7 +19,11 @@ inline constexpr std::int64_t most_micros = 4'600'000'000'000'000;
 // Of `Rows::form`: another than the layout of the recorder, or the numbers in it that have three decimals.
 inline constexpr std::uint8_t other_form = 0xff, start_has_decimals = 1, duration_has_decimals = 2;
 
-struct Rows {
+// Two lines of a cache, which processors fetch in pairs: what one thread writes line by line and what another
+// reads are not to stand in the same.
+inline constexpr std::size_t shared_line_bytes = 128;
+
+struct alignas(shared_line_bytes) Rows {
     std::size_t size = 0;
     std::vector<std::uint8_t> ph;        // its letter; 0 where `phases` has a longer text
     std::vector<std::uint32_t> label;    // of `Labels`

@@ -87,15 +87,15 @@ inline constexpr std::size_t most_sorted_spans = 8'000'000;
 
 class Totals {
   public:
-    // `readers` threads, each with a number of its own, may add at a time.
+    // `readers` threads, each with a number of its own, may add at a time; there are `block_slots` of rows.
     Totals(std::size_t readers, std::size_t most_bytes);
 
     Scanner& scanner(std::size_t reader) { return readers_[reader]->scanner; }
-    Rows& rows(std::size_t reader) { return readers_[reader]->rows; }
-    // What needs the order of the lines: for one reader at a time, block by block.
-    void add_in_order(std::size_t reader);
-    // The rest.
-    void add(std::size_t reader);
+    Rows& rows(std::size_t slot) { return rows_[slot]; }
+    // What needs the order of the lines: for one slot at a time, block by block.
+    void add_in_order(std::size_t slot);
+    // The rest, to the figures of a reader.
+    void add(std::size_t reader, std::size_t slot);
 
     // In place of the lines before an index line, at the beginning of a file. False where the figures cannot
     // be: nothing is added then.
@@ -142,10 +142,9 @@ class Totals {
     };
     // Category, and whether of the bodies of loops.
     using CategoryKey = std::pair<std::string, bool>;
-    struct Reader {
+    struct alignas(shared_line_bytes) Reader {
         explicit Reader(Labels& labels) : scanner(labels) {}
         Scanner scanner;
-        Rows rows;
         std::vector<Figures> figures;  // by label
         std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> odd_phases;
         std::vector<bool> format_own;  // by label: a name of metadata that is no event
@@ -164,6 +163,7 @@ class Totals {
     // One more than there are readers: theirs, where there are so many labels that each having its own
     // figures would take too much.
     std::vector<std::unique_ptr<Reader>> readers_;
+    std::vector<Rows> rows_;  // by slot
     std::mutex common_lock_;
     CoveredTime covered_time_;
     std::vector<WideNs> covered_;       // by label, of the processes that have ended
