@@ -231,7 +231,7 @@ def _judging_model(
         is_meant = self in options.models and not is_symbolic(args)
         if inside or not gate.live or not is_meant:
             return original(self, *args, **kwargs)
-        training.forward(learns=False)
+        training.forward(False)
         depth.forward = 1
         try:
             with node if gate.recording else NOTHING:

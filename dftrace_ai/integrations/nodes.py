@@ -9,15 +9,16 @@ from dftrace_ai.annotation.node import AccompaniedNode, ProfilerNode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NOTHING", "beside", "forget_arguments", "give_to_all"]
+__all__ = ["ALL_NODES", "NOTHING", "beside", "forget_arguments", "give_to_all"]
 
 NOTHING = ProfilerNode("", "", enabled=False)
 """Records nothing: takes the place of a node outside of the steps that are asked for."""
 
 # Kept with the tree: who instruments a second time finds them again.
 _beside: dict[tuple[ProfilerNode, str, int, tuple[str, ...]], ProfilerNode] = {}
-# Reaches those that carry what is said of the whole training.
-_all = ProfilerNode("", "")
+
+ALL_NODES = ProfilerNode("", "")
+"""Reaches those that carry what is said of the whole training."""
 
 
 def beside(
@@ -52,21 +53,21 @@ def beside(
         found._take_args(node)
         node._add_child(found)
         if of_the_step:
-            _all._add_child(found)
+            ALL_NODES._add_child(found)
             if found._copy_args():
-                found._merge_args(_all._copy_args())
+                found._merge_args(ALL_NODES._copy_args())
             else:
-                found._take_args(_all)
+                found._take_args(ALL_NODES)
         _beside[key] = found
     return found
 
 
-give_to_all: Callable[..., object] = _all.update
+give_to_all: Callable[..., object] = ALL_NODES.update
 """Sets arguments of all nodes that carry those of the step: numbers by name, in one native call."""
 
 
 def forget_arguments() -> None:
     """Have all nodes again the arguments of those that they follow."""
-    _all._clear_args()
+    ALL_NODES._clear_args()
     for (node, *_), one in _beside.items():
         one._take_args(node)

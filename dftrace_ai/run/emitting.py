@@ -20,11 +20,12 @@ __all__ = [
     "Gate",
     "Gated",
     "Moment",
+    "PassState",
     "ThreadCounts",
+    "TrainingState",
     "begin",
     "complete",
     "complete_between",
-    "complete_node",
     "complete_within",
     "counter",
     "flow_in",
@@ -58,10 +59,6 @@ ticks: Callable[[], int] = _native.ticks
 """Returns the recorder's own clock, for `complete_between`; 0 where nothing is recorded. What it
 tells a thread is later than all events of that thread so far, and earlier than those that come."""
 
-complete_node: Callable[[_native.Node, int, int, str], None] = _native.log_node_between
-"""``complete_node(node, start, end, track)`` does what `complete_between` does, with the name and
-the arguments that the node has, at a fraction of its cost."""
-
 ThreadCounts = _native.ThreadCounts
 """An object whose attributes are numbers of the calling thread, and 0 in one that begins: what it
 is inside of. All such objects have the same ones."""
@@ -76,6 +73,25 @@ Attributes:
     shared: an object whose `value` is the same for workers of loaders, in memory that they share;
         None where there are none.
 """
+
+PassState = _native.PassState
+"""How many batches of a loader were fetched and used. What else is known of it is in a class that
+is derived from this one.
+
+Attributes:
+    of: id of the loader's iterator.
+    last: when it was last used, in `ticks`.
+    fetched: batches that it has given.
+    used: of these, those that something was done with.
+    trained: something was learned from it.
+    drained: it gives no more.
+"""
+
+TrainingState = _native.TrainingState
+"""Where a training is: a class for one to be derived from, with what comes by in each step. It has
+a step recorded by its node when it is over, and its numbers reach all nodes below another one.
+The class that is derived has ``_take_pass(iterator, first, now)``, which sets ``_pass``,
+``_end_pass(over, end)``, ``_pass_learns(over)`` and ``_judges()``."""
 
 Gated = _native.Gated
 """``Gated(wrapped, node, gate)`` stands for a function or a data set: its calls and items are those

@@ -18,6 +18,7 @@
 #include "instrumentation/gated.hpp"
 #include "instrumentation/inner_calls.hpp"
 #include "instrumentation/thread_counts.hpp"
+#include "instrumentation/training_state.hpp"
 #include "python.hpp"
 #include "reading/dead.hpp"
 #include "reading/live.hpp"
@@ -99,7 +100,7 @@ PyMODINIT_FUNC PyInit__native() {
         add_node_type(module.get()) < 0 || add_method_type(module.get()) < 0 ||
         add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0 ||
         add_thread_counts_type(module.get()) < 0 || add_gate_type(module.get()) < 0 ||
-        add_gated_type(module.get()) < 0 || prepare_inner_calls() < 0)
+        add_gated_type(module.get()) < 0 || add_training_types(module.get()) < 0 || prepare_inner_calls() < 0)
         return nullptr;
     made = Py_NewRef(module.get());
     return module.release();

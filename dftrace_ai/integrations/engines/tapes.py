@@ -75,7 +75,7 @@ class _Eager:
             result = original(tape)
             if not depth.forward and self._is_seen():
                 depth.forward = 1
-                self._training.forward(learns=True)
+                self._training.forward(True)
                 self._open[id(tape)] = self._forward._begin() if self._gate.recording else None
             return result
 
@@ -110,7 +110,7 @@ class _Eager:
             finally:
                 depth.backward = 0
                 if learns:
-                    self._training.backward(in_optimizer=False)
+                    self._training.backward(False)
 
         return gradient
 
@@ -121,7 +121,7 @@ class _Eager:
             if depth.waiting or not self._is_seen():
                 return original(iterator)
             given = getattr(iterator, GIVEN, 0)
-            self._training.fetch(iterator, first=given == 0)
+            self._training.fetch(iterator, given == 0)
             span = self._fetch._begin() if self._gate.recording else None
             depth.waiting = 1
             try:

@@ -29,6 +29,13 @@ class StepRange:
         """Whether there are steps that are not in it."""
         return self != ALL_STEPS
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first and the one behind the last, where none is the least and the greatest."""
+        if not self.is_a_part:
+            return -(1 << 63), (1 << 63) - 1
+        return self.first, (1 << 63) - 1 if self.end is None else self.end
+
     @classmethod
     def parsed(cls, text: str | None) -> StepRange:
         """Return the range that ``A:B``, ``A:``, ``:B`` or None for all steps names."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from dftrace_ai.run.emitting import PassState
+
 __all__ = ["Pass", "epoch_of"]
 
 
-class Pass:
+class Pass(PassState):
     """A pass over a loader, from its first fetch on.
 
     Attributes:
+        of: id of the loader's iterator.
         begun: when the first batch was asked for.
         last: when it was last used, as of now.
         number: of the epoch that it is; None for none.
@@ -23,17 +26,14 @@ class Pass:
         drained: it gives no more, and some of its batches have been fetched ahead of their use.
     """
 
-    __slots__ = (
-        *("begun", "drained", "evaluated", "fetched", "iterator", "last", "number"),
-        *("told", "trained", "used"),
-    )
+    __slots__ = ("begun", "evaluated", "iterator", "number", "told")
 
     def __init__(self, iterator: object, begun: int) -> None:
+        self.of = id(iterator)
         self.iterator = weakref.ref(iterator)
         self.begun = self.last = begun
         self.number: int | None = None
-        self.trained = self.evaluated = self.drained = self.told = False
-        self.fetched = self.used = 0
+        self.evaluated = self.told = False
 
     @property
     def is_ahead(self) -> bool:

@@ -85,6 +85,6 @@ def _around(options: AutoOptions, node: ProfilerNode, original: Any, *, learns: 
         finally:
             depth.backward = 0
             if learns:
-                training.backward(in_optimizer=depth.optimizer > 0)
+                training.backward(depth.optimizer > 0)
 
     return recorded

@@ -73,7 +73,7 @@ def _waiting(options: AutoOptions, original: Any) -> Any:
         if depth.hooked:
             leave_hooked()
         number = self._num_yielded
-        training.fetch(self, first=number == 0)
+        training.fetch(self, number == 0)
         span = node._begin() if gate.recording else None
         depth.waiting = 1
         try:

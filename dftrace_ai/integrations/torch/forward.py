@@ -120,7 +120,7 @@ def _outermost(options: AutoOptions, *, names_inner: bool) -> Callable[..., Any]
             node = recomputing
         else:
             learns = module.training and grad_is_on()
-            training.forward(learns=learns)
+            training.forward(learns)
             node = learning if learns else evaluating
         depth.forward = 1
         if names_inner:

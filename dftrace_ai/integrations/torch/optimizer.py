@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["install"]
 
+# Dynamo alone makes a graph of an optimizer's step. Asking for what exports a model, too, takes a
+# second call of Python.
+_is_compiling = torch.compiler.is_dynamo_compiling
+
 
 class _Steps:
     """The steps of optimizers, by whichever door they are called."""
@@ -42,7 +46,7 @@ class _Steps:
         The public hooks alone would not do: torch leaves out the one behind a step that raises,
         and the span would take in all that follows.
         """
-        is_compiling, gate, node = torch.compiler.is_compiling, self._gate, self._node
+        is_compiling, gate, node = _is_compiling, self._gate, self._node
         training, chosen = self._options.training, self._chosen
 
         @functools.wraps(original)
@@ -73,7 +77,7 @@ class _Steps:
 
     # What a scheduler made before has kept is the class's own `step`, and is seen by torch's hooks.
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or depth.optimizer or not self._is_meant(optimizer):
+        if _is_compiling() or depth.optimizer or not self._is_meant(optimizer):
             return
         if depth.hooked:
             leave_hooked()
@@ -82,7 +86,7 @@ class _Steps:
         kept.hooked, depth.hooked = (optimizer, span), 1
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not depth.hooked or kept.hooked is None:
+        if _is_compiling() or not depth.hooked or kept.hooked is None:
             return
         begun, span = kept.hooked
         if begun is optimizer:
@@ -146,7 +150,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
 
 
 def _clearing(options: AutoOptions, original: Any) -> Any:
-    gate, training, is_compiling = options.gate, options.training, torch.compiler.is_compiling
+    gate, training, is_compiling = options.gate, options.training, _is_compiling
     chosen = options.optimizers or ()
     node = beside(ai.compute.step, "zero_grad", companions=options.companions)
 

@@ -300,30 +300,9 @@ PyObject* log_between(PyObject*, PyObject* arguments) {
 }
 
 // The same with a node's name and arguments, which need not be written down again.
-PyObject* log_node_between(PyObject*, PyObject* arguments) {
-    PyObject *given = nullptr, *track = nullptr;
-    unsigned long long start = 0, end = 0;
-    if (!PyArg_ParseTuple(arguments, "O!KKU", &node_type, &given, &start, &end, &track)) return nullptr;
-    Node* node = as<Node>(given);
-    if (!run_is_on() || !start || !node->enabled) Py_RETURN_NONE;
-    // The tracks of a training are few: each has a text that lasts, and one after the other it comes again.
-    static PyObject* last_track = nullptr;
-    static std::uint32_t number_of_last = 0;
-    if (track != last_track) {
-        const std::uint32_t number = number_of("track", track);
-        Py_XSETREF(last_track, Py_NewRef(track));
-        number_of_last = number;
-    }
-    Content content{Kind::span, node->name, {}};
-    content.track = number_of_last;
-    content.start_tick = start;
-    content.end_tick = std::max(end, start + tick_source.min_step);
-    Thread* thread = recording_thread();
-    if (!thread)
-        count_event_without_thread();
-    else if (prepare(node, thread))
-        put_record({thread, {}}, content, content.kind, start, node->args_id);
-    Py_RETURN_NONE;
+void count_dropped() noexcept {
+    if (Session* session = current_session())
+        session->header().dropped.fetch_add(1, std::memory_order_relaxed);
 }
 
 // `function`, for which too little memory is no reason to fail the training: its event is dropped.
@@ -332,8 +311,7 @@ PyObject* dropped_without_memory(PyObject* module, Given... given) {
     try {
         return function(module, given...);
     } catch (const std::bad_alloc&) {
-        if (Session* session = current_session())
-            session->header().dropped.fetch_add(1, std::memory_order_relaxed);
+        count_dropped();
         Py_RETURN_NONE;
     }
 }
@@ -365,6 +343,29 @@ PyObject* count_unmatched_stop(PyObject*, PyObject*) {
 
 }  // namespace
 
+void put_between(Node* node, std::uint64_t start, std::uint64_t end, PyObject* track) noexcept try {
+    if (!run_is_on() || !start || !node->enabled) return;
+    // The tracks of a training are few: each has a text that lasts, and one after the other it comes again.
+    static PyObject* last_track = nullptr;
+    static std::uint32_t number_of_last = 0;
+    if (track != last_track) {
+        const std::uint32_t number = number_of("track", track);
+        Py_XSETREF(last_track, Py_NewRef(track));
+        number_of_last = number;
+    }
+    Content content{Kind::span, node->name, {}};
+    content.track = number_of_last;
+    content.start_tick = start;
+    content.end_tick = std::max(end, start + tick_source.min_step);
+    Thread* thread = recording_thread();
+    if (!thread)
+        count_event_without_thread();
+    else if (prepare(node, thread))
+        put_record({thread, {}}, content, content.kind, start, node->args_id);
+} catch (const std::bad_alloc&) {
+    count_dropped();
+}
+
 PyMethodDef event_functions[] = {
     {"instant", fast(dropped_without_memory<instant, PyObject* const*, Py_ssize_t>), METH_FASTCALL,
      "instant(cat, name, args=None, track='', moment=()): a moment, now and in the open span, or another "
@@ -381,8 +382,6 @@ PyMethodDef event_functions[] = {
      "log_within(cat, name, start_ns, end_ns, args, track, moment): a span with given times, of another."},
     {"log_between", dropped_without_memory<log_between, PyObject*>, METH_VARARGS,
      "log_between(cat, name, start, end, args, track): a span between two moments that `ticks` told."},
-    {"log_node_between", dropped_without_memory<log_node_between>, METH_VARARGS,
-     "log_node_between(node, start, end, track): the same, with the node's name and arguments."},
     {"ticks", ticks, METH_NOARGS, "The recorder's own clock, behind all events of this thread; 0 when off."},
     {"begin", begin_apart, METH_VARARGS,
      "begin(cat, name, args, track) -> ApartSpan: a span on a track of that name, which any thread may end."},

@@ -122,6 +122,14 @@ bool read_numbers(PyObject* const* values, PyObject* names, Numbers& numbers) {
     return true;
 }
 
+bool learn_key(const char* name, std::uint8_t& key) {
+    const Ref text(PyUnicode_InternFromString(name));
+    const std::size_t number = text ? number_of_key(known_keys(), text.get()) : most_keys;
+    if (number == most_keys && !PyErr_Occurred()) PyErr_NoMemory();
+    key = static_cast<std::uint8_t>(number);
+    return number != most_keys;
+}
+
 bool put_into(PyObject* dict, const Numbers& numbers) {
     for (std::size_t i = 0; i < numbers.count; ++i) {
         const Ref value(PyLong_FromLongLong(numbers.values[i]));

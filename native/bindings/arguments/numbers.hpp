@@ -27,6 +27,8 @@ struct Numbers {
 // Reads what stands behind `names` in a call, in the order in which the Python side merges it. False, with no
 // error set, where it is something else than a few exact and small `int`s: then the Python side has to.
 [[nodiscard]] bool read_numbers(PyObject* const* values, PyObject* names, Numbers& numbers);
+// The key of a name that is known from now on; false where it cannot be, with an error set.
+[[nodiscard]] bool learn_key(const char* name, std::uint8_t& key);
 // False with an error set.
 [[nodiscard]] bool put_into(PyObject* dict, const Numbers& numbers);
 

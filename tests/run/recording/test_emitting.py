@@ -68,13 +68,24 @@ def test_every_kind_of_event(traced: Traced) -> None:
 def test_what_is_known_only_afterwards_lies_between_the_spans_around_it(
     of_a_node: bool, traced: Traced
 ) -> None:
-    node, off = ProfilerNode("pipeline", "step"), ProfilerNode("pipeline", "off", enabled=False)
+    everyone = ProfilerNode("", "")
+    gate = emitting.Gate()
+    gate.live = True
+
+    def training(name: str, *, enabled: bool) -> emitting.TrainingState:
+        node = ProfilerNode("pipeline", name, enabled=enabled)
+        made = emitting.TrainingState(gate, node, everyone, "steps", 0, 100)
+        made.recorded = True
+        return made
+
+    trainings = training("step", enabled=True), training("off", enabled=False)
 
     def record(number: int, began: int, ended: int) -> None:
         if of_a_node:
-            node.update(step=number)
-            emitting.complete_node(node, began, ended, "steps")
-            emitting.complete_node(off, began, ended, "steps")
+            for one in trainings:
+                one.step, one._begun = number, began
+                one._tell()
+                one._close(ended)
         else:
             args = {"step": number}
             emitting.complete_between(

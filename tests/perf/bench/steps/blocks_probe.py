@@ -1,6 +1,6 @@
-"""Runs blocks of bare steps under one tracer: `blocks_probe CONTESTANT BLOCKS DIR [PACKAGES]`.
+"""Runs blocks of bare steps under one tracer: `blocks_probe CONTESTANT BLOCKS DIR NUMBER [PACKAGES]`.
 
-Writes to `DIR/CONTESTANT.json` the processor seconds of a step in all threads, a number a block,
+Writes to `DIR/NUMBER.json` the processor seconds of a step in all threads, a number a block,
 with what is left to be written. What a tracer does to begin and to end is not in them.
 """
 
@@ -22,7 +22,7 @@ def main() -> None:
     """Run the blocks."""
     contestant, blocks, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     # Behind everything else: torch's own dependencies must come from its interpreter.
-    sys.path += sys.argv[4:]
+    sys.path += sys.argv[5:]
     torch.set_num_threads(1)
     tracer: Tracer = getattr(Contestants("bare", folder), contestant)()
 
@@ -41,7 +41,7 @@ def main() -> None:
         finally:
             tracer.end()
 
-    (folder / f"{contestant}.json").write_text(json.dumps([block() for _ in range(blocks)]))
+    (folder / f"{sys.argv[4]}.json").write_text(json.dumps([block() for _ in range(blocks)]))
 
 
 if __name__ == "__main__":

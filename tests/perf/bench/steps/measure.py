@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from typing import Any
 
 from bench.figures import Bench, Series, Target
 from bench.processes import Homes, environment
+from bench.steps.twin import make_batons, percents
 
 OURS, AGAIN = "dftrace_ai", "nobody"
 CONTESTANTS = {
@@ -49,11 +51,11 @@ BLOCKS = 20
 
 
 def measure(homes: Homes, rounds: int) -> list[Bench]:
-    """Run each training under each contestant, in a process of its own.
+    """Run each training under each contestant, in a pair of processes of its own.
 
     Args:
         homes: the interpreters.
-        rounds: of 20 steps each, with the tracer and without; of the bare step, processes.
+        rounds: of 40 steps each, with the tracer and without; of the bare step, processes.
     """
     packages = homes.peer_packages()
     benches = []
@@ -65,14 +67,14 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
             targets=[Target(OURS, MOST_PERCENT)],
             reference=OURS,
             notes=[
-                "All threads of the process; steps with and without, in turn.",
+                "All threads of the process; two processes take turns, a step with and one without.",
                 *NOTES[training],
             ],
         )
         for name in names:
             print(f"  steps: {training}, {name}", file=sys.stderr)
-            pairs, missing = _found(homes, packages, name, "probe", training, str(rounds))
-            samples = [100 * (there / bare - 1) for bare, there in pairs]
+            halves, missing = _found(homes, packages, name, "probe", training, str(rounds), twins=2)
+            samples = percents(*halves) if halves else []
             bench.series.append(Series(name, samples, missing=missing))
         bench.targets += [Target(OURS, bound, other) for other, bound in bounds.items()]
         benches.append(bench)
@@ -103,32 +105,48 @@ def _bare(homes: Homes, packages: str | None, rounds: int) -> Bench:
             there, series.missing = _found(
                 homes, packages, series.contestant, "blocks_probe", str(BLOCKS)
             )
-            if there:
-                series.samples.append(1e6 * (min(there) - min(without)))
+            if there and without:
+                series.samples.append(1e6 * (min(there[0]) - min(without[0])))
     return bench
 
 
 def _found(
-    homes: Homes, packages: str | None, name: str, probe: str, *arguments: str
-) -> tuple[list[Any], str]:
-    """Return what a probe has found of a contestant, or nothing and why."""
+    homes: Homes, packages: str | None, name: str, probe: str, *arguments: str, twins: int = 1
+) -> tuple[list[list[Any]], str]:
+    """Return what probes have found of a contestant at the same time, or nothing and why."""
     if packages is None and name not in OWN:
         return [], "no interpreter with the peers"
     key = CONTESTANTS[name]
-    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-        given = [key, *arguments, folder, *([packages] if packages else [])]
-        command = [homes.main, "-m", f"bench.steps.{probe}", *given]
-        extra = {}
-        if key == "traceml" and packages:
-            extra["PYTHONPATH"] = f"{environment({})['PYTHONPATH']}:{packages}"
-            script = Path(__file__).with_name(f"{probe}.py")
-            cli = [homes.main, "-m", "traceml_ai.launcher.cli"]
-            command = [*cli, "run", str(script), "--args", *given]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=folder, env=environment(extra), check=False
-        )
-        try:
-            return json.loads((Path(folder) / f"{key}.json").read_text()), ""
-        except FileNotFoundError:
-            said = done.stderr.strip().splitlines()
-            return [], said[-1] if said else f"ended with {done.returncode}"
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        make_batons(folder)
+        results, running = [folder / f"{number}.json" for number in range(twins)], []
+        for number in range(twins):
+            given = [key, *arguments, made, str(number), *([packages] if packages else [])]
+            command = [homes.main, "-m", f"bench.steps.{probe}", *given]
+            extra = {}
+            if key == "traceml" and packages:
+                extra["PYTHONPATH"] = f"{environment({})['PYTHONPATH']}:{packages}"
+                script = Path(__file__).with_name(f"{probe}.py")
+                # Each has an aggregator of its own, which listens at a port.
+                ports = ["--aggregator-port", str(_free_port()), "--master-port", str(_free_port())]
+                cli = [homes.main, "-m", "traceml_ai.launcher.cli", "run", str(script), *ports]
+                command = [*cli, "--args", *given]
+            home = folder / f"home-{number}"
+            home.mkdir()
+            with (home / "said").open("wb") as said:
+                one = subprocess.Popen(
+                    command, stdout=said, stderr=said, cwd=home, env=environment(extra)
+                )
+            running.append(one)
+        statuses = [one.wait() for one in running]
+        if all(result.exists() for result in results):
+            return [json.loads(result.read_text()) for result in results], ""
+        lines = (folder / "home-0" / "said").read_text(errors="replace").strip().splitlines()
+        return [], lines[-1] if lines else f"ended with {statuses}"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

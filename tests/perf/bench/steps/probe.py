@@ -1,10 +1,11 @@
-"""Runs steps with and without a tracer in turn: `probe CONTESTANT TRAINING ROUNDS DIR [PACKAGES]`.
+"""Runs steps with and without a tracer: `probe CONTESTANT TRAINING ROUNDS DIR TWIN [PACKAGES]`.
 
-Writes to `DIR/CONTESTANT.json` a list with a pair a round: processor seconds of a step in all
-threads, without and with. Blocks of steps take turns, and the first of each are not counted: a
-tracer that puts its own methods into torch's classes has the interpreter learn anew where those of
-all modules are, which is a part of beginning and no part of a step. What a tracer does to begin and
-to end is in neither.
+Two such processes, the twins 0 and 1, take turns, a step each; in a half of a round one of them is
+traced, in the other half the other one. Each writes to `DIR/TWIN.json` a list with a half each:
+the processor seconds of its steps, and those of a step in all other threads. The first steps of a
+half are not counted: a tracer that puts its own methods into torch's classes has the interpreter
+learn anew where those of all modules are, which is a part of beginning and no part of a step. What
+a tracer does to begin and to end is in neither.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from time import process_time, thread_time
 from typing import Any
 
 import torch
 
 from bench.steps.trainings import Named, Nothing, Step, annotated, bare, transformer
+from bench.steps.twin import Half, Twin
 
-STEPS, SETTLE = 20, 10
-WARM = 2
+STEPS, SETTLE = 40, 10
+WARM = 1
 
 
 @dataclass(frozen=True)
@@ -127,50 +128,49 @@ class Contestants:
         return Tracer(self.plain, lambda: ddtrace.patch(pytorch=True), end=unpatch)
 
 
-def taken(step: Step, write: Callable[[], object]) -> float:
-    """Return the processor time of a step in all threads: the one that makes it, and the others.
+def taken(step: Step, write: Callable[[], object], twin: Twin) -> Half:
+    """Take turns with the other process, and return what the steps took.
 
-    Of the first the median of some steps, for other work on a machine disturbs single ones; of the
-    others, and of what is left to be written, a step's share.
+    Of the other threads, and of what is left to be written, a step's share.
     """
     for _ in range(SETTLE):
+        twin.wait()
         step()
+        twin.give()
     all_s, own_s, single = process_time(), thread_time(), []
     for _ in range(STEPS):
+        twin.wait()
         begun_s = thread_time()
         step()
         single.append(thread_time() - begun_s)
+        twin.give()
     write()
-    others_s = process_time() - all_s - (thread_time() - own_s)
-    return median(single) + others_s / STEPS
+    return single, (process_time() - all_s - (thread_time() - own_s)) / STEPS
 
 
 def main() -> None:
-    """Run the rounds; each begins with the other of the two."""
-    contestant, training, rounds, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    """Run the rounds; in the first half of each the twin 0 is traced."""
+    contestant, training, rounds, folder, number = sys.argv[1:6]
     # Behind everything else: torch's own dependencies must come from its interpreter.
-    sys.path += sys.argv[5:]
+    sys.path += sys.argv[6:]
     torch.set_num_threads(1)
-    contestants = Contestants(training, Path(folder))
+    home = Path(folder)
+    (home / number).mkdir()
+    contestants = Contestants(training, home / number)
     tracer: Tracer = getattr(contestants, contestant)()
+    twin = Twin.joined(int(number), home)
 
-    def with_it() -> float:
+    def half(*, traced: bool) -> Half:
+        if not traced:
+            return taken(contestants.plain, lambda: None, twin)
         tracer.begin()
         try:
-            return taken(tracer.traced, tracer.write)
+            return taken(tracer.traced, tracer.write, twin)
         finally:
             tracer.end()
 
-    def without() -> float:
-        return taken(contestants.plain, lambda: None)
-
-    def pair() -> tuple[float, float]:
-        # Without, with, with, without: what changes slowly is in both.
-        first, second, third, fourth = without(), with_it(), with_it(), without()
-        return first + fourth, second + third
-
-    pairs = [pair() for _ in range(WARM + rounds)][WARM:]
-    (Path(folder) / f"{contestant}.json").write_text(json.dumps(pairs))
+    halves = [half(traced=at % 2 == twin.number) for at in range(2 * (WARM + int(rounds)))]
+    (home / f"{number}.json").write_text(json.dumps(halves[2 * WARM :]))
 
 
 if __name__ == "__main__":

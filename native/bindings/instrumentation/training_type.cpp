@@ -1,0 +1,215 @@
+// Its classes of Python, to derive from.
+#include "instrumentation/training_state.hpp"
+
+#include <structmember.h>
+
+#include <cstddef>
+#include <new>
+
+namespace dftrace::py {
+
+namespace {
+
+PyTypeObject pass_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject training_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+TrainingState* of(PyObject* object) { return as<TrainingState>(object); }
+
+PyObject* none_if(bool well) { return well ? Py_NewRef(Py_None) : nullptr; }
+
+template <bool (*what)(TrainingState*)>
+PyObject* plainly(PyObject* object, PyObject*) {
+    return none_if(what(of(object)));
+}
+
+template <void (*what)(TrainingState*)>
+PyObject* plainly(PyObject* object, PyObject*) {
+    what(of(object));
+    Py_RETURN_NONE;
+}
+
+template <bool (*what)(TrainingState*, bool)>
+PyObject* with_truth(PyObject* object, PyObject* given) {
+    const int truth = PyObject_IsTrue(given);
+    return none_if(truth >= 0 && what(of(object), truth != 0));
+}
+
+PyObject* fetch_batch(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "fetch(iterator, first)");
+    const int first = PyObject_IsTrue(arguments[1]);
+    return none_if(first >= 0 && fetch(of(object), arguments[0], first != 0));
+}
+
+PyObject* optimizer_has_stepped(PyObject* object, PyObject* optimizer) {
+    return none_if(optimizer_ends(of(object), optimizer));
+}
+
+PyObject* close_at(PyObject* object, PyObject* end) {
+    const long long time = PyLong_AsLongLong(end);
+    return none_if(!PyErr_Occurred() && close_step(of(object), time));
+}
+
+PyObject* is_elsewhere(PyObject* object, PyObject*) { return PyBool_FromLong(!is_here(of(object))); }
+
+PyObject* is_step_recorded(PyObject* object, PyObject*) { return PyBool_FromLong(is_recorded(of(object))); }
+
+PyObject* rest(PyObject*, PyObject*) {
+    rest_here();
+    Py_RETURN_NONE;
+}
+
+PyObject* is_resting(PyObject*, PyObject*) { return PyBool_FromLong(is_resting_here()); }
+
+template <MaybeNumber TrainingState::*number>
+PyObject* get_maybe(PyObject* self, void*) {
+    const MaybeNumber& found = of(self)->*number;
+    return found.known ? PyLong_FromLongLong(found.value) : Py_NewRef(Py_None);
+}
+
+template <MaybeNumber TrainingState::*number>
+int set_maybe(PyObject* self, PyObject* value, void*) {
+    MaybeNumber made{0, value && value != Py_None};
+    if (made.known) made.value = PyLong_AsLongLong(value);
+    if (PyErr_Occurred()) return -1;
+    of(self)->*number = made;
+    return 0;
+}
+
+PyObject* get_pass(PyObject* self, void*) {
+    PassState* const pass = of(self)->pass;
+    return Py_NewRef(pass ? reinterpret_cast<PyObject*>(pass) : Py_None);
+}
+
+int set_pass(PyObject* self, PyObject* value, void*) {
+    if (value == Py_None) value = nullptr;
+    if (value && !PyObject_TypeCheck(value, &pass_type)) {
+        PyErr_SetString(PyExc_TypeError, "a pass, or None");
+        return -1;
+    }
+    PassState* const before = of(self)->pass;
+    of(self)->pass = as<PassState>(Py_XNewRef(value));
+    Py_XDECREF(reinterpret_cast<PyObject*>(before));
+    return 0;
+}
+
+PyObject* training_new(PyTypeObject* type, PyObject* positional, PyObject*) {
+    PyObject *gate, *node, *everyone, *track;
+    long long first, end;
+    if (!PyArg_ParseTuple(positional, "O!O!O!ULL", &gate_type, &gate, &node_type, &node, &node_type,
+                          &everyone, &track, &first, &end))
+        return nullptr;
+    PyObject* const object = type->tp_alloc(type, 0);
+    if (!object) return nullptr;
+    TrainingState* const self = of(object);
+    new (&self->stepped) std::vector<const void*>();
+    self->gate = as<Gate>(Py_NewRef(gate));
+    self->node = as<Node>(Py_NewRef(node));
+    self->everyone = as<Node>(Py_NewRef(everyone));
+    self->track = Py_NewRef(track);
+    self->first_step = first;
+    self->end_step = end;
+    return object;
+}
+
+int training_traverse(PyObject* object, visitproc visit, void* arg) {
+    Py_VISIT(reinterpret_cast<PyObject*>(of(object)->gate));
+    Py_VISIT(reinterpret_cast<PyObject*>(of(object)->node));
+    Py_VISIT(reinterpret_cast<PyObject*>(of(object)->everyone));
+    Py_VISIT(reinterpret_cast<PyObject*>(of(object)->pass));
+    return 0;
+}
+
+int training_clear(PyObject* object) { return set_pass(object, nullptr, nullptr); }
+
+void training_dealloc(PyObject* object) {
+    PyObject_GC_UnTrack(object);
+    TrainingState* const self = of(object);
+    for (void* held : {static_cast<void*>(self->pass), static_cast<void*>(self->gate),
+                       static_cast<void*>(self->node), static_cast<void*>(self->everyone)})
+        Py_XDECREF(static_cast<PyObject*>(held));
+    Py_XDECREF(self->track);
+    self->stepped.~vector();
+    Py_TYPE(object)->tp_free(object);
+}
+
+#define OF_PASS(kind, name) \
+    { #name, kind, offsetof(PassState, name), 0, nullptr }
+PyMemberDef pass_members[] = {OF_PASS(T_ULONGLONG, of),     OF_PASS(T_LONGLONG, last),
+                              OF_PASS(T_LONGLONG, fetched), OF_PASS(T_LONGLONG, used),
+                              OF_PASS(T_BOOL, trained),     OF_PASS(T_BOOL, drained),
+                              {nullptr, 0, 0, 0, nullptr}};
+
+#define OF_TRAINING(kind, name) \
+    { "_" #name, kind, offsetof(TrainingState, name), 0, nullptr }
+PyMemberDef training_members[] = {{"step", T_LONGLONG, offsetof(TrainingState, step), 0, nullptr},
+                                  {"recorded", T_BOOL, offsetof(TrainingState, recorded), 0, nullptr},
+                                  OF_TRAINING(T_LONGLONG, begun),
+                                  OF_TRAINING(T_LONGLONG, last),
+                                  OF_TRAINING(T_LONGLONG, epoch_begun),
+                                  OF_TRAINING(T_LONGLONG, epoch_last),
+                                  OF_TRAINING(T_ULONG, thread),
+                                  OF_TRAINING(T_BOOL, epoch_is_told),
+                                  OF_TRAINING(T_BOOL, closing),
+                                  OF_TRAINING(T_BOOL, trained),
+                                  OF_TRAINING(T_BOOL, judged),
+                                  OF_TRAINING(T_BOOL, several_without_fetch),
+                                  OF_TRAINING(T_BOOL, clears_first),
+                                  {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef training_properties[] = {
+    {"epoch", get_maybe<&TrainingState::epoch>, set_maybe<&TrainingState::epoch>, nullptr, nullptr},
+    {"_step_told", get_maybe<&TrainingState::step_told>, set_maybe<&TrainingState::step_told>, nullptr,
+     nullptr},
+    {"_pass", get_pass, set_pass, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef training_methods[] = {
+    {"fetch", fast(fetch_batch), METH_FASTCALL,
+     "fetch(iterator, first): a batch is about to be fetched from a loader; it has not given any yet."},
+    {"forward", with_truth<forward>, METH_O,
+     "forward(learns): a model's forward is about to begin; gradients are recorded, in its training mode."},
+    {"clears", plainly<clears>, METH_NOARGS,
+     "An optimizer is about to clear its gradients: before a forward, or behind its step."},
+    {"cleared", plainly<cleared>, METH_NOARGS, "It has: behind its step that belongs to it."},
+    {"backward", with_truth<backward>, METH_O,
+     "backward(in_optimizer): a backward pass has ended; it was part of an optimizer's step."},
+    {"optimizer_begins", plainly<optimizer_begins>, METH_NOARGS, "An optimizer is about to step."},
+    {"optimizer_ends", optimizer_has_stepped, METH_O,
+     "optimizer_ends(optimizer): it has stepped, or its step was left out for its gradients."},
+    {"_close", close_at, METH_O, "_close(end): the step that is on ends."},
+    {"_tell", plainly<tell>, METH_NOARGS, "Have the step's numbers reach all that carry them."},
+    {"_clear", plainly<clear>, METH_NOARGS, "Nothing of a step has been seen."},
+    {"_is_elsewhere", is_elsewhere, METH_NOARGS, "Whether this thread is another than the one that trains."},
+    {"_is_recorded", is_step_recorded, METH_NOARGS, "Whether steps become spans now."},
+    {"rest", rest, METH_NOARGS | METH_STATIC, "Have no steps told in this process."},
+    {"is_resting", is_resting, METH_NOARGS | METH_STATIC, "Whether none are."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+int add_training_types(PyObject* module) {
+    pass_type.tp_name = "dftrace_ai._native.PassState";
+    pass_type.tp_doc = "How many batches of a loader were fetched and used.";
+    pass_type.tp_basicsize = sizeof(PassState);
+    pass_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+    // What a derived class is made with is its own.
+    pass_type.tp_new = [](PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); };
+    pass_type.tp_members = pass_members;
+    training_type.tp_name = "dftrace_ai._native.TrainingState";
+    training_type.tp_doc = "TrainingState(gate, node, everyone, track, first_step, end_step)";
+    training_type.tp_basicsize = sizeof(TrainingState);
+    training_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
+    training_type.tp_new = training_new;
+    training_type.tp_dealloc = training_dealloc;
+    training_type.tp_traverse = training_traverse;
+    training_type.tp_clear = training_clear;
+    training_type.tp_members = training_members;
+    training_type.tp_getset = training_properties;
+    training_type.tp_methods = training_methods;
+    if (!prepare_training_state() || PyType_Ready(&pass_type) < 0 || PyType_Ready(&training_type) < 0 ||
+        PyModule_AddObjectRef(module, "PassState", reinterpret_cast<PyObject*>(&pass_type)) < 0)
+        return -1;
+    return PyModule_AddObjectRef(module, "TrainingState", reinterpret_cast<PyObject*>(&training_type));
+}
+
+}  // namespace dftrace::py
