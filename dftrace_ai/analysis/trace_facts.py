@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
 from dftrace_ai.analysis.reading.indexed.reach import utc_text
 from dftrace_ai.analysis.reading.indexed.recorded import recorded
 from dftrace_ai.analysis.reading.trace_end import EndState  # noqa: TC001 - pydantic needs it
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
+    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -129,13 +131,14 @@ def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
             print(file.path, file.rank, file.state, file.events)
     """
     traces = open_traces(paths)
-    files, skipped = [], list(traces.skipped)
+    files, times, skipped = [], [], list(traces.skipped)
     for trace in traces:
         found = _file_or_skipped(trace)
         if isinstance(found, SkippedFile):
             skipped.append(found)
         else:
-            files.append(found)
+            files.append(found[0])
+            times.append(found[1])
     if not files:
         raise TraceError(str(min(skipped, key=str)))
     missing = {run: ranks for run, ranks in _missing_ranks(files) if ranks}
@@ -146,11 +149,11 @@ def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
         events=sum(file.events or 0 for file in files),
         runs=len({file.run for file in files if file.run is not None}),
         missing_ranks=missing,
-        notes=tuple(_notes(files, missing)),
+        notes=(*_notes(files, missing), *clock_notes(times)),
     )
 
 
-def _file_or_skipped(trace: Trace) -> FileFacts | SkippedFile:
+def _file_or_skipped(trace: Trace) -> tuple[FileFacts, FileTimes] | SkippedFile:
     try:
         return _file(trace)
     except TraceError as error:
@@ -159,16 +162,17 @@ def _file_or_skipped(trace: Trace) -> FileFacts | SkippedFile:
         return SkippedFile.because_of(error, trace.path)
 
 
-def _file(trace: Trace) -> FileFacts:
+def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
     header, end = trace.header, trace.end
     footer = end.footer
-    reach = recorded(trace)
+    times = believed(trace, recorded(trace))
+    reach = times.reach
     length_ns = reach and reach.length_ns
     try:
         size = trace.file.content.stat().st_size
     except OSError as error:
         raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
-    return FileFacts(
+    facts = FileFacts(
         path=str(trace),
         codec=trace.file.codec,
         bytes=size,
@@ -193,6 +197,7 @@ def _file(trace: Trace) -> FileFacts:
         events=footer and footer.events,
         losses=footer.losses if footer else {},
     )
+    return facts, times
 
 
 def _missing_ranks(files: Iterable[FileFacts]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -54,6 +54,8 @@ def command(
     for file in found.files:
         for note in file.notes:
             complain(f"{file.path}: {note}")
+    for note in found.notes:
+        complain(note)
     lines = sum(file.lines for file in found.files)
     events = sum(file.events for file in found.files)
     read = (

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import event_columns
+from dftrace_ai.analysis.reading.indexed.clocks import clock_notes, hours_text, lie_apart
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
+from dftrace_ai.analysis.steps.believed import believed_columns
+from dftrace_ai.analysis.steps.clock_jumps import NEVER, SetBack, set_back
 from dftrace_ai.analysis.steps.roles import DATA_WORK, GPU_ROLES, KINETO_CATEGORIES
-from dftrace_ai.analysis.steps.spans import LATEST_NS, ROWS_AT_ONCE, span_columns, spans_of
+from dftrace_ai.analysis.steps.spans import span_columns, spans_of
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.event_columns import EventColumns, EventNames, Integers
+    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
     from dftrace_ai.analysis.steps.roles import Source
     from dftrace_ai.analysis.steps.spans import SpanColumns, Spans
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
@@ -60,6 +65,7 @@ class Process:
         spans: its finished spans, without those that say nothing of a training.
         samples: of the counters of memory and processors, by time.
         nonfinite: when tensors stopped being finite, by time, each with layer and tensor.
+        clock: how the clock was set back while it recorded.
         unfinished: spans without an end.
         dropped: events that were lost.
         waits: how often a thread waited for a full spool.
@@ -78,6 +84,7 @@ class Process:
     near_ns: int
     events: tuple[EventColumns, ...] = ()
     nonfinite: tuple[Moment, ...] = ()
+    clock: SetBack = NEVER
 
     @property
     def number(self) -> int:
@@ -120,14 +127,16 @@ class Job:
     Attributes:
         ranks: the processes that train, by rank.
         others: those that are neither ranks nor any rank's workers.
-        notes: what of the files could not be read, one line each.
+        notes: what of the files could not be read, and is wrong with their clocks, one line each.
         reach: from when to when all events are.
+        clock_notes: so many of the notes, the first ones, are of clocks.
     """
 
     ranks: tuple[Rank, ...]
     others: tuple[Process, ...] = ()
     notes: tuple[str, ...] = field(default=())
     reach: Reach = NOWHERE
+    clock_notes: int = 0
 
     @property
     def ranks_of_host(self) -> dict[str, int]:
@@ -150,6 +159,7 @@ class _Part:
     samples: tuple[Sample, ...]
     nonfinite: tuple[Moment, ...]
     unfinished: int
+    clock: SetBack
 
 
 def read_job(traces: TraceSet, *, events: bool = False) -> Job:
@@ -169,18 +179,47 @@ def read_job(traces: TraceSet, *, events: bool = False) -> Job:
         print(len(job.ranks), [len(rank.workers) for rank in job.ranks])
     """
     files: dict[Hashable, list[_Part]] = defaultdict(list)
-    reach = NOWHERE
-    for columns in event_columns(traces):
-        reach = joined([reach, _reach_of(columns)]) or NOWHERE
+    times: list[FileTimes] = []
+    back: list[str] = []
+    notes: list[str] = []
+    for read in event_columns(traces):
+        columns, of_file = believed_columns(read)
+        del read
+        times.append(of_file)
+        clock = _clock(columns)
+        back += _set_back(columns, clock)
+        notes += _without_length(columns)
         for key, mask in _processes_in(columns):
-            files[key].append(_part(columns, mask, events=events))
+            files[key].append(_part(columns, mask, clock, events=events))
         # Before the next file is read, or all are sorted.
         del columns
     processes = [_process(files.pop(key)) for key in list(files)]
-    return replace(_job(processes, tuple(traces.notes)), reach=reach)
+    reach = joined(of_file.reach for of_file in times) or NOWHERE
+    clocks = [*clock_notes(times), *back]
+    job = _job(processes, (*clocks, *notes, *traces.notes))
+    return replace(job, reach=reach, clock_notes=len(clocks))
 
 
-def _part(columns: EventColumns, mask: Integers | None, *, events: bool) -> _Part:
+def _clock(columns: EventColumns) -> SetBack:
+    header = columns.trace.header
+    ours = header is not None and header.run is not None
+    return NEVER if ours or _source(columns) == "kineto" else set_back(columns)
+
+
+def _set_back(columns: EventColumns, clock: SetBack) -> Iterator[str]:
+    if clock.places:
+        places = counted(clock.places, "place")
+        yield f"{columns.trace}: its times go back by {hours_text(clock.ns)}, in {places}"
+
+
+def _without_length(columns: EventColumns) -> Iterator[str]:
+    spans = (columns.ph == ord("X")) & (columns.dur_ns < 0)
+    if count := int(spans.sum()):
+        told = counted(count, "span")
+        yield f"{columns.trace}: {told} without a duration, or with one below 0, left out"
+
+
+def _part(columns: EventColumns, mask: Integers | None, clock: SetBack, *, events: bool) -> _Part:
     source = _source(columns)
     first = 0 if mask is None else int(np.argmax(mask))
     open_ones = columns.ph == ord("B")
@@ -193,19 +232,8 @@ def _part(columns: EventColumns, mask: Integers | None, *, events: bool) -> _Par
         samples=tuple(_samples(columns, mask)),
         nonfinite=tuple(_nonfinite(columns, mask)),
         unfinished=int((open_ones if mask is None else open_ones & mask).sum()),
+        clock=clock,
     )
-
-
-def _reach_of(columns: EventColumns) -> Reach:
-    reaches = []
-    for begin in range(0, len(columns), ROWS_AT_ONCE):
-        rows = slice(begin, begin + ROWS_AT_ONCE)
-        start, dur = columns.start_ns[rows], columns.dur_ns[rows]
-        timed = (start >= 0) & (start < LATEST_NS) & (columns.ph[rows] != ord("M"))
-        if timed.any():
-            end = start[timed] + np.clip(dur[timed], 0, LATEST_NS)
-            reaches.append(Reach(int(start[timed].min()), int(end.max())))
-    return joined(reaches) or NOWHERE
 
 
 def _processes_in(columns: EventColumns) -> Iterable[tuple[Hashable, Integers | None]]:
@@ -240,6 +268,7 @@ def _process(parts: Sequence[_Part]) -> Process:
         spans=_with_marks_at_home(spans),
         samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
         nonfinite=tuple(sorted(moment for part in parts for moment in part.nonfinite)),
+        clock=max(part.clock for part in parts),
         unfinished=sum(part.unfinished for part in parts),
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),
         waits=sum((footer and footer.waits) or 0 for footer in footers),
@@ -289,11 +318,13 @@ def _job(processes: list[Process], notes: tuple[str, ...]) -> Job:
     workers: dict[int, list[Process]] = defaultdict(list)
     others: list[Process] = []
     chosen = {id(process) for process in trains}
+    reaches = [process.spans.reach for process in trains]
     for process in processes:
         if id(process) in chosen:
             continue
         employer = _employer(process, trains) if process.spans.has(*DATA_WORK).any() else None
-        if employer is None:
+        # By clocks that differ so much it is not known what it did for which step.
+        if employer is None or lie_apart(reaches[employer], process.spans.reach):
             others.append(process)
         else:
             workers[employer].append(process)

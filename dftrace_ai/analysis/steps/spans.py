@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
+from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["SpanColumns", "Spans", "in_pieces", "integer", "span_columns", "spans_of", "union"]
-
-# Sums of times stay within 64 bits.
-LATEST_NS = 2**61
 
 ROWS_AT_ONCE = 65_536
 
@@ -55,6 +54,11 @@ class Spans:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    @property
+    def reach(self) -> Reach:
+        """From the first start to the last end."""
+        return Reach(int(self.start_ns[0]), int(self.end_ns.max())) if len(self) else NOWHERE
 
     def at(self, which: Integers) -> Spans:
         """Return some of the spans, by a mask or by indices that rise."""

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.analysis.reading.indexed.clocks import believed
 from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.summary.totals import Totals
 
@@ -47,6 +49,7 @@ class AddedTraces:
         notes: index files that were not used, and why.
         reaches: from when to when the events of each file are, since 1970; None where that is
             not known.
+        times: the same without those whose times cannot be, which are counted.
     """
 
     totals: Totals
@@ -57,6 +60,7 @@ class AddedTraces:
     lines: int = 0
     notes: list[str] = field(default_factory=list)
     reaches: dict[Path, Reach | None] = field(default_factory=dict)
+    times: dict[Path, FileTimes] = field(default_factory=dict)
 
 
 def new_totals() -> Totals:
@@ -119,7 +123,11 @@ def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
                 added.notes.append(f"{path}: not used: its figures cannot be")
             return []
         added.totals.end_process()
-        added.totals.add_wall(_length_ns(file.reach for file in known.files))
+        times = {
+            trace.path: believed(trace, file.reach)
+            for trace, file in zip(parts, known.files, strict=True)
+        }
+        added.totals.add_wall(_length_ns(of_file.reach for of_file in times.values()))
     except IndexFileError as note:
         added.notes.append(f"{path}: not used: {note}")
         return []
@@ -131,6 +139,7 @@ def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
             added.tears[trace.path] = file.tear
         trace.know_end(file.end)
         added.reaches[trace.path] = file.reach
+    added.times |= times
     return [trace.path for trace in parts]
 
 
@@ -154,7 +163,7 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
             if trace.path in ends:
                 _add_file(trace, AddedTraces(added.totals), ends[trace.path])
         added.totals.end_process()
-    added.totals.add_wall(_length_ns(added.reaches[path] for path in ends))
+    added.totals.add_wall(_length_ns(added.times[path].reach for path in ends))
     return list(ends)
 
 
@@ -225,7 +234,9 @@ def _add_file(
     if file_bytes < end or (trace.file.copy and trace.file.copy.tear):
         _add_rest(trace, added, Start(file_bytes, plain_bytes, totals.lines - before), end)
     reach = joined([told, Reach(*(totals.take_reach() or NOWHERE))])
-    added.reaches.setdefault(trace.path, reach and _since_1970(trace, reach))
+    if trace.path not in added.times:
+        added.reaches[trace.path] = since_1970 = reach and _since_1970(trace, reach)
+        added.times[trace.path] = believed(trace, since_1970)
     return end
 
 

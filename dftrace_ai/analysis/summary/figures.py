@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from dftrace_ai.analysis.reading.indexed.clocks import clock_notes
 from dftrace_ai.analysis.reading.indexed.reach import joined
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import add_traces
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
     from dftrace_ai.analysis.reading.indexed.reach import Reach
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
@@ -112,7 +114,7 @@ class Summary:
         names_left_out: names beyond the 100,000 with the greatest totals; their events
             are counted, and have no row.
         chosen_events: events that were asked for; None for all.
-        notes: index files that were not used, and why.
+        notes: index files that were not used, and why; and what is to be said of clocks.
         reach: from when to when all events are; None where that is not known.
     """
 
@@ -236,7 +238,7 @@ class _Sums:
     unreadable: int = 0
     left_out: int = 0
     notes: list[str] = field(default_factory=list)
-    reaches: dict[Path, Reach | None] = field(default_factory=dict)
+    times: dict[Path, FileTimes] = field(default_factory=dict)
 
     def add(self, group: str, added: AddedTraces) -> None:
         spans, others, left_out = _rows(added.totals, categories=self.categories)
@@ -253,7 +255,7 @@ class _Sums:
         self.events += added.totals.events
         self.unreadable += added.totals.unreadable + added.long_lines
         self.left_out += left_out
-        self.reaches |= {trace.path: added.reaches.get(trace.path) for trace in added.read}
+        self.times |= {trace.path: added.times[trace.path] for trace in added.read}
 
     def grouped(self, groups: Sequence[str]) -> GroupedSummary:
         places = {group: place for place, group in enumerate(groups)}
@@ -263,6 +265,7 @@ class _Sums:
         )
         read = sorted(self.read, key=lambda trace: trace.path)
         copies = copies_of(read)
+        reaches = {path: times.reach for path, times in self.times.items()}
         summary = Summary(
             spans=tuple(row for _, row in spans),
             others=tuple(OtherRow(*key, count) for key, count in sorted(self.others.items())),
@@ -271,10 +274,10 @@ class _Sums:
             unreadable_lines=self.unreadable,
             skipped=tuple(sorted(self.skipped, key=str)),
             names_left_out=self.left_out,
-            notes=tuple(sorted(self.notes)),
-            reach=joined(self.reaches.values()),
+            notes=(*sorted(self.notes), *clock_notes(self.times[trace.path] for trace in read)),
+            reach=joined(reaches.values()),
         )
-        return GroupedSummary(summary, tuple(group for group, _ in spans), self.reaches)
+        return GroupedSummary(summary, tuple(group for group, _ in spans), reaches)
 
 
 def _rows(

@@ -26,11 +26,13 @@ class ValidationReport:
         format: version of this form.
         fault_count: faults in all files.
         files: each file, by path.
+        notes: what is to be said of the clocks of the processes, at most a line.
     """
 
     format: Literal[1]
     fault_count: int
     files: tuple[FileCheck, ...]
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> JsonObject:
         """Return everything as plain values, fit for JSON."""
@@ -43,7 +45,7 @@ def report_of(found: Validation) -> ValidationReport:
     Args:
         found: what `validate_traces` has returned.
     """
-    return ValidationReport(FORMAT, found.fault_count, found.files)
+    return ValidationReport(FORMAT, found.fault_count, found.files, found.notes)
 
 
 def report_adapter() -> TypeAdapter[ValidationReport]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
+from dftrace_ai.analysis.reading.indexed.recorded import recorded
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.validating.index_files import index_file_faults
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
+    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear
     from dftrace_ai.analysis.validating.rules import Rules
@@ -52,9 +55,15 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class Validation:
-    """What was found in all files."""
+    """What was found in all files.
+
+    Attributes:
+        files: the check of each.
+        notes: what is to be said of clocks, at most a line; no fault of the format.
+    """
 
     files: tuple[FileCheck, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def fault_count(self) -> int:
@@ -102,7 +111,15 @@ def validate_traces(
         _index_check(path, messages, note, limit)
         for path, messages, note in index_file_faults(found.files)
     ]
-    return Validation(tuple(sorted(checks, key=lambda check: check.path)))
+    clocks = clock_notes(times for trace in found if (times := _times_of(trace)))
+    return Validation(tuple(sorted(checks, key=lambda check: check.path)), tuple(clocks))
+
+
+def _times_of(trace: Trace) -> FileTimes | None:
+    try:
+        return believed(trace, recorded(trace))
+    except TraceError:
+        return None  # that it cannot be read is a fault
 
 
 def _index_check(path: str, messages: list[str], note: str | None, limit: int) -> FileCheck:

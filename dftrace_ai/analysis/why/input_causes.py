@@ -159,7 +159,9 @@ def _by_workers(evidence: Evidence, staff: Sequence[_Worker]) -> Cause:
             window = np.array([begin]), np.array([end])
             busy += int(covered_within(worker.start_ns, worker.end_ns, *window)[0])
             life += end - begin
-    share = busy / life if life else 0.0
+    if not life:
+        return Cause("")  # by their clocks none was there meanwhile
+    share = busy / life
     # The first steps of later loops are in the window, too, and their batches.
     batches = int(((steps.start_ns >= low) & (steps.end_ns <= high)).sum()) * steps.accumulation
     cost = busy / max(1, batches)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.indexed.clocks import hours_text
 from dftrace_ai.analysis.reading.indexed.reach import utc_text
 from dftrace_ai.analysis.steps import measure, read_job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
@@ -134,7 +135,9 @@ def judge(job: Job, limits: Limits, steps: Sequence[Steps | None] | None = None)
             notes=job.notes,
             limits=_plain(limits),
         )
-    notes = dict.fromkeys([*(note for one in found for note in one.notes), *job.notes])
+    of_ranks = (note for one in found for note in one.notes)
+    # Of the notes few are shown: what times cannot be comes first.
+    notes = dict.fromkeys([*job.notes[: job.clock_notes], *of_ranks, *job.notes])
     runs = {rank.process.header and rank.process.header.run for rank in job.ranks}
     if len(runs) > 1:
         notes[f"these are traces of {len(runs)} runs, judged as one; give those of one"] = None
@@ -184,7 +187,7 @@ def _judge_rank(job: Job, rank: Rank, steps: Steps | None, limits: Limits) -> _J
         limits,
         crowded=is_crowded(job, rank.process, steps),
     )
-    if len(evidence.steady) < FEWEST_STEPS:
+    if len(evidence.steady) < FEWEST_STEPS or rank.process.clock.places:
         return _Judged(number, evidence)
     notes: list[str] = []
     findings = list(share_findings(evidence))
@@ -285,6 +288,10 @@ def _slowest(evidence: Evidence) -> tuple[SlowStep, ...]:
 
 def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:
     steady = counted(len(evidence.steady), "steady step")
+    clock = evidence.rank.process.clock
+    if clock.places:
+        back = f"its times go back by {hours_text(clock.ns)}: the clock was set while it ran"
+        return (Abstention("run", back),)
     if not enough:
         return (Abstention("run", f"{steady}, at least {FEWEST_STEPS} are needed"),)
     found: list[Abstention] = []

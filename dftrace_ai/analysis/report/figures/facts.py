@@ -39,6 +39,7 @@ def losses_of(traces: TraceSet, summary: Report, notes: Sequence[str]) -> list[s
     unfinished = sum(file.losses.get("unfinished", 0) for file in summary.files)
     lines = list(summary.warnings)
     told = {line.partition(": torn: ")[0] for line in lines if ": torn: " in line}
+    told |= set(lines)  # of clocks both say the same
     lines += [note for note in notes if note.partition(": torn: ")[0] not in told]
     lines += _gone(traces)
     if unfinished:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
-from dftrace_ai.analysis.steps.spans import LATEST_NS
 from dftrace_ai.analysis.tracks import parents_of, places_of, track_order
 
 if TYPE_CHECKING:

@@ -1,0 +1,304 @@
+"""Times that cannot be, and processes whose times fit no other of their run: clocks were wrong."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dftrace_ai.analysis.reading.indexed.reach import EARLIEST_NS, NOWHERE, Reach, joined
+from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.file_names import trace_name
+from dftrace_ai.trace_format.header_and_footer import HeaderFacts
+from dftrace_ai.wording import counted, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dftrace_ai.analysis.reading.trace import Trace
+
+    Times = NDArray[np.int64]
+
+__all__ = [
+    "APART_NS",
+    "LATEST_NS",
+    "FileTimes",
+    "TimeCounts",
+    "believed",
+    "clock_notes",
+    "hours_text",
+    "is_believable",
+    "lie_apart",
+]
+
+# The year 2043. Nothing was recorded yet beyond it, and sums of times stay within 64 bits.
+LATEST_NS: Final = 2**61
+
+# Hosts whose clocks are kept differ by less than a second, and ranks that work together begin
+# within minutes. What is further from all others was not there with them, or its clock is off.
+APART_NS: Final = 3_600_000_000_000
+
+NAMED: Final = 8
+
+
+class FileTimes(NamedTuple):
+    """From when to when the events of a file are, without those whose times cannot be.
+
+    Attributes:
+        trace: the file.
+        reach: since 1970; None where it is not known.
+        odd: events whose times cannot be; None where there are some, and nobody has counted them.
+    """
+
+    trace: Trace
+    reach: Reach | None
+    odd: int | None = 0
+
+
+class TimeCounts:
+    """Tells the times of a file that can be from those that cannot; needs NumPy.
+
+    A time cannot be where it is after 2042; and before 2000, where most of the file are dates since
+    then. Where most are none, since they count from the start of a machine or a program, or its
+    clock was never set, those that are dates cannot be.
+
+    Args:
+        trace: the file.
+
+    Example::
+
+        counts = TimeCounts(trace)
+        for block in blocks:
+            counts.add(block.ph, block.start_ns, block.dur_ns)
+        print(counts.times.odd)
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        # Before 2000, from then on, and what is too late.
+        self._counts = [0, 0, 0]
+        self._reaches = [NOWHERE, NOWHERE, NOWHERE]
+
+    def add(self, ph: NDArray[Any], start_ns: Times, dur_ns: Times) -> None:
+        """Take in events.
+
+        Args:
+            ph: the letters of their phases, as numbers.
+            start_ns: nanoseconds since 1970; -1 for a line without a time.
+            dur_ns: nanoseconds; -1 for what has none.
+        """
+        timed = (ph != ord("M")) & (start_ns != -1)
+        late = _late(start_ns, dur_ns)
+        early = start_ns < EARLIEST_NS
+        for kind, chosen in enumerate((early & ~late, ~early & ~late, late)):
+            rows = timed & chosen
+            count = int(rows.sum())
+            if count:
+                start = start_ns[rows]
+                last = start if kind == 2 else start + dur_ns[rows].clip(0)
+                self._counts[kind] += count
+                found = Reach(int(start.min()), int(last.max()))
+                self._reaches[kind] = joined([self._reaches[kind], found]) or NOWHERE
+
+    @property
+    def _kept(self) -> int:
+        early, dates, _ = self._counts
+        return 1 if dates >= early else 0
+
+    @property
+    def times(self) -> FileTimes:
+        """What was found."""
+        odd = sum(self._counts) - self._counts[self._kept]
+        return FileTimes(self._trace, self._reaches[self._kept], odd)
+
+    def odd(self, start_ns: Times, dur_ns: Times) -> NDArray[np.bool_]:
+        """Return a mask of the events whose times cannot be, when all have been taken in.
+
+        Args:
+            start_ns: as for `add`.
+            dur_ns: as for `add`.
+        """
+        early = start_ns < EARLIEST_NS
+        return _late(start_ns, dur_ns) | (early if self._kept else ~early)
+
+
+def _late(start_ns: Times, dur_ns: Times) -> NDArray[np.bool_]:
+    return dur_ns > LATEST_NS - start_ns.clip(0, LATEST_NS)
+
+
+def _header(trace: Trace) -> HeaderFacts:
+    try:
+        return trace.header or HeaderFacts()
+    except TraceError:
+        return HeaderFacts()  # whoever reads it tells why it cannot be read
+
+
+def is_believable(reach: Reach) -> bool:
+    """Return whether all events of a file can be at the times that they say.
+
+    Args:
+        reach: from when to when all of its events are, since 1970.
+    """
+    first, last = reach
+    return reach == NOWHERE or last < EARLIEST_NS or EARLIEST_NS <= first <= last < LATEST_NS
+
+
+def believed(trace: Trace, reach: Reach | None) -> FileTimes:
+    """Return from when to when a file reaches; it is read where some of its times cannot be.
+
+    Args:
+        trace: the file.
+        reach: of all of its events, since 1970; None where that is not known.
+    """
+    if reach is None or is_believable(reach):
+        return FileTimes(trace, reach)
+    try:
+        from dftrace_ai.analysis.reading.scanning.blocks import LETTERS, TraceBlocks, new_scanner
+    except ImportError:
+        return FileTimes(trace, None, None)  # NumPy is not there
+    import numpy as np
+
+    counts = TimeCounts(trace)
+    try:
+        for block in TraceBlocks(new_scanner(), trace):
+            columns = (np.asarray(getattr(block, name)) for name in ("start_ns", "dur_ns"))
+            counts.add(LETTERS[np.asarray(block.ph)], *columns)
+    except TraceError:
+        return FileTimes(trace, None, None)  # it was read before, as far as it goes
+    return counts.times
+
+
+def clock_notes(files: Iterable[FileTimes]) -> list[str]:
+    """Return what is to be said of the clocks of a run: one line, or none.
+
+    Args:
+        files: of all processes that are looked at.
+
+    Example::
+
+        for note in clock_notes(believed(trace, recorded(trace)) for trace in traces):
+            print(note)
+    """
+    known = list(files)
+    told = [*_odd_times(known), *_ranks_apart(known), *_children_apart(known)]
+    return [f"clocks: {'; '.join(told)}"] if told else []
+
+
+def lie_apart(one: Reach, other: Reach) -> bool:
+    """Return whether two were at no time within an hour of each other.
+
+    Args:
+        one: from when to when.
+        other: of another process.
+    """
+    return NOWHERE not in (one, other) and _gap_ns(one, other) > APART_NS
+
+
+def _gap_ns(one: Reach, other: Reach) -> int:
+    return max(one.first_ns - other.last_ns, other.first_ns - one.last_ns)
+
+
+def _odd_times(files: Sequence[FileTimes]) -> Iterator[str]:
+    odd = [file for file in files if file.odd != 0]
+    if odd:
+        count = sum(file.odd or 0 for file in odd)
+        events = "events" if any(file.odd is None for file in odd) else counted(count, "event")
+        more = ", ..." if len(odd) > 1 else ""
+        yield (
+            f"{events} in {counted(len(odd), 'file')} at times that cannot be, years from all "
+            f"others: {quoted(str(odd[0].trace))}{more}"
+        )
+
+
+def _ranks_apart(files: Sequence[FileTimes]) -> Iterator[str]:
+    """Tell of ranks that were there when no other of their run was."""
+    runs: dict[tuple[str, Hashable], dict[int, Reach | None]] = defaultdict(dict)
+    begun = {_place(file.trace) for file in files if not _part(file.trace)}
+    for trace, reach, odd in files:
+        header = _header(trace)
+        if header.run is None or header.rank is None or reach == NOWHERE:
+            continue
+        if (header.world_size or 1) < 2:
+            continue
+        # What it recorded first is gone, and where that was is not known.
+        cut = _place(trace) not in begun or _has_let_go(trace) or odd is None
+        # A job that goes through its ranks several times is one run, and each rank there is one.
+        ranks = runs[header.run, (header.world_size, header.restarts)]
+        before = ranks.get(header.rank, NOWHERE)
+        ranks[header.rank] = None if cut else joined([before, reach])
+    for (run, _), ranks in runs.items():
+        known = {rank: reach for rank, reach in ranks.items() if reach is not None}
+        groups = _together(known)
+        usual = max(groups, key=len, default=[])
+        others = sorted(rank for group in groups if group is not usual for rank in group)
+        if others:
+            most = joined(known[rank] for rank in usual) or NOWHERE
+            gap = min(_gap_ns(known[rank], most) for rank in others)
+            named = ", ".join(map(str, others[:NAMED])) + (", ..." if len(others) > NAMED else "")
+            yield (
+                f"run {run[:8]}: {counted(len(others), 'rank')} recorded nothing within "
+                f"{hours_text(gap)} of the other {len(usual)}, as where clocks differ: {named}"
+            )
+
+
+def _together(ranks: dict[int, Reach]) -> list[list[int]]:
+    """Return ranks in groups, none of which was there within an hour of another."""
+    groups: list[list[int]] = []
+    until = 0
+    for rank, reach in sorted(ranks.items(), key=lambda each: each[1]):
+        if not groups or reach.first_ns > until + APART_NS:
+            groups.append([])
+            until = reach.last_ns
+        groups[-1].append(rank)
+        until = max(until, reach.last_ns)
+    return groups
+
+
+def _children_apart(files: Sequence[FileTimes]) -> Iterator[str]:
+    """Tell of processes that were not there when the one that has started them was."""
+    reaches: dict[Hashable, Reach | None] = {}
+    parents: dict[Hashable, Hashable] = {}
+    begun = {_place(file.trace) for file in files if not _part(file.trace)}
+    for trace, reach, odd in files:
+        header = _header(trace)
+        if header.run is None or header.pid is None or reach == NOWHERE:
+            continue
+        host = header.hhash or header.host
+        own: Hashable = (header.run, host, header.pid)
+        cut = _place(trace) not in begun or _has_let_go(trace) or odd is None
+        reaches[own] = None if cut else joined([reaches.get(own, NOWHERE), reach])
+        parents[own] = header.run, host, header.ppid
+    gaps = []
+    for own, parent in parents.items():
+        one, other = reaches[own], reaches.get(parent)
+        if one is not None and other is not None and lie_apart(one, other):
+            gaps.append(_gap_ns(one, other))
+    if gaps:
+        of = "the process that has started it" if len(gaps) == 1 else "those that have started them"
+        processes = "1 process" if len(gaps) == 1 else f"{len(gaps):,} processes"
+        yield f"{processes} recorded nothing within {hours_text(min(gaps))} of {of}"
+
+
+def hours_text(ns: int) -> str:
+    """Return a long time in hours: ``hours_text(9_000_000_000_000) == "2.5 h"``."""
+    return f"{ns / 3.6e12:.3g} h" if ns < 3.6e15 else f"{ns / 3.6e12:,.0f} h"
+
+
+def _part(trace: Trace) -> int:
+    name = trace_name(trace.path.name)
+    return name.part if name else 0
+
+
+def _place(trace: Trace) -> Hashable:
+    name = trace_name(trace.path.name)
+    return trace.path.parent, name.base if name else trace.path.name
+
+
+def _has_let_go(trace: Trace) -> bool:
+    try:
+        footer = trace.end.footer
+    except TraceError:
+        return True  # as for the header
+    return bool(footer and footer.overwritten)
