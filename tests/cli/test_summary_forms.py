@@ -195,6 +195,17 @@ def test_statistics_of_tensors_have_a_table(tmp_path: Path) -> None:
     assert [(row["statistic"], row["count"]) for row in some] == [("max", 3), ("min", 3)]
 
 
+def test_without_statistics_of_tensors_it_says_so_and_how_to_have_some(nested: Path) -> None:
+    done = invoke("summary", nested, "--tensors")
+    assert done.status == 0
+    assert "Statistics of tensors" not in done.out
+    assert done.out.startswith("no statistics of tensors are in these traces.")
+    assert "log_tensor_stats" in done.out
+    out = invoke("summary", nested, "--tensors", "--where", "args.rank = 0").out
+    assert out.startswith("no statistics of tensors meet --where\n")
+    assert as_json(nested, "--tensors")["tensors"] == []
+
+
 def test_more_rows_than_fit_are_refused_and_not_cut(
     nested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

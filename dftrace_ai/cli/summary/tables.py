@@ -43,7 +43,7 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
         tables = [_tree_table(report.tree, width)]
         return [*tables, *_closing_lines(report, max(0, len(report.tree) - MOST_ROWS))]
     if report.tensors is not None:
-        tables = [_tensor_table(report.tensors, width)]
+        tables = [_tensor_table(report.tensors, width)] if report.tensors else [_no_tensors(report)]
         return [*tables, *_closing_lines(report, max(0, len(report.tensors) - MOST_ROWS))]
     # What a loop's body takes is the time of everything in it, and no work of the loop's category.
     bodies = [row for row in report.spans if row.loop == "body"]
@@ -149,6 +149,16 @@ def _tensor_table(rows: Sequence[TensorRow], width: int) -> RenderableType:
     for row_cells in cells:
         table.add_row(*(row_cells[column] for column in (*texts, *kept)))
     return table
+
+
+def _no_tensors(report: Report) -> str:
+    if report.where is not None:
+        return "no statistics of tensors meet --where"
+    return (
+        "no statistics of tensors are in these traces. Recorded are those that a config of tensor "
+        "inspection selects (dftrace_ai.inspect: initialize, attach and step), and what "
+        "log_tensor_stats is given; docs/guide/inspect.md has an example"
+    )
 
 
 def _share(value: float | None) -> str:
