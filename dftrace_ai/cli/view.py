@@ -71,7 +71,8 @@ def command(
     uploaded.
 
     A million events are slow in any viewer: --at, --steps and --ranks open a part.
-    With --steps, a track of each rank has its steps by their numbers.
+    A track of each rank has its steps by their numbers: with --steps, and of up to
+    half a million events.
 
     Example: dftrace view out --at 12.3s+49ms --ranks 0,1
     """
@@ -98,6 +99,8 @@ def command(
     if steps is not None:
         with shown_progress("finding steps", paths):
             window, tracks = _steps(files, steps)
+    else:
+        tracks = _numbered(files)
     ui = None if online else offline_ui()
     files = (*files, *profiles)
     with TraceServer(
@@ -148,6 +151,19 @@ def _steps(files: Sequence[Trace], text: str) -> ShownSteps:
     with needs_numpy("--steps"):
         from dftrace_ai.cli.trace_server.steps import parsed_steps, shown_steps
     return shown_steps(files, parsed_steps(text))
+
+
+def _numbered(files: Sequence[Trace]) -> dict[Path, list[bytes]] | None:
+    from dftrace_ai.errors import DftraceError
+
+    try:
+        from dftrace_ai.cli.trace_server.steps import numbered_steps
+    except ImportError:
+        return None  # NumPy is not there; the trace is shown without them
+    try:
+        return numbered_steps(files)
+    except DftraceError:
+        return None  # who reads it for the viewer tells
 
 
 def _open(address: str) -> None:

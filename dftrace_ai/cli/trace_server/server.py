@@ -358,7 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
         around = owner.window.widened() if owner.window else None
         merged = MergedTrace(owner.files, around, owner.tracks, owner.counters)
         try:
-            whole = None if owner.counters else straight(owner.files, owner.window)
+            whole = None if owner.counters else straight(owner.files, owner.window, owner.tracks)
         except DftraceError as error:
             owner.tell(str(error))
             self._refuse()

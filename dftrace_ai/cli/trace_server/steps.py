@@ -23,12 +23,17 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.finding import FoundSteps
     from dftrace_ai.analysis.steps.processes import Process
 
-__all__ = ["ShownSteps", "parsed_steps", "shown_steps"]
+__all__ = ["ShownSteps", "numbered_steps", "parsed_steps", "shown_steps"]
 
 STEPS: Final = re.compile(r"(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
 
 # Beyond what Linux gives to threads, and what 32 bits hold.
 FIRST_TRACK: Final = 2_000_000_000
+
+# Half a million events, of which a viewer takes several seconds to show them. Compressed they are
+# about a fifteenth of it.
+MOST_TEXT_BYTES: Final = 96 * 1024 * 1024
+PACKED: Final = 15
 
 
 class ShownSteps(NamedTuple):
@@ -75,17 +80,13 @@ def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
     ends: list[int] = []
     tracks: dict[Path, list[bytes]] = {}
     most = 0
-    for rank in read_job(TraceSet(tuple(traces)), events=True).ranks:
-        tid = step_thread(rank.process.spans)
-        found = None if tid is None else find_steps(rank.process.spans, tid)
-        if tid is None or found is None:
-            continue
+    for process, tid, found in _found_steps(traces):
         count = len(found.start_ns)
         most = max(most, count)
         if wanted.start < count:
             begins.append(int(found.start_ns[wanted.start]))
             ends.append(int(found.end_ns[min(wanted.stop, count) - 1]))
-        path, lines = _track(rank.process, tid, found, FIRST_TRACK + len(tracks))
+        path, lines = _track(process, tid, found, FIRST_TRACK + len(tracks))
         tracks[path] = lines
     if not begins:
         there = f"there are {counted(most, 'step')}, counted from 0" if most else "none were found"
@@ -93,6 +94,45 @@ def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
     base_ns = shown_base_us(traces) * 1000
     window = TimeWindow((min(begins) - base_ns) / 1000, (max(ends) - base_ns) / 1000)
     return ShownSteps(window, tracks)
+
+
+def numbered_steps(traces: Sequence[Trace]) -> dict[Path, list[bytes]]:
+    """Return a track with all steps of each rank, where finding them takes little time.
+
+    Ranks whose steps are spans of their own have none: these are shown as they are.
+
+    Args:
+        traces: the traces of a run; of larger ones than are read in a second or two there is none.
+    """
+    tracks: dict[Path, list[bytes]] = {}
+    if _text_bytes(traces) > MOST_TEXT_BYTES:
+        return tracks
+    for process, tid, found in _found_steps(traces):
+        if found.found_by != "step spans":
+            path, lines = _track(process, tid, found, FIRST_TRACK + len(tracks))
+            tracks[path] = lines
+    return tracks
+
+
+def _text_bytes(traces: Sequence[Trace]) -> int:
+    """Return how much text traces are, about."""
+    total = 0
+    for trace in traces:
+        try:
+            size = trace.file.content.stat().st_size
+        except OSError:
+            continue  # whoever reads it tells
+        total += size if trace.file.codec == "plain" else PACKED * size
+    return total
+
+
+def _found_steps(traces: Sequence[Trace]) -> Iterator[tuple[Process, int, FoundSteps]]:
+    """Yield the ranks that have steps, with the thread on which they are."""
+    for rank in read_job(TraceSet(tuple(traces)), events=True).ranks:
+        tid = step_thread(rank.process.spans)
+        found = None if tid is None else find_steps(rank.process.spans, tid)
+        if tid is not None and found is not None:
+            yield rank.process, tid, found
 
 
 def _track(process: Process, tid: int, found: FoundSteps, track: int) -> tuple[Path, list[bytes]]:

@@ -13,7 +13,8 @@ from dftrace_ai.analysis.track_order import NamedTracks
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from dftrace_ai.analysis.reading.trace import Trace
 
@@ -25,7 +26,7 @@ PIECE_BYTES = 1024 * 1024
 class Straight:
     """The bytes of a file; an iterator over them that ends where the file ended before.
 
-    Behind them stands a block with the order of the tracks, if there are several.
+    Behind them stands a block with the order of the tracks, if there are several, and further ones.
 
     Attributes:
         size: of all bytes.
@@ -52,7 +53,11 @@ class Straight:
             yield self._behind
 
 
-def straight(traces: Sequence[Trace], window: TimeWindow | None) -> Straight | None:
+def straight(
+    traces: Sequence[Trace],
+    window: TimeWindow | None,
+    tracks: Mapping[Path, Sequence[bytes]] | None = None,
+) -> Straight | None:
     """Return the bytes of a trace that can be sent as it is; None where it has to be merged.
 
     That is one whole trace of the recorder's, by gzip: its lines are read to see that each is an
@@ -61,6 +66,7 @@ def straight(traces: Sequence[Trace], window: TimeWindow | None) -> Straight | N
     Args:
         traces: what is to be shown.
         window: which part of it; None for everything.
+        tracks: further lines to show, by the trace whose process and time they are of.
 
     Raises:
         TraceError: it cannot be read any more.
@@ -81,13 +87,16 @@ def straight(traces: Sequence[Trace], window: TimeWindow | None) -> Straight | N
     whole = not (added.tears or added.skipped or added.long_lines or totals.unreadable)
     if not whole or totals.events != footer.events:
         return None
-    return Straight(trace, size, _order_of_tracks(trace))
+    return Straight(trace, size, _behind(trace, (tracks or {}).get(trace.path, ())))
 
 
-def _order_of_tracks(trace: Trace) -> bytes:
+def _behind(trace: Trace, lines: Sequence[bytes]) -> bytes:
     named = NamedTracks()
     # No event is before all times: what is given are lines without one.
     for line in lines_near(trace, TimeWindow(-2.0, -1.0), 0):
         named.add(line.strip().removesuffix(b","))
-    order = list(named.order())
-    return gzip_member(b"\n".join(order) + b"\n") if order else b""
+    for line in lines:
+        if b'"ph":"M"' in line:
+            named.add(line)
+    behind = [*lines, *named.order()]
+    return gzip_member(b"\n".join(behind) + b"\n") if behind else b""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import subprocess
 from pathlib import Path
+from urllib.parse import parse_qs
+from urllib.request import urlopen
 
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines
 from analysis.why.made_runs import Training
+from conftest import clean_environment
 from perfetto import engine
-from safety.commands import invoke
+from safety.commands import COMMAND, invoke
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.why import why
-from dftrace_ai.cli.trace_server.steps import parsed_steps, shown_steps
+from dftrace_ai.cli.trace_server.steps import numbered_steps, parsed_steps, shown_steps
 from dftrace_ai.errors import DftraceError, TraceError
 
 DAY_US = 86_400_000_000
@@ -90,3 +95,50 @@ def test_steps_that_are_not_there_are_told(tmp_path: Path) -> None:
     none.span("a", "b", 0, 1)
     with pytest.raises(TraceError, match="no step 0: none were found"):
         shown_steps(open_traces([none.write(tmp_path / "none.pfw")]).files, range(1))
+
+
+def viewed(path: Path) -> bytes:
+    """What `dftrace view` hands to the page that it opens."""
+    words = [*COMMAND, "view", path, "--no-browser", "--json"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean_environment()
+    ) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        with urlopen(address, timeout=60) as page:
+            (url,) = parse_qs(page.url.partition("#!/?")[2])["url"]
+        with urlopen(url, timeout=60) as trace:
+            body = trace.read()
+        process.terminate()
+    return bytes(body)
+
+
+@pytest.mark.parametrize("suffix", [".pfw", ".pfw.gz"])
+def test_steps_have_a_track_without_being_asked_for(tmp_path: Path, suffix: str) -> None:
+    """Of a plain file that is put together anew, and of a compressed one behind its own bytes."""
+    pytest.importorskip("viztracer")
+    (plain,) = Training(steps=40, epochs=1, workers=0, data_told=False).write(tmp_path, 1).iterdir()
+    path = tmp_path / f"t-host-100{suffix}"
+    text = plain.read_bytes()
+    plain.unlink()
+    path.write_bytes(gzip.compress(text) if suffix == ".pfw.gz" else text)
+    body = viewed(path)
+    if suffix == ".pfw.gz":
+        assert body.startswith(path.read_bytes())
+    sent = tmp_path / "sent.pfw.gz"
+    sent.write_bytes(body)
+    shown = engine.view(sent)
+    assert shown.answer.clean
+    named = [one for one in shown.slices if one.name.startswith("step ")]
+    assert [one.name for one in named] == [f"step {step}" for step in range(40)]
+    assert {shown.thread_names[one.pid or 0, one.tid or 0] for one in named} == {"steps"}
+
+
+def test_large_traces_and_spans_of_steps_get_no_second_track(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert numbered_steps(open_traces([ranks(tmp_path / "spans")]).files) == {}
+    files = open_traces([Training(steps=40).write(tmp_path / "loop", 1)]).files
+    assert len(numbered_steps(files)) == 1
+    monkeypatch.setattr("dftrace_ai.cli.trace_server.steps.MOST_TEXT_BYTES", 1000)
+    assert numbered_steps(files) == {}
