@@ -385,6 +385,17 @@ def test_arguments_of_any_kind_come_through(tmp_path: Path, way: str) -> None:
     assert rows[1][0] == "e"
 
 
+def test_spans_without_a_duration_have_no_end(tmp_path: Path) -> None:
+    trace = TraceLines()
+    for times in ('"ts":5,', '"ts":5,"dur":-7,', '"dur":7,'):
+        trace.add(f'{{"name":"a","cat":"b","pid":100,"tid":100,{times}"ph":"X"}}')
+    (rows,) = asked(
+        trace.write(tmp_path / "t.pfw"),
+        "select start_ns - min(start_ns) over (), dur_ns, end_ns from spans order by all",
+    )
+    assert rows == [(0, None, None), (0, None, None), (None, 7000, None)]
+
+
 def test_times_are_since_1970(tmp_path: Path) -> None:
     trace = TraceLines()
     trace.span("s", "c", 5, 7)

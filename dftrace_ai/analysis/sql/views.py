@@ -43,6 +43,7 @@ _MADE_OF: Final = {
     "at_ns": "nullif(start_ns, -1)",
     "start_ns": "nullif(start_ns, -1)",
     "dur_ns": "nullif(dur_ns, -1)",
+    "end_ns": "nullif(start_ns, -1) + nullif(dur_ns, -1)",
 }
 
 VIEWS: Final[dict[str, View]] = {
@@ -51,7 +52,7 @@ VIEWS: Final[dict[str, View]] = {
         | _IDS
         | _CALLED
         | {"start_ns": "BIGINT", "dur_ns": "BIGINT", "end_ns": "BIGINT", "args": "JSON"},
-        _MADE_OF | {"end_ns": "start_ns + dur_ns"},
+        _MADE_OF,
         labelled=True,
     ),
     "instants": View(
