@@ -183,6 +183,24 @@ def test_files_are_named_for_dftracer(tmp_path: Path) -> None:
     ]
 
 
+def test_numbers_that_are_texts_become_numbers_for_dftracer(tmp_path: Path) -> None:
+    path = tmp_path / "t.pfw"
+    head = '"name":"open64","cat":"POSIX","pid":"2315","tid":"46"'
+    path.write_text(
+        f'[\n{{"id":"7",{head},"ph":"M","args":{{"name":"12"}}}}\n'
+        f'{{"id":"8",{head},"ts":"1698975745976947.7","dur":"2.6","ph":"X","args":{{"ret":"3"}}}}\n'
+        f'{{"id":"0x9",{head},"ts":"1698975745976949","dur":"12 us","ph":"X"}}\n'
+    )
+    assert invoke("convert", path, "--to", "dftracer", "--out", tmp_path / "out").status == 0
+    (made,) = open_traces([tmp_path / "out"]).files
+    named, span, odd = (event for _, event in made.events())
+    begin = 1_698_975_745_976_947
+    head_of = {"name": "open64", "cat": "POSIX", "pid": 2315, "tid": 46}
+    assert named == {"id": 7, **head_of, "ph": "M", "args": {"name": "12"}}
+    assert span == {"id": 8, **head_of, "ts": begin, "dur": 3, "ph": "X", "args": {"ret": "3"}}
+    assert odd == {"id": "0x9", **head_of, "ts": begin + 2, "dur": "12 us", "ph": "X"}
+
+
 @pytest.mark.parametrize("base_us", [0, 2**62])
 def test_times_beyond_all_years_stay_as_they_are(tmp_path: Path, base_us: int) -> None:
     odd = [

@@ -31,6 +31,8 @@ MOST_NAMED: Final = 100_000
 
 # As the recorder writes them: nanoseconds as three decimals, the duration behind the start.
 TIMES: Final = re.compile(rb'"ts":(\d{1,16})(?:\.(\d{3}))?,(?:"dur":(\d{1,16})(?:\.(\d{3}))?,)?')
+NUMBERS: Final = ("id", "pid", "tid", "ts", "dur")
+NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,9})?", re.ASCII)
 BASE: Final = re.compile(rb'"time_base_us":\d+')
 TIMESTAMPS: Final = re.compile(rb'"timestamps":"\w+"')
 PLAIN_BYTES: Final = re.compile(rb'"bytes":\d+')
@@ -174,6 +176,8 @@ def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
     """Return a line with its start rounded down, and its duration so that its end is, too."""
     ph = event.get("ph")
     ts, dur = event.get("ts"), event.get("dur")
+    if _numbers_of(event):
+        return _anew(text, event, base_ns)
     if ts is None and isinstance(ph, str):
         return text
     found = TIMES.search(text)
@@ -195,9 +199,9 @@ def _in_whole_micros(text: bytes, event: JsonObject, base_ns: int) -> bytes:
 
 def _anew(text: bytes, event: JsonObject, base_ns: int) -> bytes:
     """Write the line of another writer anew; one with times beyond all years stays as it is."""
-    changed: dict[str, object] = dict(event)
+    changed: dict[str, object] = {**event, **_numbers_of(event)}
     changed["ph"] = lettered_phase(event.get("ph")) or event.get("ph")
-    ts, dur = event.get("ts"), event.get("dur")
+    ts, dur = changed.get("ts"), changed.get("dur")
     if isinstance(ts, int | float) and not isinstance(ts, bool):
         length = dur if isinstance(dur, int | float) and not isinstance(dur, bool) else 0
         # It may be infinite.
@@ -208,6 +212,12 @@ def _anew(text: bytes, event: JsonObject, base_ns: int) -> bytes:
         if length is dur:
             changed["dur"] = dur_us
     return orjson.dumps(changed)
+
+
+def _numbers_of(event: JsonObject) -> dict[str, int | float]:
+    """Return the numbers that stand as texts where DLIO Profiler writes them so."""
+    texts = {key: event[key] for key in NUMBERS if isinstance(event.get(key), str)}
+    return {key: orjson.loads(text) for key, text in texts.items() if NUMBER.fullmatch(text)}
 
 
 # Nanoseconds of it, also since 1970, fit into 64 bits.
