@@ -75,8 +75,9 @@ def parents_of(track: Integers, start_ns: Integers, end_ns: Integers, near_ns: i
             -1, 0, 0,
         ]
     """
-    around = np.arange(-1, len(start_ns) - 1)
-    open_rows = np.arange(len(start_ns))
+    kind = np.int32 if len(start_ns) < 2**31 else np.int64
+    around = np.arange(-1, len(start_ns) - 1, dtype=kind)
+    open_rows = np.arange(len(start_ns), dtype=kind)
     while len(open_rows):
         outer = around[open_rows]
         outside = track[outer] != track[open_rows]

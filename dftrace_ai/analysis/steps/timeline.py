@@ -36,6 +36,9 @@ Part = Literal[
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 PART_CODE: Final[dict[Part, int]] = {part: number for number, part in enumerate(PARTS)}
+# So many are taken at once; what is calculated with them takes a hundred bytes for each.
+SPANS_AT_ONCE: Final = 250_000
+
 NO_CODE: Final = PART_CODE["none"]
 OTHER_CODE: Final = PART_CODE["other"]
 
@@ -163,10 +166,33 @@ def timeline_of(spans: Spans, near_ns: int) -> Timeline:
         line = timeline_of(process.spans.at(process.spans.tid == tid), process.near_ns)
         start_ns, end_ns = line.of("wait")
     """
-    return _nested(spans, near_ns) or _stacked(spans, near_ns)
+    lines = [
+        _nested(spans, rows, near_ns) or _stacked(spans, rows, near_ns)
+        for rows in _stretches(spans)
+    ]
+    if len(lines) == 1:
+        return lines[0]
+    columns = zip(*((one.start_ns, one.end_ns, one.part, one.span) for one in lines), strict=True)
+    return Timeline(*map(np.concatenate, columns))
 
 
-def _stacked(spans: Spans, near_ns: int) -> Timeline:
+def _stretches(spans: Spans) -> list[Integers]:
+    """Return the spans that may have time of their own, in stretches that none reaches beyond.
+
+    What is calculated with them takes several times their memory, and so only that of a stretch.
+    """
+    kind = np.int32 if len(spans) < 2**30 else np.int64
+    holds = np.array([role in NO_PART for role in ROLES])
+    rows = np.flatnonzero((spans.end_ns > spans.start_ns) & ~holds[spans.role]).astype(kind)
+    if len(rows) <= SPANS_AT_ONCE:
+        return [rows]
+    reach = np.maximum.accumulate(spans.end_ns[rows])
+    free = np.flatnonzero(spans.start_ns[rows[1:]] >= reach[:-1]) + 1
+    wanted = np.searchsorted(free, np.arange(SPANS_AT_ONCE, len(rows), SPANS_AT_ONCE))
+    return np.split(rows, np.unique(free[wanted[wanted < len(free)]]))
+
+
+def _stacked(spans: Spans, rows: Integers, near_ns: int) -> Timeline:
     """Return the timeline of spans that may overlap, or end with those around them."""
     starts, ends, parts, owners = (array("q") for _ in range(4))
     # End, part and index of the spans that are open.
@@ -178,16 +204,18 @@ def _stacked(spans: Spans, near_ns: int) -> Timeline:
         if until <= now:
             return
         if stack and stack[-1][1] != NO_CODE:
-            starts.append(now)
-            ends.append(until)
-            parts.append(stack[-1][1])
-            owners.append(stack[-1][2])
+            _, part, owner = stack[-1]
+            if ends and (ends[-1], parts[-1], owners[-1]) == (now, part, owner):
+                ends[-1] = until
+            else:
+                starts.append(now)
+                ends.append(until)
+                parts.append(part)
+                owners.append(owner)
         now = until
 
-    rows = in_pieces(np.arange(len(spans)), spans.start_ns, spans.end_ns, spans.role)
-    for index, (start, end, role) in enumerate(rows):
-        if end <= start:
-            continue
+    columns = (np.arange(len(spans)), spans.start_ns, spans.end_ns, spans.role)
+    for index, start, end, role in in_pieces(rows, *columns):
         while stack and (stack[-1][0] <= start + near_ns or end > stack[-1][0] + near_ns):
             give(min(stack[-1][0], start))
             stack.pop()
@@ -201,14 +229,12 @@ def _stacked(spans: Spans, near_ns: int) -> Timeline:
     while stack:
         give(stack[-1][0])
         stack.pop()
-    columns = (np.array(values, np.int64) for values in (starts, ends, parts, owners))
-    return Timeline(*columns)
+    return Timeline(*(np.array(values, np.int64) for values in (starts, ends, parts, owners)))
 
 
-def _nested(spans: Spans, near_ns: int) -> Timeline | None:
+def _nested(spans: Spans, rows: Integers, near_ns: int) -> Timeline | None:
     """Return the timeline of spans of which none cuts another; None where one does, or nearly."""
-    kind = np.int32 if len(spans) < 2**30 else np.int64
-    rows = np.flatnonzero(spans.end_ns > spans.start_ns).astype(kind)
+    kind = rows.dtype
     start, end, role = spans.start_ns[rows], spans.end_ns[rows], spans.role[rows]
     count, ends = len(rows), np.sort(end)
     row = np.arange(count, dtype=kind)
@@ -219,7 +245,7 @@ def _nested(spans: Spans, near_ns: int) -> Timeline | None:
         return None
     del ends
     parent = np.full(count, -1, kind)
-    part, owner = np.empty(count, np.uint8), rows
+    part, owner = np.empty(count, np.uint8), rows.copy()
     # Few levels are sorted faster as short numbers.
     brief = depth.astype(np.uint16) if depth.max(initial=0) < 2**16 else depth
     by_depth = np.argsort(brief, kind="stable").astype(kind)
@@ -247,8 +273,14 @@ def _nested(spans: Spans, near_ns: int) -> Timeline | None:
     at, until, holder = at[:-1], at[1:], holder[:-1]
     held = np.flatnonzero((until > at) & (holder >= 0))
     held = held[part[holder[held]] != NO_CODE]
-    holder = holder[held]
-    return Timeline(at[held], until[held], part[holder], owner[holder])
+    part, owner = part[holder[held]], owner[holder[held]]
+    del parent, holder
+    # What goes on is one piece, whatever began and ended within it.
+    anew = np.ones(len(held), bool)
+    anew[1:] = (at[held[1:]] != until[held[:-1]]) | (owner[1:] != owner[:-1])
+    anew[1:] |= part[1:] != part[:-1]
+    first, last = held[anew], held[np.roll(anew, -1)]
+    return Timeline(at[first], until[last], part[anew], owner[anew])
 
 
 def covered_before(start_ns: Integers, end_ns: Integers, at_ns: Integers) -> Integers:

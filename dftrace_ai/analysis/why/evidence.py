@@ -164,14 +164,13 @@ class Evidence:
     @cached_property
     def _others(self) -> Timeline:
         """Other work of the steps, without what a span has to itself that is around a whole one."""
-        steps, line = self.steps, self.steps.timeline
+        steps, whole = self.steps, self.steps.timeline
+        line = whole.only((whole.part == PART_CODE["other"]) & (whole.span >= 0))
         step = np.searchsorted(steps.start_ns, line.start_ns, side="right") - 1
         at = np.maximum(step, 0)
-        chosen = (line.part == PART_CODE["other"]) & (line.span >= 0) & (step >= 0)
-        chosen &= line.start_ns < steps.end_ns[at]
-        owner = np.maximum(line.span, 0)
-        around = steps.thread.start_ns[owner] <= steps.start_ns[at]
-        around &= steps.thread.end_ns[owner] >= steps.end_ns[at]
+        chosen = (step >= 0) & (line.start_ns < steps.end_ns[at])
+        around = steps.thread.start_ns[line.span] <= steps.start_ns[at]
+        around &= steps.thread.end_ns[line.span] >= steps.end_ns[at]
         return line.only(chosen & ~around)
 
     @cached_property
@@ -235,9 +234,16 @@ class Evidence:
         return max(1, int(self.steps.end_ns[-1] - self.steps.start_ns[0]))
 
     @cached_property
+    def beside_steps(self) -> Timeline:
+        """The pieces of the timeline that do not lie within a step."""
+        steps, line = self.steps, self.steps.timeline
+        step = np.searchsorted(steps.start_ns, line.start_ns, side="right") - 1
+        return line.only((step < 0) | (line.end_ns > steps.end_ns[np.maximum(step, 0)]))
+
+    @cached_property
     def between(self) -> float:
         """Share of the training that is in no span between steps, or the wait for first ones."""
-        steps, line = self.steps, self.steps.timeline
+        steps, line = self.steps, self.beside_steps
         taken = union(
             np.concatenate([steps.start_ns, line.start_ns, steps.evaluation[0]]),
             np.concatenate([steps.end_ns, line.end_ns, steps.evaluation[1]]),

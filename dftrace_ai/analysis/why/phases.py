@@ -128,7 +128,7 @@ def worker_start(evidence: Evidence) -> Finding | None:
     wait = steps.parts["wait"]
     usual = float(np.median(wait[~steps.first]))
     waited = float(np.maximum(wait[begins] - usual, 0).sum())
-    line = steps.timeline
+    line = evidence.beside_steps
     taken = union(
         np.concatenate([line.start_ns, steps.evaluation[0]]),
         np.concatenate([line.end_ns, steps.evaluation[1]]),

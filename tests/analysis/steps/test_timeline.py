@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from dftrace_ai.analysis.steps.roles import CODE, ROLES
 from dftrace_ai.analysis.steps.spans import Spans
@@ -52,3 +53,20 @@ def test_time_is_the_same_spans_whether_or_not_others_cut_each_other_later() -> 
             assert getattr(tidy, name).tolist() == getattr(line, name)[:-2].tolist(), (rows, name)
         pieces += len(tidy.part)
     assert pieces > 1000
+
+
+def test_it_is_the_same_in_how_many_stretches_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many spans only some are looked at at once; a span around all of them has no time."""
+    noise = random.Random(5)
+    for near_ns in (0, 2) * 100:
+        rows: list[Row] = [(0, 1000, "transparent")]
+        nested(noise, rows, 0, 1000, 5)
+        if noise.random() < 0.3:
+            rows += [(400, 450, "data"), (420, 490, "comm")]
+        spans = spans_in_order(rows)
+        whole = timeline_of(spans, near_ns)
+        with monkeypatch.context() as patch:
+            patch.setattr("dftrace_ai.analysis.steps.timeline.SPANS_AT_ONCE", 3)
+            parts = timeline_of(spans, near_ns)
+        for name in ("start_ns", "end_ns", "part", "span"):
+            assert getattr(whole, name).tolist() == getattr(parts, name).tolist(), (rows, name)

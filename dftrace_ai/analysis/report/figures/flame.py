@@ -72,6 +72,10 @@ def flame_graph(job: Job) -> FlameGraph:
     return tree.graph()
 
 
+def _joined(pieces: list[Integers]) -> Integers:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
 class _Tree:
     """The paths that were found so far."""
 
@@ -81,32 +85,33 @@ class _Tree:
 
     def add(self, kind: str, process: Process) -> None:
         """Add the spans of a process."""
-        pieces = []
+        pieces: list[dict[str, Integers]] = []
         labels: list[tuple[str, str]] = []
         for columns, mask in rows_of(process):
             timed = (columns.start_ns >= 0) & (columns.start_ns < LATEST_NS)
             timed &= (columns.dur_ns >= 0) & (columns.dur_ns < LATEST_NS)
-            chosen = np.flatnonzero(mask & timed & (columns.ph == ord("X")))
+            chosen = mask & timed & (columns.ph == ord("X"))
+            start = columns.start_ns[chosen]
             pieces.append(
-                (
-                    columns.tid[chosen],
-                    columns.start_ns[chosen],
-                    columns.start_ns[chosen] + columns.dur_ns[chosen],
-                    columns.id[chosen].astype(np.int64),
-                    columns.label[chosen].astype(np.int32) + len(labels),
-                )
+                {
+                    "track": columns.tid[chosen],
+                    "start": start,
+                    "end": start + columns.dur_ns[chosen],
+                    "id": columns.id[chosen],
+                    "label": columns.label[chosen].astype(np.int32) + len(labels),
+                }
             )
             labels += columns.labels
         if not pieces:
             return
-        track, start, end, number, label = map(np.concatenate, zip(*pieces, strict=True))
-        del pieces
-        order = track_order(track, start, end, number)
-        del number
-        track, start, end, label = track[order], start[order], end[order], label[order]
+        # The pieces of a column go before those of the next are put together or in order.
+        whole = {name: _joined([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
+        order = track_order(whole["track"], whole["start"], whole["end"], whole.pop("id"))
+        track, start, end, label = (whole.pop(name)[order] for name in list(whole))
+        del order
         parents = parents_of(track, start, end, process.near_ns)
         dur = end - start
-        del track, start, end, order
+        del track, start, end
         root = self._path(-1, "", kind)
 
         def path(around: int, name: int) -> int:
