@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from conftest import clean_environment, read_all, trace_files
-from docs.pages import DOCS, shown_summary
+from docs.pages import EXAMPLES
+from integrations.frameworks.shown import shows_what_is_recorded
 from live.programs import LIMIT_S, dftrace, until
 
 from dftrace_ai.errors import TraceError
@@ -21,39 +21,33 @@ from launching import RUN
 
 pytest.importorskip("torch.distributed")
 
+# The program of the page, of which rank 1 is late with the first item of its third step.
 JOB = """
+import runpy
 import sys
 import time
 from pathlib import Path
-import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+import torch.utils.data
 
-class Items(Dataset):
-    def __len__(self):
-        return 3
+class Late(torch.utils.data.TensorDataset):
+    count = 0
     def __getitem__(self, item):
-        if item == 2 and dist.get_rank() == 1:
+        Late.count += 1
+        if Late.count == 8 * 16 + 1 and dist.get_rank() == 1:
             Path("late").touch()
-            while not Path(sys.argv[1]).exists():
+            while not Path("go").exists():
                 time.sleep(0.001)
-        return torch.ones(4)
+        return super().__getitem__(item)
 
 torch.set_num_threads(1)
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(4, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for batch in DataLoader(Items()):
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-dist.destroy_process_group()
+torch.utils.data.TensorDataset = Late
+runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
 def waits(folder: Path) -> bool:
-    """Whether rank 0 is in a collective of its last step, and rank 1 fetches the item for it."""
+    """Whether rank 0 is in a collective of its third step, and rank 1 fetches an item for it."""
     try:
         processes = snapshot([folder]).processes
     except TraceError:
@@ -72,7 +66,7 @@ def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> Non
     (tmp_path / "train.py").write_text(JOB)
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
     meeting = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
-    words = ("-o", "out/t", "--", *torchrun, *meeting, "train.py", "go")
+    words = ("-o", "out/t", "--", *torchrun, *meeting, "train.py", EXAMPLES / "digits_ddp.py")
     process = subprocess.Popen(
         [*RUN, *words],
         cwd=tmp_path,
@@ -110,6 +104,5 @@ def test_a_job_of_torchrun_and_the_rank_that_it_waits_for(tmp_path: Path) -> Non
             for span in trace.spans
             if span.name == "step" and span.cat == "pipeline"
         ]
-        assert steps == [0, 1, 2]
-    found = Counter((span.cat, span.name) for trace in traces for span in trace.spans)
-    assert found == shown_summary(DOCS / "guide" / "frameworks.md", "ddp")
+        assert steps == [0, 1, 2, 3, 4, 5]
+    shows_what_is_recorded("ddp", "ddp", tmp_path / "out")
