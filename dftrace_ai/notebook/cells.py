@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import getopt
 import os
 import shlex
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading import open_traces
@@ -13,8 +16,7 @@ from dftrace_ai.integrations.auto import auto
 from dftrace_ai.run.lifecycle import current_run, tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from dftrace_ai.run.run import Run
 
@@ -97,22 +99,79 @@ class _ShownError(Exception):
         return []
 
 
+class _Raised:
+    """What a cell has raised, and how the shell would have shown it."""
+
+    error: BaseException | None = None
+    lines: tuple[str, ...] = ()
+
+    def raise_once(self) -> None:
+        """Raise it, for the shell to show as it would show that of the cell alone.
+
+        Raises:
+            _ShownError: in its place, where the shell has shown it in another way.
+        """
+        if self.error is None:
+            raise _ShownError
+        # Past what its class may do with attributes, as a frozen dataclass refuses them.
+        object.__setattr__(self.error, "_render_traceback_", lambda: list(self.lines))
+        raise self.error
+
+
 def _magic_of(shell: Any) -> Callable[[str, str], None]:
     def trace(line: str, cell: str) -> None:
         from IPython.core.error import UsageError
 
         try:
             settings, flags = _asked(line)
-            run = _recorded(shell, cell, settings, automatic="--no-auto" not in flags)
+            _refuse_await(shell, cell)
+            with _kept_from_being_shown(shell) as raised:
+                run = _recorded(shell, cell, settings, automatic="--no-auto" not in flags)
         except DftraceError as error:
             raise UsageError(f"%%{MAGIC}: {error}") from None
         if "--quiet" not in flags:
             _show(run)
         if not shell.last_execution_result.success:
-            raise _ShownError
+            raised.raise_once()
 
     trace.__doc__ = HELP
     return trace
+
+
+def _refuse_await(shell: Any, cell: str) -> None:
+    """Refuse a cell that only the loop which runs this could run."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if shell.should_run_async(cell, transformed_cell=shell.transform_cell(cell)):
+        raise DftraceError(
+            "a cell with await outside of functions cannot be traced here; put it into a "
+            "`with dftrace_ai.tracing():`"
+        )
+
+
+@contextmanager
+def _kept_from_being_shown(shell: Any) -> Iterator[_Raised]:
+    """Have what ends a cell shown by whoever called the magic, and not by the shell meanwhile."""
+    raised, show = _Raised(), shell.showtraceback
+
+    def keep(_: type[BaseException], error: BaseException, lines: list[str]) -> None:
+        raised.error, raised.lines = error, tuple(lines)
+
+    def kept(*given: Any, running_compiled_code: bool = False, **named: Any) -> None:
+        if running_compiled_code:  # what the cell itself asks to be shown is not
+            shell._showtraceback = keep
+        try:
+            show(*given, running_compiled_code=running_compiled_code, **named)
+        finally:
+            vars(shell).pop("_showtraceback", None)
+
+    shell.showtraceback = kept
+    try:
+        yield raised
+    finally:
+        vars(shell).pop("showtraceback", None)
 
 
 def _asked(line: str) -> tuple[dict[str, str], list[str]]:
@@ -174,7 +233,8 @@ def _show(run: Run) -> None:
     with needs_numpy("the verdict"):
         from dftrace_ai.analysis.report.run import Run as ReadRun
 
-        display(ReadRun(paths))
+        is_on = run.path is not None and current_run() is run
+        display(ReadRun(paths, still_written=[Path(str(run.path))] if is_on else []))
 
 
 def _traces_of(run: Run) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import clean_environment, read_all, trace_files
+from conftest import read_all, trace_files
+from kernels import LIMIT_S, Kernel
 
 from dftrace_ai.loggers.runs.reading import read_runs
 
-LIMIT_S = 100
 TRACKER = Path(__file__).parent / "delivery"
 
 CELL = """
@@ -39,48 +38,30 @@ while True:
 """
 
 
-class Notebook:
+class Notebook(Kernel):
     """A kernel, and what lies in the directory that it works in."""
 
     def __init__(self, folder: Path) -> None:
-        from jupyter_client.kernelspec import KernelSpec
-        from jupyter_client.manager import KernelManager
-
-        self.folder = folder
-        self.manager = KernelManager(transport="ipc", ip=str(folder / "kernel"))
-        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        self.manager._kernel_spec = KernelSpec(argv=command, language="python")
-        environment = clean_environment()
-        paths = [str(TRACKER), *filter(None, [environment.get("PYTHONPATH")])]
-        environment |= {"IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": ":".join(paths)}
-        self.manager.start_kernel(cwd=str(folder), env=environment)
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=LIMIT_S)
+        super().__init__(folder, TRACKER)
 
     def begin(self, code: str, **names: Any) -> str:
         """Begin to run a cell."""
-        given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
-        number: str = self.client.execute(given + code)
-        return number
+        return super().begin(
+            "".join(f"{name} = {value!r}\n" for name, value in names.items()) + code
+        )
 
     def ended(self, number: str) -> list[str]:
         """Wait for the end of a cell; returns what it printed, and its exception."""
         said = []
-        while True:
-            message = self.client.get_iopub_msg(timeout=LIMIT_S)
-            if message["parent_header"].get("msg_id") != number:
-                continue
-            content = message["content"]
-            if message["msg_type"] == "error":
+        for kind, content in self.messages(number):
+            if kind == "error":
                 said.append(content["ename"])
             elif content.get("name") == "stdout":
                 said += content["text"].split()
-            elif content.get("execution_state") == "idle":
-                return said
+        return said
 
-    def run(self, code: str, **names: Any) -> list[str]:
-        """Run a cell."""
+    def printed(self, code: str, **names: Any) -> list[str]:
+        """Run a cell; what it printed, and its exception."""
         return self.ended(self.begin(code, **names))
 
     def logs(self, run: str) -> list[list[Any]]:
@@ -100,11 +81,6 @@ class Notebook:
             words = process.info["cmdline"] or []
             found += any(word.startswith(str(self.folder / "runs")) for word in words)
         return found
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        if self.manager.is_alive():
-            self.manager.shutdown_kernel(now=True)
 
 
 def losses(lines: list[Any]) -> list[float]:
@@ -134,37 +110,37 @@ def test_cells_interrupts_restarts_and_a_kill(notebook: Notebook) -> None:
     values = [0.0, 1.0, 2.0, 3.0, 4.0]
     # A cell that is run again makes loggers anew, and those from before end.
     for _ in range(2):
-        assert notebook.run(CELL, RUN="again") == []
+        assert notebook.printed(CELL, RUN="again") == []
     wait_for(lambda: status(notebook.logs("again")[0]) == "finished")
     wait_for(lambda: losses(notebook.logs("again")[1]) == values)
     wait_for(lambda: notebook.processes() == 2)  # the tracker, and who stands beside it
     assert losses(notebook.logs("again")[0]) == values
 
     # What ends a cell ends no run.
-    assert notebook.run("raise ValueError") == ["ValueError"]
+    assert notebook.printed("raise ValueError") == ["ValueError"]
     number = notebook.begin(ENDLESS)
     wait_for((notebook.folder / "begun").exists)
     wait_for(lambda: -1.0 in losses(notebook.logs("again")[1]))
     notebook.manager.interrupt_kernel()
     assert notebook.ended(number) == ["KeyboardInterrupt"]
-    assert notebook.run("loggers.log_iter({'loss': 7.0}); print(loggers.status)") == ["running"]
+    assert notebook.printed("loggers.log_iter({'loss': 7.0}); print(loggers.status)") == ["running"]
     wait_for(lambda: losses(notebook.logs("again")[1])[-1] == 7.0)
 
     # But what ends a block does.
     block = f"{CELL}\nwith loggers:\n    raise KeyboardInterrupt"
-    assert notebook.run(block, RUN="block") == ["KeyboardInterrupt"]
+    assert notebook.printed(block, RUN="block") == ["KeyboardInterrupt"]
     assert status(notebook.logs("block")[0]) == "killed"
-    assert notebook.run(CELL, RUN="restarted") == []
+    assert notebook.printed(CELL, RUN="restarted") == []
 
     notebook.manager.restart_kernel()
-    notebook.client.wait_for_ready(timeout=LIMIT_S)
+    notebook.wait_for_ready()
     assert status(notebook.logs("again")[1]) == status(notebook.logs("restarted")[0]) == "finished"
     wait_for(lambda: notebook.processes() == 0)
     assert notebook.taken("restarted") == [*"01234", "finished"]
     (trace,) = read_all(trace_files(notebook.folder))
     assert sum(event.name == "forward" for event in trace.events) == 20
 
-    assert notebook.run(CELL, RUN="killed") == []
+    assert notebook.printed(CELL, RUN="killed") == []
     wait_for(lambda: losses(notebook.logs("killed")[0]) == values)
     notebook.manager.shutdown_kernel(now=True)
     wait_for(lambda: notebook.processes() == 0)

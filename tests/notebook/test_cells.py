@@ -81,7 +81,7 @@ def test_cells_are_traced_and_judged(run_script: RunScript) -> None:
     assert sum(span.name == "forward" for span in trace.spans) == 30
 
     failed = cell()
-    assert failed["error"] == "_ShownError"
+    assert failed["error"] == "ValueError"
     assert str(failed["out"]).count("ValueError: of the cell") == 1
     assert failed["shown"] == []
     (trace,) = read_all(trace_files(folder / "out2"))

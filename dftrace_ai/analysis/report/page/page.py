@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["json_text", "page_of", "short_page"]
 
+HEIGHT: Final = re.compile(r'viewBox="0 0 [\d.]+ (\d+)')
 DIGEST: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 # Whatever else a page might come to hold: no other script runs, and nothing is fetched.
 POLICY: Final = (
@@ -207,11 +209,17 @@ def short_page(figures: ReportFigures) -> str:
         f"<!doctype html><meta charset=utf-8><style>{theme_style()}{PAGE_STYLE}{PLOT_STYLE}</style>"
         f"{tables.losses(figures)}{tables.verdict(figures.verdict)}{drawn}"
     )
-    height = 260 + 330 * len(shown)
+    # No script may measure it there, so about as high as it is in a notebook's column.
+    height = 150 + 30 * inner.count("<dt>") + sum(50 + _height_of(plot.svg) for plot in shown)
     return (
         f'<iframe sandbox="" srcdoc="{told_whole(inner)}" style="width:100%;height:{height}px;'
         'border:0"></iframe>'
     )
+
+
+def _height_of(svg: str) -> int:
+    found = HEIGHT.search(svg)
+    return int(found[1]) if found else 0
 
 
 def told_whole(page: str) -> str:
