@@ -16,6 +16,7 @@ from dftrace_ai.inspect.attaching.modules.attention import run_attention
 from dftrace_ai.inspect.attaching.modules.gemms import Operands, run_linear
 from dftrace_ai.inspect.attaching.modules.observed import first_tensor, look_into, run_compiled
 from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear
+from dftrace_ai.inspect.attaching.modules.saved_tensor_hooks import keep_compilations_from_hooks
 from dftrace_ai.inspect.attaching.modules.tokens import token_of
 from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, unreachable
 from dftrace_ai.inspect.errors import InspectRuntimeError
@@ -65,6 +66,7 @@ class Station:
             raise InspectRuntimeError(
                 f"a module of class {original.__name__} cannot be attached to: {error}"
             ) from error
+        keep_compilations_from_hooks()
         if _WITH_OPAQUE_MODULES:
             _forget_compiled()
         vars(module)["_inspect_station"] = self

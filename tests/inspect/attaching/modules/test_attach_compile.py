@@ -9,6 +9,7 @@ import torch
 from attached_models import ALL, section, session, statistics_of
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
 
 import dftrace_ai.inspect as debug_api
 
@@ -164,3 +165,22 @@ def test_a_model_that_is_detached_runs_on(tmp_path):
         x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
         expected = nn.functional.linear(x, model[0].weight, model[0].bias).max().item()
         assert values["model.0_output_max", 0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_checkpoint_trains_on_where_attaching_has_its_layers_compiled_anew(backend, tmp_path):
+    model = network()
+    run = torch.compile(model, backend=backend)
+
+    def through_checkpoint(x):
+        return checkpoint(run, x, use_reentrant=False)
+
+    # Before torch 2.5 what is within a checkpoint has to be compiled elsewhere first.
+    expected = trained(model, run, 3)
+    assert_same(trained(model, through_checkpoint, 3), expected)
+    with session(statistics_of(["max"], ALL, freq=2), tmp_path) as values:
+        handle = debug_api.attach(model)
+        assert_same(trained(model, through_checkpoint, 3, debug_api.step), expected)
+        assert values.iterations("model.0_gradient_max") == [0, 2]
+        handle.detach()
+        assert_same(trained(model, through_checkpoint, 3), expected)
