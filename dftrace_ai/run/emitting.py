@@ -97,9 +97,10 @@ Gated = _native.Gated
 """``Gated(wrapped, node, gate)`` stands for a function or a data set: its calls and items are those
 of `wrapped`, and spans of the node while the gate, or what it shares, says so."""
 
-quick_within_forward: Callable[[Any], Any] = _native.quick_within_forward
+quick_within_forward: Callable[..., Any] = _native.quick_within_forward
 """Has a function that stands for torch's ``Module.__call__``, and is returned, do what torch's own
-does without a frame of Python where the thread is within a ``ThreadCounts.forward``."""
+does without a frame of Python where the thread is within a ``ThreadCounts.forward``. Where torch
+runs the frames, a second argument has to return None: what torch compiles this thread's by."""
 
 is_recording: Callable[[], bool] = _native.is_on
 """Returns whether a run is on: who has to work for an event asks first."""

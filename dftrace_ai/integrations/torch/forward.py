@@ -14,6 +14,7 @@ from dftrace_ai.integrations.swapping import Swaps
 from dftrace_ai.integrations.torch.backward import NO_TASK, running_graph_task
 from dftrace_ai.integrations.torch.depth import depth, kept, leave_hooked
 from dftrace_ai.integrations.torch.modules import InnerModules
+from dftrace_ai.integrations.torch.uncompiled import compiler_of_thread
 from dftrace_ai.run.emitting import quick_within_forward
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _known(outermost: Callable[..., Any], original: Any) -> Any:
             return self._call_impl(*args, **kwargs)
         return outermost(original, self, args, kwargs)
 
-    return quick_within_forward(_wrapped_call_impl)
+    return quick_within_forward(_wrapped_call_impl, compiler_of_thread())
 
 
 def _around(outermost: Callable[..., Any], original: Any) -> Any:

@@ -1,12 +1,15 @@
-"""Functions of ours that torch.compile has to leave alone."""
+"""Torch's own say on frames: which it leaves alone, and what compiles those of a thread."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-__all__ = ["left_alone"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["compiler_of_thread", "left_alone"]
 
 F = TypeVar("F")
 
@@ -23,7 +26,7 @@ def left_alone(function: F) -> F:
     Returns:
         The function.
     """
-    frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    frames = _frames()
     strategy, action = (
         getattr(frames, f"_Frame{name}", None) for name in ("ExecStrategy", "Action")
     )
@@ -33,3 +36,18 @@ def left_alone(function: F) -> F:
     elif hasattr(frames, "skip_code"):  # of older versions, and of what it calls nothing is said
         frames.skip_code(code)
     return function
+
+
+def compiler_of_thread() -> Callable[[], object] | None:
+    """Return torch's function that returns what compiles the frames of the thread that calls it.
+
+    Returns:
+        The function, which returns None where nothing does; None where this torch has none.
+    """
+    found: Callable[[], object] | None = getattr(_frames(), "get_eval_frame_callback", None)
+    return found
+
+
+def _frames() -> Any:
+    """Return the part of torch that runs frames, which is there without the compiler."""
+    return getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
