@@ -37,10 +37,11 @@ LOOK_S: Final = (0.0002, 0.005)
 class _UnderWay:
     """A collective that has begun; its work is held, so that whoever waits for it is recognised."""
 
-    __slots__ = ("since", "span", "work")
+    __slots__ = ("future", "since", "span", "work")
 
-    def __init__(self, work: Any, span: ApartSpan | None) -> None:
+    def __init__(self, work: Any, span: ApartSpan | None, future: Any = None) -> None:
         self.work = work
+        self.future = future
         self.span: Any = span
         self.since = time.monotonic()
 
@@ -67,28 +68,31 @@ class Ends:
         self._is_asleep = self._is_over = False
         atexit.register(self.stop)
 
-    def follow(self, span: ApartSpan, work: Any, *, tells: bool) -> None:
+    def follow(self, span: ApartSpan, work: Any, future: Any) -> None:
         """Have a span end with a work.
 
         Args:
             span: begun before it.
             work: what the caller may wait for.
-            tells: it says when it is done; else somebody has to wait for it.
+            future: of the work, which says when it is done; None where somebody has to wait for it.
         """
-        if not tells:
+        if future is None:
             self._let_go_of_dropped()
             self._silent[id(work)] = _UnderWay(work, span)
-        elif work.is_completed():
-            span.end(None, _error_of(work))
+        elif future.done():
+            span.end(None, _error_of(future))
         else:
-            self._telling[id(work)] = _UnderWay(work, span)
+            self._telling[id(work)] = _UnderWay(work, span, future)
             self._have_looked()
 
     def settle(self) -> None:
         """End what is done by now."""
+        # The training goes on by the future, and may be over before the work counts as completed.
         for key, one in list(self._telling.items()):
-            if one.work.is_completed() and self._telling.pop(key, None) is not None:
-                one.span.end(None, _error_of(one.work))
+            if one.future.done():
+                # First: the run may end as soon as it is gone from here. A second end does nothing.
+                one.span.end(None, _error_of(one.future))
+                self._telling.pop(key, None)
 
     def stop(self) -> None:
         """Look no more: the interpreter ends, or this is removed. What is done by now has ended."""
@@ -172,9 +176,9 @@ class Ends:
                 pause = min(max((time.monotonic() - latest) / 8, shortest), longest)
 
 
-def _error_of(work: Any) -> type[BaseException] | None:
+def _error_of(future: Any) -> type[BaseException] | None:
     try:
-        work.get_future().value()
+        future.value()
     except Exception as error:  # noqa: BLE001 - it is the collective's, and goes to whoever waits
         return type(error)
     return None

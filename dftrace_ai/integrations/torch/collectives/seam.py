@@ -201,22 +201,21 @@ class _Seam:
                 span.end(ENQUEUED)
                 return
             work = needed.work.unbox(boxed)
-            tells = self._tells(work)
-            if not tells and _here.functional:  # it is waited for in C++
+            future = self._future_of(work)
+            if future is None and _here.functional:  # it is waited for in C++
                 span.end(ENQUEUED)
             else:
-                self._ends.follow(span, work, tells=tells)
+                self._ends.follow(span, work, future)
         except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
             span.end(ENQUEUED)
             self._tell(operation, error)
 
-    def _tells(self, work: Any) -> bool:
-        """Return whether a work says when it is done: those that have a future do."""
+    def _future_of(self, work: Any) -> Any:
+        """Return what says when a work is done, None where nothing does."""
         try:
-            work.get_future()
+            return work.get_future()
         except RuntimeError:  # how a backend says that this one has none
-            return False
-        return True
+            return None
 
     def _tell(self, operation: Operation, error: Exception) -> None:
         if not self._told:
