@@ -1,4 +1,4 @@
-"""What a tracer adds to the processor time of a step: to one with work, and to a bare one."""
+"""What a tracer adds to the processor time of a step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,6 @@ NOTES = {
     "transformer": ["ddtrace records the rank as one span, and no step."],
 }
 MOST_PERCENT = 1.0
-BLOCKS = 20
 
 
 def measure(homes: Homes, rounds: int) -> list[Bench]:
@@ -55,7 +55,7 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
 
     Args:
         homes: the interpreters.
-        rounds: of 40 steps each, with the tracer and without; of the bare step, processes.
+        rounds: of 40 steps each, with the tracer and without.
     """
     packages = homes.peer_packages()
     benches = []
@@ -73,61 +73,33 @@ def measure(homes: Homes, rounds: int) -> list[Bench]:
         )
         for name in names:
             print(f"  steps: {training}, {name}", file=sys.stderr)
-            halves, missing = _found(homes, packages, name, "probe", training, str(rounds), twins=2)
+            halves, missing = _found(homes, packages, name, training, rounds)
             samples = percents(*halves) if halves else []
             bench.series.append(Series(name, samples, missing=missing))
         bench.targets += [Target(OURS, bound, other) for other, bound in bounds.items()]
         benches.append(bench)
-    return [*benches, _bare(homes, packages, rounds)]
-
-
-def _bare(homes: Homes, packages: str | None, rounds: int) -> Bench:
-    """Measure what the noise of a step with work would hide.
-
-    What operators cost a profiler is not in it, for there are hardly any: by a profiler's cost it
-    is the harder of the two.
-    """
-    _, names, bounds = PLANS["transformer"]
-    bench = Bench(
-        "step_bare",
-        "the same step with its modules, but without their work: processor time that tracing adds",
-        "us",
-        series=[Series(name) for name in names],
-        targets=[Target(OURS, bound, other) for other, bound in bounds.items()],
-        reference=OURS,
-        notes=["All threads; the least of blocks of steps, less that of a process without."],
-    )
-    for number in range(rounds):
-        print(f"  steps: bare, round {number + 1} of {rounds}", file=sys.stderr)
-        for series in bench.series:
-            # Behind each other: what else the machine does changes by the minute.
-            without, _ = _found(homes, packages, AGAIN, "blocks_probe", str(BLOCKS))
-            there, series.missing = _found(
-                homes, packages, series.contestant, "blocks_probe", str(BLOCKS)
-            )
-            if there and without:
-                series.samples.append(1e6 * (min(there[0]) - min(without[0])))
-    return bench
+    return benches
 
 
 def _found(
-    homes: Homes, packages: str | None, name: str, probe: str, *arguments: str, twins: int = 1
+    homes: Homes, packages: str | None, name: str, training: str, rounds: int
 ) -> tuple[list[list[Any]], str]:
-    """Return what probes have found of a contestant at the same time, or nothing and why."""
+    """Return what both of a pair have found of a contestant, or nothing and why."""
     if packages is None and name not in OWN:
         return [], "no interpreter with the peers"
     key = CONTESTANTS[name]
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as made:
         folder = Path(made)
         make_batons(folder)
-        results, running = [folder / f"{number}.json" for number in range(twins)], []
-        for number in range(twins):
-            given = [key, *arguments, made, str(number), *([packages] if packages else [])]
-            command = [homes.main, "-m", f"bench.steps.{probe}", *given]
+        results, running = [folder / f"{number}.json" for number in range(2)], []
+        for number in range(2):
+            given = [key, training, str(rounds), made, str(number)]
+            given += [packages] if packages else []
+            command = [homes.main, "-m", "bench.steps.probe", *given]
             extra = {}
             if key == "traceml" and packages:
                 extra["PYTHONPATH"] = f"{environment({})['PYTHONPATH']}:{packages}"
-                script = Path(__file__).with_name(f"{probe}.py")
+                script = Path(__file__).with_name("probe.py")
                 # Each has an aggregator of its own, which listens at a port.
                 ports = ["--aggregator-port", str(_free_port()), "--master-port", str(_free_port())]
                 cli = [homes.main, "-m", "traceml_ai.launcher.cli", "run", str(script), *ports]
@@ -139,11 +111,21 @@ def _found(
                     command, stdout=said, stderr=said, cwd=home, env=environment(extra)
                 )
             running.append(one)
-        statuses = [one.wait() for one in running]
+        statuses = _ended(running)
         if all(result.exists() for result in results):
             return [json.loads(result.read_text()) for result in results], ""
         lines = (folder / "home-0" / "said").read_text(errors="replace").strip().splitlines()
         return [], lines[-1] if lines else f"ended with {statuses}"
+
+
+def _ended(running: list[subprocess.Popen[bytes]]) -> list[int]:
+    """Wait until all have ended; one that fails takes the others along, which wait for it."""
+    while any(one.poll() is None for one in running):
+        if any(one.poll() for one in running):
+            for one in running:
+                one.kill()
+        time.sleep(0.1)
+    return [one.wait() for one in running]
 
 
 def _free_port() -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from bench.steps.trainings import Named, Nothing, Step, annotated, bare, transformer
+from bench.steps.trainings import Named, Nothing, Step, annotated, transformer
 from bench.steps.twin import Half, Twin
 
 STEPS, SETTLE = 40, 10
@@ -49,14 +49,14 @@ class Contestants:
     """Makes a tracer of each name.
 
     Args:
-        training: `transformer` or `bare`, which nobody has annotated, or `annotated`.
+        training: `transformer`, which nobody has annotated, or `annotated`.
         folder: takes the traces.
     """
 
     def __init__(self, training: str, folder: Path) -> None:
         self.of_spans = training == "annotated"
         self.folder = folder
-        self.model, plain = bare() if training == "bare" else transformer()
+        self.model, plain = transformer()
         self.plain: Step = annotated(Nothing()) if self.of_spans else plain
 
     def nobody(self) -> Tracer:

@@ -1,4 +1,4 @@
-"""Trainings as they come, a step at a time: a small transformer, its bare frame, annotated phases."""
+"""Trainings as they come, a step at a time: a small transformer, annotated phases."""
 
 from __future__ import annotations
 
@@ -63,66 +63,6 @@ def transformer() -> tuple[nn.Module, Step]:
         optimizer.zero_grad()
         found = model(batch[:, :-1])
         F.cross_entropy(found.flatten(0, 1), batch[:, 1:].flatten()).backward()
-        optimizer.step()
-
-    return model, step
-
-
-class Same(nn.Module):
-    """Does nothing."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return what comes in."""
-        return x
-
-
-class Scale(nn.Module):
-    """Has a parameter, for which there is a backward pass and a step of the optimizer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return what comes in, times the parameter."""
-        return x * self.weight
-
-
-class BareBlock(nn.Module):
-    """The modules of a `Block`, which do nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before_attention, self.before_rest = Same(), Same()
-        self.all_three, self.out = Same(), Same()
-        self.rest = nn.Sequential(Same(), Same(), Same())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return what comes in."""
-        x = self.out(self.all_three(self.before_attention(x)))
-        return self.rest(self.before_rest(x))
-
-
-def bare() -> tuple[nn.Module, Step]:
-    """Return what is left of the transformer and its step without the work.
-
-    As many modules are called, as many batches fetched and as many gradients cleared, computed and
-    applied: what a tracer does about a step shows, and the noise of the step itself does not.
-    """
-    model = nn.Sequential(Scale(), *(BareBlock() for _ in range(LAYERS)), Same(), Same())
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
-    numbers: Any = torch.randn(4096, 1)
-
-    def batches() -> Iterator[Tensor]:
-        while True:
-            yield from DataLoader(numbers, batch_size=2)
-
-    coming = batches()
-
-    def step() -> None:
-        batch = next(coming).to("cpu")
-        optimizer.zero_grad()
-        model(batch).sum().backward()
         optimizer.step()
 
     return model, step
