@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from dftrace_ai.run.loaded_torch import is_older_than
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -42,8 +44,11 @@ def compiler_of_thread() -> Callable[[], object] | None:
     """Return torch's function that returns what compiles the frames of the thread that calls it.
 
     Returns:
-        The function, which returns None where nothing does; None where this torch has none.
+        The function, which returns None where nothing does; None where this torch has none. That of
+        2.6 returns a reference that it does not own: only those that were tried are taken.
     """
+    if is_older_than(2, 10):
+        return None
     found: Callable[[], object] | None = getattr(_frames(), "get_eval_frame_callback", None)
     return found
 
