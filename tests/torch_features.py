@@ -21,8 +21,11 @@ def found(name: str, *homes: str) -> Any:
 
 
 def has_fully_shard() -> bool:
-    """Whether there is FSDP2's function; before it was a public one it needed a GPU."""
-    return hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard")
+    """Whether there is FSDP2's function, and works on a CPU: at first it needed streams of a GPU."""
+    import torch
+
+    public = hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard")
+    return public and hasattr(torch.cpu.Stream, "record_event")
 
 
 def fully_shard() -> Any:

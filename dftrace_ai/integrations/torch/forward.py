@@ -52,9 +52,12 @@ def _known(outermost: Callable[..., Any], original: Any) -> Any:
     if tuple(sorted(set(names))) != ("_call_impl", "_compiled_call_impl"):
         return _around(outermost, original)
 
+    is_compiling = torch.compiler.is_compiling
+
     @functools.wraps(original)
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if depth.forward:
+        # Asked first: not every compiler of torch's takes a count of ours for a condition.
+        if is_compiling() or depth.forward:
             # What torch's own does: another call of it would double what a module costs here.
             if self._compiled_call_impl is not None:
                 return self._compiled_call_impl(*args, **kwargs)
@@ -65,9 +68,11 @@ def _known(outermost: Callable[..., Any], original: Any) -> Any:
 
 
 def _around(outermost: Callable[..., Any], original: Any) -> Any:
+    is_compiling = torch.compiler.is_compiling
+
     @functools.wraps(original)
     def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if depth.forward:
+        if is_compiling() or depth.forward:
             return original(self, *args, **kwargs)
         return outermost(original, self, args, kwargs)
 
