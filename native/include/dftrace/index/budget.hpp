@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <stdexcept>
+#include <vector>
 
 namespace dftrace {
 
@@ -28,5 +29,16 @@ class Budget {
   private:
     std::atomic<std::ptrdiff_t> left_;
 };
+
+// The element at a place, in a vector that grows at the expense of a budget until it has that.
+template <typename Element>
+Element& grown(std::vector<Element>& elements, std::size_t at, Budget& budget) {
+    if (at >= elements.size()) {
+        const std::size_t size = at + at / 2 + 16;
+        budget.take((size - elements.size()) * sizeof(Element));
+        elements.resize(size);
+    }
+    return elements[at];
+}
 
 }  // namespace dftrace

@@ -12,16 +12,6 @@ namespace {
 
 constexpr std::string_view custom_metadata = "CM";
 
-template <typename Element>
-Element& grown(std::vector<Element>& elements, std::size_t at, Budget& budget) {
-    if (at >= elements.size()) {
-        const std::size_t size = at + at / 2 + 16;
-        budget.take((size - elements.size()) * sizeof(Element));
-        elements.resize(size);
-    }
-    return elements[at];
-}
-
 }  // namespace
 
 void LineFigures::give_up() noexcept {
