@@ -42,6 +42,7 @@ class FileFacts:
         bytes: its size; of a member of an archive that of its copy.
         state: how it ends, without what comes before.
         ended: what ended the recording.
+        write_error: why the process could not write the rest of the file itself.
         run: hexadecimal digits, the same in all processes of a run.
         rank: the rank.
         world_size: number of ranks.
@@ -69,6 +70,7 @@ class FileFacts:
     bytes: int
     state: EndState
     ended: str | None
+    write_error: str | None
     run: str | None
     rank: int | None
     world_size: int | None
@@ -178,6 +180,7 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
         bytes=size,
         state=end.state,
         ended=footer and footer.ended,
+        write_error=footer and footer.write_error,
         run=header and header.run,
         rank=header and header.rank,
         world_size=header and header.world_size,

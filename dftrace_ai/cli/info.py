@@ -112,13 +112,18 @@ def _table(facts: TraceFacts) -> Table:
             shown(file.path, NAME_LETTERS),
             shown(_process(file), NAME_LETTERS),
             "" if file.began_at is None else local_text(file.began_at),
-            shown(file.ended or file.state, NAME_LETTERS),
+            shown(_ending(file), NAME_LETTERS),
             "" if file.length_us is None else time_text(file.length_us),
             "" if file.events is None else f"{file.events:,}",
             f"{file.bytes:,}",
             f"{file.losses.get('dropped', 0):,}",
         )
     return table
+
+
+def _ending(file: FileFacts) -> str:
+    ended = file.ended or file.state
+    return f"{ended}, not written: {file.write_error}" if file.write_error else ended
 
 
 def _process(file: FileFacts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
@@ -21,7 +22,7 @@ from dftrace_ai.spools.search import (
 )
 from dftrace_ai.spools.unfinished import clear_unfinished
 from dftrace_ai.trace_format.file_names import MARKER_SUFFIX
-from dftrace_ai.wording import quoted
+from dftrace_ai.wording import described, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -165,9 +166,18 @@ def complete_children(directory: str, run: str, spool_dir: str | None, own: str 
     except FileNotFoundError:
         return []  # the directory is gone, and so is every trace in it
     except Exception as error:  # noqa: BLE001 - what others leave there must not end a training
-        return [f"the traces of children are not completed: {quoted(directory)}: {error!r}"]
+        why = _in_words(error)
+        return [f"the traces of children are not completed: {quoted(directory)}: {why}"]
     damaged = [f"the trace of a child is not complete: {line}" for line in result.damaged]
     return damaged + [f"the trace of a child cannot be completed: {line}" for line in result.failed]
+
+
+def _in_words(error: Exception) -> str:
+    if not isinstance(error, OSError) or not error.strerror:
+        return described(error)
+    if error.errno == errno.EMFILE:
+        return f"{error.strerror} in this process; raise the limit (RLIMIT_NOFILE, ulimit -n)"
+    return error.strerror
 
 
 def _is_at(path: str, own: str) -> bool:

@@ -195,6 +195,7 @@ class FooterFacts(NamedTuple):
         error: type of the exception that nobody caught.
         signal: that killed the process.
         exit_status: of the process.
+        write_error: why the process could not write the rest itself, so that another has.
         damaged: kinds of damage found in the spool.
         overwritten: events that a flight recorder let go.
         layout: as in the header, where it became known later.
@@ -220,6 +221,7 @@ class FooterFacts(NamedTuple):
     error: str | None = None
     signal: int | None = None
     exit_status: int | None = None
+    write_error: str | None = None
     damaged: int | None = None
     overwritten: int | None = None
     layout: str | None = None

@@ -316,6 +316,9 @@ class FooterArgs(_Open):
     )
     signal: Annotated[int, Field(ge=1, description="That killed the process.")] | None = None
     exit_status: Annotated[int, Field(ge=0, le=255)] | None = None
+    write_error: (
+        Annotated[str, Field(description="Why the process could not write the rest itself.")] | None
+    ) = None
     damaged: (
         Annotated[int, Field(ge=1, description="Kinds of damage found in the spool.")] | None
     ) = None

@@ -122,6 +122,23 @@ dftrace_ai.spools.recovery.spools_of = broken
     assert "Traceback" not in done.stderr
 
 
+def test_that_too_many_files_are_open_is_said_in_words(run_script: RunScript, spools: Path) -> None:
+    change = """
+import errno, os
+def broken(*_, **__):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "out")
+import dftrace_ai.spools.recovery
+dftrace_ai.spools.recovery.spools_of = broken
+"""
+    done = planted(run_script, spools, gives=False, change=change)
+    assert "OSError" not in done.stderr
+    assert (
+        "traces of children are not completed: "
+        f"{done.folder}: Too many open files in this process; raise the limit "
+        "(RLIMIT_NOFILE, ulimit -n)" in done.stderr
+    )
+
+
 def test_a_directory_whose_name_is_no_text(run_script: RunScript, tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"out-\xff")
     source = """

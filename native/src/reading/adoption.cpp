@@ -248,9 +248,25 @@ unsigned threads_ahead() noexcept {
     return processors > 1 ? static_cast<unsigned>(processors) : 0;
 }
 
+// Numbers of errors as Linux has them.
+constexpr int most_errno = 4096;
+
+std::string how_it_asked(std::uint32_t asked, std::string otherwise) {
+    switch (static_cast<AskedEnd>(asked)) {
+        case AskedEnd::finalize: return "finalize";
+        case AskedEnd::exit: return "exit";
+        case AskedEnd::exception: return "exception";
+        default: return otherwise;
+    }
+}
+
 Ending ending_of(const SpoolHeader& h) {
     const ProcessEnd end = ProcessEnd::of(ProcessIdentity::of(h));
+    const auto refused = static_cast<int>(h.write_error.load());
     Ending ending{end.machine_restarted ? "reboot" : "died"};
+    // It ended its run in order, and only the file could not take it.
+    if (refused) ending.how = how_it_asked(h.asked_end.load(), std::move(ending.how));
+    ending.write_error = refused > 0 && refused < most_errno ? refused : 0;
     ending.signal = end.signal;
     ending.exit_status = end.exit_status;
     ending.overwritten = h.overwritten.load();

@@ -19,6 +19,16 @@
 
 namespace dftrace {
 
+namespace {
+
+AskedEnd asked_end(const Ending& ending) noexcept {
+    if (ending.how == "finalize") return AskedEnd::finalize;
+    if (ending.how == "exit") return AskedEnd::exit;
+    return ending.how == "exception" ? AskedEnd::exception : AskedEnd::none;
+}
+
+}  // namespace
+
 // Where nobody has asked for the end.
 Drain::~Drain() {
     if (!thread_.joinable()) return;
@@ -93,6 +103,7 @@ int Drain::dump(std::string_view reason, bool (*interruption)(), std::chrono::mi
 // The drain thread writes the end as well: whoever calls waits for it, but not for ever.
 bool Drain::finish(Ending ending) {
     std::unique_lock lock(mutex_);
+    spool_.header().asked_end.store(static_cast<std::uint32_t>(asked_end(ending)), std::memory_order_relaxed);
     ending_ = std::move(ending);
     stop_ = true;
     wake_.notify_one();
@@ -217,6 +228,7 @@ int Drain::end() noexcept {
         error = EIO;
     }
     if (error) {
+        header.write_error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
         spool_.give_back_prepared();  // it stays
         // Removed by somebody; what the trace could not take is in memory only.
         if (spool_.removed()) spool_.store_again();

@@ -2,6 +2,7 @@
 #include "dftrace/spool/new_spool.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -82,6 +83,18 @@ int try_place(const std::string& directory, const std::string& path) {
     return error;
 }
 
+// What to do where the process may not have so many addresses; nothing for another refusal.
+std::string advice_on(int error, std::size_t spool_bytes) {
+    if (error != ENOMEM) return {};
+    struct rlimit limit;
+    const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    std::string text = "; it takes " + std::to_string(spool_bytes) + " bytes of addresses";
+    if (limited)
+        text += ", and this process may have " + std::to_string(limit.rlim_cur) +
+                " in all (RLIMIT_AS, ulimit -v)";
+    return text + ": lower spool_bytes, or raise the limit";
+}
+
 }  // namespace
 
 Spool new_spool(const TraceSettings& settings, const ClockMap& clock, std::uint32_t parent_pid) {
@@ -91,6 +104,7 @@ Spool new_spool(const TraceSettings& settings, const ClockMap& clock, std::uint3
                              std::to_string(self.pid) + "-" + std::to_string(self.start) + "-";
     static std::atomic<unsigned> serial{0};
     std::string tried;
+    int last = 0;
     std::vector<std::string> directories = first_directories(settings);
     for (std::size_t i = 0; i < directories.size(); ++i) {
         const std::string directory = directories[i];
@@ -106,12 +120,14 @@ Spool new_spool(const TraceSettings& settings, const ClockMap& clock, std::uint3
                 error = refused.code().value();
             }
         }
+        last = error;
         tried += (tried.empty() ? "" : "; ") + directory + ": " + reason_of(error).text;
         // Looked for only where need be: a server that is away would hold up the training.
         if (i == 0 && settings.spool_dir.empty() && directory == memory)
             for (std::string& other : directories_on_disk(settings)) directories.push_back(std::move(other));
     }
-    throw std::runtime_error("no directory takes the spool (" + tried + ")");
+    throw std::runtime_error("no directory takes the spool (" + tried + ")" +
+                             advice_on(last, settings.spool_bytes));
 }
 
 }  // namespace dftrace

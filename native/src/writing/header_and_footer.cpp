@@ -1,4 +1,5 @@
 // The first and the last lines of a trace: who wrote it, what its names mean, and what became of it.
+#include <cstring>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -95,6 +96,10 @@ void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losse
     }
     if (ending.signal) member("signal", static_cast<std::uint64_t>(ending.signal));
     if (ending.exit_status >= 0) member("exit_status", static_cast<std::uint64_t>(ending.exit_status));
+    if (ending.write_error) {
+        text.append(",\"write_error\":");
+        append_json_string(text, std::strerror(ending.write_error));
+    }
     if (ending.damaged) member("damaged", ending.damaged);
     if (ending.overwritten) member("overwritten", ending.overwritten);
     if (!ending.layout.empty()) {

@@ -227,7 +227,9 @@ TEST("a run that ends on a full disk is completed by whoever adopts it") {
         const int status = run_victim({"finish", dir.path(), "none", "20000"}, {"", std::to_string(limit)});
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
         const Trace trace = adopted(dir.only(".spool"));
-        check_shape(trace, "died");
+        // It has ended its run, and knows why the file lacks the rest.
+        check_shape(trace, "finalize");
+        CHECK(trace.text.find(R"("write_error":"No space left on device")") != std::string::npos);
         CHECK_EQ(dir.files(".pfw").size(), 1);
     }
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import Outcome
 from perfetto.trace_file import Trace
+from safety.commands import invoke
 
 import dftrace_ai.spools.recovery
 from stress.pressure.disk import Disk
@@ -220,6 +221,9 @@ def test_full_to_the_end(
     assert done.stderr.count(stats["spool_path"]) == 1  # no child's
     (trace,) = recovered(simulated_disk, spools)
     assert trace.names == {"forward": 100}
+    ended = {name: trace.footer.get(name) for name in ("ended", "write_error")}
+    assert ended == {"ended": "finalize", "write_error": NO_SPACE}
+    assert f"finalize, not written: {NO_SPACE}" in invoke("info", trace.path).out
 
 
 @pytest.mark.parametrize("end", ["dftrace_ai.finalize()", "os.kill(os.getpid(), signal.SIGKILL)"])
@@ -247,6 +251,7 @@ def test_no_room_for_anything_from_the_first_event_on(
         tmpfs.make_room()
     (trace,) = recovered(tmpfs, spools)
     assert trace.names == {"forward": 200}
+    assert trace.footer["ended"] == ("died" if "SIGKILL" in end else "finalize")
 
 
 @pytest.mark.parametrize("told_by", ["environment", "argument"])

@@ -174,6 +174,28 @@ def test_a_limit_below_what_a_run_needs_is_named_at_its_beginning(pressed: Press
     assert "another place" not in done.said[0]["reason"]
 
 
+def test_a_limit_on_addresses_below_the_spool_is_named(pressed: Pressed) -> None:
+    """The program goes on unrecorded, and knows which limit and which setting it was."""
+    done = pressed(
+        """
+        import resource
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), resource.RLIM_INFINITY))
+        dftrace_ai.initialize(spool_bytes=1 << 30)
+        spans(10)
+        dftrace_ai.finalize()
+        say(used=used)
+        """
+    )
+    (line,) = done.stderr.splitlines()
+    may_have = done.said[0]["used"] + (1 << 29)
+    assert "nothing is recorded" in line
+    assert line.endswith(
+        f"; it takes {1 << 30} bytes of addresses, and this process may have {may_have} in all "
+        "(RLIMIT_AS, ulimit -v): lower spool_bytes, or raise the limit"
+    )
+
+
 def test_nor_does_the_signal_of_that_limit_end_what_begins(pressed: Pressed) -> None:
     """Python ignores it; a program may have it do what it does elsewhere, which is to end it."""
     done = pressed(

@@ -140,6 +140,9 @@ struct TracePath {
     }
 };
 
+// How a process ended its run, which stays in the spool where the trace could not take the rest.
+enum class AskedEnd : std::uint32_t { none = 0, finalize = 1, exit = 2, exception = 3 };
+
 struct SpoolHeader {
     std::uint64_t magic;
     std::uint32_t version;
@@ -147,9 +150,9 @@ struct SpoolHeader {
     std::uint32_t record_size;
     std::uint32_t pid;
     std::uint32_t parent_pid;
-    std::uint32_t reserved0;
-    std::uint64_t process_start;  // field 22 of /proc/PID/stat: tells a reused pid
-    std::uint64_t pid_namespace;  // in which `pid` is its number
+    std::atomic<std::uint32_t> asked_end;  // how the process has asked for the end of its run, see `AskedEnd`
+    std::uint64_t process_start;           // field 22 of /proc/PID/stat: tells a reused pid
+    std::uint64_t pid_namespace;           // in which `pid` is its number
     char boot_id[40];
     char run[40];
     std::atomic<std::uint32_t> units;      // units in use or once used, the header included

@@ -22,6 +22,7 @@ struct Ending {
     std::uint64_t overwritten = 0;  // events that a flight recorder let go
     std::string details = {};       // of the exception, for the dump: JSON members
     std::string layout = {};        // of the process among the ranks, where it became known late
+    int write_error = 0;            // why the process could not write the rest itself; an errno
 };
 
 // What a record's ids stand for.

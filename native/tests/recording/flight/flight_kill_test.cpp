@@ -156,7 +156,8 @@ TEST("a flight recorder on a full disk is completed by whoever adopts it") {
         const int status = run_victim({"dumps", dir.path(), "none"}, {"", std::to_string(limit)});
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
         const Trace trace = adopted(dir.only(".spool"));
-        check_complete(trace, "died");
+        check_complete(trace, "exception");
+        CHECK(trace.text.find(R"("write_error":"No space left on device")") != std::string::npos);
         CHECK_EQ(Seen(trace).twice, 0);
         CHECK_EQ(trace.count("X"), 400);
     }
