@@ -52,6 +52,8 @@ SHOWN_AFTER_S = 2.0
 LOOK_EVERY_S = 0.1
 # Beyond so many times what the files have, they are read a second time.
 ONCE = 1.05
+# What is done, a bar, sizes and time, at their longest.
+ROOM_FOR_SIZES = 80
 # So much of a name is on one line before figures give way for it.
 NAME_ROOM = 24
 BETWEEN_COLUMNS = 3
@@ -311,10 +313,15 @@ class Bar:
 
     def _drawn(self) -> Progress:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
         self._total = _bytes_of(self._paths)
-        sizes = [DownloadColumn()] if self._total else []
-        columns = (TextColumn("{task.description}"), BarColumn(), *sizes, TimeElapsedColumn())
+        # Where there is no room for all, a bar that is folded moves what stands above it.
+        wide = self._out.width >= ROOM_FOR_SIZES
+        sizes = [DownloadColumn()] if self._total and wide else []
+        bar = BarColumn(40 if wide else 10)
+        what = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+        columns = (what, bar, *sizes, TimeElapsedColumn())
         progress = Progress(
             *columns,
             console=self._out,
@@ -325,6 +332,7 @@ class Bar:
             redirect_stderr=False,
         )
         progress.add_task(self._what, total=self._total or None)
+        progress.tasks[0].start_time = self._begun
         progress.start()
         return progress
 

@@ -84,7 +84,7 @@ def test_a_bar_appears_after_two_seconds_and_goes_at_the_end(
     text = screen.written()
     assert "4.0/4.0 MB" in text
     assert "pass" not in text
-    assert "0:01:01" in text
+    assert "0:01:03" in text
     now[0], read[0] = 164.0, 12_000_000
     bar.look()
     text = screen.written()
@@ -152,3 +152,22 @@ def test_the_commands_show_it_and_take_it_away(tmp_path: Path) -> None:
     assert b"reading" in written
     assert b"completing traces" in written
     assert bytes(written).rstrip(b"\r\n").endswith(b"\x1b[2K")
+
+
+def test_in_a_narrow_terminal_it_is_one_line_from_the_beginning_on(
+    screen: Screen, tmp_path: Path
+) -> None:
+    """And its time counts from when the command began to read, not from when it was first seen."""
+    (tmp_path / "a.pfw").write_bytes(b"x" * 3_000_000)
+    screen.console.width = 40
+    now = [100.0]
+    bar = Bar("reading", [tmp_path], screen.console, clock=lambda: now[0], read=lambda: 0)
+    now[0] = 103.5
+    bar.look()
+    text = screen.written()
+    assert "0:00:03" in text
+    # A bar of two lines would be moved up by one before it is drawn anew.
+    assert "reading" in text
+    assert "\x1b[1A" not in text
+    assert " MB" not in text
+    bar.end()
