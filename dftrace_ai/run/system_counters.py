@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.run.emitting import counter
@@ -50,8 +50,8 @@ class SystemCounters:
         self._process: Any = None
         self._interval_s = interval_s
         # Without locks of Python's: a signal's handler that ends the run while its thread does
-        # would wait for itself.
-        self._calls: SimpleQueue[None] = SimpleQueue()
+        # would wait for itself. Looked up now, as the thread is: gevent may have patched both.
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_started = self._is_stopped = self._is_over = self._is_joined = False
         self._thread = threading.Thread(target=self._loop, name="dftrace-counters", daemon=True)
         self._before: dict[str, int] = {}
@@ -93,7 +93,7 @@ class SystemCounters:
     def _pause(self) -> None:
         try:
             self._calls.get(timeout=self._interval_s)
-        except Empty:
+        except queue.Empty:
             return
 
     def sample(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queue import Empty, SimpleQueue
+import queue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Bell:
     __slots__ = ("_asleep", "_calls")
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._asleep = False
 
     def ring(self) -> None:
@@ -58,5 +58,5 @@ class Bell:
         """Sleep so many seconds, or until somebody rings who cannot wait."""
         try:
             self._calls.get(timeout=limit_s)
-        except Empty:
+        except queue.Empty:
             return

@@ -8,10 +8,10 @@ wait for each other.
 from __future__ import annotations
 
 import atexit
+import queue
 import sys
 import threading
 import time
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Ends:
         self._telling: dict[int, _UnderWay] = {}
         self._silent: dict[int, _UnderWay] = {}
         self._looker: threading.Thread | None = None
-        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_asleep = self._is_over = False
         atexit.register(self.stop)
 
@@ -148,8 +148,10 @@ class Ends:
 
     def _have_looked(self) -> None:
         if self._looker is None and not self._is_over:
-            # Also in a forked child: there the parent's may be in any state.
-            self._calls = SimpleQueue()
+            # Also in a forked child: there the parent's may be in any state. Looked up now, as the
+            # thread is: gevent may have patched both, and a greenlet that waited in a queue of the
+            # system would have the whole program wait.
+            self._calls = queue.SimpleQueue()
             self._looker = threading.Thread(target=self._look, name="dftrace ends", daemon=True)
             try:
                 self._looker.start()
