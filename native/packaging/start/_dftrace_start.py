@@ -68,7 +68,9 @@ def begin():
 
         begin_run()
     except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
-        os.environ.pop(VARIABLE, None)  # whom it starts need not say so again
+        # Whom it starts need not say so again, but for a subinterpreter, in which alone it fails.
+        if "subinterpreter" not in str(error):
+            os.environ.pop(VARIABLE, None)
         if sys.stderr is not None:
             said = f"dftrace run: nothing is recorded: {type(error).__name__}: {error}\n"
             sys.stderr.write(said)

@@ -69,6 +69,31 @@ def test_whose_run_it_is(tmp_path: Path) -> None:
     assert names(own) == [["step.inside"]]
 
 
+WITH_A_SUBINTERPRETER = """
+import subprocess, sys
+if sys.version_info >= (3, 13):
+    import _interpreters as interpreters
+    other = interpreters.create("legacy")
+else:
+    import _xxsubinterpreters as interpreters
+    other = interpreters.create(isolated=False)
+interpreters.run_string(other, "import torch")
+interpreters.destroy(other)
+recording = "import torch; from dftrace_ai import ai; ai.compute.forward.start(); ai.compute.forward.stop()"
+subprocess.run([sys.executable, "-c", recording], check=True)
+"""
+
+
+def test_a_subinterpreter_keeps_no_other_process_from_being_recorded(tmp_path: Path) -> None:
+    (tmp_path / "divided.py").write_text(WITH_A_SUBINTERPRETER)
+    options = ("-o", "out/t", "--parts", "steps")
+    done = ran((*RUN, *options, "divided.py"), environment(tmp_path), tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "dftrace_ai cannot be imported in a subinterpreter" in line
+    assert names(tmp_path / "out") == [["forward"]]
+
+
 def test_a_program_of_another_framework_is_recorded_as_well(tmp_path: Path) -> None:
     env = environment(tmp_path)
     (tmp_path / "packages" / "tensorflow.py").write_text("train = compat = None\n")
