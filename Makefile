@@ -198,6 +198,7 @@ test-torch: test-packages ## the tests of what has to do with torch, under anoth
 	$(MAKE) --no-print-directory .venv-torch-$(TORCH)/made
 	.venv-torch-$(TORCH)/bin/python -m pytest -o cache_dir=build/pytest/$@-$(TORCH) -W ignore::DeprecationWarning \
 	  -W ignore::FutureWarning -W ignore:TypedStorage:UserWarning -W "ignore:Converting a tensor:UserWarning" \
+	  -W "ignore:Skipping serialization:UserWarning" \
 	  --ignore tests/integrations/frameworks $(TORCH_TESTS)
 
 test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where nothing was built, follow the quick start

@@ -89,16 +89,16 @@ compiled = torch.compile(compiled_elsewhere, backend="eager")
 compiling = threading.Thread(target=compiled, args=[torch.ones(2)])
 with dftrace_ai.tracing(log_file=sys.argv[1] + "/t"):
     dftrace_ai.auto(parts="forward")
+    try:
+        torch.compile(torch.sin, backend=failing)(torch.ones(2))
+    except Exception:
+        print(alone(), deep())
     compiling.start()
     while not meeting.n_waiting:
         pass
     print(alone(), deep())
     meeting.wait()
     compiling.join()
-    try:
-        torch.compile(torch.sin, backend=failing)(torch.ones(2))
-    except Exception:
-        print(alone(), deep())
 """
 
 
@@ -118,7 +118,7 @@ def test_a_module_within_modules_has_no_frame_of_ours(tmp_path: Path) -> None:
     assert [span["name"] for span in spans] == ["forward", "forward"]
 
 
-def test_nor_while_another_thread_is_compiled_and_behind_a_compilation_that_failed(
+def test_nor_behind_a_compilation_that_failed_and_while_another_thread_is_compiled(
     tmp_path: Path,
 ) -> None:
     numbers = numbers_printed(FRAMES + BESIDE_A_COMPILER, tmp_path)
