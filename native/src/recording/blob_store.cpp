@@ -75,23 +75,19 @@ void BlobStore::define_names_locked(std::uint32_t upto) {
     }
 }
 
-std::uint32_t BlobStore::put_arguments(std::string_view json_members, std::uint32_t instead_of) noexcept {
-    if (json_members.empty()) {
-        release_arguments(instead_of);
-        return 0;
-    }
+std::optional<std::uint32_t> BlobStore::put_arguments(std::string_view json_members,
+                                                      std::uint32_t& instead_of) noexcept {
     std::uint32_t id = 0;
     const bool stored = with_room([&] {
-        if (instead_of) append(argument_units_, UnitKind::arguments, BlobKind::release, instead_of, {});
-        id = next_argument_;
-        if (!append(argument_units_, UnitKind::arguments, BlobKind::arguments, id, json_members))
+        if (instead_of && append(argument_units_, UnitKind::arguments, BlobKind::release, instead_of, {}))
+            instead_of = 0;
+        if (json_members.empty()) return true;
+        if (!append(argument_units_, UnitKind::arguments, BlobKind::arguments, next_argument_, json_members))
             return false;
-        ++next_argument_;
+        id = next_argument_++;
         return true;
     });
-    if (stored) return id;
-    header_.args_sanitised.fetch_add(1, std::memory_order_relaxed);
-    return 0;
+    return stored ? std::optional(id) : std::nullopt;
 }
 
 void BlobStore::release_arguments(std::uint32_t id) noexcept {

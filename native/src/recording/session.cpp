@@ -24,7 +24,7 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
       spool_(new_spool(settings_, clock_, parent_pid)),
       retention_(make_retention(settings_, spool_, [this](bool write_out) { drain_.wake(write_out); })),
       threads_(this, generation),
-      blobs_(*retention_, spool_.header()),
+      blobs_(*retention_),
       flow_(settings_, spool_, clock_, parent_pid, threads_, blobs_, *retention_),
       drain_(settings_, spool_, flow_, *retention_) {
     drain_.start();
@@ -66,6 +66,22 @@ UnitHeader* Session::next_unit(Thread& thread) noexcept {
     }
     if (!unit) header().dropped.fetch_add(1, std::memory_order_relaxed);
     return unit;
+}
+
+std::uint32_t Session::put_arguments(std::string_view json_members, std::uint32_t instead_of) noexcept {
+    std::optional<std::uint32_t> stored = blobs_.put_arguments(json_members, instead_of);
+    if (!stored && settings_.wait_on_overflow) {
+        header().waits.fetch_add(1, std::memory_order_relaxed);
+        // A pass that begins now writes what names arguments, the next one lets go of them, and the one after
+        // it of their unit: what is still there then is in use, or what is to be stored is too large.
+        const std::uint64_t enough = drain_.passes() + 4;
+        for (bool more = true; !stored && more;) {
+            more = drain_.wait_for_room() && drain_.passes() < enough;
+            stored = blobs_.put_arguments(json_members, instead_of);
+        }
+    }
+    if (!stored) header().args_sanitised.fetch_add(1, std::memory_order_relaxed);
+    return stored.value_or(0);
 }
 
 void Session::finish(Ending ending, Outcome& outcome) {

@@ -80,6 +80,29 @@ TEST("wait: nothing is lost, however small the spool") {
     }
 }
 
+TEST("wait: no arguments are lost, but those that would never fit") {
+    const ScratchDir dir;
+    TraceSettings settings = with_units(dir, 6);
+    settings.wait_on_overflow = true;
+    start_run(settings);
+    EventName name("overflow", "wait");
+    CHECK_EQ(record(name, 1), 1);
+    Session* session = recording_thread()->session;
+    std::uint32_t held = 0;
+    for (std::uint64_t n = 0; n < 200; ++n) {
+        held = session->put_arguments(
+            ",\"n\":" + std::to_string(n) + ",\"pad\":\"" + std::string(5000, 'x') + '"', held);
+        CHECK(held != 0);
+        CHECK_EQ(record(name, 1), 1);
+    }
+    CHECK_EQ(session->header().args_sanitised.load(), 0);
+    CHECK(session->header().waits.load() > 0);
+    CHECK_EQ(session->put_arguments(std::string(20 * unit_bytes, 'x')), 0);
+    CHECK_EQ(session->header().args_sanitised.load(), 1);
+    const Outcome outcome = finish_run({"finalize"});
+    check_complete(read_trace(outcome.trace_path), "finalize");
+}
+
 TEST("wait: threads that hold all units between them still go on") {
     const ScratchDir dir;
     // Header, names, the first unit of each of four threads, and two for all of them.

@@ -96,6 +96,27 @@ with dftrace_ai.tracing(overflow="wait") as run:
     assert lines[-1]["args"]["dropped"] == 0
 
 
+def test_arguments_wait_for_room_as_events_do(pressed: Pressed) -> None:
+    done = pressed(
+        """
+with dftrace_ai.tracing(overflow="wait", spool_bytes=1 << 20, flush_interval_ms=1000) as run:
+    for step in range(40_000):
+        with ai.compute.forward(step=step, loss=step / 2):
+            pass
+        ai.comm.update(args={"text": str(step) * 20})
+        with ai.comm.all_reduce:
+            pass
+"""
+    )
+    lines = lines_of(done)
+    spans = [line["args"] for line in lines if line["ph"] == "X"]
+    assert [args["step"] for args in spans[::2]] == list(range(40_000))
+    assert [args["loss"] for args in spans[::2]] == [step / 2 for step in range(40_000)]
+    assert [args["text"] for args in spans[1::2]] == [str(step) * 20 for step in range(40_000)]
+    assert lines[-1]["args"]["args_sanitised"] == 0
+    assert lines[-1]["args"]["waits"] > 0
+
+
 def test_names_of_a_megabyte(pressed: Pressed) -> None:
     done = pressed(
         """

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,13 +17,14 @@ namespace dftrace {
 
 class BlobStore {
   public:
-    BlobStore(UnitSupply& units, SpoolHeader& header) noexcept : units_(units), header_(header) {}
+    explicit BlobStore(UnitSupply& units) noexcept : units_(units) {}
 
     // Makes names [0, `upto`] known to the spool.
     void define_names(std::uint32_t upto) noexcept;
-    // Stores a snapshot of arguments; 0 when there is no room (counted as sanitised).
-    // `instead_of` is released with it, at less than what a release by itself costs.
-    std::uint32_t put_arguments(std::string_view json_members, std::uint32_t instead_of = 0) noexcept;
+    // Stores a snapshot of arguments, 0 for none of them; nothing when there is no room. `instead_of` is
+    // released with it, at less than what a release by itself costs, and is 0 then.
+    std::optional<std::uint32_t> put_arguments(std::string_view json_members,
+                                               std::uint32_t& instead_of) noexcept;
     void release_arguments(std::uint32_t id) noexcept;
 
     std::uint32_t new_lane() noexcept { return next_lane_.fetch_add(1, std::memory_order_relaxed); }
@@ -44,7 +46,6 @@ class BlobStore {
     void define_names_locked(std::uint32_t upto);
 
     UnitSupply& units_;
-    SpoolHeader& header_;
 
     std::mutex mutex_;  // guards the next five
     std::vector<UnitHeader*> name_units_;

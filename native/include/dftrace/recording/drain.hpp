@@ -36,6 +36,11 @@ class Drain {
     void wake(bool write_out = false);
     // Asks it to write, and waits a while for it. False where that will not help.
     bool wait_for_room();
+    // How often it has written what there was.
+    std::uint64_t passes() noexcept {
+        const std::lock_guard lock(mutex_);
+        return passes_;
+    }
     // Blocks until everything recorded before the call is in the file (or failed to be written); a flight
     // recorder writes what it holds, and `reason` beside it. 0 or an errno. `interruption` is asked now and
     // then; when it says so, the call ends with EINTR. It may end the run. Beyond `limit`, 0 for none, or

@@ -69,9 +69,9 @@ class Session {
     UnitHeader* next_unit(Thread& thread) noexcept;
 
     void define_names(std::uint32_t upto) noexcept { blobs_.define_names(upto); }
-    std::uint32_t put_arguments(std::string_view json_members, std::uint32_t instead_of = 0) noexcept {
-        return blobs_.put_arguments(json_members, instead_of);
-    }
+    // Stores a snapshot of arguments, in place of another one, which is released; 0 where there is no room,
+    // counted as sanitised.
+    std::uint32_t put_arguments(std::string_view json_members, std::uint32_t instead_of = 0) noexcept;
     void release_arguments(std::uint32_t id) noexcept { blobs_.release_arguments(id); }
     std::uint32_t new_lane() noexcept { return blobs_.new_lane(); }
     std::uint32_t lane_named(Thread& thread, std::uint32_t name) noexcept {

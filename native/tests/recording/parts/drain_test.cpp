@@ -72,7 +72,7 @@ struct Drained {
     ClockMap clock = ClockMap::anchored_now(0);
     Told told{spool};
     ThreadRegistry threads{nullptr, 1};
-    BlobStore blobs{told, spool.header()};
+    BlobStore blobs{told};
     RecordFlow flow{settings, spool, clock, 1, threads, blobs, told};
     Drain drain{settings, spool, flow, told};
 };

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "check.hpp"
 #include "dftrace/text/names.hpp"
@@ -66,13 +67,18 @@ struct Flowing {
         return check_complete(read_trace(flow.writer().path()), "finalize");
     }
 
+    std::uint32_t put(std::string_view members) {
+        std::uint32_t nothing = 0;
+        return blobs.put_arguments(members, nothing).value_or(0);
+    }
+
     ScratchDir dir;
     TraceSettings settings;
     Spool spool{dir.file("a.spool"), 64 * unit_bytes};
     ClockMap clock = ClockMap::anchored_now(0);
     std::unique_ptr<Retention> retention = make_retention(settings, spool, [](bool) {});
     ThreadRegistry threads{nullptr, 1};
-    BlobStore blobs{*retention, spool.header()};
+    BlobStore blobs{*retention};
     RecordFlow flow{settings, spool, clock, 1, threads, blobs, *retention};
     std::uint32_t name = 0;
     std::uint32_t tids = 0;
@@ -179,9 +185,9 @@ TEST("what is open at the end is told: on the stack, beyond it, of tasks, and of
 TEST("a snapshot is known until all that can name it is written: records, and spans that are open still") {
     Flowing at;
     Thread& thread = at.thread("names");
-    const std::uint32_t of_record = at.blobs.put_arguments(",\"of\":\"record\"");
-    const std::uint32_t of_span = at.blobs.put_arguments(",\"of\":\"span\"");
-    const std::uint32_t kept = at.blobs.put_arguments(",\"of\":\"none\"");
+    const std::uint32_t of_record = at.put(",\"of\":\"record\"");
+    const std::uint32_t of_span = at.put(",\"of\":\"span\"");
+    const std::uint32_t kept = at.put(",\"of\":\"none\"");
     at.span(thread, of_record);
     const OpenSpan* open = thread.push(at.name, of_span);
     REQUIRE(open);
@@ -205,7 +211,7 @@ TEST("a snapshot is known until all that can name it is written: records, and sp
 TEST("where a thread has more spans open than can be seen, no snapshot is forgotten") {
     Flowing at;
     Thread& thread = at.thread("deep");
-    const std::uint32_t args = at.blobs.put_arguments(",\"n\":1");
+    const std::uint32_t args = at.put(",\"n\":1");
     for (std::uint32_t i = 0; i < max_open_spans; ++i) REQUIRE(thread.push(at.name, 0));
     REQUIRE(thread.push(at.name, args));
     at.blobs.release_arguments(args);
@@ -222,7 +228,7 @@ TEST("units of snapshots that are not needed any more come back") {
     Thread& thread = at.thread("snapshots");
     const std::string large(20'000, 'x');
     for (int i = 0; i < 400; ++i) {  // three to a unit: twice as much as there is room for
-        const std::uint32_t args = at.blobs.put_arguments(",\"large\":\"" + large + '"');
+        const std::uint32_t args = at.put(",\"large\":\"" + large + '"');
         REQUIRE(args);
         at.span(thread, args);
         at.blobs.release_arguments(args);
