@@ -15,8 +15,8 @@ from typing import Any
 import duckdb
 import jsonschema
 import pytest
-from analysis.test_sql import of_rank, training
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
+from analysis.training_ranks import of_rank, training
 from perfetto import engine
 from safety.commands import invoke
 

@@ -39,7 +39,7 @@ def test_a_thread_waits_in_a_queue_of_its_own_kind(
         # As `gevent.monkey.patch_all()` does it, together with the making of threads.
         monkeypatch.setattr(queue, "SimpleQueue", Patched)
         span = emitting.begin("all_reduce", category="comm", track="collectives")
-        ends.follow(span, work, tells=True)
+        ends.follow(span, work, work.get_future())
         waits_in = ends._calls
         work.set_result(None)
         ends.stop()
