@@ -9,6 +9,9 @@ import pytest
 from analysis.trace_lines import small_trace
 from safety.commands import invoke
 
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.loggers.runs.exporting import new_file
+
 
 def test_what_is_in_the_way_is_told_before_anything_is_read(tmp_path: Path) -> None:
     foreign = tmp_path / "notes.html"
@@ -26,6 +29,21 @@ def test_what_is_in_the_way_is_told_before_anything_is_read(tmp_path: Path) -> N
         assert part in done.err
     assert "no such file" in invoke("report", unread, "-o", foreign, "--force").err
     assert foreign.read_text() == "mine"
+
+
+def test_no_force_replaces_what_others_write_to(tmp_path: Path) -> None:
+    traces, pipe, link = (tmp_path / name for name in ("t.pfw.gz", "pipe", "link"))
+    small_trace().write(traces)
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        done = invoke("report", traces, "-o", path, "--force")
+        assert (done.status, len(done.err.splitlines())) == (2, 1)
+        assert "is left as it is" in done.err
+        with pytest.raises(DftraceError, match="is left as it is"), new_file(path):
+            pass
+    assert pipe.is_fifo()
+    assert link.is_symlink()
 
 
 def test_a_report_of_ours_is_replaced(tmp_path: Path) -> None:

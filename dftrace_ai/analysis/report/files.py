@@ -31,7 +31,7 @@ def check_page(path: Path, *, force: bool = False) -> None:
 
     Args:
         path: its name.
-        force: whatever has the name is replaced.
+        force: whatever file has the name is replaced.
 
     Raises:
         DftraceError: something else has the name, or there is no directory to write to.
@@ -66,7 +66,7 @@ def write_report(path: Path, page: str, *, force: bool = False) -> None:
     Args:
         path: its name; a report that has it is replaced.
         page: the text.
-        force: whatever has the name is replaced.
+        force: whatever file has the name is replaced.
 
     Raises:
         DftraceError: it cannot be written, or something else has the name.
@@ -81,7 +81,7 @@ def write_plots(folder: Path, plots: Iterable[Plot], *, force: bool = False) -> 
     Args:
         folder: the directory, which is made where it is not there.
         plots: the plots.
-        force: whatever has their names is replaced.
+        force: whatever files have their names are replaced.
 
     Returns:
         The files.
@@ -100,7 +100,10 @@ def write_plots(folder: Path, plots: Iterable[Plot], *, force: bool = False) -> 
 
 def _check(path: Path, mark: str, *, force: bool) -> None:
     """Hold that a name is free, or that of a file that we made."""
-    if force or not os.path.lexists(path):
+    if not os.path.lexists(path):
+        return
+    # A device or a pipe is written to by others, who would miss it.
+    if force and (path.is_file() or not path.exists()):
         return
     try:
         with open_regular(path) as file:

@@ -81,8 +81,10 @@ def new_file(path: Path, mode: int = 0o600) -> Iterator[Path]:
         mode: of the file; by default it is its owner's alone.
 
     Raises:
-        DftraceError: it cannot be made, written or named.
+        DftraceError: it cannot be made, written or named, or the name is a device's or a pipe's.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DftraceError(f"{quoted(str(path))}: is no file; it is left as it is")
     unnamed = path.with_name(f".{path.name[:100]}-{secrets.token_hex(4)}")
     try:
         number = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
