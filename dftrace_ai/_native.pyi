@@ -129,6 +129,8 @@ class TrainingState:
     step: int
     epoch: int | None
     recorded: bool
+    @property
+    def optimizers_ended(self) -> int: ...
     _step_told: int | None
     _pass: Any
     _begun: int
@@ -169,7 +171,52 @@ class TrainingState:
     @staticmethod
     def is_resting() -> bool: ...
 
-def quick_within_forward(function: _F, compiler: Callable[[], object] | None = None, /) -> _F: ...
+@final
+class RecordedCall:
+    def __new__(
+        cls,
+        work: str,
+        wrapped: Callable[..., Any],
+        node: Node,
+        gate: Gate,
+        training: TrainingState,
+        leave_hooked: Callable[[], object],
+        chosen: Any = ...,
+        running_graph: Callable[[], int] | None = ...,
+        compiler: object = ...,
+        plain: bool = ...,
+        /,
+    ) -> RecordedCall: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+@final
+class RecordedForward:
+    def __new__(
+        cls,
+        wrapped: Callable[..., Any],
+        gate: Gate,
+        training: TrainingState,
+        learning: Node,
+        evaluating: Node,
+        recomputing: Node,
+        is_model: Callable[[Any, dict[int, Any]], bool],
+        models: Any,
+        not_meant: list[Callable[[Any], bool]],
+        leave_hooked: Callable[[], object],
+        running_graph: Callable[[], int],
+        grad_is_on: Callable[[], bool],
+        plain: bool,
+        /,
+    ) -> RecordedForward: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def quick_within_forward(
+    function: _F,
+    compiler: Callable[[], object] | None = None,
+    recorded: RecordedForward = ...,
+    flags: object = ...,
+    /,
+) -> _F: ...
 def show_method(name: str, method: Callable[..., Any], /) -> None: ...
 def start(settings: CoreSettings, /) -> int: ...
 def finish(

@@ -1,7 +1,7 @@
 # The sources of the core, layer by layer: what stands in one may include what stands above it.
 
 set(system_sources clock directory held_file host_name mapped_directory)
-set(index_sources block_facts covered_time durations)
+set(index_sources block_facts covered_time durations figures_told set_back)
 set(deflating_sources far_repeats huffman_code line_deflate packed_block)
 set(text_sources hash json_check json_string names)
 set(spool_sources new_spool prepared_units settings spool spool_marker tables)

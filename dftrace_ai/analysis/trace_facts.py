@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
-from dftrace_ai.analysis.reading.indexed.reach import utc_text
-from dftrace_ai.analysis.reading.indexed.recorded import recorded
+from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES, utc_text
+from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorded
 from dftrace_ai.analysis.reading.trace_end import EndState  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_file import (
     Codec,
@@ -168,6 +168,7 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
     header, end = trace.header, trace.end
     footer = end.footer
     times = believed(trace, recorded(trace))
+    times = times._replace(clock=clock_in_lines(trace, LITTLE_BYTES))
     reach = times.reach
     length_ns = reach and reach.length_ns
     try:

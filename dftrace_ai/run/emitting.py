@@ -21,6 +21,8 @@ __all__ = [
     "Gated",
     "Moment",
     "PassState",
+    "RecordedCall",
+    "RecordedForward",
     "ThreadCounts",
     "TrainingState",
     "begin",
@@ -97,10 +99,23 @@ Gated = _native.Gated
 """``Gated(wrapped, node, gate)`` stands for a function or a data set: its calls and items are those
 of `wrapped`, and spans of the node while the gate, or what it shares, says so."""
 
+RecordedCall = _native.RecordedCall
+"""A function of torch that makes up a step, recorded as a span while the gate says so, and told to
+the training: ``RecordedCall(work, wrapped, node, gate, training, leave_hooked)`` is called as
+`wrapped` is. Further arguments are the objects that are meant, what says which backward pass calls,
+a module with torch's flag of compiling, and whether nothing accompanies the spans of the node. The
+work is ``"fetch"``, ``"clearing"``, ``"optimizer"``, ``"backward"`` or ``"gradients"``."""
+
+RecordedForward = _native.RecordedForward
+"""A call of modules, recorded where it is the outermost of a model, and told to the training. Which
+span it is in depends on whether it learns, judges or computes again for a backward pass."""
+
 quick_within_forward: Callable[..., Any] = _native.quick_within_forward
 """Has a function that stands for torch's ``Module.__call__``, and is returned, do what torch's own
 does without a frame of Python where the thread is within a ``ThreadCounts.forward``. Where torch
-runs the frames, a second argument has to return None: what torch compiles this thread's by."""
+runs the frames, a second argument has to return None: what torch compiles this thread's by. With a
+`RecordedForward`, and a module that has torch's flag of compiling, the outermost calls go by that
+one; without them the one before is forgotten."""
 
 is_recording: Callable[[], bool] = _native.is_on
 """Returns whether a run is on: who has to work for an event asks first."""

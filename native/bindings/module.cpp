@@ -14,17 +14,20 @@
 #include "dftrace/spool/spool_marker.hpp"
 #include "dftrace/writing/codec.hpp"
 #include "files/stand_in.hpp"
+#include "instrumentation/call_span.hpp"
 #include "instrumentation/gate.hpp"
 #include "instrumentation/gated.hpp"
 #include "instrumentation/inner_calls.hpp"
 #include "instrumentation/thread_counts.hpp"
-#include "instrumentation/training_state.hpp"
 #include "python.hpp"
 #include "reading/dead.hpp"
 #include "reading/live.hpp"
 #include "run/run.hpp"
 #include "run/thread_name.hpp"
 #include "tensor/tensor.hpp"
+#include "training/recorded_call.hpp"
+#include "training/recorded_forward.hpp"
+#include "training/training_state.hpp"
 
 namespace dftrace::py {
 
@@ -100,7 +103,9 @@ PyMODINIT_FUNC PyInit__native() {
         add_node_type(module.get()) < 0 || add_method_type(module.get()) < 0 ||
         add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0 ||
         add_thread_counts_type(module.get()) < 0 || add_gate_type(module.get()) < 0 ||
-        add_gated_type(module.get()) < 0 || add_training_types(module.get()) < 0 || prepare_inner_calls() < 0)
+        add_gated_type(module.get()) < 0 || add_training_types(module.get()) < 0 ||
+        add_recorded_call_type(module.get()) < 0 || add_recorded_forward_type(module.get()) < 0 ||
+        prepare_call_spans() < 0 || prepare_inner_calls() < 0)
         return nullptr;
     made = Py_NewRef(module.get());
     return module.release();

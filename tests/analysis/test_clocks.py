@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from analysis.trace_lines import TraceLines
 from analysis.why.made_runs import START_NS, Lines, Training
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safety.commands import invoke
 
+from dftrace_ai._reader import Totals
+from dftrace_ai.analysis.reading.indexed.set_back import set_back
+from dftrace_ai.analysis.summary.totals import PlainTotals
 from dftrace_ai.analysis.why import why
 
 HOUR_NS = 3_600_000_000_000
@@ -53,11 +58,20 @@ def told(folder: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("far", ["1970", "2^62"])
+FAR_US = {
+    "1970": -BASE_US,
+    "2^62 ns": (1 << 62) // 1000 - BASE_US,
+    "2^62 us": 1 << 62,
+    "1e30 us": 10**30,
+    "before all times": -(10**30),
+}
+
+
+@pytest.mark.parametrize("far", FAR_US)
 def test_times_that_cannot_be_are_counted_and_left_out(tmp_path: Path, far: str) -> None:
     lines = rank(0, 1)
     before = why([closed(rank(0, 1), tmp_path / "before" / "t-host-100.pfw")])
-    ts = -BASE_US if far == "1970" else (1 << 62) // 1000 - BASE_US
+    ts = FAR_US[far]
     for number in range(3):
         line = (
             '{"id":%d,"name":"step","cat":"compute","pid":100,"tid":100,"ts":%d,"dur":7,"ph":"X"}'
@@ -132,11 +146,59 @@ def foreign(path: Path, *, back_ns: int, steps: int = 80) -> Path:
 
 def test_no_verdict_where_the_clock_was_set_back(tmp_path: Path) -> None:
     assert why([foreign(tmp_path / "right.pfw", back_ns=0)]).steps is not None
-    verdict = why([foreign(tmp_path / "back.pfw", back_ns=2 * HOUR_NS)])
+    path = foreign(tmp_path / "back.pfw", back_ns=2 * HOUR_NS)
+    verdict = why([path])
     assert (verdict.verdict, verdict.findings, verdict.of_some_ranks) == ("abstained", (), ())
     (silent,) = verdict.abstained
     assert silent.why == "its times go back by 2 h: the clock was set while it ran"
-    assert verdict.notes[0] == f"{tmp_path / 'back.pfw'}: its times go back by 2 h, in 1 place"
+    assert verdict.notes[0] == f"clocks: times in 1 file go back by 2 h, in 1 place: {path}"
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_clock_that_was_set_back_is_told_by_every_command(tmp_path: Path, indexed: bool) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    foreign(out / "a.pfw", back_ns=0)
+    one = foreign(out / "b.pfw", back_ns=2 * HOUR_NS)
+    if indexed:
+        assert invoke("index", out).status == 0
+        assert one.with_name("b.dfindex").exists()
+    assert told(out) == {f"times in 1 file go back by 2 h, in 1 place: {one}"}
+    foreign(out / "c.pfw", back_ns=5 * HOUR_NS)
+    if indexed:
+        assert invoke("index", out).status == 0
+    assert told(out) == {f"times in 2 files go back by up to 5 h, in 1 place: {one}, ..."}
+
+
+def lines_of(spans: list[tuple[int, int, int]]) -> bytes:
+    form = '{"name":"a","cat":"b","pid":1,"tid":%d,"ts":%d.%03d,"dur":%d.%03d,"ph":"X"}\n'
+    each = (
+        form % (tid, *divmod(start, 1000), *divmod(length, 1000)) for tid, start, length in spans
+    )
+    return "".join(each).encode()
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_every_reader_finds_the_same_places(data: st.DataObject) -> None:
+    """The native one, that in Python and that of columns, in files with and without an order."""
+    at = data.draw(st.sampled_from([START_NS, 5 * HOUR_NS]))
+    spans = []
+    for _ in range(data.draw(st.integers(1, 8))):
+        at += data.draw(st.sampled_from([0, 1, -1, 2, -2, -3, 300_000])) * HOUR_NS
+        for _ in range(data.draw(st.sampled_from([1, 9, 10, 11, 30]))):
+            at += data.draw(st.sampled_from([0, 1000, 60_000_000_000]))
+            length = data.draw(st.sampled_from([0, 500, HOUR_NS + 1]))
+            spans.append((data.draw(st.integers(1, 2)), max(at, 0), length))
+    found = []
+    for totals in (Totals(2, 1 << 28), PlainTotals()):
+        totals.add_lines(lines_of(spans))
+        if totals.end_process():
+            totals.add_lines(lines_of(spans))
+            totals.end_process()
+        found.append(totals.clock())
+    tracks = ([span[1:] for span in spans if span[0] == tid] for tid in (1, 2))
+    assert found == [set_back(tracks)] * 2
 
 
 def test_spans_that_end_before_they_begin_are_counted(tmp_path: Path) -> None:

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import event_columns
-from dftrace_ai.analysis.reading.indexed.clocks import clock_notes, hours_text, lie_apart
+from dftrace_ai.analysis.reading.indexed.clocks import (
+    NEVER,
+    SetBack,
+    clock_notes,
+    has_clock_in_lines,
+    lie_apart,
+)
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.believed import believed_columns
-from dftrace_ai.analysis.steps.clock_jumps import NEVER, SetBack, set_back
+from dftrace_ai.analysis.steps.clock_jumps import clock_of
 from dftrace_ai.analysis.steps.roles import DATA_WORK, GPU_ROLES, KINETO_CATEGORIES
 from dftrace_ai.analysis.steps.spans import span_columns, spans_of
 from dftrace_ai.wording import counted
@@ -180,14 +186,12 @@ def read_job(traces: TraceSet, *, events: bool = False) -> Job:
     """
     files: dict[Hashable, list[_Part]] = defaultdict(list)
     times: list[FileTimes] = []
-    back: list[str] = []
     notes: list[str] = []
     for read in event_columns(traces):
         columns, of_file = believed_columns(read)
         del read
-        times.append(of_file)
         clock = _clock(columns)
-        back += _set_back(columns, clock)
+        times.append(of_file._replace(clock=clock))
         notes += _without_length(columns)
         for key, mask in _processes_in(columns):
             files[key].append(_part(columns, mask, clock, events=events))
@@ -195,21 +199,14 @@ def read_job(traces: TraceSet, *, events: bool = False) -> Job:
         del columns
     processes = [_process(files.pop(key)) for key in list(files)]
     reach = joined(of_file.reach for of_file in times) or NOWHERE
-    clocks = [*clock_notes(times), *back]
+    clocks = clock_notes(times)
     job = _job(processes, (*clocks, *notes, *traces.notes))
     return replace(job, reach=reach, clock_notes=len(clocks))
 
 
 def _clock(columns: EventColumns) -> SetBack:
-    header = columns.trace.header
-    ours = header is not None and header.run is not None
-    return NEVER if ours or _source(columns) == "kineto" else set_back(columns)
-
-
-def _set_back(columns: EventColumns, clock: SetBack) -> Iterator[str]:
-    if clock.places:
-        places = counted(clock.places, "place")
-        yield f"{columns.trace}: its times go back by {hours_text(clock.ns)}, in {places}"
+    told = has_clock_in_lines(columns.trace) and _source(columns) != "kineto"
+    return clock_of(columns) if told else NEVER
 
 
 def _without_length(columns: EventColumns) -> Iterator[str]:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.reading.indexed.clocks import believed
+from dftrace_ai.analysis.reading.indexed.clocks import SetBack, believed, has_clock_in_lines
 from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.summary.totals import Totals
 
-__all__ = ["MOST_BYTES", "AddedTraces", "add_traces", "added_up", "new_totals", "part_of"]
+__all__ = [
+    "MOST_BYTES",
+    "AddedTraces",
+    "add_traces",
+    "added_up",
+    "new_totals",
+    "part_of",
+]
 
 # Figures of a hundred million spans, and of a million names, fit.
 MOST_BYTES: Final = 1024 * 1024 * 1024
@@ -124,7 +131,7 @@ def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
             return []
         added.totals.end_process()
         times = {
-            trace.path: believed(trace, file.reach)
+            trace.path: believed(trace, file.reach)._replace(clock=file.clock)
             for trace, file in zip(parts, known.files, strict=True)
         }
         added.totals.add_wall(_length_ns(of_file.reach for of_file in times.values()))
@@ -163,6 +170,10 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
             if trace.path in ends:
                 _add_file(trace, AddedTraces(added.totals), ends[trace.path])
         added.totals.end_process()
+    clock = SetBack(*added.totals.clock())
+    first = next((trace for trace in parts if trace.path in ends), None)
+    if clock.places and first and has_clock_in_lines(first):
+        added.times[first.path] = added.times[first.path]._replace(clock=clock)
     added.totals.add_wall(_length_ns(added.times[path].reach for path in ends))
     return list(ends)
 

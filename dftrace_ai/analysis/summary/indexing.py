@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.indexed.clocks import NEVER
 from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import (
     FileFigures,
@@ -165,7 +166,12 @@ def figures_of(parts: Sequence[Trace]) -> ProcessFigures:
         raise TraceError("its sums are beyond 64 bits, or too many of its spans are in disorder")
     _, spans, others, _, without_duration, unreadable = known
     ends = [
-        FileFigures(added.tears.get(trace.path), trace.end, added.reaches.get(trace.path))
+        FileFigures(
+            added.tears.get(trace.path),
+            trace.end,
+            added.reaches.get(trace.path),
+            added.times[trace.path].clock if trace.path in added.times else NEVER,
+        )
         for trace in parts
     ]
     return ProcessFigures(

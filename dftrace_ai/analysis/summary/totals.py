@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from dftrace_ai.analysis.reading.indexed.clocks import NEVER, SetBack
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach
 from dftrace_ai.analysis.reading.reader import FRAMING
-from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, nanoseconds, whole
+from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, length_ns, moment_ns, whole
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 from dftrace_ai.trace_format.names_and_phases import loop_part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["MOST_EXACT", "PlainTotals", "Totals", "Wall"]
 
@@ -97,6 +101,13 @@ class Totals(Protocol):
         It counts for the names of which the process has spans.
         """
 
+    def clock(self) -> tuple[int, int]:
+        """Return how the clock was set back by which the process that has ended was recorded.
+
+        Returns:
+            By how many ns at most, and how often.
+        """
+
     def take_reach(self) -> tuple[int, int] | None:
         """Return from when to when, ns as lines have them, what was read since the last call is.
 
@@ -175,6 +186,7 @@ class PlainTotals:
         self._tracks: defaultdict[tuple[int, int], list[tuple[int, int, _Spans]]]
         self._tracks = defaultdict(list)
         self._reach = NOWHERE
+        self._clock = NEVER
 
     def read_blocks(self, descriptor: int, codec: str, start: int, end: int, /) -> tuple[int, int]:
         """Read nothing: all is left to the general way."""
@@ -198,8 +210,8 @@ class PlainTotals:
         if ph == "M" and name != CUSTOM_METADATA:
             return  # names of tracks, header, hashes, footer
         self.events += 1
-        start = nanoseconds(event.get("ts"))
-        duration = nanoseconds(event.get("dur")) if ph == "X" else 0
+        start = moment_ns(event.get("ts"))
+        duration = length_ns(event.get("dur")) if ph == "X" else 0
         if start is not None and ph != "M":
             self._reach = Reach(
                 min(self._reach.first_ns, start),
@@ -213,7 +225,7 @@ class PlainTotals:
             return
         spans = self._spans[cat, name]
         spans.durations_ns.append(duration)
-        if start is not None and duration > 0:
+        if start is not None:
             track = whole(event.get("pid")), whole(event.get("tid"))
             self._tracks[track].append((start, duration, spans))
 
@@ -236,6 +248,7 @@ class PlainTotals:
 
     def end_process(self) -> bool:
         """Find out which spans lie inside of which."""
+        self._clock = _set_back(self._tracks.values())
         for spans in self._tracks.values():
             _add_covered_time(spans)
         self._tracks.clear()
@@ -251,6 +264,10 @@ class PlainTotals:
                 categories.add((cat, loop_part(name) == "body"))
         for key in categories:
             self._category_walls[key].add(ns)
+
+    def clock(self) -> tuple[int, int]:
+        """Return how the clock was set back by which the process was recorded."""
+        return self._clock
 
     def take_reach(self) -> tuple[int, int] | None:
         """Return from when to when what was read since the last call is."""
@@ -281,11 +298,20 @@ class PlainTotals:
         return rows[:most], len(rows)
 
 
+def _set_back(tracks: Iterable[list[tuple[int, int, _Spans]]]) -> SetBack:
+    try:
+        from dftrace_ai.analysis.reading.indexed.set_back import set_back
+    except ImportError:
+        return NEVER  # NumPy is not there
+    return set_back([(start, length) for start, length, _ in spans] for spans in tracks)
+
+
 def _add_covered_time(spans: list[tuple[int, int, _Spans]]) -> None:
     """Add to the figures of each span what the spans take that lie directly inside of it.
 
     A span comes behind those inside of it when all are sorted by their ends.
     """
+    spans = [span for span in spans if span[1] > 0]
     spans.sort(key=lambda span: (span[0] + span[1], -span[0]))
     before: list[tuple[int, int]] = []  # start and end of what no span has enclosed yet
     for start, duration, figures in spans:

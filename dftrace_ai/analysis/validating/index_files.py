@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dftrace_ai.analysis.reading.indexed.clocks import NEVER
 from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
 from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.validating.index_check import figure_faults
@@ -60,5 +61,6 @@ def _differences(said: ProcessFigures, found: ProcessFigures) -> Iterator[str]:
     for number, (told, there) in enumerate(zip(said.files, found.files, strict=True), 1):
         if (told.tear, told.end) != (there.tear, there.end):
             yield f"the index does not say how trace {number} of the process ends"
-        if told.reach is not None and told.reach != there.reach:
+        times_differ = told.reach is not None and told.reach != there.reach
+        if times_differ or told.clock not in {NEVER, there.clock}:
             yield f"the index says other times of trace {number} of the process than its events"

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
-from dftrace_ai.analysis.reading.indexed.recorded import recorded
+from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorded
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.validating.index_files import index_file_faults
@@ -117,7 +117,7 @@ def validate_traces(
 
 def _times_of(trace: Trace) -> FileTimes | None:
     try:
-        return believed(trace, recorded(trace))
+        return believed(trace, recorded(trace))._replace(clock=clock_in_lines(trace))
     except TraceError:
         return None  # that it cannot be read is a fault
 

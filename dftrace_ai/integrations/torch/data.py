@@ -11,8 +11,9 @@ from torch.utils.data import _utils, dataloader
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import NOTHING, beside
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
-from dftrace_ai.integrations.torch.depth import depth, leave_hooked
+from dftrace_ai.integrations.torch.depth import leave_hooked
 from dftrace_ai.integrations.torch.workers import WorkerLoop, record_fetchers
+from dftrace_ai.run.emitting import RecordedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,37 +64,16 @@ def _noting(options: AutoOptions, original: Any) -> Any:
 
 
 def _waiting(options: AutoOptions, original: Any) -> Any:
-    gate, training, some_are_meant = options.gate, options.training, bool(options.loaders)
-    node = beside(ai.dataloader.fetch, "iter")
+    node, chosen = beside(ai.dataloader.fetch, "iter"), options.loaders or None
+    recorded = RecordedCall(
+        "fetch", original, node, options.gate, options.training, leave_hooked, chosen
+    )
 
     @functools.wraps(original)
-    def recorded(self: Any) -> Any:
-        if not gate.live or (some_are_meant and not getattr(self, MEANT, True)):
-            return original(self)
-        if depth.hooked:
-            leave_hooked()
-        number = self._num_yielded
-        training.fetch(self, number == 0)
-        span = node._begin() if gate.recording else None
-        depth.waiting = 1
-        try:
-            batch = original(self)
-        except StopIteration:
-            if span is not None:
-                span.end_unless_empty()
-            training.fetched_nothing(self)
-            raise
-        except BaseException as error:
-            if span is not None:
-                span.end(type(error))
-            raise
-        finally:
-            depth.waiting = 0
-        if span is not None:
-            span.end(None, number + 1)
-        return batch
+    def waiting(self: Any) -> Any:
+        return recorded(self)
 
-    return recorded
+    return waiting
 
 
 def _starting(options: AutoOptions, original: Any) -> Any:

@@ -14,13 +14,15 @@ from torch.optim.optimizer import (
 )
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.nodes import NOTHING, beside
+from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import Swaps
 from dftrace_ai.integrations.torch.depth import depth, kept, leave_hooked
+from dftrace_ai.run.emitting import RecordedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dftrace_ai.annotation.node import ProfilerNode
     from dftrace_ai.integrations.options import AutoOptions
 
 __all__ = ["install"]
@@ -38,7 +40,6 @@ class _Steps:
         self._gate = options.gate
         self._chosen = options.optimizers or ()  # none: all are meant
         self._node = beside(ai.compute.step, companions=options.companions)
-        self.ended = 0
 
     def of(self, original: Any) -> Any:
         """Make a `step` of a class that records.
@@ -46,38 +47,14 @@ class _Steps:
         The public hooks alone would not do: torch leaves out the one behind a step that raises,
         and the span would take in all that follows.
         """
-        is_compiling, gate, node = _is_compiling, self._gate, self._node
-        training, chosen = self._options.training, self._chosen
+        return _recorded(self._options, "optimizer", self._node, original)
 
-        @functools.wraps(original)
-        def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            # A class that calls its base's is one step.
-            if is_compiling() or depth.optimizer or not gate.live:
-                return original(optimizer, *args, **kwargs)
-            if chosen and optimizer not in chosen:
-                return original(optimizer, *args, **kwargs)
-            depth.optimizer = 1
-            training.optimizer_begins()
-            try:
-                with node if gate.recording else NOTHING:
-                    return original(optimizer, *args, **kwargs)
-            finally:
-                depth.optimizer = 0
-                self.ended += 1
-                training.optimizer_ends(optimizer)
-
-        return step
-
-    def _is_meant(self, optimizer: object) -> bool:
+    def is_meant(self, optimizer: object) -> bool:
         return self._gate.live and (not self._chosen or optimizer in self._chosen)
-
-    def _over(self, optimizer: object) -> None:
-        self.ended += 1
-        self._options.training.optimizer_ends(optimizer)
 
     # What a scheduler made before has kept is the class's own `step`, and is seen by torch's hooks.
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if _is_compiling() or depth.optimizer or not self._is_meant(optimizer):
+        if _is_compiling() or depth.optimizer or not self.is_meant(optimizer):
             return
         if depth.hooked:
             leave_hooked()
@@ -93,13 +70,13 @@ class _Steps:
             kept.hooked, depth.hooked = None, 0
             if span is not None:
                 span.end()
-            self._over(optimizer)
+            self._options.training.optimizer_ends(optimizer)
 
     def skipped(self, optimizer: object) -> None:
         """Tell of a step that a scaler has left out."""
         if self._options.gate.recording:
             ai.instant("step skipped", args={"reason": "gradients that are not finite"})
-        self._over(optimizer)
+        self._options.training.optimizer_ends(optimizer)
 
 
 def install(options: AutoOptions) -> Callable[[], None]:
@@ -150,33 +127,35 @@ def install(options: AutoOptions) -> Callable[[], None]:
 
 
 def _clearing(options: AutoOptions, original: Any) -> Any:
-    gate, training, is_compiling = options.gate, options.training, _is_compiling
-    chosen = options.optimizers or ()
     node = beside(ai.compute.step, "zero_grad", companions=options.companions)
+    return _recorded(options, "clearing", node, original)
+
+
+def _recorded(options: AutoOptions, work: str, node: ProfilerNode, original: Any) -> Any:
+    """Make a method of optimizers that records: torch compiles it as if it did not."""
+    is_compiling, chosen = _is_compiling, options.optimizers or None
+    recorded = RecordedCall(
+        work, original, node, options.gate, options.training, leave_hooked, chosen,
+        None, None, not options.companions,
+    )  # fmt: skip
 
     @functools.wraps(original)
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not gate.live or (chosen and self not in chosen):
-            return original(self, *args, **kwargs)
-        if depth.hooked:
-            leave_hooked()
-        training.clears()
-        with node if gate.recording else NOTHING:
-            result = original(self, *args, **kwargs)
-        training.cleared()
-        return result
+    def method(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(optimizer, *args, **kwargs)
+        return recorded(optimizer, *args, **kwargs)
 
-    return zero_grad
+    return method
 
 
 def _scaled(options: AutoOptions, steps: _Steps, original: Any) -> Any:
-    gate = options.gate
+    training = options.training
 
     @functools.wraps(original)
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        before = steps.ended
+        before = training.optimizers_ended
         result = original(self, optimizer, *args, **kwargs)
-        if gate.live and steps.ended == before:
+        if training.optimizers_ended == before and steps.is_meant(optimizer):
             steps.skipped(optimizer)
         return result
 

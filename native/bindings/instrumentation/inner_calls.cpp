@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include "instrumentation/thread_counts.hpp"
+#include "training/recorded_forward.hpp"
 
 namespace dftrace::py {
 
@@ -15,6 +16,10 @@ PyObject* plain_name = nullptr;
 vectorcallfunc by_frame = nullptr;        // that of all functions
 PyObject* compiler_here = nullptr;        // torch's, says what compiles the frames of this thread; or null
 _PyFrameEvalFunction of_torch = nullptr;  // what runs frames for it, once that is known
+
+PyObject* quick_function = nullptr;  // the one that stands for torch's, borrowed; and what records its calls
+PyObject* outermost = nullptr;
+PyObject* compiler_flags = nullptr;  // a module
 
 // Whether two functions are of one library.
 bool are_together(void* one, void* other) {
@@ -43,10 +48,9 @@ bool frames_are_watched() {
     return compiler.get() != Py_None;
 }
 
-PyObject* call_module(PyObject* function, PyObject* const* arguments, std::size_t count, PyObject* names) {
+// What torch's own function does.
+PyObject* call_plainly(RecordedForward*, PyObject* const* arguments, std::size_t count, PyObject* names) {
     const Py_ssize_t given = PyVectorcall_NARGS(count);
-    if (!count_of(Inside::forward) || given < 1 || frames_are_watched())
-        return by_frame(function, arguments, count, names);
     // References are counted by hand: this is between all modules of a model.
     PyObject* const compiled = PyObject_GetAttr(arguments[0], compiled_name);
     if (!compiled) return nullptr;
@@ -58,14 +62,31 @@ PyObject* call_module(PyObject* function, PyObject* const* arguments, std::size_
     return result;
 }
 
+PyObject* call_module(PyObject* function, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    if (PyVectorcall_NARGS(count) < 1 || frames_are_watched())
+        return by_frame(function, arguments, count, names);
+    if (count_of(Inside::forward)) return call_plainly(nullptr, arguments, count, names);
+    if (function != quick_function || !outermost) return by_frame(function, arguments, count, names);
+    const Ref held(Py_NewRef(outermost));
+    const int compiles = is_compiling(compiler_flags);
+    if (compiles < 0) return nullptr;
+    if (compiles) return by_frame(function, arguments, count, names);
+    return recorded_forward(as<RecordedForward>(held.get()), arguments, count, names, call_plainly);
+}
+
 }  // namespace
 
 PyObject* quick_within_forward(PyObject*, PyObject* arguments) {
-    PyObject *function = nullptr, *compiler = Py_None;
-    if (!PyArg_ParseTuple(arguments, "O|O", &function, &compiler)) return nullptr;
+    PyObject *function = nullptr, *compiler = Py_None, *recorded = nullptr, *flags = nullptr;
+    if (!PyArg_ParseTuple(arguments, "O|OO!O", &function, &compiler, &recorded_forward_type, &recorded,
+                          &flags))
+        return nullptr;
     if (!PyFunction_Check(function)) return PyErr_Format(PyExc_TypeError, "it is no function of Python");
     const Ref before(
         std::exchange(compiler_here, PyCFunction_Check(compiler) ? Py_NewRef(compiler) : nullptr));
+    const Ref outermost_before(std::exchange(outermost, flags ? Py_NewRef(recorded) : nullptr));
+    const Ref flags_before(std::exchange(compiler_flags, Py_XNewRef(flags)));
+    quick_function = function;
     of_torch = nullptr;
     auto* const made = as<PyFunctionObject>(function);
     if (made->vectorcall != call_module) by_frame = made->vectorcall;

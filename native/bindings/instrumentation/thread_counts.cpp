@@ -44,6 +44,8 @@ PyTypeObject counts_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 long count_of(Inside what) noexcept { return counts[static_cast<std::size_t>(what)]; }
 
+void set_count(Inside what, long count) noexcept { counts[static_cast<std::size_t>(what)] = count; }
+
 int add_thread_counts_type(PyObject* module) {
     counts_type.tp_name = "dftrace_ai._native.ThreadCounts";
     counts_type.tp_doc = "How deep the calling thread is inside of what instrumentation records once only.";

@@ -10,6 +10,7 @@ enum class Inside { forward, backward, optimizer, waiting, hooked, computing };
 
 // The calling thread's number, 0 in one that begins.
 long count_of(Inside what) noexcept;
+void set_count(Inside what, long count) noexcept;
 
 int add_thread_counts_type(PyObject* module);
 

@@ -148,6 +148,13 @@ PyObject* add_wall(PyObject* object, PyObject* given) {
                                                                                           : nullptr;
 }
 
+PyObject* clock_of_process(PyObject* object, PyObject*) {
+    SetBack clock;
+    if (!work(of(object)->busy, [&](Interrupts&) { clock = of(object)->totals->clock(); })) return nullptr;
+    return Py_BuildValue("LK", static_cast<long long>(clock.ns),
+                         static_cast<unsigned long long>(clock.places));
+}
+
 PyObject* take_reach(PyObject* object, PyObject*) {
     BlockReach reach;
     if (!work(of(object)->busy, [&](Interrupts&) { reach = of(object)->totals->take_reach(); }))
@@ -257,6 +264,9 @@ PyMethodDef methods[] = {
      "end_process(): the files of a process have been read; True where they are to be read once more."},
     {"add_wall", add_wall, METH_O,
      "add_wall(ns, /): how long the process went that has ended, None where that is not known."},
+    {"clock", clock_of_process, METH_NOARGS,
+     "clock(): by how many ns the clock was set back by which the process that has ended was recorded, and "
+     "how often."},
     {"take_reach", take_reach, METH_NOARGS,
      "take_reach(): from when to when, in ns as the lines have them, the events reach that were read since "
      "the last call; None where there are none."},

@@ -68,55 +68,6 @@ void CoveredTime::forget(std::uint32_t number) noexcept {
     track.known = known;
 }
 
-bool CoveredTime::Standing::holds() const noexcept {
-    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 2;
-    const auto may_be = [](std::int64_t time) { return time >= -most && time <= most; };
-    if (groups.empty() || groups.size() > most_groups || !may_be(end) || groups.back().end != end ||
-        groups.back().last != start)
-        return false;
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-        const Group& group = groups[i];
-        if (!may_be(group.first) || group.last < group.first || group.end <= group.last || group.end > end ||
-            group.covered < 0 || group.covered > most || (i && groups[i - 1].last >= group.first))
-            return false;
-    }
-    return true;
-}
-
-std::string CoveredTime::tell(std::uint32_t number) const {
-    if (number >= tracks_.size() || tracks_[number].before.empty()) return {};
-    const Track& track = tracks_[number];
-    std::string json = ",\"end_ns\":" + std::to_string(track.last.end);
-    json += ",\"start_ns\":" + std::to_string(track.last.last) + ",\"spans\":[";
-    const auto put = [&json](const Group& group) {
-        for (const std::int64_t time : {group.first, group.last, group.end, group.covered})
-            json += std::to_string(time) + ',';
-        // -1 for none.
-        json += std::to_string(static_cast<std::int64_t>(group.parent)) + ',';
-    };
-    // The first is nothing.
-    for (std::size_t i = 1; i < track.before.size(); ++i) put(track.before[i]);
-    put(track.last);
-    json.back() = ']';
-    return json;
-}
-
-std::optional<CoveredTime::Standing> CoveredTime::standing(std::uint32_t number) const {
-    if (number >= tracks_.size() || tracks_[number].before.empty()) return {};
-    const Track& track = tracks_[number];
-    Standing standing{track.last.end, track.last.last, {track.before.begin() + 1, track.before.end()}};
-    standing.groups.push_back(track.last);
-    return standing;
-}
-
-void CoveredTime::resume(std::uint32_t number, const Standing& standing) {
-    Track& track = this->track(number);
-    if (track.aside) return;
-    forget(number);
-    for (const Group& group : standing.groups)
-        if (!remember_apart(track, group)) return;
-}
-
 void CoveredTime::forget() noexcept {
     for (const std::uint32_t number : met_) tracks_[number] = Track{};
     met_.clear();

@@ -2,8 +2,6 @@
 #include "dftrace/index/durations.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <iterator>
 
 namespace dftrace {
 
@@ -66,84 +64,6 @@ void Durations::clear(Budget& budget) noexcept {
     }
     pages_.reset();
     size_ = 0;
-}
-
-template <typename Put>
-void Durations::tell_each(Put put) const {
-    for (const std::int64_t ns : exact_) put(static_cast<std::uint64_t>(ns));
-    unsigned next = 0;
-    for (unsigned page = 0; pages_ && page < pages; ++page)
-        for (unsigned i = 0; (*pages_)[page] && i < 1u << bits; ++i)
-            if (const std::uint64_t times = (*(*pages_)[page])[i]) {
-                const unsigned bucket = (page << bits) + i;
-                put(bucket - next);
-                put(times);
-                next = bucket + 1;
-            }
-}
-
-void Durations::tell(std::string& json) const {
-    json += pages_ ? ",\"buckets\":[" : ",\"exact\":[";
-    // Many small numbers: hundreds of bytes at a time.
-    constexpr std::size_t longest = 21;
-    char some[512];
-    char* at = some;
-    tell_each([&](std::uint64_t number) {
-        if (at > std::end(some) - longest) {
-            json.append(some, at);
-            at = some;
-        }
-        at = std::to_chars(at, std::end(some), number).ptr;
-        *at++ = ',';
-    });
-    json.append(some, at);
-    if (json.back() == ',') json.pop_back();
-    json += ']';
-}
-
-bool Durations::tell(std::vector<std::int64_t>& numbers) const {
-    tell_each([&](std::uint64_t number) { numbers.push_back(static_cast<std::int64_t>(number)); });
-    return !pages_;
-}
-
-bool Durations::take_in(bool exact, const std::vector<std::int64_t>& told, Budget& budget) {
-    if (exact) {
-        if (told.size() > most_exact) return false;
-        for (const std::int64_t ns : told) {
-            if (ns < 0) return false;
-            add(ns, budget);
-        }
-        return true;
-    }
-    if (told.size() % 2) return false;
-    give_up_exactness(budget);
-    constexpr std::int64_t end = std::int64_t{pages} << bits, most = std::int64_t{1} << 53;
-    std::int64_t bucket = -1;
-    for (std::size_t i = 0; i < told.size(); i += 2) {
-        if (told[i] < 0 || told[i] >= end - bucket - 1 || told[i + 1] < 1 || told[i + 1] > most) return false;
-        bucket += told[i] + 1;
-        count(static_cast<unsigned>(bucket), static_cast<std::uint64_t>(told[i + 1]), budget);
-        size_ += static_cast<std::uint64_t>(told[i + 1]);
-        if (size_ > static_cast<std::uint64_t>(most)) return false;
-    }
-    return true;
-}
-
-bool Durations::reach(std::int64_t least, std::int64_t greatest) const noexcept {
-    if (!pages_) {
-        const auto [first, last] = std::minmax_element(exact_.begin(), exact_.end());
-        return !exact_.empty() && *first == least && *last == greatest;
-    }
-    const auto has = [&](unsigned at) {
-        const std::unique_ptr<Page>& page = (*pages_)[at >> bits];
-        return page && (*page)[at & ((1u << bits) - 1)] > 0;
-    };
-    constexpr unsigned end = static_cast<unsigned>(pages) << bits;
-    unsigned first = 0, behind = end;
-    while (first < end && !has(first)) ++first;
-    while (behind > first && !has(behind - 1)) --behind;
-    return first < behind && bucket(static_cast<std::uint64_t>(least)) == first &&
-           bucket(static_cast<std::uint64_t>(greatest)) == behind - 1;
 }
 
 double Durations::at_rank(std::uint64_t rank, std::int64_t least, std::int64_t greatest) const noexcept {

@@ -36,12 +36,20 @@ def number_of(value: Any) -> Any:
     return number if type(number) in {int, Decimal} else None
 
 
-def nanoseconds(value: Any) -> int | None:
+MOST_NS = 4_600_000_000_000_000_000
+
+
+def nanoseconds(value: Any, *, of_a_moment: bool = False) -> int | None:
+    """None for what is no number; what is beyond all times is the last moment, and no length."""
     number = number_of(value)
     if isinstance(number, bool) or not isinstance(number, int | Decimal):
         return None
     ns = math.floor(abs(Fraction(number)) * 1000 + Fraction(1, 2))
-    return (-ns if number < 0 else ns) if ns <= 4_600_000_000_000_000_000 else None
+    if ns > MOST_NS:
+        if not of_a_moment:
+            return None
+        ns = MOST_NS
+    return -ns if number < 0 else ns
 
 
 def covered(intervals: list[list[int]]) -> int:
@@ -114,7 +122,7 @@ def oracle(lines: list[bytes]) -> dict[str, Any]:
         if ph != "X":
             others[ph, cat, name] += 1
             continue
-        dur, start = nanoseconds(event.get("dur")), nanoseconds(event.get("ts"))
+        dur, start = nanoseconds(event.get("dur")), nanoseconds(event.get("ts"), of_a_moment=True)
         if dur is None or dur < 0:
             unreadable += 1
             continue
@@ -210,7 +218,7 @@ def tree_oracle(lines: list[bytes]) -> dict[tuple[str, ...], list[int]]:
     """Count, total and own time of each place: that of the last before a span that encloses it."""
     found: list[tuple[Any, ...]] = []
     for cat, name, dur, event in finished_spans(lines):
-        start, at = nanoseconds(event.get("ts")), event["at"]
+        start, at = nanoseconds(event.get("ts"), of_a_moment=True), event["at"]
         whole = [event.get(key) for key in ("pid", "tid", "id")]
         pid, tid, own_id = (each if isinstance(each, int) else 0 for each in whole)
         timed = start is not None and start >= 0

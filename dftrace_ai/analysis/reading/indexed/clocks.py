@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 __all__ = [
     "APART_NS",
     "LATEST_NS",
+    "NEVER",
     "FileTimes",
+    "SetBack",
     "TimeCounts",
     "believed",
     "clock_notes",
+    "has_clock_in_lines",
     "hours_text",
     "is_believable",
     "lie_apart",
@@ -43,6 +46,21 @@ APART_NS: Final = 3_600_000_000_000
 NAMED: Final = 8
 
 
+class SetBack(NamedTuple):
+    """How the clock of a file was set back.
+
+    Attributes:
+        ns: by how much, at most.
+        places: how often, in the thread in which that was most often.
+    """
+
+    ns: int = 0
+    places: int = 0
+
+
+NEVER: Final = SetBack()
+
+
 class FileTimes(NamedTuple):
     """From when to when the events of a file are, without those whose times cannot be.
 
@@ -50,11 +68,13 @@ class FileTimes(NamedTuple):
         trace: the file.
         reach: since 1970; None where it is not known.
         odd: events whose times cannot be; None where there are some, and nobody has counted them.
+        clock: how the clock was set back while it was recorded.
     """
 
     trace: Trace
     reach: Reach | None
     odd: int | None = 0
+    clock: SetBack = NEVER
 
 
 class TimeCounts:
@@ -182,7 +202,7 @@ def clock_notes(files: Iterable[FileTimes]) -> list[str]:
             print(note)
     """
     known = list(files)
-    told = [*_odd_times(known), *_ranks_apart(known), *_children_apart(known)]
+    told = [*_odd_times(known), *_clocks_set(known), *_ranks_apart(known), *_children_apart(known)]
     return [f"clocks: {'; '.join(told)}"] if told else []
 
 
@@ -212,11 +232,35 @@ def _odd_times(files: Sequence[FileTimes]) -> Iterator[str]:
         )
 
 
+def _clocks_set(files: Sequence[FileTimes]) -> Iterator[str]:
+    back = [file for file in files if file.clock.places]
+    if back:
+        most = max(file.clock for file in back)
+        name = quoted(str(back[0].trace))
+        up_to, more = (" up to", ", ...") if len(back) > 1 else ("", "")
+        yield (
+            f"times in {counted(len(back), 'file')} go back by{up_to} {hours_text(most.ns)}, "
+            f"in {counted(most.places, 'place')}: {name}{more}"
+        )
+
+
+def has_clock_in_lines(trace: Trace) -> bool:
+    """Return whether the order of a file's lines tells of a clock that was set back.
+
+    That of our own recorder cannot be, and the lines of torch.profiler have no order.
+
+    Args:
+        trace: the file.
+    """
+    copy = trace.file.copy
+    return _header(trace).run is None and not (copy and copy.profile)
+
+
 def _ranks_apart(files: Sequence[FileTimes]) -> Iterator[str]:
     """Tell of ranks that were there when no other of their run was."""
     runs: dict[tuple[str, Hashable], dict[int, Reach | None]] = defaultdict(dict)
     begun = {_place(file.trace) for file in files if not _part(file.trace)}
-    for trace, reach, odd in files:
+    for trace, reach, odd, _ in files:
         header = _header(trace)
         if header.run is None or header.rank is None or reach == NOWHERE:
             continue
@@ -261,7 +305,7 @@ def _children_apart(files: Sequence[FileTimes]) -> Iterator[str]:
     reaches: dict[Hashable, Reach | None] = {}
     parents: dict[Hashable, Hashable] = {}
     begun = {_place(file.trace) for file in files if not _part(file.trace)}
-    for trace, reach, odd in files:
+    for trace, reach, odd, _ in files:
         header = _header(trace)
         if header.run is None or header.pid is None or reach == NOWHERE:
             continue

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
+from dftrace_ai.analysis.reading.indexed.clocks import NEVER, SetBack
 from dftrace_ai.analysis.reading.indexed.reach import Reach
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_end import TraceEnd
@@ -78,11 +79,13 @@ class FileFigures(NamedTuple):
         tear: where and why reading stopped; None when all was read.
         end: how it ends.
         reach: from when to when its events are, since 1970; None where that is not known.
+        clock: how the clock was set back while it was recorded.
     """
 
     tear: str | None
     end: TraceEnd
     reach: Reach | None = None
+    clock: SetBack = NEVER
 
 
 class ProcessFigures(NamedTuple):
@@ -186,8 +189,8 @@ def _taken_apart(said: Any) -> tuple[list[TracedFile], ProcessFigures]:
         "spans": [tuple(row) for row in figures["spans"]],
         "others": [tuple(row) for row in figures["others"]],
         "files": [
-            FileFigures(_tear_of(tear), _end_of(*end), _reach_of(*reach))
-            for tear, end, *reach in figures["files"]
+            FileFigures(_tear_of(tear), _end_of(*end), *_times_of(*times))
+            for tear, end, *times in figures["files"]
         ],
     }
     taken = ProcessFigures(**{**figures, **tuples})
@@ -205,12 +208,10 @@ def _tear_of(said: Any) -> str | None:
     return said
 
 
-def _reach_of(said: Any = None) -> Reach | None:
-    if said is None:
-        return None
-    if not all(type(number) is int for number in said):
+def _times_of(reach: Any = None, clock: Any = NEVER) -> tuple[Reach | None, SetBack]:
+    if not all(type(number) is int for number in (*(reach or ()), *clock)):
         raise TypeError("no moments")
-    return Reach(*said)
+    return reach and Reach(*reach), SetBack(*clock)
 
 
 def _end_of(whole: bool, bracket: bool, damaged: bool, footer: Any) -> TraceEnd:
@@ -273,7 +274,8 @@ def write_index(
     """
     check_place(path)
     ends = [
-        (file.tear, _end_told(file.end), file.reach and tuple(file.reach)) for file in figures.files
+        (file.tear, _end_told(file.end), file.reach and tuple(file.reach), tuple(file.clock))
+        for file in figures.files
     ]
     text = orjson.dumps(
         {"files": [*map(tuple, files)], "figures": {**figures._asdict(), "files": ends}}

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from dftrace_ai.analysis.reading.reader import LongLine
-from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, nanoseconds
+from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, length_ns, moment_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LITTLE_BYTES",
+    "MOST_BYTES",
     "NOWHERE",
     "Reach",
     "joined",
@@ -133,9 +134,9 @@ def _read_plainly(text: bytes) -> Reach:
     first, last = NOWHERE
     for line in text.split(b"\n"):
         event = event_of(line.strip(b" \t\r").removesuffix(b",").strip(b" \t\r"))
-        start = nanoseconds(event.get("ts")) if event and event["ph"] != "M" else None
+        start = moment_ns(event.get("ts")) if event and event["ph"] != "M" else None
         if event and start is not None:
-            length = nanoseconds(event.get("dur")) if event["ph"] == "X" else 0
+            length = length_ns(event.get("dur")) if event["ph"] == "X" else 0
             first, last = min(first, start), max(last, start + max(length or 0, 0))
     return Reach(first, last)
 

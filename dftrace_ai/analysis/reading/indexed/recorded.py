@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from dftrace_ai.analysis.reading.indexed.clocks import NEVER, SetBack, has_clock_in_lines
 from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.reach import (
     LITTLE_BYTES,
+    MOST_BYTES,
     NOWHERE,
     Reach,
     joined,
     reach_of,
     reach_of_lines,
 )
-from dftrace_ai.analysis.reading.reader import Start, TraceReader
+from dftrace_ai.analysis.reading.reader import LongLine, Start, TraceReader
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.errors import TraceError
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Codec
 
-__all__ = ["recorded"]
+__all__ = ["clock_in_lines", "recorded"]
 
 
 def recorded(trace: Trace) -> Reach | None:
@@ -55,6 +57,41 @@ def recorded(trace: Trace) -> Reach | None:
     texts = TraceReader(file).texts(behind, end) if end > behind.file_bytes else ()
     found = joined([reach, reach_of_lines(texts)])
     return found and found.since_1970(trace)
+
+
+def clock_in_lines(trace: Trace, most_bytes: int | None = None) -> SetBack:
+    """Return how the clock was set back by which a file was recorded, by reading its lines.
+
+    Args:
+        trace: the file; of those whose lines do not tell of it nothing is read.
+        most_bytes: a longer one is not read either.
+
+    Returns:
+        `NEVER`, too, where the native reader was not built.
+
+    Raises:
+        TraceError: the file cannot be read.
+    """
+    if not has_clock_in_lines(trace):
+        return NEVER
+    try:
+        from dftrace_ai import _reader
+    except ImportError:
+        return NEVER
+    file = trace.file
+    try:
+        if most_bytes is not None and file.content.stat().st_size > most_bytes:
+            return NEVER
+    except OSError as error:
+        raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
+    totals = _reader.Totals(1, MOST_BYTES)
+    in_order = False
+    while not in_order:  # once more where it was not
+        for text in TraceReader(file).texts():
+            if not isinstance(text, LongLine):
+                totals.add_lines(text if text.endswith(b"\n") else text + b"\n")
+        in_order = not totals.end_process()
+    return SetBack(*totals.clock())
 
 
 def _told(descriptor: int, codec: Codec, end: int) -> tuple[Reach | None, Start]:

@@ -14,7 +14,7 @@ from dftrace_ai.trace_format.names_and_phases import lettered_phase
 if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["arguments_text", "event_of", "nanoseconds", "whole"]
+__all__ = ["arguments_text", "event_of", "length_ns", "moment_ns", "whole"]
 
 # The year 2115, in microseconds since 1970.
 MOST_MICROS: Final = 4_600_000_000_000_000
@@ -68,21 +68,48 @@ def arguments_text(line: str) -> str:
             found = line[begin:at] if isinstance(value, dict) else ""
 
 
-def nanoseconds(micros: Any) -> int | None:
+def length_ns(micros: Any) -> int | None:
     """Return microseconds as whole nanoseconds; None for what is no number, or beyond all times.
 
     Args:
         micros: of a line; DLIO Profiler, from which dftracer has come, writes numbers as texts.
     """
-    if isinstance(micros, str):
-        micros = Decimal(micros) if _NUMBER.fullmatch(micros) else None
-    if isinstance(micros, bool) or not isinstance(micros, int | float | Decimal):
+    number = _number(micros)
+    rounded = None if number is None else _rounded(number)
+    return None if rounded is None else int(rounded * 1000)
+
+
+def moment_ns(micros: Any) -> int | None:
+    """Return when an event was: the last moment of all, or the first, for what is beyond them.
+
+    Args:
+        micros: as for `length_ns`.
+
+    Returns:
+        Whole nanoseconds; None for what is no number.
+    """
+    number = _number(micros)
+    if number is None:
         return None
+    rounded = _rounded(number)
+    if rounded is None:
+        rounded = Decimal(MOST_MICROS if number > 0 else -MOST_MICROS)
+    return int(rounded * 1000)
+
+
+def _number(value: Any) -> Decimal | None:
+    if isinstance(value, str):
+        return Decimal(value) if _NUMBER.fullmatch(value) else None
+    return Decimal(value) if type(value) in {int, float, Decimal} else None
+
+
+def _rounded(micros: Decimal) -> Decimal | None:
+    """Return microseconds with three decimals; None for what is beyond all times."""
     try:
-        rounded = Decimal(micros).quantize(Decimal("0.001"), ROUND_HALF_UP)
-    except InvalidOperation:  # beyond all that is taken
+        rounded = micros.quantize(Decimal("0.001"), ROUND_HALF_UP)
+    except InvalidOperation:
         return None
-    return int(rounded * 1000) if abs(rounded) <= MOST_MICROS else None
+    return rounded if abs(rounded) <= MOST_MICROS else None
 
 
 def whole(value: Any, least: int = -(2**63), end: int = 2**63, otherwise: int = 0) -> int:

@@ -10,7 +10,8 @@ from dftrace_ai.analysis.reading.reader import FRAMING
 from dftrace_ai.analysis.reading.scanning.plain_lines import (
     arguments_text,
     event_of,
-    nanoseconds,
+    length_ns,
+    moment_ns,
     whole,
 )
 
@@ -113,7 +114,7 @@ class PlainScanner:
     def _row(
         self, event: JsonObject, line: bytes, base_ns: int, args: bytearray
     ) -> tuple[int, ...]:
-        start, duration = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
+        start, duration = moment_ns(event.get("ts")), length_ns(event.get("dur"))
         begin = -1 if start is None else start + base_ns
         given = event.get("args")
         parent, at, size = NO_PARENT, 0, 0

@@ -183,11 +183,13 @@ GeneralLine read_general_line(std::string_view line) {
             event.tid = whole_number<std::int64_t>(number_in(value), 0);
         } else if (key == "ts" || key == "dur") {
             const std::string number = number_in(value);
-            const std::int64_t ns = number.empty() ? no_time : ns_of_micros(number).value_or(no_time);
-            if (key == "ts")
-                event.start = ns;
+            const std::optional<std::int64_t> ns = number.empty() ? std::nullopt : ns_of_micros(number);
+            if (key == "dur")
+                event.duration = std::max<std::int64_t>(ns.value_or(-1), -1);
+            else if (number.empty())
+                event.start = no_time;
             else
-                event.duration = std::max<std::int64_t>(ns, -1);
+                event.start = ns.value_or(number.front() == '-' ? -most_ns : most_ns);
         } else if (key == "args") {
             const bool object = !value.empty() && value.front() == '{';
             event.args = object ? value.substr(1, value.size() - 2) : std::string_view();

@@ -69,6 +69,7 @@ bool Totals::end_process() {
         std::fill(covered_now_.begin(), covered_now_.end(), 0);
         return true;
     }
+    clock_ = set_back(aside_);
     CoveredTime::sort_and_tell(aside_, [this](std::uint32_t label, std::int64_t covered) {
         grown(covered_now_, label, budget_) += covered;
     });

@@ -117,6 +117,15 @@ TEST("microseconds are nanoseconds exactly") {
         CHECK(!ns_of_micros(much));
 }
 
+TEST("what is beyond all times is the last of them or the first, and no length") {
+    const std::string event = R"({"ph":"X","name":"a","ts":)";
+    const std::int64_t most = most_micros * 1000;
+    CHECK_EQ(read_general_line(event + "4611686018427387904}").start, most);
+    CHECK_EQ(read_general_line(event + "\"-1e99\",\"dur\":1e99}").start, -most);
+    CHECK_EQ(read_general_line(event + "1,\"dur\":1e99}").duration, -1);
+    CHECK_EQ(read_general_line(event + "null}").start, no_time);
+}
+
 TEST("more names than there is room for are refused, and no memory is taken for them") {
     std::string lines;
     for (int i = 0; i < 1000; ++i)

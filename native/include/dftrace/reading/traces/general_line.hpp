@@ -24,7 +24,7 @@ struct GeneralLine {
     std::uint64_t id = 0;
     std::uint64_t parent = no_parent;
     std::int64_t pid = 0, tid = 0;
-    std::int64_t start = no_time;
+    std::int64_t start = no_time;  // what is beyond all times is the last of them, or the first
     std::int64_t duration = -1;
     std::string_view args;  // without its braces
 };

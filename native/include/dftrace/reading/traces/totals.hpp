@@ -18,6 +18,7 @@
 #include "dftrace/index/budget.hpp"
 #include "dftrace/index/covered_time.hpp"
 #include "dftrace/index/durations.hpp"
+#include "dftrace/index/set_back.hpp"
 #include "dftrace/reading/traces/labels.hpp"
 #include "dftrace/reading/traces/rows.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
@@ -114,6 +115,9 @@ class Totals {
     std::uint64_t unreadable() const;
     // From when to when the events reach that were read since this was asked last.
     BlockReach take_reach();
+    // How the clock was set back by which the process that has ended last was recorded: it is known of one
+    // whose files were read once more.
+    SetBack clock() const noexcept { return clock_; }
     // What was read, processes that have ended; nothing where that cannot be told in 64 bits, or self time is
     // not known.
     std::optional<KnownFigures> known();
@@ -173,6 +177,7 @@ class Totals {
     std::vector<std::uint64_t> counted_;  // by label: spans of the processes whose wall time has been added
     std::vector<Wall> walls_;             // by label
     std::map<CategoryKey, Wall> category_walls_;
+    SetBack clock_;
     std::size_t lines_ = 0;
     bool again_ = false;
 };

@@ -36,6 +36,7 @@ struct TrainingState {
     MaybeNumber epoch, step_told;
     long long begun, last;
     long long backwards, microbatches;
+    long long optimizers_ended;
     long long epoch_begun, epoch_last;  // as a framework tells of epochs
     unsigned long thread;
     bool recorded, epoch_is_told;
@@ -64,6 +65,7 @@ bool optimizer_ends(TrainingState* self, PyObject* optimizer);
 
 // Names that the above look up; false with an error set.
 bool prepare_training_state();
+extern PyTypeObject training_state_type;
 int add_training_types(PyObject* module);
 
 }  // namespace dftrace::py

@@ -1,5 +1,5 @@
 // Its classes of Python, to derive from.
-#include "instrumentation/training_state.hpp"
+#include "training/training_state.hpp"
 
 #include <structmember.h>
 
@@ -11,7 +11,6 @@ namespace dftrace::py {
 namespace {
 
 PyTypeObject pass_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-PyTypeObject training_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 TrainingState* of(PyObject* object) { return as<TrainingState>(object); }
 
@@ -141,20 +140,23 @@ PyMemberDef pass_members[] = {OF_PASS(T_ULONGLONG, of),     OF_PASS(T_LONGLONG, 
 
 #define OF_TRAINING(kind, name) \
     { "_" #name, kind, offsetof(TrainingState, name), 0, nullptr }
-PyMemberDef training_members[] = {{"step", T_LONGLONG, offsetof(TrainingState, step), 0, nullptr},
-                                  {"recorded", T_BOOL, offsetof(TrainingState, recorded), 0, nullptr},
-                                  OF_TRAINING(T_LONGLONG, begun),
-                                  OF_TRAINING(T_LONGLONG, last),
-                                  OF_TRAINING(T_LONGLONG, epoch_begun),
-                                  OF_TRAINING(T_LONGLONG, epoch_last),
-                                  OF_TRAINING(T_ULONG, thread),
-                                  OF_TRAINING(T_BOOL, epoch_is_told),
-                                  OF_TRAINING(T_BOOL, closing),
-                                  OF_TRAINING(T_BOOL, trained),
-                                  OF_TRAINING(T_BOOL, judged),
-                                  OF_TRAINING(T_BOOL, several_without_fetch),
-                                  OF_TRAINING(T_BOOL, clears_first),
-                                  {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef training_members[] = {
+    {"step", T_LONGLONG, offsetof(TrainingState, step), 0, nullptr},
+    {"recorded", T_BOOL, offsetof(TrainingState, recorded), 0, nullptr},
+    {"optimizers_ended", T_LONGLONG, offsetof(TrainingState, optimizers_ended), READONLY,
+     "How many steps of optimizers have ended, those left out as well."},
+    OF_TRAINING(T_LONGLONG, begun),
+    OF_TRAINING(T_LONGLONG, last),
+    OF_TRAINING(T_LONGLONG, epoch_begun),
+    OF_TRAINING(T_LONGLONG, epoch_last),
+    OF_TRAINING(T_ULONG, thread),
+    OF_TRAINING(T_BOOL, epoch_is_told),
+    OF_TRAINING(T_BOOL, closing),
+    OF_TRAINING(T_BOOL, trained),
+    OF_TRAINING(T_BOOL, judged),
+    OF_TRAINING(T_BOOL, several_without_fetch),
+    OF_TRAINING(T_BOOL, clears_first),
+    {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef training_properties[] = {
     {"epoch", get_maybe<&TrainingState::epoch>, set_maybe<&TrainingState::epoch>, nullptr, nullptr},
@@ -187,6 +189,8 @@ PyMethodDef training_methods[] = {
 
 }  // namespace
 
+PyTypeObject training_state_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
 int add_training_types(PyObject* module) {
     pass_type.tp_name = "dftrace_ai._native.PassState";
     pass_type.tp_doc = "How many batches of a loader were fetched and used.";
@@ -195,21 +199,21 @@ int add_training_types(PyObject* module) {
     // What a derived class is made with is its own.
     pass_type.tp_new = [](PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); };
     pass_type.tp_members = pass_members;
-    training_type.tp_name = "dftrace_ai._native.TrainingState";
-    training_type.tp_doc = "TrainingState(gate, node, everyone, track, first_step, end_step)";
-    training_type.tp_basicsize = sizeof(TrainingState);
-    training_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
-    training_type.tp_new = training_new;
-    training_type.tp_dealloc = training_dealloc;
-    training_type.tp_traverse = training_traverse;
-    training_type.tp_clear = training_clear;
-    training_type.tp_members = training_members;
-    training_type.tp_getset = training_properties;
-    training_type.tp_methods = training_methods;
-    if (!prepare_training_state() || PyType_Ready(&pass_type) < 0 || PyType_Ready(&training_type) < 0 ||
+    training_state_type.tp_name = "dftrace_ai._native.TrainingState";
+    training_state_type.tp_doc = "TrainingState(gate, node, everyone, track, first_step, end_step)";
+    training_state_type.tp_basicsize = sizeof(TrainingState);
+    training_state_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
+    training_state_type.tp_new = training_new;
+    training_state_type.tp_dealloc = training_dealloc;
+    training_state_type.tp_traverse = training_traverse;
+    training_state_type.tp_clear = training_clear;
+    training_state_type.tp_members = training_members;
+    training_state_type.tp_getset = training_properties;
+    training_state_type.tp_methods = training_methods;
+    if (!prepare_training_state() || PyType_Ready(&pass_type) < 0 || PyType_Ready(&training_state_type) < 0 ||
         PyModule_AddObjectRef(module, "PassState", reinterpret_cast<PyObject*>(&pass_type)) < 0)
         return -1;
-    return PyModule_AddObjectRef(module, "TrainingState", reinterpret_cast<PyObject*>(&training_type));
+    return PyModule_AddObjectRef(module, "TrainingState", reinterpret_cast<PyObject*>(&training_state_type));
 }
 
 }  // namespace dftrace::py

@@ -1,4 +1,4 @@
-#include "instrumentation/training_state.hpp"
+#include "training/training_state.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -187,6 +187,7 @@ void optimizer_begins(TrainingState* self) {
 bool optimizer_ends(TrainingState* self, PyObject* optimizer) {
     come_here(self);
     learn(self);
+    ++self->optimizers_ended;
     // The same one twice without a fetch in between: what is fetched is not what makes a step.
     if (std::find(self->stepped.begin(), self->stepped.end(), optimizer) != self->stepped.end()) {
         self->several_without_fetch = true;

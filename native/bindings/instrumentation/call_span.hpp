@@ -1,0 +1,44 @@
+// The span of a call that instrumentation records.
+#pragma once
+
+#include "annotation/span.hpp"
+#include "instrumentation/gate.hpp"
+#include "python.hpp"
+
+namespace dftrace::py {
+
+class CallSpan {
+  public:
+    // `plain`: nothing accompanies the spans of the node.
+    CallSpan(Node* node, const Gate* gate, bool plain) : node_(node), gate_(gate), plain_(plain) {}
+
+    // False where what accompanies it has raised.
+    bool open() {
+        if (!gate_->recording) return true;
+        if (!plain_) return enter();
+        if (node_->enabled) open_span(node_, node_->name, state_);
+        return true;
+    }
+    // Behind a call that has raised, too. False as above.
+    bool close(bool raised, std::uint64_t count = 0) {
+        if (state_.generation) [[likely]]
+            close_span(node_, node_->name, state_, raised ? raised_error() : 0, count,
+                       count ? RecordFlag::has_count : 0);
+        return !entered_ || leave();
+    }
+    void close_unless_empty();
+
+  private:
+    bool enter();
+    bool leave();
+
+    Node* node_;
+    const Gate* gate_;
+    SpanState state_;
+    bool plain_, entered_ = false;
+};
+
+// Texts that it looks up; -1 with an error set.
+int prepare_call_spans();
+
+}  // namespace dftrace::py

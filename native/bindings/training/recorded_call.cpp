@@ -1,0 +1,215 @@
+#include "training/recorded_call.hpp"
+
+#include <structmember.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "instrumentation/call_span.hpp"
+#include "instrumentation/gate.hpp"
+#include "instrumentation/thread_counts.hpp"
+#include "training/recorded_forward.hpp"
+#include "training/training_state.hpp"
+
+namespace dftrace::py {
+
+namespace {
+
+enum class Work : std::uint8_t { fetch, clearing, optimizer, backward, gradients };
+constexpr std::array<std::string_view, 5> work_names{"fetch", "clearing", "optimizer", "backward",
+                                                     "gradients"};
+
+PyTypeObject recorded_call_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyObject *yielded_name, *meant_name, *fetched_nothing_name;
+
+struct RecordedCall {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    PyObject* wrapped;
+    Node* node;
+    Gate* gate;
+    TrainingState* training;
+    PyObject* chosen;         // objects that are meant; None for all
+    PyObject* leave_hooked;   // ends an optimizer's step that its hooks told of
+    PyObject* running_graph;  // says which backward pass calls, -1 for none; of `backward` and `gradients`
+    PyObject* compiler;       // a module with a flag; or None
+    Work work;
+    bool plain;  // nothing accompanies the spans of `node`
+};
+
+bool is_none(PyObject* object) { return !object || object == Py_None; }
+
+// 1 or 0, -1 with an error set.
+int is_outside_of_backward(const RecordedCall* self) {
+    if (count_of(Inside::backward)) return 0;
+    if (!is_none(self->compiler)) {
+        const int compiles = is_compiling(self->compiler);
+        if (compiles) return compiles < 0 ? -1 : 0;
+    }
+    // Reentrant checkpointing calls it within a backward pass, on any thread.
+    const Ref graph(PyObject_CallNoArgs(self->running_graph));
+    if (!graph) return -1;
+    return PyLong_AsLong(graph.get()) == -1 && !PyErr_Occurred();
+}
+
+int is_fetch_meant(const RecordedCall* self, PyObject* iterator) {
+    if (is_none(self->chosen)) return 1;
+    const Ref meant(PyObject_GetAttr(iterator, meant_name));
+    if (meant) return PyObject_IsTrue(meant.get());
+    PyErr_Clear();  // it is older than `auto`
+    return 1;
+}
+
+int is_meant(const RecordedCall* self, PyObject* const* arguments, Py_ssize_t given) {
+    if (!self->gate->live) return 0;
+    if (self->work == Work::backward || self->work == Work::gradients) return is_outside_of_backward(self);
+    if (given < 1) return 0;
+    if (self->work == Work::fetch) return is_fetch_meant(self, arguments[0]);
+    if (self->work == Work::optimizer && count_of(Inside::optimizer)) return 0;  // a class calls its base's
+    return is_none(self->chosen) ? 1 : PySequence_Contains(self->chosen, arguments[0]);
+}
+
+bool leave_hooked(const RecordedCall* self) {
+    return !count_of(Inside::hooked) || static_cast<bool>(Ref(PyObject_CallNoArgs(self->leave_hooked)));
+}
+
+PyObject* recorded_fetch(const RecordedCall* self, PyObject* const* arguments, std::size_t count,
+                         PyObject* names) {
+    PyObject* const iterator = arguments[0];
+    if (!leave_hooked(self)) return nullptr;
+    const Ref yielded(PyObject_GetAttr(iterator, yielded_name));
+    const long long number = yielded ? PyLong_AsLongLong(yielded.get()) : -1;
+    if (PyErr_Occurred() || !fetch(self->training, iterator, number == 0)) return nullptr;
+    CallSpan span(self->node, self->gate, self->plain);
+    if (!span.open()) return nullptr;
+    set_count(Inside::waiting, 1);
+    PyObject* const batch = PyObject_Vectorcall(self->wrapped, arguments, count, names);
+    set_count(Inside::waiting, 0);
+    if (batch) {
+        span.close(false, static_cast<std::uint64_t>(number) + 1);
+    } else if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
+        ErrorAside end;
+        span.close_unless_empty();
+        const Ref told(PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(self->training),
+                                                 fetched_nothing_name, iterator));
+        if (!told) end.forget();
+    } else {
+        span.close(true);
+    }
+    return batch;
+}
+
+bool begin(const RecordedCall* self) {
+    if (self->work == Work::clearing) return leave_hooked(self) && clears(self->training);
+    set_count(self->work == Work::optimizer ? Inside::optimizer : Inside::backward, 1);
+    if (self->work == Work::optimizer) optimizer_begins(self->training);
+    return true;
+}
+
+// Behind a call that has raised, too.
+bool end(const RecordedCall* self, PyObject* const* arguments, bool raised) {
+    if (self->work == Work::clearing) {
+        if (!raised) cleared(self->training);
+        return true;
+    }
+    set_count(self->work == Work::optimizer ? Inside::optimizer : Inside::backward, 0);
+    if (self->work == Work::gradients) return true;
+    ErrorAside error;
+    const bool told = self->work == Work::optimizer
+                          ? optimizer_ends(self->training, arguments[0])
+                          : backward(self->training, count_of(Inside::optimizer) > 0);
+    if (!told) error.forget();
+    return told;
+}
+
+PyObject* recorded(PyObject* object, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    const RecordedCall* const self = as<RecordedCall>(object);
+    const int meant = is_meant(self, arguments, PyVectorcall_NARGS(count));
+    if (meant < 0) return nullptr;
+    if (!meant) return PyObject_Vectorcall(self->wrapped, arguments, count, names);
+    if (self->work == Work::fetch) return recorded_fetch(self, arguments, count, names);
+    if (!begin(self)) return nullptr;
+    CallSpan span(self->node, self->gate, self->plain);
+    Ref result(span.open() ? PyObject_Vectorcall(self->wrapped, arguments, count, names) : nullptr);
+    const bool raised = !result;
+    const bool closed = span.close(raised);
+    const bool ended = end(self, arguments, raised || !closed);
+    return closed && ended ? result.release() : nullptr;
+}
+
+PyObject* make(PyTypeObject* type, PyObject* positional, PyObject*) {
+    const char* work = nullptr;
+    PyObject *wrapped, *node, *gate, *training, *leave;
+    PyObject *chosen = Py_None, *graph = Py_None, *compiler = Py_None;
+    int plain = 1;
+    if (!PyArg_ParseTuple(positional, "sOO!O!O!O|OOOp", &work, &wrapped, &node_type, &node, &gate_type, &gate,
+                          &training_state_type, &training, &leave, &chosen, &graph, &compiler, &plain))
+        return nullptr;
+    const auto* const found = std::find(work_names.begin(), work_names.end(), std::string_view(work));
+    if (found == work_names.end()) return PyErr_Format(PyExc_ValueError, "there is no work %s", work);
+    PyObject* const object = type->tp_alloc(type, 0);
+    if (!object) return nullptr;
+    RecordedCall* const self = as<RecordedCall>(object);
+    self->vectorcall = recorded;
+    self->wrapped = Py_NewRef(wrapped);
+    self->node = as<Node>(Py_NewRef(node));
+    self->gate = as<Gate>(Py_NewRef(gate));
+    self->training = as<TrainingState>(Py_NewRef(training));
+    self->chosen = Py_NewRef(chosen);
+    self->leave_hooked = Py_NewRef(leave);
+    self->running_graph = Py_NewRef(graph);
+    self->compiler = Py_NewRef(compiler);
+    self->work = static_cast<Work>(found - work_names.begin());
+    self->plain = plain != 0;
+    return object;
+}
+
+int traverse(PyObject* object, visitproc visit, void* arg) {
+    const RecordedCall* const self = as<RecordedCall>(object);
+    Py_VISIT(self->wrapped);
+    Py_VISIT(reinterpret_cast<PyObject*>(self->node));
+    Py_VISIT(reinterpret_cast<PyObject*>(self->gate));
+    Py_VISIT(reinterpret_cast<PyObject*>(self->training));
+    Py_VISIT(self->chosen);
+    Py_VISIT(self->leave_hooked);
+    return 0;
+}
+
+void destroy(PyObject* object) {
+    PyObject_GC_UnTrack(object);
+    const RecordedCall* const self = as<RecordedCall>(object);
+    for (void* held : {static_cast<void*>(self->wrapped), static_cast<void*>(self->node),
+                       static_cast<void*>(self->gate), static_cast<void*>(self->training),
+                       static_cast<void*>(self->chosen), static_cast<void*>(self->leave_hooked),
+                       static_cast<void*>(self->running_graph), static_cast<void*>(self->compiler)})
+        Py_XDECREF(static_cast<PyObject*>(held));
+    Py_TYPE(object)->tp_free(object);
+}
+
+}  // namespace
+
+int add_recorded_call_type(PyObject* module) {
+    const std::array<std::pair<PyObject**, const char*>, 3> texts{
+        {{&yielded_name, "_num_yielded"},
+         {&meant_name, "_dftrace_meant"},
+         {&fetched_nothing_name, "fetched_nothing"}}};
+    for (const auto& [name, text] : texts)
+        if (!(*name = PyUnicode_InternFromString(text))) return -1;
+    recorded_call_type.tp_name = "dftrace_ai._native.RecordedCall";
+    recorded_call_type.tp_doc =
+        "RecordedCall(work, wrapped, node, gate, training, leave_hooked, chosen=None, running_graph=None, "
+        "compiler=None, plain=True): a function that is recorded as a span, and told to a training.";
+    recorded_call_type.tp_basicsize = sizeof(RecordedCall);
+    recorded_call_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
+    recorded_call_type.tp_vectorcall_offset = offsetof(RecordedCall, vectorcall);
+    recorded_call_type.tp_call = PyVectorcall_Call;
+    recorded_call_type.tp_new = make;
+    recorded_call_type.tp_dealloc = destroy;
+    recorded_call_type.tp_traverse = traverse;
+    if (PyType_Ready(&recorded_call_type) < 0) return -1;
+    return PyModule_AddObjectRef(module, "RecordedCall", reinterpret_cast<PyObject*>(&recorded_call_type));
+}
+
+}  // namespace dftrace::py

@@ -1,0 +1,215 @@
+#include "training/recorded_forward.hpp"
+
+#include <structmember.h>
+
+#include <cstddef>
+
+#include "instrumentation/call_span.hpp"
+#include "instrumentation/thread_counts.hpp"
+#include "training/training_state.hpp"
+
+namespace dftrace::py {
+
+struct RecordedForward {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    PyObject* wrapped;
+    Gate* gate;
+    TrainingState* training;
+    Node *learning, *evaluating, *recomputing;
+    PyObject* known;          // dict: models that were met, as weak references by their ids
+    PyObject* is_model;       // called with a module and `known`
+    PyObject* models;         // those that are meant; None for all
+    PyObject* not_meant;      // list of functions that tell by the arguments that nothing is computed
+    PyObject* leave_hooked;   // ends an optimizer's step that its hooks told of
+    PyObject* running_graph;  // says which backward pass calls, -1 for none
+    PyObject* grad_is_on;
+    bool plain;  // nothing accompanies the spans of the nodes
+};
+
+namespace {
+
+PyObject *training_name, *judged_name, *compiling_name;
+
+bool is_known(const RecordedForward* self, PyObject* module) {
+    const Ref id(PyLong_FromVoidPtr(module));
+    PyObject* const found = id ? PyDict_GetItemWithError(self->known, id.get()) : nullptr;
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject* there = nullptr;
+    if (!found || PyWeakref_GetRef(found, &there) < 0) return false;
+    const Ref held(there);
+    return there == module;
+#else
+    return found && PyWeakref_GetObject(found) == module;
+#endif
+}
+
+// 1 or 0, -1 with an error set.
+int is_model(const RecordedForward* self, PyObject* module) {
+    if (is_known(self, module)) return 1;
+    if (PyErr_Occurred()) return -1;
+    const Ref told(PyObject_CallFunctionObjArgs(self->is_model, module, self->known, nullptr));
+    return told ? PyObject_IsTrue(told.get()) : -1;
+}
+
+int computes_nothing(const RecordedForward* self, PyObject* const* arguments, Py_ssize_t given) {
+    if (PyList_GET_SIZE(self->not_meant) == 0) return 0;
+    const Ref all(PyTuple_New(given - 1));
+    if (!all) return -1;
+    for (Py_ssize_t i = 1; i < given; ++i) PyTuple_SET_ITEM(all.get(), i - 1, Py_NewRef(arguments[i]));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->not_meant); ++i) {
+        const Ref test(Py_NewRef(PyList_GET_ITEM(self->not_meant, i)));
+        const Ref said(PyObject_CallOneArg(test.get(), all.get()));
+        const int truth = said ? PyObject_IsTrue(said.get()) : -1;
+        if (truth) return truth;
+    }
+    return 0;
+}
+
+int is_meant(const RecordedForward* self, PyObject* const* arguments, Py_ssize_t given) {
+    if (!self->gate->live || given < 1) return 0;
+    int meant = is_model(self, arguments[0]);
+    if (meant > 0 && self->models != Py_None) meant = PySequence_Contains(self->models, arguments[0]);
+    if (meant > 0) {
+        const int nothing = computes_nothing(self, arguments, given);
+        meant = nothing < 0 ? -1 : !nothing;
+    }
+    return meant;
+}
+
+// Null with an error set.
+Node* told(const RecordedForward* self, PyObject* module) {
+    const Ref graph(PyObject_CallNoArgs(self->running_graph));
+    if (!graph) return nullptr;
+    if (PyLong_AsLong(graph.get()) != -1) return self->recomputing;
+    if (PyErr_Occurred()) return nullptr;
+    const Ref mode(PyObject_GetAttr(module, training_name));
+    int learns = mode ? PyObject_IsTrue(mode.get()) : -1;
+    if (learns > 0) {
+        const Ref on(PyObject_CallNoArgs(self->grad_is_on));
+        learns = on ? PyObject_IsTrue(on.get()) : -1;
+    }
+    if (learns < 0 || !forward(self->training, learns != 0)) return nullptr;
+    return learns ? self->learning : self->evaluating;
+}
+
+bool has_judged(const RecordedForward* self) {
+    ErrorAside error;
+    const Ref judged(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(self->training), judged_name));
+    if (!judged) error.forget();
+    return static_cast<bool>(judged);
+}
+
+PyObject* by_wrapped(RecordedForward* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    return PyObject_Vectorcall(self->wrapped, arguments, count, names);
+}
+
+PyObject* called(PyObject* object, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    return recorded_forward(as<RecordedForward>(object), arguments, count, names, by_wrapped);
+}
+
+PyObject* make(PyTypeObject* type, PyObject* positional, PyObject*) {
+    PyObject *wrapped, *gate, *training, *learning, *evaluating, *recomputing, *is_model, *models, *not_meant,
+        *leave_hooked, *running_graph, *grad_is_on;
+    int plain = 1;
+    if (!PyArg_ParseTuple(positional, "OO!O!O!O!O!OOO!OOOp", &wrapped, &gate_type, &gate,
+                          &training_state_type, &training, &node_type, &learning, &node_type, &evaluating,
+                          &node_type, &recomputing, &is_model, &models, &PyList_Type, &not_meant,
+                          &leave_hooked, &running_graph, &grad_is_on, &plain))
+        return nullptr;
+    Ref known(PyDict_New());
+    PyObject* const object = known ? type->tp_alloc(type, 0) : nullptr;
+    if (!object) return nullptr;
+    RecordedForward* const self = as<RecordedForward>(object);
+    self->vectorcall = called;
+    self->wrapped = Py_NewRef(wrapped);
+    self->gate = as<Gate>(Py_NewRef(gate));
+    self->training = as<TrainingState>(Py_NewRef(training));
+    self->learning = as<Node>(Py_NewRef(learning));
+    self->evaluating = as<Node>(Py_NewRef(evaluating));
+    self->recomputing = as<Node>(Py_NewRef(recomputing));
+    self->known = known.release();
+    self->is_model = Py_NewRef(is_model);
+    self->models = Py_NewRef(models);
+    self->not_meant = Py_NewRef(not_meant);
+    self->leave_hooked = Py_NewRef(leave_hooked);
+    self->running_graph = Py_NewRef(running_graph);
+    self->grad_is_on = Py_NewRef(grad_is_on);
+    self->plain = plain != 0;
+    return object;
+}
+
+template <class Take>
+void each_held(const RecordedForward* self, const Take& take) {
+    for (void* held : {static_cast<void*>(self->wrapped), static_cast<void*>(self->gate),
+                       static_cast<void*>(self->training), static_cast<void*>(self->learning),
+                       static_cast<void*>(self->evaluating), static_cast<void*>(self->recomputing),
+                       static_cast<void*>(self->known), static_cast<void*>(self->is_model),
+                       static_cast<void*>(self->models), static_cast<void*>(self->not_meant),
+                       static_cast<void*>(self->leave_hooked), static_cast<void*>(self->running_graph),
+                       static_cast<void*>(self->grad_is_on)})
+        take(static_cast<PyObject*>(held));
+}
+
+int traverse(PyObject* object, visitproc visit, void* arg) {
+    int found = 0;
+    each_held(as<RecordedForward>(object), [&](PyObject* held) {
+        if (!found && held) found = visit(held, arg);
+    });
+    return found;
+}
+
+void destroy(PyObject* object) {
+    PyObject_GC_UnTrack(object);
+    each_held(as<RecordedForward>(object), [](PyObject* held) { Py_XDECREF(held); });
+    Py_TYPE(object)->tp_free(object);
+}
+
+}  // namespace
+
+int is_compiling(PyObject* compiler) {
+    const Ref flag(PyObject_GetAttr(compiler, compiling_name));
+    return flag ? flag.get() != Py_False : -1;
+}
+
+PyObject* recorded_forward(RecordedForward* self, PyObject* const* arguments, std::size_t count,
+                           PyObject* names, ModuleCall call) {
+    const int meant = is_meant(self, arguments, PyVectorcall_NARGS(count));
+    if (meant < 0) return nullptr;
+    if (!meant) return call(self, arguments, count, names);
+    if (count_of(Inside::hooked) && !Ref(PyObject_CallNoArgs(self->leave_hooked))) return nullptr;
+    Node* const node = told(self, arguments[0]);
+    if (!node) return nullptr;
+    set_count(Inside::forward, 1);
+    CallSpan span(node, self->gate, self->plain);
+    Ref result(span.open() ? call(self, arguments, count, names) : nullptr);
+    const bool closed = span.close(!result);
+    set_count(Inside::forward, 0);
+    const bool ended = node != self->evaluating || has_judged(self);
+    return closed && ended ? result.release() : nullptr;
+}
+
+PyTypeObject recorded_forward_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+int add_recorded_forward_type(PyObject* module) {
+    training_name = PyUnicode_InternFromString("training");
+    judged_name = PyUnicode_InternFromString("judged");
+    compiling_name = PyUnicode_InternFromString("_is_compiling_flag");
+    if (!training_name || !judged_name || !compiling_name) return -1;
+    recorded_forward_type.tp_name = "dftrace_ai._native.RecordedForward";
+    recorded_forward_type.tp_doc =
+        "RecordedForward(wrapped, gate, training, learning, evaluating, recomputing, is_model, models, "
+        "not_meant, leave_hooked, running_graph, grad_is_on, plain): a call of modules, recorded where it is "
+        "the outermost of a model.";
+    recorded_forward_type.tp_basicsize = sizeof(RecordedForward);
+    recorded_forward_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
+    recorded_forward_type.tp_vectorcall_offset = offsetof(RecordedForward, vectorcall);
+    recorded_forward_type.tp_call = PyVectorcall_Call;
+    recorded_forward_type.tp_new = make;
+    recorded_forward_type.tp_dealloc = destroy;
+    recorded_forward_type.tp_traverse = traverse;
+    if (PyType_Ready(&recorded_forward_type) < 0) return -1;
+    return PyModule_AddObjectRef(module, "RecordedForward",
+                                 reinterpret_cast<PyObject*>(&recorded_forward_type));
+}
+
+}  // namespace dftrace::py
