@@ -22,9 +22,10 @@ def unseen_of(evidence: Evidence) -> tuple[str, ...]:
     processes = (evidence.rank.process, *evidence.rank.workers)
     dropped = sum(process.dropped for process in processes)
     unfinished = sum(process.unfinished for process in processes)
+    some = " in many steps" if evidence.rank.process.spans.has("wait").any() else ""
     lines = {
         "the GPU (times are the host's)": not seen.gpu,
-        "the wait for data (wrap the loader in ai.dataloader.fetch.iter)": not seen.loader,
+        f"the wait for data{some} (wrap the loader in ai.dataloader.fetch.iter)": not seen.loader,
         "what the loader does (annotate __getitem__ with ai.data.item)": not seen.data,
         "communication (ai.comm)": world > 1 and not seen.comm,
         "memory (system_counters_s)": not seen.memory,

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from analysis.bad_traces import bad_inputs, loop
 from analysis.trace_lines import TraceLines
-from analysis.why.made_runs import Lines, Training
+from analysis.why.made_runs import START_NS, Lines, Training
 from conftest import clean_environment
 from typer.testing import CliRunner, Result
 
@@ -323,3 +323,20 @@ def test_without_numpy_it_says_what_to_install(starved: Path) -> None:
         done.stderr
         == "dftrace: this needs NumPy; install it with: pip install 'dftrace-ai[analysis]'\n"
     )
+
+
+@pytest.mark.parametrize(("every", "told"), [(1, None), (2, "the wait for data in many steps (")])
+def test_waits_that_some_steps_have_are_not_said_to_be_missing(
+    tmp_path: Path, every: int, told: str | None
+) -> None:
+    lines = Lines(100, rank=0, world_size=1)
+    for step in range(40):
+        begin_ns = START_NS + step * 100_000_000
+        if step % every == 0:
+            lines.span("fetch.iter", "dataloader", begin_ns, 20_000_000, count=step + 1)
+        lines.span("forward", "compute", begin_ns + 21_000_000, 70_000_000)
+        lines.span("step", "pipeline", begin_ns, 99_000_000, step=step)
+    lines.footer()
+    unseen = why([lines.write(tmp_path / "t-host-100.pfw", 10**6)]).unseen
+    found = [line for line in unseen if line.startswith("the wait for data")]
+    assert [line.startswith(str(told)) for line in found] == [True] * (told is not None)
