@@ -106,7 +106,7 @@ def forget_dynamo() -> None:
 
 def needs_plain_functions() -> bool:
     """Whether the torch that is here takes only plain functions in properties and class methods."""
-    return is_older_than(2, 9)
+    return is_older_than(2, 10)
 
 
 show_method("__get__", _get)

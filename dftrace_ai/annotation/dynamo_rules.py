@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai._native import BoundFunction, Node, TracedFunction
 from dftrace_ai.annotation.inert import Inert, Reentry, reenter
+from dftrace_ai.run.loaded_torch import is_older_than
 from dftrace_ai.wording import ToldOnce, warn
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ class DynamoRules:
         self._replace(dynamo.objects, "_maybe_get_baseclass_method", _finding_plain, dynamo)
         self._replace(dynamo.supers, "_resolved_getattr_and_source", _finding_above, dynamo)
         self._replace(dynamo.external_utils, "wrap_inline", _leaving_decorated, dynamo)
+        if is_older_than(2, 6) and not is_older_than(2, 5):
+            self._replace(dynamo.objects, dynamo.name_of_getattr, _binding, dynamo)
         if not dynamo.methods_have_two_sources:
             self._replace(dynamo.modules, dynamo.name_of_getattr, _finding_in_module, dynamo)
 
@@ -317,6 +320,20 @@ def _finding_in_module(dynamo: _Dynamo, original: Callable[..., Any]) -> Callabl
         source = dynamo.member(dynamo.member(variable.source, "__class__"), name)
         plain, source = _undecorated(dynamo, found, source)
         return dynamo.methods(plain, variable, source=source)
+
+    return getattribute
+
+
+def _binding(dynamo: _Dynamo, original: Callable[..., Any]) -> Callable[..., Any]:
+    """What binds by a `__get__` of Python is given itself twice by torch 2.5."""
+
+    def getattribute(variable: Any, tx: Any, name: str) -> Any:
+        found = _of_class(type(variable.value), name)
+        own = getattr(variable.value, "__dict__", {})
+        if type(found) is not TracedFunction or variable.source is None or name in own:
+            return original(variable, tx, name)
+        source = dynamo.member(dynamo.member(variable.source, "__class__"), name)
+        return dynamo.partial(dynamo.builder(tx, source)(found), [variable], {})
 
     return getattribute
 

@@ -128,8 +128,21 @@ def _is_model(module: Any, known: dict[int, weakref.ref[Any]]) -> bool:
         module: that is called.
         known: takes those that have some, by identity, for they are looked for before each step.
     """
-    if not module._parameters and (not module._modules or next(module.parameters(), None) is None):
+    if not module._parameters and not _inner_parameters(module, {id(module)}):
         return False
     key = id(module)
     known[key] = weakref.ref(module, lambda _: known.pop(key, None))
     return True
+
+
+def _inner_parameters(module: Any, met: set[int]) -> bool:
+    """Whether modules within have parameters: asked of none that may not be hashed by a set."""
+    for inner in module._modules.values():
+        if inner is None or id(inner) in met:
+            continue
+        met.add(id(inner))
+        if any(one is not None for one in inner._parameters.values()):
+            return True
+        if _inner_parameters(inner, met):
+            return True
+    return False

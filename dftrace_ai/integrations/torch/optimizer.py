@@ -140,10 +140,10 @@ def _recorded(options: AutoOptions, work: str, node: ProfilerNode, original: Any
     )  # fmt: skip
 
     @functools.wraps(original)
-    def method(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
-            return original(optimizer, *args, **kwargs)
-        return recorded(optimizer, *args, **kwargs)
+            return original(self, *args, **kwargs)
+        return recorded(self, *args, **kwargs)
 
     return method
 

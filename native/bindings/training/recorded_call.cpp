@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "instrumentation/call_span.hpp"
@@ -75,13 +76,20 @@ bool leave_hooked(const RecordedCall* self) {
     return !count_of(Inside::hooked) || static_cast<bool>(Ref(PyObject_CallNoArgs(self->leave_hooked)));
 }
 
+// How many batches a loader's iterator has given; -1 where it does not say so, which is the loader's affair.
+long long batches_of(PyObject* iterator) {
+    const Ref yielded(PyObject_GetAttr(iterator, yielded_name));
+    const long long number = yielded ? PyLong_AsLongLong(yielded.get()) : -1;
+    if (PyErr_Occurred()) PyErr_Clear();
+    return number >= 0 && number < std::numeric_limits<long long>::max() ? number : -1;
+}
+
 PyObject* recorded_fetch(const RecordedCall* self, PyObject* const* arguments, std::size_t count,
                          PyObject* names) {
     PyObject* const iterator = arguments[0];
     if (!leave_hooked(self)) return nullptr;
-    const Ref yielded(PyObject_GetAttr(iterator, yielded_name));
-    const long long number = yielded ? PyLong_AsLongLong(yielded.get()) : -1;
-    if (PyErr_Occurred() || !fetch(self->training, iterator, number == 0)) return nullptr;
+    const long long number = batches_of(iterator);
+    if (!fetch(self->training, iterator, number == 0)) return nullptr;
     CallSpan span(self->node, self->gate, self->plain);
     if (!span.open()) return nullptr;
     set_count(Inside::waiting, 1);
