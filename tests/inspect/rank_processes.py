@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import faulthandler
 import functools
 import importlib
 import json
@@ -44,6 +45,9 @@ def _rank(rank: int, count: int, folder: Path, work: Work, given: tuple[Any, ...
     """What a rank does; it is alone with this module's imports."""
     for stream, name in ((1, f"said{rank}"), (2, f"complaints{rank}")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
+    # Where one crashes is told, and where one stands that does not end.
+    faulthandler.enable(file=2)
+    faulthandler.dump_traceback_later(GROUP_LIMIT_S + 15, file=2)
     try:
         import torch
         import torch.distributed as dist
@@ -81,7 +85,8 @@ def _run(work: Work, folder: Path, count: int, *given: Any) -> list[str]:
             process.join(max(0.0, limit - time.monotonic()))
         complaints = [(folder / f"complaints{rank}").read_text() for rank in range(count)]
         told = [text[-4000:] for text in complaints]
-        assert [process.exitcode for process in processes] == [0] * count, told
+        ended = [process.exitcode for process in processes]
+        assert ended == [0] * count, (ended, told)
     finally:
         for process in processes:
             process.kill()
