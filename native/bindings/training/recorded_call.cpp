@@ -59,6 +59,7 @@ int is_fetch_meant(const RecordedCall* self, PyObject* iterator) {
     if (is_none(self->chosen)) return 1;
     const Ref meant(PyObject_GetAttr(iterator, meant_name));
     if (meant) return PyObject_IsTrue(meant.get());
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
     PyErr_Clear();  // it is older than `auto`
     return 1;
 }

@@ -84,7 +84,9 @@ Node* told(const RecordedForward* self, PyObject* module) {
     if (PyErr_Occurred()) return nullptr;
     const Ref mode(PyObject_GetAttr(module, training_name));
     int learns = mode ? PyObject_IsTrue(mode.get()) : -1;
-    if (learns < 0) PyErr_Clear();  // a property of the model's, which it may need nowhere itself
+    // A property of the model's, which it may need nowhere itself; Ctrl-C goes on.
+    if (learns < 0 && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+    if (learns < 0) PyErr_Clear();
     if (learns) {
         const Ref on(PyObject_CallNoArgs(self->grad_is_on));
         learns = on ? PyObject_IsTrue(on.get()) : -1;

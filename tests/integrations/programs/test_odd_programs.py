@@ -50,6 +50,25 @@ def test_a_model_that_cannot_be_asked_is_recorded(
     assert [span.name for span in run.trace.spans] == ["forward"]
 
 
+class Interrupted(WithoutMode):
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        raise KeyboardInterrupt
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        pass
+
+
+def test_an_interrupt_meanwhile_is_not_lost(traced: Traced, auto: Auto) -> None:
+    model = Interrupted()
+    with traced(perfetto=False):
+        auto(parts="forward")
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.ones(2))
+        auto.remove()
+
+
 def of_loader(yielded: Any) -> Any:
     batches = iter(DataLoader([torch.zeros(1)] * 3))
     batches._num_yielded = yielded
