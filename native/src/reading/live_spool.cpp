@@ -91,9 +91,10 @@ bool go_to_newest(const SpoolCopy& copy, Look& look) {
     return false;
 }
 
+// One that was released as they were listed is not the newest by now, and still tells how far the thread was.
 void take_newest_listed(Look& look) {
     for (const UnitFacts& unit : look.units)
-        if (unit.kind == UnitKind::ring && unit.sequence > look.newest.sequence) look.newest = unit;
+        if (unit.kind != UnitKind::thread && unit.sequence > look.newest.sequence) look.newest = unit;
 }
 
 // The units are listed one after the other: what the thread filled while this went on may stand where was

@@ -133,7 +133,9 @@ std::optional<UnitFacts> SpoolCopy::unit(std::uint32_t index) const {
     facts.committed = std::min(head->committed.load(), head->capacity);
     facts.consumed = std::min(head->consumed, facts.committed);
     facts.next = head->next.load();
-    facts.before = head->before;
+    const std::uint64_t before = head->before.load();
+    facts.before = before & ~starting_over;
+    if (before & starting_over) facts.committed = facts.consumed = facts.capacity;
     return facts;
 }
 

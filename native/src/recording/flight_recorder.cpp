@@ -17,10 +17,11 @@
 
 namespace dftrace {
 
-UnitHeader* FlightRecorder::take(UnitKind kind, std::uint32_t owner, std::uint32_t units) {
-    UnitHeader* unit = spool_.acquire(kind, owner, units);
+UnitHeader* FlightRecorder::take(UnitKind kind, std::uint32_t owner, std::uint32_t units,
+                                 std::uint64_t before) {
+    UnitHeader* unit = spool_.acquire(kind, owner, units, before);
     if (unit || !spool_.could_give(units)) return unit;
-    while (!unit && kept_.let_go_of_oldest()) unit = spool_.acquire(kind, owner, units);
+    while (!unit && kept_.let_go_of_oldest()) unit = spool_.acquire(kind, owner, units, before);
     // Of the records that were let go some named snapshots: these can go now, before more records have to.
     if (unit && kind == UnitKind::arguments) wake_(false);
     return unit;

@@ -111,12 +111,7 @@ bool KeptUnits::start_over(UnitHeader* unit, Source& source) {
     std::lock_guard lock(mutex_);
     if (held_) return false;
     lose(unit, source);
-    // In this order: should the process die here, no record is taken for a new one.
-    unit->committed.store(0, std::memory_order_release);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    unit->consumed = unit->pending = 0;
-    unit->pending_write = 0;
-    unit->before += unit->capacity;
+    unit->start_over();
     if (source.unit == unit) source.scan = 0;
     return true;
 }

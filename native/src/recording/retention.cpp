@@ -32,13 +32,14 @@ bool add_reason(std::string& reasons, std::string_view more) noexcept {
 UnitHeader* Retention::next_unit(Thread& thread) noexcept {
     const std::uint64_t given_back = times_given_back();
     // Nothing came back since the refusal: no need to ask.
-    UnitHeader* unit = thread.refused_at == given_back + 1 ? nullptr : take(UnitKind::ring, thread.number);
+    const std::uint64_t before = thread.unit->before.load(std::memory_order_relaxed) + thread.unit->capacity;
+    UnitHeader* unit =
+        thread.refused_at == given_back + 1 ? nullptr : take(UnitKind::ring, thread.number, 1, before);
     if (!unit) {
         thread.refused_at = given_back + 1;
         return same_unit_again(thread);
     }
     thread.refused_at = 0;
-    unit->before = thread.unit->before + thread.unit->capacity;
     // Release: a drain thread that sees the link sees the header behind it.
     thread.unit->next.store(spool_.index_of(unit), std::memory_order_release);
     unit_left(thread);

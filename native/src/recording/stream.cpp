@@ -29,12 +29,7 @@ UnitHeader* Stream::same_unit_again(Thread& thread) noexcept {
     if (unit->consumed != unit->capacity) return nullptr;
     Source& source = *thread.source;
     if (source.unit != unit || source.scan != unit->capacity) return nullptr;
-    // In this order: should the process die here, no record is taken for a new one.
-    unit->committed.store(0, std::memory_order_release);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    unit->consumed = unit->pending = 0;
-    unit->pending_write = 0;
-    unit->before += unit->capacity;
+    unit->start_over();
     source.scan = 0;
     return unit;
 }

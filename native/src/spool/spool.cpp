@@ -249,7 +249,20 @@ int Spool::descriptor() noexcept {
     return file_.descriptor();
 }
 
-UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units) {
+// In this order: should the process die here, no record is taken for a new one. And a reader that looks
+// meanwhile sees the unit as it was or as it is to be.
+void UnitHeader::start_over() noexcept {
+    const std::uint64_t so_far = before.load(std::memory_order_relaxed);
+    before.store(so_far | starting_over, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    committed.store(0, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    consumed = pending = 0;
+    pending_write = 0;
+    before.store(so_far + capacity, std::memory_order_release);
+}
+
+UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units, std::uint64_t before) {
     std::lock_guard lock(mutex_);
     std::uint32_t index = 0;
     if (units == 1 && !free_.empty()) {
@@ -273,13 +286,15 @@ UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t uni
         used_units_ += units;
     }
     UnitHeader* u = unit(index);
-    u->kind = UnitKind::free;  // a reader must not take half a header for a whole one
+    // A reader must not take half a header for a whole one, nor for one that still holds what it held.
+    u->kind = UnitKind::free;
+    u->owner = 0;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     u->committed.store(0, std::memory_order_relaxed);
     u->consumed = u->pending = u->left = 0;
     u->pending_write = 0;
     u->next.store(0, std::memory_order_relaxed);
-    u->before = 0;
-    u->owner = owner;
+    u->before.store(before, std::memory_order_relaxed);
     u->units = units;
     u->sequence = next_sequence_++;
     u->magic = unit_magic;
@@ -291,6 +306,8 @@ UnitHeader* Spool::acquire(UnitKind kind, std::uint32_t owner, std::uint32_t uni
         u->capacity = static_cast<std::uint32_t>(std::size_t{units} * unit_bytes - sizeof(UnitHeader));
     // The records that were here would be taken for open spans, should the process die right now.
     if (kind == UnitKind::thread) std::memset(blobs_of(u), 0, thread_block_bytes - sizeof(UnitHeader));
+    std::atomic_thread_fence(std::memory_order_release);
+    u->owner = owner;
     std::atomic_thread_fence(std::memory_order_release);
     u->kind = kind;
     header().units.store(used_units_, std::memory_order_release);

@@ -18,7 +18,8 @@ class FlightRecorder final : public Retention {
         : Retention(spool, std::move(wake)), kept_(spool), memory_ns_(memory_ns) {}
 
     // If need be, a unit of the oldest records that are kept.
-    UnitHeader* take(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1) override;
+    UnitHeader* take(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1,
+                     std::uint64_t before = 0) override;
     void thread_over(Thread& thread) noexcept override;
     std::chrono::milliseconds interval(std::chrono::milliseconds wanted) const noexcept override;
     std::optional<int> turn(RecordFlow& flow, bool write_out, std::string reason) override;

@@ -16,8 +16,9 @@ class UnitSupply {
     UnitSupply& operator=(const UnitSupply&) = delete;
 
     // A fresh run of units, or nullptr when there is none to be had.
-    virtual UnitHeader* take(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1) {
-        return spool_.acquire(kind, owner, units);
+    virtual UnitHeader* take(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1,
+                             std::uint64_t before = 0) {
+        return spool_.acquire(kind, owner, units, before);
     }
     void give_back(UnitHeader* unit) {
         spool_.release(unit);

@@ -52,9 +52,15 @@ struct UnitHeader {
     std::uint64_t pending_write;
     std::atomic<std::uint32_t> next;  // index of the unit that follows in a chain, 0 for none
     std::uint32_t capacity;           // records, or bytes of blobs, that fit
-    std::uint64_t before;             // records that the thread stored in units before this one
+    // Records that the thread stored in units before this one, and `starting_over`.
+    std::atomic<std::uint64_t> before;
+
+    // A full unit once more, for records that come behind those that it holds.
+    void start_over() noexcept;
 };
 static_assert(sizeof(UnitHeader) == 64);
+// In `before`: the unit is full as far as a reader sees, whatever `committed` says.
+constexpr std::uint64_t starting_over = std::uint64_t{1} << 63;
 
 constexpr std::uint32_t max_open_spans = 240;
 constexpr std::uint32_t max_open_task_spans = 120;
@@ -244,8 +250,10 @@ class Spool {
     }
 
     // A fresh run of units, or nullptr when the limit or the file system says no. The space is
-    // reserved before it is touched: a store into a full tmpfs would be SIGBUS.
-    UnitHeader* acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1);
+    // reserved before it is touched: a store into a full tmpfs would be SIGBUS. `before`: what the header
+    // says of it from the first moment on that a reader sees the unit.
+    UnitHeader* acquire(UnitKind kind, std::uint32_t owner, std::uint32_t units = 1,
+                        std::uint64_t before = 0);
     void release(UnitHeader* unit) noexcept;
     // For one thread beside those that acquire, which it never holds up for long: room behind the units that
     // are in use, reserved and mapped, so that with what was released `wanted` units can be had at once. It
