@@ -31,8 +31,8 @@ bool add_reason(std::string& reasons, std::string_view more) noexcept {
 
 UnitHeader* Retention::next_unit(Thread& thread) noexcept {
     const std::uint64_t given_back = times_given_back();
-    // Nothing came back since the refusal: no need to ask.
     const std::uint64_t before = thread.unit->before.load(std::memory_order_relaxed) + thread.unit->capacity;
+    // Nothing came back since the refusal: no need to ask.
     UnitHeader* unit =
         thread.refused_at == given_back + 1 ? nullptr : take(UnitKind::ring, thread.number, 1, before);
     if (!unit) {
