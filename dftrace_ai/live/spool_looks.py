@@ -12,7 +12,7 @@ from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.trace_format.names_and_phases import own_category
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai.spools.outcome_types import SpanLook, SpanNames, SpoolLook, ThreadLook
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -35,7 +35,6 @@ def rank_status(look: SpoolLook, spool: str) -> RankStatus:
     header = HeaderFacts.of(_members(look["header"]))
     threads = [_thread_status(thread) for thread in look["threads"]]
     threads.sort(key=lambda thread: (thread.tid != look["pid"], thread.tid))
-    covered = [t for t in threads if t.covered_s >= LEAST_RATE_S]
     error = look["write_error"]
     return RankStatus(
         pid=look["pid"],
@@ -61,9 +60,21 @@ def rank_status(look: SpoolLook, spool: str) -> RankStatus:
         flight_recorder=look["flight_recorder"],
         epoch=_newest(look, "epoch"),
         step=_newest(look, "step"),
-        events_per_s=sum(t.events / t.covered_s for t in covered) if covered else None,
+        events_per_s=_rate(threads),
         threads=threads,
     )
+
+
+def _rate(threads: Sequence[ThreadStatus]) -> float | None:
+    """Events a second of all threads; None where one is too fast to be seen for long enough."""
+    seen = [thread for thread in threads if thread.covered_s >= LEAST_RATE_S]
+    too_fast = any(
+        thread.records and not thread.ended and thread.covered_s < LEAST_RATE_S
+        for thread in threads
+    )
+    if not seen or too_fast:
+        return None
+    return sum(thread.events / thread.covered_s for thread in seen)
 
 
 def _thread_status(look: ThreadLook) -> ThreadStatus:

@@ -283,27 +283,6 @@ def test_a_marker_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
             snapshot([tmp_path / "links"])
 
 
-def test_two_looks_give_an_exact_rate(tmp_path: Path) -> None:
-    source = """
-        dftrace_ai.initialize()
-        for _ in range(3):
-            spans, end = 0, time.monotonic() + 0.05
-            while time.monotonic() < end:
-                with ai.compute.forward:
-                    spans += 1
-            done(spans)
-    """
-    with program(source, tmp_path) as running:
-        observer = Observer([tmp_path])
-        first = observer.look().processes[0]
-        running.go_on()
-        spans = int(running.wait_until_ready())
-        second = observer.look().processes[0]
-        seconds = (second.seen_ns - first.seen_ns) / 1e9
-        assert second.threads[0].records - first.threads[0].records == spans
-        assert second.events_per_s == pytest.approx(spans / seconds)
-
-
 def test_losses_and_failing_writes_are_seen(tmp_path: Path) -> None:
     source = f"""
         import shutil

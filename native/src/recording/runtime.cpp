@@ -172,24 +172,30 @@ Thread* detail::attach_this_thread() {
     if (!r.on) return nullptr;
     // Asked for before the lock: the namer may run code that records.
     const std::string name = name_of_this_thread();
-    std::lock_guard lock(r.mutex);
-    if (!r.on || r.refused || *live_generation == 0) return nullptr;
-    // By that code, the thread got its state meanwhile.
-    if (this_thread.thread && this_thread.generation == *live_generation) return this_thread.thread;
-    try {
-        if (!r.session) r.session = new_session(r);
-        Thread* thread = r.session->attach(os_thread_id(), name);
-        if (thread) {
+    Session::Patience patience;
+    std::shared_ptr<Session> session;
+    do {
+        std::lock_guard lock(r.mutex);
+        if (!r.on || r.refused || *live_generation == 0) return nullptr;
+        // By that code, the thread got its state meanwhile.
+        if (this_thread.thread && this_thread.generation == *live_generation) return this_thread.thread;
+        try {
+            if (!r.session) r.session = new_session(r);
+        } catch (const std::exception& error) {
+            r.refused = true;
+            std::fprintf(stderr, "dftrace: nothing is recorded in process %d: %s\n", getpid(), error.what());
+            return nullptr;
+        }
+        if (Thread* thread = r.session->attach(os_thread_id(), name)) {
             this_thread.thread = thread;
             this_thread.generation = r.generation;
             pthread_setspecific(thread_end_key, thread);  // any value: it makes the destructor run
+            return thread;
         }
-        return thread;
-    } catch (const std::exception& error) {
-        r.refused = true;
-        std::fprintf(stderr, "dftrace: nothing is recorded in process %d: %s\n", getpid(), error.what());
-        return nullptr;
-    }
+        session = r.session;
+        // Without the lock: threads that end meanwhile need it, and so does the end of the run.
+    } while (session->wait_to_attach(patience));
+    return nullptr;
 }
 
 std::uint64_t start_run(const TraceSettings& settings) {

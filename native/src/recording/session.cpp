@@ -36,6 +36,33 @@ Session::Session(const TraceSettings& settings, std::uint64_t generation, std::u
 
 Session::~Session() = default;
 
+Thread* Session::attach(std::uint32_t tid, std::string_view name) noexcept {
+    const std::uint64_t given_back = retention_->times_given_back();
+    Thread* thread = threads_.attach(*retention_, tid, name);
+    if (thread) {
+        too_many_threads_ = SIZE_MAX;
+    } else if (asked_for_room_.exchange(given_back + 1) != given_back + 1) {
+        drain_.wake(true);
+    }
+    return thread;
+}
+
+bool Session::wait_to_attach(Patience& patience) noexcept {
+    if (!settings_.wait_on_overflow) return false;
+    const std::size_t living = threads_.living();
+    if (living >= too_many_threads_) return false;
+    const std::uint64_t passes = drain_.passes();
+    const std::uint64_t given_back = retention_->times_given_back();
+    const bool first = patience.enough_passes == 0;
+    if (first) header().waits.fetch_add(1, std::memory_order_relaxed);
+    // A pass that begins now writes what threads that are over have stored and lets go of their units; where
+    // some came back, another thread was quicker.
+    if (first || given_back != patience.given_back) patience = {passes + 4, given_back};
+    if (passes < patience.enough_passes) return drain_.wait_for_room();
+    too_many_threads_ = living;
+    return false;
+}
+
 Thread* Session::track_apart(std::uint32_t name) noexcept {
     // Each takes a unit of the spool: who makes up names without end gets the last one.
     constexpr std::size_t most = 64;
@@ -47,7 +74,11 @@ Thread* Session::track_apart(std::uint32_t name) noexcept {
         const std::string json = interned_json(name);
         const std::optional<JsonName> parts = parts_of_json_name(json);
         const std::string text = parts ? text_of_json_string(parts->name) : "unknown";
-        Thread* track = threads_.attach(*retention_, first_task_lane + new_lane(), text);
+        const std::uint32_t lane = first_task_lane + new_lane();
+        Patience patience;
+        Thread* track;
+        do track = attach(lane, text);
+        while (!track && wait_to_attach(patience));
         if (track) tracks_apart_.emplace_back(name, track);
         return track;
     } catch (const std::bad_alloc&) {

@@ -64,6 +64,12 @@ Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string
     return threads_.back().get();
 }
 
+std::size_t ThreadRegistry::living() noexcept {
+    std::lock_guard lock(mutex_);
+    return static_cast<std::size_t>(std::ranges::count_if(
+        threads_, [](const auto& one) { return one->block->ended.load(std::memory_order_relaxed) == 0; }));
+}
+
 void ThreadRegistry::remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept {
     std::lock_guard lock(mutex_);
     for (auto& other : threads_)

@@ -1,4 +1,5 @@
 // What happens when the spool is full: as configured, counted, and never for good.
+#include <atomic>
 #include <filesystem>
 #include <latch>
 #include <string>
@@ -124,6 +125,36 @@ TEST("wait: threads that hold all units between them still go on") {
     const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
     CHECK_EQ(footer.number("spans"), 4 * (spans + 1));
     CHECK_EQ(footer.number("dropped"), 0);
+}
+
+TEST("wait: threads that come and go lose nothing, and one too many does not wait for ever") {
+    const ScratchDir dir;
+    TraceSettings settings = with_units(dir, 8);
+    settings.flush_interval_ms = 1'000'000;
+    settings.wait_on_overflow = true;
+    start_run(settings);
+    EventName name("overflow", "passing");
+    std::uint64_t stored = 0;
+    for (int i = 0; i < 100; ++i) std::thread([&] { stored += record(name, 5); }).join();
+    CHECK_EQ(stored, 500);
+    // Twelve at a time: five or six have a unit, and as they live the others cannot get one.
+    std::atomic<std::uint64_t> more{0};
+    std::latch together(12);
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 12; ++i)
+            threads.emplace_back([&] {
+                more += record(name, 5);
+                together.arrive_and_wait();
+            });
+    }
+    CHECK(more > 0 && more < 60);
+    std::thread([&] { CHECK_EQ(record(name, 5), 5); }).join();
+    const Outcome outcome = finish_run({"finalize"});
+    const Footer footer = check_complete(read_trace(outcome.trace_path), "finalize");
+    CHECK_EQ(footer.number("spans"), stored + more + 5);
+    CHECK_EQ(footer.number("dropped"), 60 - more);
+    CHECK(footer.number("waits") > 0);
 }
 
 TEST("wait: a trace that cannot be written does not stop the training") {

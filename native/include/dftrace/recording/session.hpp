@@ -19,7 +19,9 @@
 // left behind with all of theirs, whatever their state.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -49,10 +51,16 @@ class Session {
 
     std::uint64_t generation() const noexcept { return generation_; }
 
-    // The calling thread's recording state, or nullptr when there is no room for it.
-    Thread* attach(std::uint32_t tid, std::string_view name) noexcept {
-        return threads_.attach(*retention_, tid, name);
-    }
+    // How long a thread that is refused a state has waited, and for what.
+    struct Patience {
+        std::uint64_t enough_passes = 0;
+        std::uint64_t given_back = 0;
+    };
+    // The calling thread's recording state, or nullptr when there is no room for it by now.
+    Thread* attach(std::uint32_t tid, std::string_view name) noexcept;
+    // Where threads are to wait for room: a while, until what threads of before held is written. False where
+    // that will not help, for those that live hold all there is.
+    bool wait_to_attach(Patience& patience) noexcept;
     // The state of a track that is no thread's: its spans begin on one thread and end on another, and are
     // among its tasks' meanwhile. nullptr when there is no room for it. The caller must hold off all
     // recording threads (the bindings do: they hold the GIL), also while it records there.
@@ -123,6 +131,8 @@ class Session {
     RecordFlow flow_;
     Drain drain_;
     std::vector<std::pair<std::uint32_t, Thread*>> tracks_apart_;  // by number of the name
+    std::atomic<std::size_t> too_many_threads_{SIZE_MAX};  // so many live ones left no room for one more
+    std::atomic<std::uint64_t> asked_for_room_{0};         // when the drain thread was asked for it
 };
 
 }  // namespace dftrace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,8 @@ class ThreadRegistry {
 
     // A state for the calling thread, or nullptr when there is no unit or no memory for it.
     Thread* attach(UnitSupply& units, std::uint32_t tid, std::string_view name) noexcept;
+    // How many threads are not over.
+    std::size_t living() noexcept;
     // Takes an open span off the stack of whichever other thread began it. The caller must hold off all
     // recording threads.
     void remove_open_elsewhere(const Thread& thread, std::uint64_t id) noexcept;
