@@ -135,7 +135,10 @@ def diff_lines(
     for letter, run in (("A", found.before), ("B", found.after)):
         if run.steps:
             of_ranks = f" of {counted(run.ranks, 'rank')}" if run.ranks > 1 else ""
-            steps = f"{counted(run.judged, 'steady step')} of {run.steps:,}{of_ranks}"
+            # One for all ranks together, where they have as many.
+            of_each, left = divmod(run.steps, run.ranks)
+            of = run.steps if left or run.judged > of_each else of_each
+            steps = f"{counted(run.judged, 'steady step')} of {of:,}{of_ranks}"
             yield f"{letter}: {shown(run.path)}: {steps}, by {run.found_by}"
 
 

@@ -17,6 +17,7 @@ from dftrace_ai.analysis.diff.sampling import sampled
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.steps import read_job
 from dftrace_ai.analysis.why.statistics import alike
+from dftrace_ai.analysis.why.words import time_text
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -154,6 +155,16 @@ def _notes(before: SampledRun, after: SampledRun, step: Change) -> Iterable[str]
     slow, fast = means[::-1] if step.added_ns > 0 else means
     if step.kind in {"slower", "faster"} and alike(slow, fast):
         yield f"all parts of a step are {step.kind} alike, as on another or a busier machine"
+    old, new = (float(np.median(run.step_ns)) for run in (before, after))
+    if (
+        step.measure == "mean"
+        and (new - old) * step.added_ns < 0
+        and abs(new - old) >= LEAST_CHANGE * old
+    ):
+        yield (
+            f"the median step went the other way: {time_text(old)} in A, {time_text(new)} in B; a "
+            "few steps take most of the time"
+        )
     first, second = before.facts, after.facts
     if first.found_by != second.found_by:
         yield (
@@ -186,12 +197,19 @@ class _Comparison:
         return self._first_sure([("median", *times), ("mean", *times)])
 
     def _first_sure(self, samples: Sequence[tuple[Measure, Integers, Integers]]) -> Change:
-        """Return what became of something by the first way to measure it that says it for sure."""
+        """Return what became of something by the first way to measure it that says it for sure.
+
+        Args:
+            samples: the ways; the last one is the mean, and says for none the opposite of it.
+        """
+        mean = self._change(*samples[-1])
         changes = []
         for measure, before, after in samples:
             if min(len(before), len(after)) < FEWEST_WITH:
                 continue
             change = self._change(measure, before, after)
+            if _opposite(change, mean):
+                continue
             if change.kind in _VERDICTS:
                 return change
             changes.append(change)
@@ -262,6 +280,11 @@ class _Comparison:
         of_counts = float(counts[0].mean()), float(counts[1].mean())
         path = tuple[str, ...]()
         return Row(*key[:2], path, None, key.beside, change, means[1] - means[0], *of_counts)
+
+
+def _opposite(change: Change, mean: Change) -> bool:
+    """Whether one says for sure what the other, by enough to be told, has the other way round."""
+    return change.kind in _VERDICTS and mean.kind != "same" and change.added_ns * mean.added_ns < 0
 
 
 def _samples(

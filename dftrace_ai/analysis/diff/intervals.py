@@ -106,8 +106,10 @@ def difference(before: Integers, after: Integers, figure: Figure) -> Difference:
     spread = first.error**4 / (first.batches - 1) + second.error**4 / (second.batches - 1)
     degrees = int(error**4 / spread) if spread else MOST_BATCHES
     reach = _t_9995(degrees) * error
-    low, high = figure_of(before, figure), figure_of(after, figure)
-    return Difference(low, high, high - low - reach, high - low + reach)
+    first_is, second_is = figure_of(before, figure), figure_of(after, figure)
+    added = second_is - first_is
+    # No run saves more than all of it.
+    return Difference(first_is, second_is, max(added - reach, -first_is), added + reach)
 
 
 def _t_9995(degrees: int) -> float:

@@ -279,6 +279,31 @@ def test_all_that_is_slower_alike_is_a_note(tmp_path: Path) -> None:
     assert "all parts of a step are slower alike" in done.err
 
 
+def test_a_median_that_a_few_steps_outweigh_is_no_verdict(tmp_path: Path) -> None:
+    def run(name: str, usual_ms: int, rare_ms: int) -> Path:
+        trace, at = TraceLines(), 0
+        for step in range(200):
+            took = (rare_ms if step % 40 == 20 else usual_ms) * MS + step % 7 * MS // 10
+            trace.span("forward", "compute", at + MS // 4, took - MS // 2)
+            trace.span("step", "pipeline", at, took)
+            at += took
+        trace.footer()
+        return trace.write(tmp_path / name / "t.pfw.gz", 50)
+
+    even, rare = run("even", 20, 20), run("rare", 2, 900)
+    for pair in ((even, rare), (rare, even)):
+        done = invoke("diff", *pair)
+        assert done.out.startswith("NO CLEAR CHANGE: a step took ")
+        assert " on average: " in done.out.splitlines()[0]
+        assert "the median step went the other way: " in done.err
+        value = as_json(*pair)
+        forward = next(row for row in value["names"] if row["name"] == "forward")
+        assert forward["change"]["kind"] == "unsure"
+        # Nothing saves more than all of it.
+        for change in (value["step"], *(row["change"] for row in value["names"])):
+            assert change["low_ns"] is None or change["low_ns"] >= -change["before_ns"]
+
+
 def test_nothing_is_folded_at_a_narrow_terminal(runs: tuple[Path, Path]) -> None:
     status, text = at_terminal("diff", *runs, env={"TERM": "dumb", "COLUMNS": "80"})
     assert status == 0
