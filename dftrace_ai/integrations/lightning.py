@@ -89,6 +89,20 @@ def _install(options: AutoOptions, package: str, swaps: Swaps, home: ModuleType)
         return hooks
 
     swaps.swap(calls, "_call_callback_hooks", heard)
+
+    def begun(original: Any) -> Any:
+        @functools.wraps(original)
+        def reset(loop: Any, *args: Any, **kwargs: Any) -> Any:
+            listener.hear(options, "on_validation_start", getattr(loop, "trainer", None))
+            return original(loop, *args, **kwargs)
+
+        return reset
+
+    # What an evaluation starts with, its loader's workers among it, comes before its first hook.
+    loops = sys.modules.get(f"{package}.loops.evaluation_loop")
+    evaluations = getattr(loops, "_EvaluationLoop", None)
+    if hasattr(evaluations, "reset"):
+        swaps.swap(evaluations, "reset", begun)
     node = beside(ai.checkpoint.capture)
     swaps.swap(
         needed(home, "Trainer"),

@@ -125,7 +125,18 @@ def _by_marks(train: Spans, evaluation: tuple[Integers, Integers]) -> FoundSteps
         if 0 <= wait < before:
             start[at] = waits.start_ns[wait]
             first[at] = integer(waits.args(wait).get("count")) == 1
-    return FoundSteps("step spans", start, marks.end_ns, first, evaluation)
+    size = _batches_of_each(waits, start, marks.end_ns)
+    return FoundSteps(
+        "step spans", start, marks.end_ns, first, evaluation, accumulation=max(1, size)
+    )
+
+
+def _batches_of_each(waits: Spans, start_ns: Integers, end_ns: Integers) -> int:
+    """Return for how many batches steps wait; 0 where it is not as many in nearly all."""
+    begins = _outermost(waits).start_ns
+    counts = np.searchsorted(begins, end_ns) - np.searchsorted(begins, start_ns)
+    size = int(np.median(counts))
+    return size if np.mean(counts == size) >= LEAST_ALIKE else 0
 
 
 def _by_loops(

@@ -126,6 +126,7 @@ def _slow_items(evidence: Evidence, works: Sequence[Spans]) -> Cause | None:
         "slow-item",
         {
             "items": int(long.sum()),
+            "workers": len(evidence.rank.workers),
             "median_ns": int(usual),
             "longest_ns": int(lengths.max()),
             "longest": named[:NAMED_ITEMS],
@@ -172,6 +173,7 @@ def _by_workers(evidence: Evidence, staff: Sequence[_Worker]) -> Cause:
     figures: JsonObject = {
         "workers": _at_once([(int(w.start_ns[0]), int(w.end_ns[-1])) for w in staff]),
         "busy": round(share, 4),
+        "batches_a_step": steps.accumulation,
         "batch_ns": int(cost),
         "rest_ns": int(rest),
         "needed": ceil(cost / rest),

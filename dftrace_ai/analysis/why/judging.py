@@ -155,7 +155,9 @@ def judge(job: Job, limits: Limits, steps: Sequence[Steps | None] | None = None)
         rank=shown.number,
         ranks=len(judged),
         steps=_step_facts(evidence),
-        parts=_parts(found or [shown]),
+        parts=_parts(
+            [one for one in found if not common or one.number in common[0].ranks] or [shown]
+        ),
         findings=tuple(in_words(finding, evidence) for finding in common),
         of_some_ranks=tuple(in_words(finding, evidence) for finding in rare),
         slowest=_slowest(evidence) if enough else (),

@@ -169,7 +169,7 @@ class Verdict:
             middle.
         ranks: how many ranks were judged.
         steps: the steps; None where none were found.
-        parts: their parts, over all ranks.
+        parts: their parts, over the ranks of the first finding; without one over all.
         findings: what stands out, the most important first.
         of_some_ranks: what stands out on fewer than half of the ranks.
         slowest: the slowest steady steps.

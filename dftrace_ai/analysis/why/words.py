@@ -232,7 +232,8 @@ def _because_of_input(cause: str, told: JsonObject) -> str:
         verb = "is" if told["workers"] == 1 else "are"
         share = percent(told["busy"])
         busy = f"{workers} {verb} {share} busy. A batch is {work} of their work; "
-        busy += f"the step without the wait takes {rest}."
+        each = " for each" if told["batches_a_step"] > 1 else ""
+        busy += f"the median step without the wait takes {rest}{each}."
         more = {
             "collate": " Most of it is collating.",
             "disk": " Most of it is reading files.",
@@ -309,6 +310,7 @@ def _next_of_input(cause: str, told: JsonObject) -> str:
         "inline": "Set num_workers in the DataLoader, or hold the data in memory.",
         "collate": "Make the collate function cheaper: stack once, pad less, do it on the device.",
         "disk": "Read larger files in order, cache them on a local disk, or add workers.",
-        "slow-item": "Look at these items; cut or cache them, or raise prefetch_factor.",
+        "slow-item": "Look at these items; cut or cache them, or "
+        f"{'raise prefetch_factor' if told.get('workers') else 'set num_workers'}.",
         "start-up": "Set persistent_workers=True, or make epochs longer.",
     }.get(cause, "Annotate __getitem__ with ai.data.item to learn what the loader does.")

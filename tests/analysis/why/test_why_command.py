@@ -205,6 +205,41 @@ def test_of_several_ranks_half_make_a_verdict_and_fewer_are_named(tmp_path: Path
     text = dftrace_why(tmp_path).stdout
     assert "On 3 of 4 ranks: 1, 2, 3." in text
     assert "On 1 of 4 ranks: 3." in text
+    # What a step is made of is told of those that wait.
+    assert as_json(*(tmp_path / f"rank{rank}" for rank in (1, 2, 3)))["parts"] == value["parts"]
+
+
+@pytest.mark.parametrize(("workers", "advice"), [(0, "set num_workers."), (4, "prefetch_factor.")])
+def test_slow_items_are_helped_by_workers_or_by_more_ahead(
+    tmp_path: Path, workers: int, advice: str
+) -> None:
+    training = Training(workers=workers, item_ms=0.2, rare=23, rare_ms=900)
+    (finding,) = as_json(training.write(tmp_path, 1))["findings"][:1]
+    assert (finding["cause"], finding["next"].endswith(advice)) == ("slow-item", True)
+
+
+def test_batches_of_a_marked_step_are_its_micro_batches(tmp_path: Path) -> None:
+    main, worker = Lines(100, rank=0, world_size=1), Lines(200, ppid=100)
+    for step in range(60):
+        at = step * 50e6
+        for batch in range(2):
+            begin = at + batch * 25e6
+            worker.say("data", "item", begin, 19e6)
+            main.say("dataloader", "fetch.iter", begin, 20e6)
+            main.say("compute", "forward", begin + 20e6, 2e6)
+            main.say("compute", "backward", begin + 22e6, 2e6)
+        main.say("compute", "step", at + 49e6, 0.5e6)
+        main.say("pipeline", "step", at, 49.9e6, step=step)
+    for lines in (main, worker):
+        lines.footer()
+        lines.write(tmp_path / f"t-{lines.pid}.pfw", 10**9)
+    value = as_json(tmp_path)
+    assert (value["steps"]["found_by"], value["steps"]["accumulation"]) == ("step spans", 2)
+    (finding,) = value["findings"]
+    assert math.isclose(finding["evidence"]["batch_ns"], 19e6, rel_tol=0.02)
+    assert math.isclose(finding["evidence"]["rest_ns"], 5e6, rel_tol=0.02)
+    assert "A batch is 19 ms of their work; the median step without the wait" in finding["because"]
+    assert " for each." in finding["because"]
 
 
 def test_a_stage_of_a_pipeline_does_not_lack_a_loader(tmp_path: Path) -> None:

@@ -117,6 +117,10 @@ def test_each_step_has_exactly_its_events(runs: Runs, way: str) -> None:
     assert [e.args.get("stage") for e in evaluations] == EVALUATIONS.get(name, [None, None])
     judged = named(trace, "compute", "forward.eval")
     assert [sum(is_within(e, one) for e in judged) for one in evaluations] == [2] * len(evaluations)
+    if name == "lightning":  # with what an evaluation starts with
+        begun = [e.ts_ns for e in trace.events if e.name == "a pass begins"]
+        within = [sum(one.ts_ns <= at <= one.end_ns for at in begun) for one in evaluations]
+        assert within == [1, 1, 1]
     assert len(judged) == 2 * len(evaluations)
     saved = named(trace, "checkpoint", "capture")
     assert len(saved) == 2

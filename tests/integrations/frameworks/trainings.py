@@ -178,6 +178,14 @@ class Module(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
+class Begun(DataLoader):
+    """A loader that says when a pass over it begins."""
+
+    def __iter__(self):
+        ai.instant("a pass begins")
+        return super().__iter__()
+
+
 def lightning_2(folder, extra, *, resumed=None, callbacks=()):
     module = Module()
     saves = pl.callbacks.ModelCheckpoint(
@@ -191,7 +199,9 @@ def lightning_2(folder, extra, *, resumed=None, callbacks=()):
         profiler=lightning.trace_profiler() if extra else None,
         **dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False),
     )
-    made.fit(module, *loaders(), ckpt_path=resumed)
+    train, test = loaders()
+    judged = Begun(test.dataset, batch_size=BATCH)
+    made.fit(module, train, judged, ckpt_path=resumed)
     return learned(module.net, module.losses)
 
 
