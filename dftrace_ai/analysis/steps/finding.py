@@ -118,12 +118,13 @@ def _by_marks(train: Spans, evaluation: tuple[Integers, Integers]) -> FoundSteps
         return None
     start, first = marks.start_ns.copy(), np.zeros(len(marks), bool)
     for at in range(len(marks)):
-        after = np.searchsorted(waits.start_ns, marks.end_ns[at - 1]) if at else 0
+        # The wait that leads to it, or is its first part; before the first step only the last of
+        # them: others may be an evaluation's.
         before = int(np.searchsorted(waits.start_ns, marks.start_ns[at]))
-        # Before the first step only the wait that leads to it: others may be an evaluation's.
-        wait = int(after) if at else before - 1
-        if 0 <= wait < before:
-            start[at] = waits.start_ns[wait]
+        after = int(np.searchsorted(waits.start_ns, marks.end_ns[at - 1])) if at else before - 1
+        wait = max(after, 0)
+        if wait < np.searchsorted(waits.start_ns, marks.end_ns[at]):
+            start[at] = min(start[at], waits.start_ns[wait])
             first[at] = integer(waits.args(wait).get("count")) == 1
     size = _batches_of_each(waits, start, marks.end_ns)
     return FoundSteps(
