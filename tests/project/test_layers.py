@@ -108,7 +108,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     assert circles(PACKAGE) == []
 
 
-def test_files_and_folders_have_a_size_that_one_takes_in() -> None:
+def test_files_have_a_size_that_one_takes_in() -> None:
     assert sizes(PACKAGE) == []
     assert sizes(ROOT / "tests") == []
 
@@ -142,7 +142,7 @@ def test_the_drawing_is_made_from_the_imports() -> None:
         ("trace_format/lines.py", "if TYPE_CHECKING:\n    import dftrace_ai.live", upward),
         ("spools/search.py", "from dftrace_ai import ai", upward),
         ("run/hooks.py", "from dftrace_ai.run.ending import end", circles),
-        ("run/one.py", "\n" * 401, sizes),
+        ("run/one.py", "\n" * 601, sizes),
         ("run/one.py", "def settle(given: dict[str, Any]) -> None: ...", untyped),
         ("another.py", "", strays),
         ("inspect/config/names.py", "from dftrace_ai.inspect.session import open_session", inside),
@@ -159,7 +159,9 @@ def test_a_planted_violation_is_found(
     assert len(rule(package)) > len(before)
 
 
-def test_a_folder_of_too_many_files_is_found(tmp_path: Path) -> None:
-    for number in range(16):
-        (tmp_path / f"file{number}.py").touch()
-    assert "files" in str(sizes(tmp_path))
+def test_a_long_file_says_why_it_is_one_subject(tmp_path: Path) -> None:
+    file = tmp_path / "long.py"
+    file.write_text('"""All of it."""\n' + "\n" * 600)
+    assert sizes(tmp_path) == ["long.py: 601 lines"]
+    file.write_text('"""All of it; one subject, since its parts share a state."""\n' + "\n" * 600)
+    assert sizes(tmp_path) == []

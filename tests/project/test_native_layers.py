@@ -29,8 +29,10 @@ ALONE = {
 }
 # Read as it stands: no more than the blocking of signals.
 HEADERS_ALONE = {"dftrace/system/signals_blocked.hpp"}
-MOST_FILES = 15
-MOST_LINES = 400
+# Longer files say in their first lines why they are "one subject".
+MOST_LINES = 600
+FIRST_LINES = 20
+SUBJECT = "one subject"
 
 
 def layer_of(path: Path) -> str | None:
@@ -81,17 +83,13 @@ def not_alone(native: Path) -> list[str]:
 
 
 def too_large(native: Path) -> list[str]:
-    """Folders of too many files, and files of too many lines."""
+    """Files of too many lines whose first ones do not say why they are one subject."""
     found = []
-    for folder in sorted(p for p in native.rglob("*") if p.is_dir()):
-        count = sum(1 for path in folder.iterdir() if path.is_file())
-        if count > MOST_FILES and "__pycache__" not in folder.parts:
-            found.append(f"{folder.relative_to(native)}: {count} files")
     for path in sorted(native.rglob("*")):
         if path.suffix in {".cpp", ".hpp", ".py", ".cmake", ".txt"}:
-            lines = path.read_text(encoding="utf-8").count("\n")
-            if lines > MOST_LINES:
-                found.append(f"{path.relative_to(native)}: {lines} lines")
+            lines = path.read_text(encoding="utf-8").splitlines()
+            if len(lines) > MOST_LINES and SUBJECT not in " ".join(lines[:FIRST_LINES]):
+                found.append(f"{path.relative_to(native)}: {len(lines)} lines")
     return found
 
 
@@ -152,11 +150,10 @@ def test_a_part_that_does_not_stand_alone_is_found(tmp_path: Path) -> None:
     assert not_alone(tmp_path) == ["src/reading/traces/a.cpp: dftrace/recording/session.hpp"]
 
 
-def test_a_folder_or_a_file_that_is_too_large_is_found(tmp_path: Path) -> None:
-    crowded = tmp_path / "src" / "text"
-    crowded.mkdir(parents=True)
-    for number in range(MOST_FILES + 1):
-        (crowded / f"{number}.hpp").touch()
+def test_a_file_that_is_too_large_is_found(tmp_path: Path) -> None:
     long = tmp_path / "src" / "long.cpp"
+    long.parent.mkdir()
     long.write_text("\n" * (MOST_LINES + 1), encoding="utf-8")
-    assert too_large(tmp_path) == ["src/text: 16 files", "src/long.cpp: 401 lines"]
+    assert too_large(tmp_path) == ["src/long.cpp: 601 lines"]
+    long.write_text("// All of it: one subject.\n" + "\n" * MOST_LINES, encoding="utf-8")
+    assert too_large(tmp_path) == []
