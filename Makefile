@@ -20,6 +20,7 @@ APT_BUILD := g++ libdeflate-dev libzstd-dev
 APT_TEST := chromium nodejs pigz valgrind
 APT_LINT := clang-format nodejs
 APT_FUZZ := cmake clang
+APT_WHEEL := advancecomp
 
 # The fuzz programs, and how many inputs `make fuzz` gives each of them: seconds.
 FUZZ := json_check:100000 line_formatter:6000 spool_view:3000 live_spool:3000 recovery:1500 scan:20000 index:8000 \
@@ -202,10 +203,12 @@ test-torch: test-packages ## the tests of what has to do with torch, under anoth
 	  --ignore tests/integrations/frameworks $(TORCH_TESTS)
 
 test-wheel: $(VENV)/test-tools test-packages ## build a wheel, install it where nothing was built, follow the quick start
+	$(call need_packages,$(APT_WHEEL))
 	$(BIN)/python native/packaging/build_wheels.py --this --out build/wheel
 	$(call run_pytest,$@,tests/wheel)
 
 wheel: $(VENV)/test-tools ## build wheels for other machines into dist, for every CPython from 3.10 to 3.13 that is here
+	$(call need_packages,$(APT_WHEEL))
 	$(BIN)/python native/packaging/build_wheels.py --out dist
 
 test-packages:
