@@ -26,8 +26,8 @@ class Steady:
     Attributes:
         warm_up: steps at the beginning that are not.
         mask: which steps are.
-        median_ns: of the steps after the warm-up.
-        scale_ns: how much they usually differ from it.
+        median_ns: of the steady steps; where there are none, of all that may be.
+        scale_ns: how much these usually differ from it.
     """
 
     warm_up: int
@@ -59,13 +59,15 @@ def steady_of(steps: Steps) -> Steady:
     body[0] = False
     late = body.copy()
     late[: int(WARM_UP_SHARE * count)] = False
-    sample = next((time[some] for some in (late, body) if some.sum() >= 5), time[body])
-    sample = sample if len(sample) else time
-    median, scale = float(np.median(sample)), scale_of(sample)
+    # What calm is, is taken from steps that are no warm-up whatever it turns out to be.
+    calm = next((time[some] for some in (late, body) if some.sum() >= 5), time[body])
+    calm = calm if len(calm) else time
+    median, scale = float(np.median(calm)), scale_of(calm)
     warm_up = _warm_up(time, body, max(median + 6 * scale, 2 * median)) if count > 1 else 0
     steady = body.copy()
     steady[:warm_up] = False
-    return Steady(warm_up, steady, median, scale)
+    judged = time[steady] if steady.any() else calm
+    return Steady(warm_up, steady, float(np.median(judged)), scale_of(judged))
 
 
 def _warm_up(time: Integers, body: Integers, calm_ns: float) -> int:
