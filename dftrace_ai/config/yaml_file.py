@@ -7,7 +7,7 @@ import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dftrace_ai.wording import in_short, quoted
 
@@ -92,8 +92,12 @@ def opened(path: str | os.PathLike[str], guard: Guard) -> Iterator[YamlFile]:
             for mapping in _mappings(root):
                 _refuse_twins(mapping, name, guard)
         yield YamlFile(name, root, loader)
-    except yaml.YAMLError:
-        raise
+    except yaml.YAMLError as error:
+        # Newer parsers have a limit of their own, far above that of any guard.
+        if "nesting depth" not in str(getattr(error, "problem", "")):
+            raise
+        line: int = cast("Any", error).problem_mark.line + 1
+        raise guard.refused(name, line, _fault(guard.most_depth + 1, guard)) from error
     except ValueError as error:
         if isinstance(error, type(guard.unreadable(""))):
             raise

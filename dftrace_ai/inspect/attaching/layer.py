@@ -10,12 +10,13 @@ from torch import Tensor
 
 from dftrace_ai.inspect.attaching.custom import CustomCalls
 from dftrace_ai.inspect.attaching.fp8.amax_history import DelayedScaling
-from dftrace_ai.inspect.attaching.fp8.recipes import Recipe, hybrid_format, recipe_in_force
+from dftrace_ai.inspect.attaching.fp8.recipes import Recipe, recipe_in_force
 from dftrace_ai.inspect.attaching.surroundings import is_computed_again
-from dftrace_ai.inspect.attaching.treatments import Table, Treatment
+from dftrace_ai.inspect.attaching.treatments import Table, Treatment, described
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics.formats import Format
+from dftrace_ai.inspect.output import trace_events
 from dftrace_ai.wording import ToldOnce
 
 if TYPE_CHECKING:
@@ -161,16 +162,12 @@ class LiveLayer:
         return self._scalings[key]
 
     def table(self, recipe: Recipe | None) -> Table:
-        """Return how tensors are changed under a recipe, or without one.
-
-        Raises:
-            InspectAssertionError: PerTensorScaling without FP8.
-            InspectValueError: statistics of delayed scaling without delayed scaling.
-        """
+        """Return how tensors are changed under a recipe, or without one."""
         found = self._tables.get(recipe)
         if found is None:
-            self.plan.check_recipe(recipe.name if recipe else None)
             found = self._tables[recipe] = self._table(recipe)
+            if self.has_gemms:
+                self._tell_plan(found)
         return found
 
     def _table(self, recipe: Recipe | None) -> Table:
@@ -186,18 +183,42 @@ class LiveLayer:
         for (gemm, tensor), modify in self.plan.modify.items():
             if modify.format is not None:
                 format_ = Format(modify.format)
+            elif recipe is not None:
+                format_ = recipe.format_of(tensor)
             else:
-                format_ = recipe.format_of(tensor) if recipe else hybrid_format(tensor)
+                self.tell_idle(modify.feature, "does nothing in forwards without FP8")
+                continue
             table[gemm, tensor] = Treatment(format_, modify.margin, feature=modify.feature)
         for query, one in self.custom.modifiers.items():
             table[query] = Treatment(None, feature=one.name, custom=one)
         return table
+
+    def tell_unseen_plan(self) -> None:
+        """Write the plan of a layer that is not looked at where it runs, as FP8 is off."""
+        if self.has_gemms and not self._tables:
+            self.table(None)
+
+    def _tell_plan(self, table: Table) -> None:
+        """Write once how the operands go into the GEMMs, and again where that is otherwise."""
+        plan = {(tensor, gemm): described(table.get((gemm, tensor))) for tensor, gemm in PLAN_LINES}
+        if not self._told.first("plan", *plan.values()):
+            return
+        for (tensor, gemm), how in plan.items():
+            self._say(f"{self.name}: Tensor: {tensor}, gemm {gemm} - {how}")
+        told = {f"{tensor}/{gemm}": how for (tensor, gemm), how in plan.items()}
+        section = {} if self.plan.section is None else {"section": self.plan.section}
+        trace_events.plan(self.name, {**section, **told})
 
     def tell(self, *about: str) -> None:
         """Write once which feature does something: its name, the API and what it is about."""
         if self._told.first(*about):
             feature, api, what = about
             self._say(f"{self.name}: Feature={feature}, API={api}: {what}")
+
+    def tell_idle(self, feature: str, what: str) -> None:
+        """Write once that a feature needs FP8, which this forward is not run in."""
+        if self._told.first("idle", feature, what):
+            self._say(f"{self.name}: {feature} {what}, which is told once.")
 
     def has_records_of(self, given: Any) -> bool:
         """Tell whether the device of a tensor makes the records of it."""

@@ -16,13 +16,11 @@ from dftrace_ai.inspect.attaching.modules.attention import FAST_PATH
 from dftrace_ai.inspect.attaching.modules.swap import Station, station_at
 from dftrace_ai.inspect.attaching.plans import PlannedLayer, Plans, first_of
 from dftrace_ai.inspect.attaching.weights import stored_weight
-from dftrace_ai.inspect.config import PLAN_LINES
 from dftrace_ai.inspect.errors import (
     InspectRuntimeError,
     InspectTypeError,
 )
 from dftrace_ai.inspect.naming import NamedLayer, layers_of
-from dftrace_ai.inspect.output import trace_events
 from dftrace_ai.inspect.session import open_session
 
 if TYPE_CHECKING:
@@ -65,6 +63,7 @@ class AttachedModel:
         self._sharing = AmaxSharing(session.groups)
         self._fp8_seen = recipe is not None or recipe_in_force(None) is not None
         self._holds_fast_path = False
+        self._plans_told = False
         self._open = True
         plans = Plans(session, self._named(model, name), recipe)
         if self._weight_group is not None:
@@ -122,15 +121,6 @@ class AttachedModel:
             is_weight = observer.tensor == "weight"
             find = partial(stored_weight, one.layer) if is_weight else None
             session.collector.observe(observer, find)
-        if one.layer.kind == "other":
-            return
-        fp8_on = recipe_in_force(self._recipe) is not None
-        told = {}
-        for tensor, gemm in PLAN_LINES:
-            plan = one.plan.describe(gemm, tensor, fp8_on=fp8_on)
-            told[f"{tensor}/{gemm}"] = plan
-            session.log.write(f"{live.name}: Tensor: {tensor}, gemm {gemm} - {plan}")
-        trace_events.plan(live.name, {"section": one.plan.section, **told})
 
     # Steps
 
@@ -181,6 +171,8 @@ class AttachedModel:
         """Prepare for an iteration, after another one has ended."""
         if self._fp8_seen:
             self._roll_amax()
+        else:
+            self._tell_unseen_plans()
         if iteration != self._iteration + 1:
             self._iteration = iteration
             self._arm_all(iteration)
@@ -194,12 +186,21 @@ class AttachedModel:
             self._arm(index, iteration)
         self._hold_fast_path()
 
+    def _tell_unseen_plans(self) -> None:
+        if not self._plans_told:
+            self._plans_told = True
+            for _, live in self._attached:
+                live.tell_unseen_plan()
+
     def tell_what_ran(self) -> None:
         """Tell the session which layers ran with something to do, and whether FP8 was on."""
+        if not self._fp8_seen:
+            self._tell_unseen_plans()
         silent = self._session.silent
         silent.ran.update(live.name for _, live in self._attached if live.ran)
         silent.forwards = max([silent.forwards, *(live.forwards for _, live in self._attached)])
         silent.fp8_seen |= self._fp8_seen
+        silent.delayed_seen |= any(live.scalings() for _, live in self._attached)
 
     def fp8_entered(self) -> None:
         """Be told that FP8 is switched on somewhere: from now on every layer looks for itself."""

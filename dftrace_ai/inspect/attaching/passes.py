@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dftrace_ai.inspect.attaching.fp8.recipes import hybrid_format
 from dftrace_ai.inspect.attaching.surroundings import is_computed_again, transformed
-from dftrace_ai.inspect.collecting.observer import amax_of
+from dftrace_ai.inspect.collecting.observer import FP8_FEATURE, amax_of
 from dftrace_ai.inspect.collecting.rings import Asked
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics import plain
@@ -165,16 +165,24 @@ class Pass:
 
     def _scale(
         self, tensor_name: str, source: str, amax: float | Tensor
-    ) -> tuple[Format, float | Tensor]:
+    ) -> tuple[Format, float | Tensor] | None:
         """Return under which scale a tensor is quantised, or would be; see `ScaleSource`."""
         recipe = self._recipe
-        if source == "delayed" and recipe is not None:
+        if source == "delayed":
+            if recipe is None or recipe.name != "delayed":
+                self._layer.tell_idle(
+                    FP8_FEATURE, "has nothing of delayed scaling to tell of forwards without it"
+                )
+                return None
             delayed = self._layer.scaling(recipe, tensor_name)
             return delayed.format, delayed.scale(gradients=self._gradients)
         if source == "used":
             for (_, name), treatment in self._table.items():
                 if name == tensor_name and treatment.format is not None:
                     return treatment.format, self._scale_under(treatment, treatment.format, amax)
+            self._layer.tell_idle(
+                FP8_FEATURE, "tells what current scaling would do to tensors that stay out of FP8"
+            )
         format_ = recipe.format_of(tensor_name) if recipe else hybrid_format(tensor_name)
         return format_, _scale_of(amax, format_)
 
@@ -235,10 +243,6 @@ def begin_pass(
         gradients: whether gradients are recorded. They are not in the first forward of a
             checkpoint, but are when it is computed again.
         anyway: return it in any case.
-
-    Raises:
-        InspectAssertionError: PerTensorScaling without FP8.
-        InspectValueError: statistics of delayed scaling without delayed scaling.
     """
     again = is_computed_again()
     trains = training or gradients

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.custom import Implementation
     from dftrace_ai.inspect.attaching.fp8.amax_history import DelayedScaling
     from dftrace_ai.inspect.numerics.formats import Format
 
-__all__ = ["Table", "Treatment"]
+__all__ = ["Table", "Treatment", "described"]
+
+Description = Literal["FP8 quantization", "High precision", "modify_tensor()"]
 
 
 class Treatment(NamedTuple):
@@ -28,6 +30,13 @@ class Treatment(NamedTuple):
     delayed: DelayedScaling | None = None
     feature: str | None = None
     custom: Implementation | None = None
+
+
+def described(treatment: Treatment | None) -> Description:
+    """Say in the words of Transformer Engine's log how an operand goes into a GEMM."""
+    if treatment is None:
+        return "High precision"
+    return "FP8 quantization" if treatment.feature is None else "modify_tensor()"
 
 
 Table = dict[tuple[str, str], Treatment]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.run.emitting import Moment
 
-__all__ = ["ScaleSource", "TensorObserver", "amax_of", "source_of"]
+__all__ = ["FP8_FEATURE", "ScaleSource", "TensorObserver", "amax_of", "source_of"]
 
 PLAIN = "plain"
 _CURRENT, _DELAYED = FP8_PREFIXES
@@ -58,8 +58,10 @@ def amax_of(record: Record) -> float:
 class ScaleSource(Protocol):
     """Tells under which scale a tensor is, or would be, quantised."""
 
-    def __call__(self, source: str, amax: float | Tensor, /) -> tuple[Format, float | Tensor]:
-        """Return format and scale.
+    def __call__(
+        self, source: str, amax: float | Tensor, /
+    ) -> tuple[Format, float | Tensor] | None:
+        """Return format and scale; None where there is no such scale.
 
         Args:
             source: ``used``, ``current`` or ``delayed``.
@@ -161,14 +163,15 @@ class TensorObserver:
             if source == PLAIN:
                 self._keep(source, record, moment)
                 continue
-            format_, scale = self._scale(scales, source, amax_of(record))
-            quantised = self._quantised(tensor, record, format_, float(scale))
-            self._keep(source, quantised, moment)
+            cast = self._cast(scales, source, amax_of(record))
+            if cast is not None:
+                quantised = self._quantised(tensor, record, cast[0], float(cast[1]))
+                self._keep(source, quantised, moment)
         return record
 
-    def _scale(
+    def _cast(
         self, scales: ScaleSource | None, source: str, amax: float | Tensor
-    ) -> tuple[Format, float | Tensor]:
+    ) -> tuple[Format, float | Tensor] | None:
         if scales is None:
             raise RuntimeError(f"{self.layer}: no scale is known for {self.tensor}")
         return scales(source, amax)
@@ -202,7 +205,9 @@ class TensorObserver:
         for source in self.sources:
             found: Asked | None = asked
             if source != PLAIN:
-                cast = self._scale(scales, source, asked.amax())
+                cast = self._cast(scales, source, asked.amax())
+                if cast is None:
+                    continue
                 if self.with_error:
                     lost = quantisation_row(elements, *cast)
                     found = ring.add_row(row_with_quantisation(asked.row, lost))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.inspect.config import names
 from dftrace_ai.inspect.config.resolving import for_gemm, for_query, listed_names
 from dftrace_ai.inspect.config.sections import CustomUse, Observe, Section, observed
-from dftrace_ai.inspect.errors import InspectAssertionError, InspectValueError
+from dftrace_ai.inspect.errors import InspectValueError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,6 @@ PLAN_LINES = (
     ("gradient", "dgrad"),
     ("gradient", "wgrad"),
 )
-
-Description = Literal["FP8 quantization", "High precision", "modify_tensor()"]
 
 
 @dataclass(frozen=True)
@@ -65,36 +63,15 @@ class LayerPlan:
     custom: tuple[CustomUse, ...] = ()
     ignored: tuple[str, ...] = ()
 
-    def describe(self, gemm: str, tensor: str, *, fp8_on: bool) -> Description:
-        """Say how an operand goes into a GEMM.
+    def check_recipe(self, recipe: str) -> None:
+        """Check that the plan can be carried out under the FP8 recipe of `attach`.
 
         Args:
-            gemm: fprop, dgrad or wgrad.
-            tensor: one of the operands of the GEMM.
-            fp8_on: whether FP8 is on for the layer.
-        """
-        if (gemm, tensor) in self.modify:
-            return "modify_tensor()"
-        if fp8_on and gemm not in self.high_precision:
-            return "FP8 quantization"
-        return "High precision"
-
-    def check_recipe(self, recipe: str | None) -> None:
-        """Check that the plan can be carried out under an FP8 recipe.
-
-        Args:
-            recipe: ``delayed``, ``current``, or None where FP8 is off.
+            recipe: ``delayed`` or ``current``.
 
         Raises:
-            InspectAssertionError: PerTensorScaling without FP8.
             InspectValueError: statistics of delayed scaling without delayed scaling.
         """
-        scaled = any(one.feature == "PerTensorScaling" for one in self.modify.values())
-        if scaled and recipe is None:
-            raise InspectAssertionError(
-                f"{self.section}.{names.NAMESPACE}.PerTensorScaling: FP8 is off; "
-                "it needs `attach(fp8=...)` or `fp8_autocast`"
-            )
         if recipe == "delayed":
             return
         for one in self.observe:
@@ -103,7 +80,7 @@ class LayerPlan:
                 raise InspectValueError(
                     f"{self.section}.{names.NAMESPACE}.{one.feature}: "
                     f"{names.listed(delayed)} of {one.tensor} need the recipe 'delayed', "
-                    f"not {recipe or 'FP8 off'}"
+                    f"not {recipe!r}"
                 )
 
 
@@ -120,7 +97,7 @@ def layer_plan(section: Section | None, layer: LayerInfo) -> LayerPlan:
     Example::
 
         plan = layer_plan(selector.section_of(layer), layer)
-        plan.describe("fprop", "activation", fp8_on=True)
+        assert ("fprop", "activation") in plan.modify
     """
     if section is None:
         return LayerPlan()

@@ -14,7 +14,7 @@ from dftrace_ai.wording import ToldOnce
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from dftrace_ai.inspect.config import InspectConfig, Schedule, Section
+    from dftrace_ai.inspect.config import InspectConfig, Observe, Schedule, Section
     from dftrace_ai.inspect.session.explicit import ExplicitCalls
 
 __all__ = ["SilentSections", "near"]
@@ -47,6 +47,8 @@ class SilentSections:
         self.forwards = 0
         """The most that a layer ran with something to do within a step."""
         self.fp8_seen = False
+        self.delayed_seen = False
+        """Whether a layer ran under delayed scaling."""
         self.stepped = False
 
     def attached(self, layers: Mapping[str, LayerInfo], sections: Mapping[str, str]) -> None:
@@ -130,7 +132,8 @@ class SilentSections:
         if section.custom:
             # The feature itself decides whether there is anything to do.
             return bool(mine)
-        changed = _changes(section) and not self.ran.isdisjoint(mine)
+        changes = _changes(section) if self.fp8_seen else "FakeQuant" in section.features
+        changed = changes and not self.ran.isdisjoint(mine)
         return changed or not self.shown.isdisjoint(mine)
 
     def _why(
@@ -148,14 +151,19 @@ class SilentSections:
         layers = f"its layers{_such_as(mine)}"
         if schedules and not due and not _changes(section):
             return self._never_due(schedules, spans)
-        if not schedules and not self.fp8_seen and not _rounds(section):
+        if not schedules and not self.fp8_seen and "FakeQuant" not in section.features:
+            if "PerTensorScaling" in section.features:
+                return "PerTensorScaling needs `attach(fp8=...)` or `fp8_autocast`; FP8 was off."
             return None  # what takes layers out of FP8 has nothing to do without it
         if self.ran.isdisjoint(mine):
             return (
                 f"{layers} never ran while something was due; a call such as "
                 "F.linear(x, layer.weight) goes past the module."
             )
-        wanted = listed(dict.fromkeys(one.tensor for one in layer_plan(section, _ANY).observe))
+        observed = layer_plan(section, _ANY).observe
+        if not self.delayed_seen and observed and all(map(_of_delayed_scaling, observed)):
+            return f"{layers} ran, and never under the recipe 'delayed' that its statistics need."
+        wanted = listed(dict.fromkeys(one.tensor for one in observed))
         return (
             f"{layers} ran, and none of {wanted} was seen of them; there may have been no "
             "backward, or the modules are in eval mode and `attach` was not given observe_eval."
@@ -251,6 +259,5 @@ def _changes(section: Section) -> bool:
     return any(not name.startswith("Log") for name in section.features)
 
 
-def _rounds(section: Section) -> bool:
-    """Whether a section has features that change GEMMs also where FP8 is off."""
-    return any(name in {"FakeQuant", "PerTensorScaling"} for name in section.features)
+def _of_delayed_scaling(observe: Observe) -> bool:
+    return all(stat.startswith("fp8_delayed_scaling_") for stat in observe.stats)

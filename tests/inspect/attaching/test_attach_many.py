@@ -42,6 +42,7 @@ def calls_of_a_session(folder: Path, layers: int) -> dict[str, int]:
     model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(layers)))
     counts = {"initialize": calls_in(lambda: debug_api.initialize(sections, log_dir=folder))}
     counts["attach"] = calls_in(lambda: debug_api.attach(model))
+    counts["first step"] = calls_in(debug_api.step)
     counts["step"] = calls_in(debug_api.step)
     counts["end_debug"] = calls_in(debug_api.end_debug)
     return counts
@@ -51,7 +52,7 @@ def test_a_session_takes_no_more_than_its_share_for_each_layer(tmp_path: Path) -
     calls_of_a_session(tmp_path, 2)  # what is done once in a process
     few = calls_of_a_session(tmp_path, 25)
     many = calls_of_a_session(tmp_path, 400)
-    for part in ("initialize", "end_debug"):
+    for part in ("initialize", "first step", "end_debug"):
         assert many[part] <= 20 * few[part], part
     # Each layer is held against each section, which is one call of little cost.
     assert many["attach"] <= 20 * few["attach"] + 6 * 400 * 400

@@ -281,17 +281,6 @@ def test_per_tensor_scaling_scales_the_listed_operand_by_itself(recipe, tmp_path
             debug_api.step()
 
 
-def test_per_tensor_scaling_without_fp8_is_an_error_at_the_first_use(tmp_path):
-    config = section({"PerTensorScaling": {"gemms": ["fprop"], "tensors": ["weight"]}})
-    with session(config, tmp_path):
-        model = nn.Linear(5, 4)
-        debug_api.attach(model)
-        with pytest.raises(AssertionError, match="FP8 is off"):
-            model(torch.randn(3, 5))
-        with debug_api.fp8_autocast():
-            model(torch.randn(3, 5))
-
-
 def test_fake_quant_beats_fp8_and_disabled_gemms(tmp_path):
     (x, gradient), *_ = batches(1)
     config = section(
