@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from dftrace_ai.inspect.config.names import GEMMS, OPERANDS, RESULTS, TENSORS
 from dftrace_ai.inspect.errors import InspectAssertionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from dftrace_ai.inspect.config import CustomUse
 
@@ -20,25 +21,85 @@ __all__ = ["CustomCalls", "Implementation"]
 
 _QUERIES = tuple((gemm, tensor) for gemm in GEMMS for tensor in (*OPERANDS[gemm], RESULTS[gemm]))
 
+_ABSENT = {
+    "modify_tensor": ("default_quantizer", "out", "dtype"),
+    "inspect_tensor": (
+        *("tp_group", "rowwise_quantized_tensor", "columnwise_quantized_tensor"),
+        *("quantizer", "tp_size"),
+    ),
+}
+"""What Transformer Engine hands to these methods, too; of it there is a `tp_group` at most here."""
+
 
 @dataclass(frozen=True, eq=False)
 class Implementation:
     """A custom feature of a section, ready to be asked.
 
     Attributes:
-        name: what the config calls it.
-        config: the keys that the file gives.
+        use: what the config says of it.
         feature: an object of the registered class.
+        tp_group: that of `attach`.
     """
 
-    name: str
-    config: dict[str, Any]
+    use: CustomUse
     feature: Any
+    tp_group: Any = None
+    _named: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, use: CustomUse) -> Implementation:
+    def of(cls, use: CustomUse, tp_group: Any) -> Implementation:
         """Make the object of a feature that a section uses."""
-        return cls(use.feature.name, use.config, use.feature.implementation())
+        return cls(use, use.feature.implementation(), tp_group)
+
+    @property
+    def name(self) -> str:
+        """What the config calls it."""
+        return self.use.feature.name
+
+    def has(self, method: str) -> bool:
+        """Tell whether the feature has a method."""
+        return callable(getattr(self.feature, method, None))
+
+    def call(self, method: str, **given: Any) -> Any:
+        """Call a method, whose parameters may stand in any order.
+
+        Args:
+            method: its name.
+            given: the documented arguments, in the documented order.
+        """
+        function = getattr(self.feature, method)
+        if method not in self._named:
+            self._named[method] = _named_parameters(function, given, _ABSENT.get(method, ()))
+        named = self._named[method]
+        if named is None:
+            return function(*given.values())
+        known = {"tp_group": self.tp_group, **given}
+        return function(**{name: known.get(name) for name in named})
+
+
+def _named_parameters(
+    function: Callable[..., Any], given: Mapping[str, Any], absent: tuple[str, ...]
+) -> frozenset[str] | None:
+    """Return by which names to call a function; None where it only knows the documented order."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    parameters = signature.parameters.values()
+    if any(one.kind in {one.POSITIONAL_ONLY, one.VAR_POSITIONAL} for one in parameters):
+        return None
+    rest = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    own = {one.name: one.default is one.empty for one in parameters if one.kind != one.VAR_KEYWORD}
+    needed = {name for name, is_needed in own.items() if is_needed}
+    if not needed <= {*given, *absent}:
+        try:
+            signature.bind(*given.values())
+        except TypeError:
+            pass  # it knows something else by name, which is not here
+        else:
+            return None
+    more = {name for name in (*given, *absent) if name not in own} if rest else set()
+    return frozenset(needed | (own.keys() & {"tp_group", *given}) | more)
 
 
 @dataclass
@@ -106,12 +167,12 @@ class CustomCalls:
         off: set[str] = set()
         for one in self._implementations:
             if self._has_gemms:
-                for query in _QUERIES:
-                    if self._asked(one, "modify_tensor", query):
-                        self._modifies(one, query, strict=strict)
+                for gemm, tensor in _QUERIES:
+                    if self._asked(one, "modify_tensor", gemm=gemm, tensor_name=tensor):
+                        self._modifies(one, (gemm, tensor), strict=strict)
                 off.update(gemm for gemm in GEMMS if self._turns_off(one, gemm))
             for tensor in TENSORS:
-                if self._asked(one, "inspect_tensor", (tensor,)):
+                if self._asked(one, "inspect_tensor", tensor_name=tensor):
                     self.inspectors.setdefault(tensor, []).append(one)
         self.high_precision = frozenset(off)
         return bool(self.modifiers or self.inspectors or self.high_precision)
@@ -133,23 +194,28 @@ class CustomCalls:
         )
         if strict:
             raise clash
-        self._failed(self.layer, f"feature {one.name}", clash)
+        self._tell(one, "modify_tensor", clash)
 
-    def _asked(self, one: Implementation, method: str, about: tuple[str, ...]) -> bool:
-        answer = self._answer(one, method, f"{method}_enabled", about)
+    def _tell(self, one: Implementation, method: str, error: Exception) -> None:
+        self._failed(self.layer, f"{method} of feature {one.name}", error)
+
+    def _asked(self, one: Implementation, method: str, **about: str) -> bool:
+        answer = self._answer(one, method, f"{method}_enabled", **about)
         return answer is not None and answer.yes
 
     def _turns_off(self, one: Implementation, gemm: str) -> bool:
-        answer = self._answer(one, "fp8_gemm_enabled", "fp8_gemm_enabled", (gemm,))
+        answer = self._answer(one, "fp8_gemm_enabled", "fp8_gemm_enabled", gemm=gemm)
         return answer is not None and not answer.yes
 
     def _answer(
-        self, one: Implementation, method: str, question: str, about: tuple[str, ...]
+        self, one: Implementation, method: str, question: str, **about: str
     ) -> _Answer | None:
-        ask = getattr(one.feature, question, None)
-        if not callable(ask) or not callable(getattr(one.feature, method, None)):
+        if not one.has(question) or not one.has(method):
             return None
-        answer = self._answers.setdefault((id(one), question, about), _Answer())
+        config = one.use.keys_for(about.get("gemm"), about.get("tensor_name"))
+        if config is None:
+            return None
+        answer = self._answers.setdefault((id(one), question, *about.values()), _Answer())
         if answer.asked_at == self.iteration:
             return answer
         if answer.ask_at is None or self.iteration < answer.ask_at:
@@ -157,14 +223,20 @@ class CustomCalls:
             return answer if question == "fp8_gemm_enabled" else None
         answer.asked_at = self.iteration
         try:
-            said = ask(one.config, self.layer, *about, self.iteration)
+            said = one.call(
+                question,
+                config=config,
+                layer_name=self.layer,
+                **about,
+                iteration=self.iteration,
+            )
             if isinstance(said, tuple):
                 yes, ask_at = said
                 answer.yes, answer.ask_at = bool(yes), None if ask_at is None else int(ask_at)
             else:
                 answer.yes, answer.ask_at = bool(said), self.iteration + 1
         except Exception as error:  # noqa: BLE001 - a feature must not end the training
-            self._failed(self.layer, f"feature {one.name}", error)
+            self._tell(one, question, error)
             # On for a GEMM is what holds without the feature.
             answer.yes, answer.ask_at = question == "fp8_gemm_enabled", self.iteration + 1
         if answer.ask_at is not None and answer.ask_at <= self.iteration:
@@ -182,8 +254,14 @@ class CustomCalls:
         """
         try:
             with torch.no_grad():
-                found = one.feature.modify_tensor(
-                    one.config, self.layer, gemm, tensor_name, tensor.detach(), self.iteration
+                found = one.call(
+                    "modify_tensor",
+                    config=one.use.keys_for(gemm, tensor_name),
+                    layer_name=self.layer,
+                    gemm=gemm,
+                    tensor_name=tensor_name,
+                    tensor=tensor.detach(),
+                    iteration=self.iteration,
                 )
             if not isinstance(found, Tensor) or found.shape != tensor.shape:
                 made = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
@@ -191,7 +269,7 @@ class CustomCalls:
                     f"modify_tensor returned {made}, not a tensor of shape {tuple(tensor.shape)}"
                 )
         except Exception as error:  # noqa: BLE001 - a feature must not end the training
-            self._failed(self.layer, f"feature {one.name}", error)
+            self._tell(one, "modify_tensor", error)
             return tensor
         return found.to(tensor.dtype)
 
@@ -203,8 +281,13 @@ class CustomCalls:
     def _show(self, one: Implementation, tensor_name: str, tensor: Tensor) -> None:
         try:
             with torch.no_grad():
-                one.feature.inspect_tensor(
-                    one.config, self.layer, tensor_name, tensor.detach(), self.iteration
+                one.call(
+                    "inspect_tensor",
+                    config=one.use.keys_for(None, tensor_name),
+                    layer_name=self.layer,
+                    tensor_name=tensor_name,
+                    tensor=tensor.detach(),
+                    iteration=self.iteration,
                 )
         except Exception as error:  # noqa: BLE001 - a feature must not end the training
-            self._failed(self.layer, f"feature {one.name}", error)
+            self._tell(one, "inspect_tensor", error)

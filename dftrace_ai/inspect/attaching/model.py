@@ -65,7 +65,7 @@ class AttachedModel:
         self._holds_fast_path = False
         self._plans_told = False
         self._open = True
-        plans = Plans(session, self._named(model, name), recipe)
+        plans = Plans(session, self._named(model, name), recipe, tp_group)
         if self._weight_group is not None:
             session.collector.set_group(self._weight_group, tp_group)
         try:

@@ -53,6 +53,7 @@ class Plans:
         session: the session.
         layers: of the model.
         recipe: of FP8, None where it is off.
+        tp_group: that of `attach`, for custom features.
 
     Raises:
         InspectRuntimeError: a module will change its class by itself.
@@ -60,8 +61,11 @@ class Plans:
         InspectAssertionError: two features modify the same tensor.
     """
 
-    def __init__(self, session: Session, layers: list[NamedLayer], recipe: Recipe | None) -> None:
+    def __init__(
+        self, session: Session, layers: list[NamedLayer], recipe: Recipe | None, tp_group: Any
+    ) -> None:
         self._session = session
+        self._tp_group = tp_group
         self._recipe = recipe
         self._unreached: dict[str, list[NamedLayer]] = {}
         self.layers = self._planned(layers)
@@ -92,9 +96,12 @@ class Plans:
             if self._recipe is not None:
                 plan.check_recipe(self._recipe.name)
             observers = self._observers(layer, plan.observe, weights)
-            uses = [made.setdefault(id(use), Implementation.of(use)) for use in plan.custom]
+            for use in plan.custom:
+                if id(use) not in made:
+                    made[id(use)] = Implementation.of(use, self._tp_group)
+            uses = [made[id(use)] for use in plan.custom]
             custom = CustomCalls(
-                layer.name, uses, plan.modify, session.failed, has_gemms=info.has_gemms
+                layer.name, uses, plan.modify, session.broke, has_gemms=info.has_gemms
             )
             custom.arm(session.iteration, strict=True)
             planned.append(PlannedLayer(layer, plan, observers, custom))

@@ -137,6 +137,12 @@ def register_feature(name: str, namespace: str = names.NAMESPACE) -> Callable[[C
     The ones ending in ``_enabled`` return a truth value, or a pair of it and the next iteration
     at which to ask again (None for never).
 
+    Their parameters may stand in any order. They may have those of Transformer Engine's features
+    as well: tp_group is that of `attach`; quantizer, rowwise_quantized_tensor, default_quantizer
+    and the like are None.
+    Where the config has `gemms` or `tensors`, or their structs, the feature is asked about those
+    alone, and `config` is what is in force for them, with `gemm` and `tensor`.
+
     Args:
         name: what a config calls the feature.
         namespace: under which key of a section it stands; ``base`` is the section itself.

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["for_gemm", "for_query", "for_tensor", "has_own_tensors", "listed_names"]
+__all__ = [
+    "GEMM_KEYS",
+    "TENSOR_KEYS",
+    "for_gemm",
+    "for_query",
+    "for_tensor",
+    "has_own_tensors",
+    "listed_names",
+]
 
 GEMM_KEYS = frozenset({"gemms", "gemms_struct"})
 TENSOR_KEYS = frozenset({"tensors", "tensors_struct"})

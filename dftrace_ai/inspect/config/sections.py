@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.config.resolving import for_tensor, listed_names
+from dftrace_ai.inspect.config.resolving import (
+    GEMM_KEYS,
+    TENSOR_KEYS,
+    for_gemm,
+    for_tensor,
+    listed_names,
+)
 from dftrace_ai.inspect.config.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -41,10 +47,40 @@ class CustomUse:
     Attributes:
         feature: what was registered.
         config: the keys that the file gives, without `enabled`.
+        choosing: those that choose GEMMs and tensors, with names in their one spelling.
     """
 
     feature: CustomFeature
     config: dict[str, Any]
+    choosing: dict[str, Any] = field(default_factory=dict)
+    _found: dict[tuple[str | None, str | None], dict[str, Any] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def keys_for(self, gemm: str | None, tensor: str | None) -> dict[str, Any] | None:
+        """Return the keys in force for a GEMM and a tensor, None where the feature is not for them.
+
+        Args:
+            gemm: one of fprop, dgrad and wgrad; None where it is about no GEMM.
+            tensor: which of its tensors; None where it is about none.
+        """
+        if not self.choosing:
+            return self.config
+        if (gemm, tensor) not in self._found:
+            self._found[gemm, tensor] = self._keys_for(gemm, tensor)
+        return self._found[gemm, tensor]
+
+    def _keys_for(self, gemm: str | None, tensor: str | None) -> dict[str, Any] | None:
+        found: Mapping[str, Any] | None = self.choosing
+        own: dict[str, Any] = {}
+        if gemm is not None and not GEMM_KEYS.isdisjoint(self.choosing):
+            found, own["gemm"] = for_gemm(self.choosing, gemm), gemm
+        if found is not None and tensor is not None and not TENSOR_KEYS.isdisjoint(found):
+            found, own["tensor"] = for_tensor(found, tensor), tensor
+        if found is None:
+            return None
+        lists = GEMM_KEYS | TENSOR_KEYS
+        return self.config | {key: found[key] for key in found if key not in lists} | own
 
 
 @dataclass(frozen=True, eq=False)

@@ -137,11 +137,15 @@ class SessionState:
 
     def failed(self, layer: str, tensor: str, error: Exception) -> None:
         """Tell once that the statistics of a tensor could not be made."""
+        self.broke(layer, f"the statistics of {tensor}", error)
+
+    def broke(self, layer: str, what: str, error: Exception) -> None:
+        """Tell once that something was not done for a layer."""
         # Torch goes on with pages of where it comes from.
         reason = briefly(error)
         self.say_once(
-            ("failed", layer, tensor, type(error)),
-            f"{layer}: the statistics of {tensor} failed, which is told once: {reason}",
+            ("failed", layer, what, type(error)),
+            f"{layer}: {what} failed, which is told once: {reason}",
             logging.ERROR,
         )
 

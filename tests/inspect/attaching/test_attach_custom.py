@@ -147,3 +147,162 @@ def test_a_backward_after_the_step_runs_as_the_forward_was_to(between, features,
         y.sum().backward()
         assert torch.equal(model.weight.grad, torch.full((3, 3), 4.0))
     assert not any("ERROR" in line for line in main_log(tmp_path))
+
+
+AS_TRANSFORMER_ENGINE = """
+import dftrace_ai.inspect as debug_api
+
+
+@debug_api.register_feature("PercentageGreaterThanThreshold")
+class PercentageGreaterThanThreshold:
+    def inspect_tensor_enabled(self, config, layer_name, tensor_name, iteration):
+        return True, iteration + 1
+
+    def inspect_tensor(self, config, layer_name, tensor_name, iteration, tp_group, tensor,
+                       rowwise_quantized_tensor=None, columnwise_quantized_tensor=None,
+                       quantizer=None, tp_size=1):
+        share = (tensor > config["threshold"]).float().mean() * 100
+        SEEN.append((layer_name, tensor_name, iteration, float(share), config["tensor"], tp_group,
+                     rowwise_quantized_tensor, quantizer, tp_size))
+
+
+@debug_api.register_feature("TeLike")
+class TeLike:
+    def fp8_gemm_enabled(self, config, layer_name, gemm, iteration):
+        return False, iteration + 1
+
+    def modify_tensor_enabled(self, config, layer_name, gemm, tensor_name, iteration):
+        return True, iteration + 1
+
+    def modify_tensor(self, config, layer_name, gemm, tensor_name, tensor, iteration,
+                      default_quantizer, out=None, dtype=None):
+        CHANGED.append((gemm, tensor_name, config.get("by"), default_quantizer, out, dtype))
+        return tensor * config["by"]
+
+
+@debug_api.register_feature("Rest")
+class Rest:
+    def inspect_tensor_enabled(self, **about):
+        return about["tensor_name"] == "output"
+
+    def inspect_tensor(self, *, tensor, config, later_than_this, **rest):
+        RESTS.append({**rest, "later": later_than_this})
+
+
+@debug_api.register_feature("Mine")
+class Mine:
+    def inspect_tensor_enabled(self, keys, layer, name, now):
+        return name in keys["tensors"]
+
+    def inspect_tensor(self, keys, layer, name, what, now, **kw):
+        MINE.append((layer, name, tuple(what.shape), now, keys))
+
+SEEN, CHANGED, RESTS, MINE = [], [], [], []
+debug_api.kept = SEEN, CHANGED, RESTS, MINE
+"""
+
+
+def test_features_with_the_signatures_of_transformer_engine_run_as_they_are(
+    features, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(debug_api, "kept", None, raising=False)
+    folder = tmp_path / "features"
+    folder.mkdir()
+    (folder / "te.py").write_text(AS_TRANSFORMER_ENGINE)
+    config = section(
+        {
+            "PercentageGreaterThanThreshold": {
+                "threshold": 9.0,
+                "tensors_struct": [
+                    {"tensor": "Activation", "threshold": 0.5},
+                    {"tensor": "gradient"},
+                ],
+            },
+            "TeLike": {
+                "by": 2,
+                "gemms_struct": [
+                    {"gemm": "fprop", "tensors": ["weight"]},
+                    {"gemm": "WGRAD", "tensors_struct": [{"tensor": "gradient", "by": 3}]},
+                ],
+            },
+            "Rest": {},
+            "Mine": {"tensors": ["weight"]},
+        }
+    )
+    with session(config, tmp_path, feature_dirs=[folder]):
+        model = nn.Linear(4, 3, bias=False)
+        debug_api.attach(model)
+        x = torch.tensor([[0.0, 1.0, 2.0, 3.0]], requires_grad=True)
+        y = model(x)
+        assert torch.equal(y, 2 * nn.functional.linear(x, model.weight))
+        y.backward(torch.ones(1, 3))
+        assert torch.equal(x.grad, model.weight.sum(0, keepdim=True))
+        assert torch.equal(model.weight.grad, 3 * x.expand(3, 4))
+    assert not any(line.startswith(("ERROR", "WARN")) for line in main_log(tmp_path))
+    seen, changed, rests, mine = debug_api.kept
+    nothing = (None, None, None, 1)
+    assert seen == [
+        ("model", "activation", 0, 75.0, "activation", *nothing),
+        ("model", "gradient", 0, 0.0, "gradient", *nothing),
+    ]
+    nothing = (None, None, None)
+    assert changed == [("fprop", "weight", 2, *nothing), ("wgrad", "gradient", 3, *nothing)]
+    (rest,) = rests
+    absent = ("tp_group", "rowwise_quantized_tensor", "columnwise_quantized_tensor", "quantizer")
+    assert rest == {
+        "layer_name": "model",
+        "tensor_name": "output",
+        "iteration": 0,
+        **dict.fromkeys((*absent, "tp_size", "later")),
+    }
+    assert mine == [("model", "weight", (3, 4), 0, {"tensors": ["weight"], "tensor": "weight"})]
+
+
+def test_the_gemms_of_a_config_choose_those_that_a_feature_takes_out_of_fp8(features, tmp_path):
+    @features("Off")
+    class Off:
+        def fp8_gemm_enabled(self, config, layer_name, gemm, iteration):
+            return False
+
+    with session(section({"Off": {"gemms": "dgrad"}}), tmp_path):
+        debug_api.attach(nn.Linear(4, 3), fp8=True)
+    off = [line.split("gemm ")[1] for line in main_log(tmp_path) if "High precision" in line]
+    assert off == ["dgrad - High precision"] * 2
+
+
+def test_what_fails_and_what_chooses_nothing_is_told_by_name(features, tmp_path):
+    @features("Breaks")
+    class Breaks:
+        def fp8_gemm_enabled(self, config, layer_name, gemm, iteration):
+            raise ZeroDivisionError
+
+        def modify_tensor_enabled(self, config, layer_name, gemm, tensor_name, iteration):
+            return tensor_name == "weight"
+
+        def modify_tensor(self, config, layer_name, gemm, tensor_name, tensor, iteration):
+            return tensor[0]
+
+        def inspect_tensor_enabled(self, config, layer_name, tensor_name, iteration):
+            return True
+
+        def inspect_tensor(self, config, tensor):
+            raise ValueError("no such luck")
+
+    config = section({"Breaks": {"tensors": ["weight", "hidden"], "gemms": 3}})
+    with session(config, tmp_path):
+        model = nn.Linear(4, 3)
+        debug_api.attach(model)
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+            debug_api.step()
+    place = "all.transformer_engine.Breaks"
+    warned = [line for line in main_log(tmp_path) if line.startswith("WARNING")]
+    assert [line.split(" - ")[1].split(":")[0] for line in warned] == [
+        f"{place}.gemms",
+        f"{place}.tensors",
+    ]
+    errors = [line for line in main_log(tmp_path) if line.startswith("ERROR")]
+    assert [line.split(" failed")[0].removeprefix("ERROR - model: ") for line in errors] == [
+        f"{method} of feature Breaks"
+        for method in ("fp8_gemm_enabled", "inspect_tensor", "modify_tensor")
+    ]

@@ -13,13 +13,14 @@ from dftrace_ai.inspect.config.resolving import (
     listed_names,
 )
 from dftrace_ai.inspect.config.schedule import Schedule
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.inspect.config.problems import Problems
 
-__all__ = ["check_combinations", "check_feature"]
+__all__ = ["check_combinations", "check_feature", "what_chooses"]
 
 
 def check_feature(
@@ -128,6 +129,49 @@ def _strangers(
         for tensor in listed_names(of_gemms[gemms[0]], "tensor")
         if not any((gemm, tensor) in effective for gemm in gemms)
     ]
+
+
+def what_chooses(
+    config: Mapping[str, Any],
+    where: str,
+    problems: Problems,
+    kinds: tuple[str, ...] = ("gemm", "tensor"),
+) -> dict[str, Any]:
+    """Return the keys by which a custom feature chooses GEMMs and tensors, as built-in ones do.
+
+    Args:
+        config: the keys of the feature, which may mean anything.
+        where: its place in the file.
+        problems: where to warn of what chooses nothing.
+        kinds: what is looked for.
+    """
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        known = names.GEMMS if kind == "gemm" else names.TENSORS
+        for key in (f"{kind}s", f"{kind}s_struct"):
+            if key not in config:
+                continue
+            entries = [config[key]] if isinstance(config[key], str) else config[key]
+            if not isinstance(entries, (list, tuple)):
+                problems.warning(f"{where}.{key}", "is no list, and chooses nothing")
+                continue
+            chosen: list[Any] = []
+            for entry in entries:
+                name = entry.get(kind) if isinstance(entry, dict) else entry
+                one = names.canonical(name, known)
+                if one is None or isinstance(entry, dict) != key.endswith("_struct"):
+                    problems.warning(
+                        f"{where}.{key}",
+                        f"{in_short(entry)} chooses no {kind}; known: {names.listed(known)}",
+                    )
+                elif isinstance(entry, dict):
+                    inside = ("tensor",) if kind == "gemm" else ()
+                    inner = what_chooses(entry, f"{where}.{key}", problems, inside)
+                    chosen.append({**entry, **inner, kind: one})
+                else:
+                    chosen.append(one)
+            found[key] = tuple(chosen)
+    return found
 
 
 def check_combinations(

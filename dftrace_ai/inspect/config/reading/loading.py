@@ -16,7 +16,11 @@ from dftrace_ai.inspect.config.grammar.models import (
     SectionHead,
 )
 from dftrace_ai.inspect.config.problems import Problem, Problems
-from dftrace_ai.inspect.config.reading.checking import check_combinations, check_feature
+from dftrace_ai.inspect.config.reading.checking import (
+    check_combinations,
+    check_feature,
+    what_chooses,
+)
 from dftrace_ai.inspect.config.reading.faults import note_faults, renamed
 from dftrace_ai.inspect.config.reading.file import ConfigSource, parsed
 from dftrace_ai.inspect.config.sections import CustomUse, Section
@@ -202,7 +206,9 @@ class _Reader:
             self.problems.error(f"{where}.enabled", fault, kind)
         else:
             config = {key: value for key, value in body.items() if key != "enabled"}
-            self.custom.append(CustomUse(custom, copy.deepcopy(config)))
+            config = copy.deepcopy(config)
+            choosing = what_chooses(config, where, self.problems)
+            self.custom.append(CustomUse(custom, config, choosing))
 
 
 def _section(name: str, body: Any, problems: Problems) -> Section | None:
