@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from dftrace_ai.annotation.node import ProfilerNode
@@ -11,6 +12,7 @@ from dftrace_ai.run.emitting import TrainingState, complete_between, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
     from typing_extensions import Self
 
@@ -30,14 +32,17 @@ is_resting: Callable[[], bool] = TrainingState.is_resting
 class Training(TrainingState):
     """Hears of fetches, forwards, backwards and optimizer steps, and makes steps of them.
 
-    A step begins with the first fetch that leads to it or, without a loader, with the forward,
-    backward or optimizer step that comes first. It ends when, behind the step of an optimizer, the
-    next one begins, a pass over a loader ends or an evaluation begins. All optimizers that step
-    between two fetches belong to one step.
+    A step begins with the first fetch that leads to it or, without a loader, with the clearing,
+    forward, backward or optimizer step that comes first. It ends when, behind the step of an
+    optimizer, the next one begins: a batch is fetched, or an optimizer that has stepped in it goes
+    on to its next update; and when a pass over a loader ends or an evaluation begins. Optimizers
+    that take turns between two fetches share a step; without a loader each update is one, unless
+    they did so before.
 
     What comes by in each step, and its numbers, are in the native half.
 
     Attributes:
+        optimizers: those that were made meanwhile and live, by identity.
         step: number of the step that is on, from 0.
         epoch: number of the pass over the training's loader; None before there was one.
         recorded: steps, epochs and evaluations become spans.
@@ -56,6 +61,7 @@ class Training(TrainingState):
     def __init__(self, gate: Gate, steps: StepRange) -> None:
         self._gate = gate
         self.recorded = False
+        self.optimizers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.begin()
 
     def begin(self) -> None:
@@ -69,7 +75,7 @@ class Training(TrainingState):
         self._step_told = None
         self._have_told(None)
         self._epoch_begun = self._epoch_last = self._evaluation = 0
-        self._several_without_fetch = self._clears_first = False
+        self._fed = self._clears_first = self._together = self._follows = False
         self._thread = 0
         self._node._clear_args()
         self._clear()
@@ -172,8 +178,16 @@ class Training(TrainingState):
         if over is None or not over.drained:
             if not self._trained:
                 self._begun = 0
+            self._fed = False
             if over is not None:
                 self._end_pass(over, ticks())
+
+    def _feeds(self) -> bool:
+        """Whether the loader that gave the last batch may give another one."""
+        return self._pass is None or self._pass.iterator() is not None
+
+    def _optimizers_alive(self) -> int:
+        return len(self.optimizers)
 
     def _abandon(self, begun_anew: object) -> None:
         """End the passes whose iterators are gone: their loops were left before the end."""
@@ -185,7 +199,7 @@ class Training(TrainingState):
     def _end_pass(self, one: Pass, end: int) -> None:
         self._passes = {key: other for key, other in self._passes.items() if other is not one}
         if self._pass is one:
-            self._pass = None
+            self._pass, self._fed = None, False
         told = one.told if one.trained else self._evaluation or not one.evaluated
         if not told and self._is_recorded():
             arguments = {} if one.number is None else {"epoch": one.number}

@@ -39,7 +39,7 @@ def applying(
         if is_graph() or depth.optimizer or not options.gate.live:
             return original(self, *args, **kwargs)
         depth.optimizer = 1
-        options.training.optimizer_begins()
+        options.training.optimizer_begins(self)
         try:
             with node if options.gate.recording else NOTHING:
                 return original(self, *args, **kwargs)

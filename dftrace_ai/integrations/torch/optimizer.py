@@ -58,7 +58,7 @@ class _Steps:
             return
         if depth.hooked:
             leave_hooked()
-        self._options.training.optimizer_begins()
+        self._options.training.optimizer_begins(optimizer)
         span = self._node._begin() if self._gate.recording else None
         kept.hooked, depth.hooked = (optimizer, span), 1
 
@@ -114,6 +114,8 @@ def install(options: AutoOptions) -> Callable[[], None]:
                 original(optimizer)
                 if options.gate.live:
                     record(type(optimizer))
+                if steps.is_meant(optimizer):
+                    options.training.optimizers[id(optimizer)] = optimizer
 
             return _patch_step_function
 

@@ -110,10 +110,11 @@ PyObject* recorded_fetch(const RecordedCall* self, PyObject* const* arguments, s
     return batch;
 }
 
-bool begin(const RecordedCall* self) {
-    if (self->work == Work::clearing) return leave_hooked(self) && clears(self->training);
+bool begin(const RecordedCall* self, PyObject* const* arguments) {
+    if (self->work == Work::clearing) return leave_hooked(self) && clears(self->training, arguments[0]);
+    if (self->work == Work::optimizer && !optimizer_begins(self->training, arguments[0])) return false;
+    if (self->work == Work::backward && !backward_begins(self->training)) return false;
     set_count(self->work == Work::optimizer ? Inside::optimizer : Inside::backward, 1);
-    if (self->work == Work::optimizer) optimizer_begins(self->training);
     return true;
 }
 
@@ -139,7 +140,7 @@ PyObject* recorded(PyObject* object, PyObject* const* arguments, std::size_t cou
     if (meant < 0) return nullptr;
     if (!meant) return PyObject_Vectorcall(self->wrapped, arguments, count, names);
     if (self->work == Work::fetch) return recorded_fetch(self, arguments, count, names);
-    if (!begin(self)) return nullptr;
+    if (!begin(self, arguments)) return nullptr;
     CallSpan span(self->node, self->gate, self->plain);
     Ref result(span.open() ? PyObject_Vectorcall(self->wrapped, arguments, count, names) : nullptr);
     const bool raised = !result;

@@ -7,6 +7,7 @@
 #include "annotation/events.hpp"
 #include "arguments/numbers.hpp"
 #include "dftrace/recording/runtime.hpp"
+#include "instrumentation/thread_counts.hpp"
 
 namespace dftrace::py {
 
@@ -14,7 +15,7 @@ namespace {
 
 bool resting = false;
 std::uint8_t microbatch_key, microbatches_key;
-PyObject *take_pass_name, *end_pass_name, *pass_learns_name, *judges_name;
+PyObject *take_pass_name, *end_pass_name, *pass_learns_name, *judges_name, *feeds_name, *alive_name;
 
 long long now() {
     Thread* const thread = recording_thread();
@@ -36,20 +37,26 @@ void come_here(TrainingState* self) {
     clear(self);
 }
 
-Numbers numbers_of_step(const TrainingState* self) {
+Numbers numbers_of_step(const TrainingState* self, long long step) {
     constexpr std::uint8_t epoch_key = 0, step_key = 1;
     Numbers numbers;
     if (self->epoch.known) numbers.put(epoch_key, self->epoch.value);
-    numbers.put(step_key, self->step);
+    numbers.put(step_key, step);
     return numbers;
 }
 
-// Whether the next fetch, and nothing else, ends the step.
-bool is_fed(const TrainingState* self) { return self->fed && !self->several_without_fetch; }
+long long next_step(const TrainingState* self) {
+    return self->step_told.known ? self->step_told.value : self->step + 1;
+}
+
+bool is_among(long long step, const TrainingState* self) {
+    return step >= self->first_step && step < self->end_step;
+}
 
 void learn(TrainingState* self) {
     self->last = now();
     if (!self->begun) self->begun = self->last;
+    if (!self->trained) self->clears_first = self->cleared;
     self->trained = true;
 }
 
@@ -75,31 +82,34 @@ bool is_here(TrainingState* self) {
     return self->thread == me;
 }
 
-bool is_recorded(const TrainingState* self) { return self->recorded && self->gate->recording && !resting; }
+bool is_recorded(const TrainingState* self) {
+    return self->recorded && self->gate->live && is_among(self->step, self) && !resting;
+}
 
 void clear(TrainingState* self) {
-    self->begun = self->last = self->backwards = self->microbatches = 0;
-    self->closing = self->fed = self->trained = self->judged = self->inner = false;
+    self->begun = self->last = self->backwards = self->microbatches = self->boundary = 0;
+    self->closing = self->trained = self->judged = self->inner = self->cleared = self->ahead = false;
     self->stepped.clear();
 }
 
 bool tell(TrainingState* self) {
     Gate* const gate = self->gate;
-    gate->recording = gate->live && self->step >= self->first_step && self->step < self->end_step;
+    const long long step = self->ahead ? next_step(self) : self->step;
+    gate->recording = gate->live && is_among(step, self);
     if (gate->shared && gate->shared != Py_None && !resting) {
         const Ref held(Py_NewRef(gate->shared));
         if (PyObject_SetAttrString(held.get(), "value", gate->recording ? Py_True : Py_False) < 0)
             return false;
     }
     if (!gate->recording) return true;
-    Numbers numbers = numbers_of_step(self);
+    Numbers numbers = numbers_of_step(self, step);
     numbers.put(microbatch_key, 0);
     return merge_numbers(self->everyone, numbers);
 }
 
 bool close_step(TrainingState* self, long long end) {
     if (self->begun && is_recorded(self)) {
-        Numbers numbers = numbers_of_step(self);
+        Numbers numbers = numbers_of_step(self, self->step);
         numbers.put(microbatches_key, std::max({self->microbatches, self->backwards, 1ll}));
         if (!merge_numbers(self->node, numbers)) return false;
         put_between(self->node, static_cast<std::uint64_t>(self->begun), static_cast<std::uint64_t>(end),
@@ -116,11 +126,93 @@ bool close_step(TrainingState* self, long long end) {
             if (!when || !call(self, end_pass_name, held.get(), when.get())) return false;
         }
     }
-    self->step = self->step_told.known ? self->step_told.value : self->step + 1;
+    self->step = next_step(self);
     self->step_told.known = false;
+    if (self->boundary) self->follows = true;
+    if (!self->stepped.empty()) self->roster.swap(self->stepped);
     clear(self);
     return tell(self);
 }
+
+namespace {
+
+bool has_stepped(const TrainingState* self, const void* optimizer) {
+    return std::find(self->stepped.begin(), self->stepped.end(), optimizer) != self->stepped.end();
+}
+
+// 1 where a batch is being used of a loader that may give more, or of those it gave ahead; -1 with an error
+// set.
+int is_fed(TrainingState* self) {
+    if (!self->fed) return 0;
+    const PassState* const pass = self->pass;
+    if (pass && pass->drained) return pass->fetched > pass->used;
+    const Ref feeds(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(self), feeds_name));
+    return feeds ? PyObject_IsTrue(feeds.get()) : -1;
+}
+
+// Whether an optimizer is to be expected in this step that has not stepped in it; -1 with an error set.
+int misses_one(TrainingState* self) {
+    const auto known = [self](const void* one) { return has_stepped(self, one); };
+    if (std::any_of(self->roster.begin(), self->roster.end(), known))  // else of another training
+        return !std::all_of(self->roster.begin(), self->roster.end(), known);
+    const Ref alive(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(self), alive_name));
+    const long long number = alive ? PyLong_AsLongLong(alive.get()) : -1;
+    return PyErr_Occurred() ? -1 : number > static_cast<long long>(self->stepped.size());
+}
+
+bool tell_ahead(TrainingState* self, bool ahead) {
+    if (self->ahead == ahead) return true;
+    self->ahead = ahead;
+    return tell(self);
+}
+
+enum class Sign : std::uint8_t { none, again, other };
+
+// Behind the step of an optimizer an update begins. Which optimizer's it is decides whose step that is, and
+// is known for certain when that one steps; its number is told by what is likely until then.
+bool update_begins(TrainingState* self, Sign sign, bool decided) {
+    if (!self->closing || count_of(Inside::optimizer)) return true;
+    if (self->boundary) return sign != Sign::other || tell_ahead(self, false);
+    if (decided && !self->together) {
+        const int fed = is_fed(self);
+        if (fed <= 0) return !fed && close_step(self, now());
+    }
+    self->boundary = now();
+    if (sign == Sign::none && !self->follows) {
+        const int misses = misses_one(self);
+        if (misses < 0) return false;
+        // Where clearing begins an update, a forward alone is none.
+        if (!misses && !(self->clears_first && self->roster.empty())) sign = Sign::again;
+    }
+    return tell_ahead(self, sign == Sign::again);
+}
+
+// An optimizer steps: for the first time in the step that is on, or it begins the next one.
+bool decide(TrainingState* self, PyObject* optimizer) {
+    if (!self->closing) return true;
+    const long long boundary = self->boundary, backwards = self->backwards;
+    if (!has_stepped(self, optimizer)) {
+        self->boundary = 0;
+        self->together |= boundary != 0;
+        return tell_ahead(self, false);
+    }
+    if (self->stepped.size() == 1) self->together = false;
+    const long long begun = boundary ? boundary : now();
+    const bool cleared = self->cleared;
+    self->backwards = self->boundary = 0;  // the next step's
+    if (!close_step(self, begun)) return false;
+    self->follows = false;
+    self->begun = begun;
+    self->trained = true;
+    self->cleared = self->clears_first = cleared;
+    self->backwards = backwards;
+    if (backwards < 2 || !self->gate->recording) return true;
+    Numbers numbers;
+    numbers.put(microbatch_key, backwards - 1);
+    return merge_numbers(self->everyone, numbers);
+}
+
+}  // namespace
 
 bool fetch(TrainingState* self, PyObject* iterator, bool first) {
     if (!is_here(self)) return true;
@@ -134,17 +226,16 @@ bool fetch(TrainingState* self, PyObject* iterator, bool first) {
     if (self->pass) ++self->pass->fetched;
     if (!self->trained && (first || self->judged || !self->begun)) {
         self->begun = time;  // what was fetched before led to no training
-        self->judged = false;
+        self->judged = self->cleared = false;
     }
     self->fed = true;
-    self->several_without_fetch = false;
     return true;
 }
 
 bool forward(TrainingState* self, bool learns) {
     if (!is_here(self)) return true;
     if (!learns) return call(self, judges_name);
-    if (self->closing && !is_fed(self) && !close_step(self, now())) return false;
+    if (!update_begins(self, Sign::none, true)) return false;
     learn(self);
     if (!self->backwards || !self->gate->recording) return true;
     Numbers numbers;
@@ -152,20 +243,30 @@ bool forward(TrainingState* self, bool learns) {
     return merge_numbers(self->everyone, numbers);
 }
 
-bool clears(TrainingState* self) {
+bool clears(TrainingState* self, PyObject* optimizer) {
     if (!is_here(self)) return true;
-    if (!self->begun) {
-        self->clears_first = true;
-        self->begun = now();
-    } else if (self->closing && self->clears_first && !is_fed(self)) {
-        if (!close_step(self, now())) return false;
-        self->begun = now();
+    if (self->closing) {
+        const bool again = has_stepped(self, optimizer);
+        // Behind its own step it belongs to that one, unless clearing is what begins an update.
+        if (self->clears_first || (!again && self->fed)) {
+            if (!update_begins(self, again ? Sign::again : Sign::other, self->clears_first)) return false;
+            if (self->boundary) self->cleared = true;
+        }
+    }
+    if (!self->closing && !self->trained) {
+        self->cleared = true;
+        if (!self->begun) self->begun = now();
     }
     return true;
 }
 
 void cleared(TrainingState* self) {
-    if (self->closing && is_here(self)) self->last = now();
+    if (self->closing && !self->boundary && is_here(self)) self->last = now();
+}
+
+bool backward_begins(TrainingState* self) {
+    // What was computed in one forward may be for several optimizers, with a loader and without.
+    return !is_here(self) || update_begins(self, Sign::none, false);
 }
 
 bool backward(TrainingState* self, bool in_optimizer) {
@@ -178,31 +279,33 @@ bool backward(TrainingState* self, bool in_optimizer) {
     return true;
 }
 
-void optimizer_begins(TrainingState* self) {
+bool optimizer_begins(TrainingState* self, PyObject* optimizer) {
     come_here(self);
+    if (!decide(self, optimizer)) return false;
     learn(self);
     self->inner = false;
+    return true;
 }
 
 bool optimizer_ends(TrainingState* self, PyObject* optimizer) {
     come_here(self);
+    // One that is left out has not begun.
+    if (!decide(self, optimizer)) return false;
     learn(self);
     ++self->optimizers_ended;
-    // The same one twice without a fetch in between: what is fetched is not what makes a step.
-    if (std::find(self->stepped.begin(), self->stepped.end(), optimizer) != self->stepped.end()) {
-        self->several_without_fetch = true;
-    } else {
-        try {
-            self->stepped.push_back(optimizer);
-        } catch (const std::bad_alloc&) {
-            PyErr_NoMemory();
-            return false;
-        }
+    try {
+        self->stepped.push_back(optimizer);
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+        return false;
     }
     self->microbatches = std::max(self->microbatches, self->backwards);
     self->backwards = 0;
     self->closing = true;
-    return pass_trains(self) && (!self->inner || is_fed(self) || close_step(self, now()));
+    if (!pass_trains(self)) return false;
+    if (!self->inner) return true;
+    const int fed = is_fed(self);
+    return fed > 0 || (!fed && close_step(self, now()));
 }
 
 bool prepare_training_state() {
@@ -210,7 +313,9 @@ bool prepare_training_state() {
     end_pass_name = PyUnicode_InternFromString("_end_pass");
     pass_learns_name = PyUnicode_InternFromString("_pass_learns");
     judges_name = PyUnicode_InternFromString("_judges");
-    return take_pass_name && end_pass_name && pass_learns_name && judges_name &&
+    feeds_name = PyUnicode_InternFromString("_feeds");
+    alive_name = PyUnicode_InternFromString("_optimizers_alive");
+    return take_pass_name && end_pass_name && pass_learns_name && judges_name && feeds_name && alive_name &&
            learn_key("microbatch", microbatch_key) && learn_key("microbatches", microbatches_key);
 }
 

@@ -40,8 +40,13 @@ struct TrainingState {
     long long epoch_begun, epoch_last;  // as a framework tells of epochs
     unsigned long thread;
     bool recorded, epoch_is_told;
-    bool closing, fed, trained, judged, inner, several_without_fetch, clears_first;
+    bool closing, fed, trained, judged, inner;
+    bool cleared, clears_first;        // in this step before all else; as of the step that learned last
+    long long boundary;                // where an update began that may be the next step; 0 for none
+    bool ahead;                        // the next step's number has been told
+    bool together, follows;            // optimizers take turns in a step; a forward comes behind it
     std::vector<const void*> stepped;  // optimizers, in this step
+    std::vector<const void*> roster;   // in the one before
 };
 
 // Whether this process works for one that trains, as a loader's worker does: it has no steps.
@@ -57,10 +62,11 @@ bool tell(TrainingState* self);
 bool close_step(TrainingState* self, long long end);
 bool fetch(TrainingState* self, PyObject* iterator, bool first);
 bool forward(TrainingState* self, bool learns);
-bool clears(TrainingState* self);
+bool clears(TrainingState* self, PyObject* optimizer);
 void cleared(TrainingState* self);
+bool backward_begins(TrainingState* self);
 bool backward(TrainingState* self, bool in_optimizer);
-void optimizer_begins(TrainingState* self);
+bool optimizer_begins(TrainingState* self, PyObject* optimizer);
 bool optimizer_ends(TrainingState* self, PyObject* optimizer);
 
 // Names that the above look up; false with an error set.

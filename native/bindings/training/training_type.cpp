@@ -39,8 +39,9 @@ PyObject* fetch_batch(PyObject* object, PyObject* const* arguments, Py_ssize_t c
     return none_if(first >= 0 && fetch(of(object), arguments[0], first != 0));
 }
 
-PyObject* optimizer_has_stepped(PyObject* object, PyObject* optimizer) {
-    return none_if(optimizer_ends(of(object), optimizer));
+template <bool (*what)(TrainingState*, PyObject*)>
+PyObject* of_optimizer(PyObject* object, PyObject* optimizer) {
+    return none_if(what(of(object), optimizer));
 }
 
 PyObject* close_at(PyObject* object, PyObject* end) {
@@ -101,6 +102,7 @@ PyObject* training_new(PyTypeObject* type, PyObject* positional, PyObject*) {
     if (!object) return nullptr;
     TrainingState* const self = of(object);
     new (&self->stepped) std::vector<const void*>();
+    new (&self->roster) std::vector<const void*>();
     self->gate = as<Gate>(Py_NewRef(gate));
     self->node = as<Node>(Py_NewRef(node));
     self->everyone = as<Node>(Py_NewRef(everyone));
@@ -128,6 +130,7 @@ void training_dealloc(PyObject* object) {
         Py_XDECREF(static_cast<PyObject*>(held));
     Py_XDECREF(self->track);
     self->stepped.~vector();
+    self->roster.~vector();
     Py_TYPE(object)->tp_free(object);
 }
 
@@ -154,8 +157,10 @@ PyMemberDef training_members[] = {
     OF_TRAINING(T_BOOL, closing),
     OF_TRAINING(T_BOOL, trained),
     OF_TRAINING(T_BOOL, judged),
-    OF_TRAINING(T_BOOL, several_without_fetch),
+    OF_TRAINING(T_BOOL, fed),
     OF_TRAINING(T_BOOL, clears_first),
+    OF_TRAINING(T_BOOL, together),
+    OF_TRAINING(T_BOOL, follows),
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef training_properties[] = {
@@ -170,13 +175,15 @@ PyMethodDef training_methods[] = {
      "fetch(iterator, first): a batch is about to be fetched from a loader; it has not given any yet."},
     {"forward", with_truth<forward>, METH_O,
      "forward(learns): a model's forward is about to begin; gradients are recorded, in its training mode."},
-    {"clears", plainly<clears>, METH_NOARGS,
-     "An optimizer is about to clear its gradients: before a forward, or behind its step."},
+    {"clears", of_optimizer<clears>, METH_O,
+     "clears(optimizer): it is about to clear its gradients: before a forward, or behind its step."},
     {"cleared", plainly<cleared>, METH_NOARGS, "It has: behind its step that belongs to it."},
+    {"backward_begins", plainly<backward_begins>, METH_NOARGS, "A backward pass is about to begin."},
     {"backward", with_truth<backward>, METH_O,
      "backward(in_optimizer): a backward pass has ended; it was part of an optimizer's step."},
-    {"optimizer_begins", plainly<optimizer_begins>, METH_NOARGS, "An optimizer is about to step."},
-    {"optimizer_ends", optimizer_has_stepped, METH_O,
+    {"optimizer_begins", of_optimizer<optimizer_begins>, METH_O,
+     "optimizer_begins(optimizer): it is about to step."},
+    {"optimizer_ends", of_optimizer<optimizer_ends>, METH_O,
      "optimizer_ends(optimizer): it has stepped, or its step was left out for its gradients."},
     {"_close", close_at, METH_O, "_close(end): the step that is on ends."},
     {"_tell", plainly<tell>, METH_NOARGS, "Have the step's numbers reach all that carry them."},

@@ -1,0 +1,320 @@
+"""Random trainings against the rule of the guide: which updates share a step, and what says so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle, islice
+
+import pytest
+import torch
+from conftest import Traced
+from perfetto.trace_file import Event, Trace
+from sampling import times
+from torch import nn
+from torch.utils.data import DataLoader
+
+from dftrace_ai.integrations.auto import Auto
+from integrations.test_fetching_ahead import one_ahead
+
+
+class Rule:
+    """Which updates are a step, as docs/guide/auto.md has it, told of what a training does."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, int]] = []
+        self.on: dict[str, int] = {}
+        self.is_fed: Callable[[], bool] = bool
+        self.together = False
+
+    def ends(self) -> None:
+        """A fetch, the end of a pass, an evaluation or a checkpoint."""
+        if self.on:
+            self.steps.append(self.on)
+        self.on = {}
+
+    def update(self, optimizer: str, microbatches: int = 1) -> None:
+        if optimizer in self.on:
+            self.together &= len(self.on) > 1
+            self.ends()
+        elif self.on and not (self.together or self.is_fed()):
+            self.ends()
+        self.together |= bool(self.on)
+        self.on[optimizer] = microbatches
+
+
+class Program:
+    """A training of one or two networks by turns, put together at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.rule = Rule()
+        self.losses: list[float] = []
+        torch.manual_seed(seed)
+        names = "AB"[: self.random.choice([1, 1, 2])]
+        self.nets = {name: nn.Linear(2, 1) for name in names}
+        self.optimizers = {
+            name: torch.optim.SGD(net.parameters(), 0.01) for name, net in self.nets.items()
+        }
+        self.clears = self.random.choice(["first", "behind", "by the module"])
+        self.backwards = 0
+
+    def run(self) -> None:
+        for _ in range(self.random.randint(1, 4)):
+            turns = [self.random.choice([*self.nets]) for _ in range(self.random.randint(1, 4))]
+            accumulated = self.random.choice([1, 1, 2])
+            for x in self.batches():
+                for name in turns:
+                    self.update(name, x, accumulated)
+            self.between()
+        self.rule.ends()
+
+    def update(self, name: str, x: torch.Tensor, accumulated: int) -> None:
+        self.rule.update(name, accumulated)
+        net, optimizer = self.nets[name], self.optimizers[name]
+        if self.clears == "first":
+            optimizer.zero_grad()
+        elif self.clears == "by the module":
+            net.zero_grad()
+        for _ in range(accumulated):
+            loss = net(x).square().mean()
+            loss.backward()
+            self.backwards += 1
+            self.losses.append(loss.item())
+        optimizer.step()
+        if self.clears == "behind":
+            optimizer.zero_grad()
+
+    def between(self) -> None:
+        if self.random.random() < 0.3:
+            with torch.no_grad():
+                next(iter(self.nets.values()))(torch.ones(1, 2))
+            self.rule.ends()
+
+    def batches(self) -> Iterator[torch.Tensor]:
+        number = self.random.randint(1, 4)
+        data = torch.arange(4.0 * number).reshape(2 * number, 2)
+        way = self.random.choice([self.loose, self.loop, self.broken, self.listed, self.ahead])
+        way = self.random.choice([way, self.cycled, self.one])
+        yield from way(DataLoader(data, batch_size=2), number)
+
+    def loose(self, _: object, number: int) -> Iterator[torch.Tensor]:
+        self.rule.is_fed = bool
+        yield from torch.ones(number, 1, 2)
+
+    def _live(self, loader: DataLoader) -> Iterator[torch.Tensor]:
+        for x in loader:
+            self.rule.ends()
+            self.rule.is_fed = lambda: True
+            yield x
+
+    def _over(self) -> None:
+        self.rule.ends()
+        self.rule.is_fed = bool
+
+    def loop(self, loader: DataLoader, _: int) -> Iterator[torch.Tensor]:
+        yield from self._live(loader)
+        self._over()
+
+    def broken(self, loader: DataLoader, number: int) -> Iterator[torch.Tensor]:
+        yield from islice(self._live(loader), max(1, number - 1))
+        self.rule.is_fed = bool  # its iterator is gone
+
+    def one(self, loader: DataLoader, _: int) -> Iterator[torch.Tensor]:
+        x = next(iter(loader))
+        self._over()
+        yield from [x] * 5
+
+    def cycled(self, loader: DataLoader, number: int) -> Iterator[torch.Tensor]:
+        batches = cycle(self._live(loader))
+        for i in range(2 * number + 1):
+            if i == number:
+                self._over()
+            yield next(batches)
+
+    def _until_used(self, number: int) -> None:
+        least = self.backwards + number
+        self.rule.is_fed = lambda: self.backwards < least
+
+    def listed(self, loader: DataLoader, number: int) -> Iterator[torch.Tensor]:
+        batches = list(loader)
+        self._over()
+        self._until_used(number)
+        for _ in range(2):
+            yield from batches
+
+    def ahead(self, loader: DataLoader, number: int) -> Iterator[torch.Tensor]:
+        before = self.backwards
+        for i, x in enumerate(one_ahead(([x] for x in loader)), 1):
+            self.rule.ends()
+            self.rule.is_fed = lambda: True
+            if i == number:  # nothing more was fetched in front of it
+                is_used = self.backwards - before >= number
+                self.rule.is_fed = bool if is_used else self.rule.is_fed
+                if not is_used:
+                    self._until_used(number - (self.backwards - before))
+            yield x
+
+
+def steps_of(trace: Trace) -> list[Event]:
+    """The steps, which follow each other."""
+    steps = [e for e in trace.spans if (e.cat, e.name) == ("pipeline", "step")]
+    assert [e.args["step"] for e in steps] == list(range(len(steps)))
+    assert all(one.end_ns <= other.ts_ns for one, other in zip(steps, steps[1:]))
+    return steps
+
+
+def work_in(steps: list[Event], trace: Trace) -> list[list[Event]]:
+    """What each step is made of: all of it lies in one of them."""
+    found: list[list[Event]] = [[] for _ in steps]
+    for span in trace.spans:
+        if span.cat == "compute" and span.name in {"forward", "backward", "step"}:
+            (place,) = (
+                i for i, s in enumerate(steps) if s.ts_ns <= span.ts_ns and span.end_ns <= s.end_ns
+            )
+            found[place].append(span)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(times(1000, 0.02)))
+def test_random_trainings_have_the_steps_of_the_rule(seed: int, traced: Traced, auto: Auto) -> None:
+    plain, program = Program(seed), Program(seed)
+    plain.run()
+    with traced(perfetto=False) as run:
+        auto(parts="steps,forward,backward,optimizer,data")
+        program = Program(seed)
+        program.run()
+        auto.remove()
+    assert program.losses == plain.losses
+    steps, expected = steps_of(run.trace), program.rule.steps
+    assert [e.args["microbatches"] for e in steps] == [max(one.values()) for one in expected]
+    work = work_in(steps, run.trace)
+    assert [sum(e.name == "step" for e in one) for one in work] == [len(one) for one in expected]
+    for step, inside in zip(steps, work, strict=True):
+        # Whose an update is may be known only when an optimizer steps, where two take turns.
+        sure = inside if len(program.nets) == 1 else [e for e in inside if e.name == "step"]
+        assert {e.args["step"] for e in sure} == {step.args["step"]}
+
+
+NET = nn.Linear(2, 1)
+OPTIMIZER, OTHER = (torch.optim.SGD(NET.parameters(), 0.01) for _ in range(2))
+
+
+def learn(x: torch.Tensor, *optimizers: torch.optim.Optimizer) -> None:
+    for one in optimizers or (OPTIMIZER,):
+        one.zero_grad()
+        NET(x).square().mean().backward()
+        one.step()
+
+
+def loader(batches: int) -> DataLoader:
+    return DataLoader(torch.ones(batches, 2))
+
+
+def one_batch() -> None:
+    x = next(iter(loader(8)))
+    for _ in range(20):
+        learn(x)
+
+
+def passes_over_a_list() -> None:
+    data = list(loader(8))
+    for _ in range(3):
+        for x in data:
+            learn(x)
+
+
+def cycled() -> None:
+    for x in islice(cycle(loader(8)), 20):
+        learn(x)
+
+
+def inner_epochs() -> None:
+    for x in loader(8):
+        for _ in range(5):
+            learn(x)
+
+
+def loose_behind(batches: int, loose: int) -> None:
+    for x in loader(batches):
+        learn(x)
+    for _ in range(loose):
+        learn(torch.ones(1, 2))
+
+
+def another_optimizer_behind_a_loop_that_was_left() -> None:
+    for x in loader(4):
+        learn(x)
+        break
+    for _ in range(3):
+        learn(torch.ones(1, 2), OTHER)
+
+
+def taking_turns_in_a_batch() -> None:
+    for x in loader(4):
+        learn(x, OPTIMIZER, OTHER)
+    learn(torch.ones(1, 2), OPTIMIZER, OTHER)
+
+
+def a_policy_behind_a_loader() -> None:
+    loose_behind(2, 0)
+    for _ in range(3):
+        with torch.no_grad():
+            observed = [NET(torch.ones(1, 2)) for _ in range(3)]
+        learn(torch.cat(observed).expand(-1, 2))
+
+
+def gradients_by_hand() -> None:
+    for _ in range(3):
+        NET.weight.grad = torch.ones(1, 2)
+        OPTIMIZER.step()
+
+
+def closures_in_a_batch() -> None:
+    optimizer = torch.optim.LBFGS(NET.parameters(), max_iter=2)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = NET(x).square().mean()
+        loss.backward()
+        return loss
+
+    for x in loader(3):
+        for _ in range(2):
+            optimizer.step(closure)
+
+
+def judged_behind_the_step() -> None:
+    for x in loader(4):
+        learn(x)
+        NET(x)
+
+
+STEPS: list[tuple[Callable[[], None], int]] = [
+    (one_batch, 20),
+    (passes_over_a_list, 24),
+    (cycled, 20),
+    (inner_epochs, 40),
+    (partial(loose_behind, 3, 5), 8),
+    (partial(loose_behind, 1, 5), 6),
+    (partial(loose_behind, 0, 5), 5),
+    (another_optimizer_behind_a_loop_that_was_left, 4),
+    (taking_turns_in_a_batch, 5),
+    (a_policy_behind_a_loader, 5),
+    (gradients_by_hand, 3),
+    (closures_in_a_batch, 6),
+    (judged_behind_the_step, 4),
+]
+
+
+def test_an_update_is_a_step_however_often_a_batch_is_used(traced: Traced, auto: Auto) -> None:
+    for train, expected in STEPS:
+        with traced(perfetto=False) as run:
+            auto()
+            train()
+            auto.remove()
+        steps = steps_of(run.trace)
+        assert (train, len(steps)) == (train, expected)
+        for step, inside in zip(steps, work_in(steps, run.trace), strict=True):
+            assert {e.args["step"] for e in inside} == {step.args["step"]}
