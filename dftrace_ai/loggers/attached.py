@@ -113,9 +113,9 @@ def _report(entries: Sequence[Entry], at: Point, status: Status, until_s: float)
     if facts is None or delivery is None or facts.rank != 0:
         return []
     from dftrace_ai.loggers.runs.exporting import write_page
+    from dftrace_ai.loggers.runs.folders import run_folders
     from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
     from dftrace_ai.loggers.runs.html.page import page_of
-    from dftrace_ai.loggers.runs.log_files import run_folders
 
     mark = Mark(1)
     delivery.put_mark(mark)

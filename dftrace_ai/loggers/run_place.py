@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai.errors import ConfigError, LogDirectoryError
 from dftrace_ai.loggers.interfaces.base import RunFacts
-from dftrace_ai.loggers.interfaces.file_paths import safe_name
+from dftrace_ai.loggers.names import is_safe_name, plain_name, safe_name, told_apart
+from dftrace_ai.loggers.runs.lines import whole_text
+from dftrace_ai.loggers.runs.log_files import LOG, head_of
+from dftrace_ai.loggers.runs.processes import process_start
 from dftrace_ai.run.ranks import RankInfo, find_rank
 from dftrace_ai.wording import quoted
 
@@ -23,6 +26,9 @@ __all__ = ["named_now", "place_of", "rank_logs"]
 # What all ranks of a job have in common, where no name is configured.
 JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE")
 NO_JOB = ("", "none")
+
+MOST_LOOKED_AT = 64
+"""Logs of a directory; each says in its first line which run it is of."""
 
 ELSEWHERE = "choose another place with log_dir"
 
@@ -56,9 +62,11 @@ def named_now() -> str:
         for name in JOB_VARIABLES:
             value = os.environ.get(name, "")
             if value not in NO_JOB:
-                return f"job-{safe_name(value)}"
-        # Ranks that one launcher has started on this machine.
-        return f"job-{os.getppid()}-{os.environ.get('MASTER_PORT', '0')}"
+                return f"job-{value}"
+        # Ranks that one launcher has started on this machine; a later one may have its number.
+        launcher = os.getppid()
+        port = os.environ.get("MASTER_PORT", "0")
+        return f"job-{launcher}-{port}-{process_start(launcher)}"
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
@@ -75,8 +83,13 @@ def place_of(config: EntryConfig, run_name: str) -> RunFacts:
     """
     rank = rank_here()
     root = _absolute(config.log_dir)
-    folder = root / safe_name(config.project) / safe_name(run_name)
-    there = _holds_something(folder)
+    try:
+        folder = _folder_of(root, (config.project, run_name), must=config.resume == "must")
+        there = _holds_something(folder)
+    except OSError as error:
+        raise LogDirectoryError(
+            f"{quoted(error.filename or str(root))}: cannot be read: {error.strerror}; {ELSEWHERE}"
+        ) from error
     of_several = config.ranks == "all" and (rank.world_size or 1) > 1
     if config.resume == "must" and not there:
         raise ConfigError(f"resume: must, and there is no run in {quoted(str(folder))}")
@@ -115,12 +128,43 @@ def _absolute(log_dir: Path) -> Path:
         ) from error
 
 
+def _folder_of(root: Path, names: tuple[str, str], *, must: bool) -> Path:
+    """Return the directory of a run, which is no other run's."""
+    project, name = names
+    own = (whole_text(project), whole_text(name))
+    folder = _part(_part(root, project), name)
+    former = root / plain_name(project) / plain_name(name)
+    if former != folder and not folder.exists():
+        # Where it was begun before names were told apart; without a log nobody knows whose it is.
+        named = _names_in(former)
+        if own in named or (must and not named and _holds_something(former)):
+            return former
+    for other in _names_in(folder) - {own}:
+        if all(map(is_safe_name, folder.parts[-2:], other)):
+            return folder.with_name(told_apart(folder.name, name))
+    return folder
+
+
+def _part(folder: Path, name: str) -> Path:
+    """Return what is called by a name; on a file system without cases, where no other is."""
+    path, other = folder / safe_name(name), folder / told_apart(safe_name(name), name)
+    if other.exists() or (path.exists() and path not in folder.iterdir()):
+        return other
+    return path
+
+
+def _names_in(folder: Path) -> set[tuple[str, str]]:
+    """Return the projects and names of the runs that some logs of a directory are of."""
+    try:
+        logs = sorted(path for path in folder.iterdir() if LOG.fullmatch(path.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    heads = map(head_of, logs[:MOST_LOOKED_AT])
+    return {(head.project, head.name) for head in heads if head is not None}
+
+
 def _holds_something(folder: Path) -> bool:
     try:
         return any(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False  # it is made, or cannot be, which is told then
-    except OSError as error:
-        raise LogDirectoryError(
-            f"{quoted(str(folder))}: cannot be read: {error.strerror}; {ELSEWHERE}"
-        ) from error

@@ -83,8 +83,9 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     "loggers": {
         "records": set(),
         "media": set(),
-        "routines": {"records", "media"},
-        "interfaces": {"records", "runs"},
+        "routines": {"records", "media", "names"},
+        "names": set(),
+        "interfaces": {"records", "names", "runs"},
         "config": set(),
         "delivery": {"records", "interfaces"},
         "routing": {"records", "routines", "delivery"},
@@ -94,7 +95,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         },
         "status_line": {"records", "routines"},
         "system_metrics": {"records", "routines"},
-        "run_place": {"config", "interfaces"},
+        "run_place": {"config", "names", "interfaces", "runs"},
         "endings": {"records"},
         "entry": {
             *("routines", "interfaces", "config", "delivery", "routing", "run_place", "endings"),
@@ -108,7 +109,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "logger": {
             *("records", "config", "run_place", "endings", "entry", "attached", "log", "familiar"),
         },
-        "runs": set(),
+        "runs": {"names"},
         "adapters": {"records", "routines", "logger", "config"},
     },
     "integrations": {

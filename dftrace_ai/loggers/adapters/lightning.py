@@ -24,9 +24,13 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 class _Place(NamedTuple):
-    """What a trainer asks where it keeps files; the same in each of its processes."""
+    """What a trainer asks where it keeps files; the same in each of its processes.
+
+    The trainer makes paths of `project` and `version`: they are the parts of the run's directory.
+    """
 
     project: str
+    version: str
     run_name: str
     root: str | None
     log_dir: str | None
@@ -88,7 +92,7 @@ def _class_for(package: str) -> type[Any]:
 
         @property
         def version(self) -> str:
-            return self._place.run_name
+            return self._place.version
 
         @property
         def save_dir(self) -> str | None:
@@ -132,8 +136,9 @@ def _place(loggers: Logger | Loggers) -> _Place:
     for entry in loggers._log.entries:
         if entry.facts is not None:
             facts = entry.facts
-            return _Place(facts.project, facts.run_name, str(facts.root), str(facts.log_dir))
-    return _Place("dftrace_ai", "0", None, None)
+            project, version = facts.log_dir.parts[-2:]
+            return _Place(project, version, facts.run_name, str(facts.root), str(facts.log_dir))
+    return _Place("dftrace_ai", "0", "0", None, None)
 
 
 def _elsewhere(package: str, loggers: Logger | Loggers, place: _Place) -> Any:

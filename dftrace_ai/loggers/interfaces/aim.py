@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time, safe_name
+from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time
+from dftrace_ai.loggers.names import plain_name
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ class AimLogint(BaseLogint):
         artifacts = options.pop("artifacts_uri", None) or (run.log_dir / "aim").as_uri()
         with one_at_a_time(run.root / ".aim.lock"):
             repo = place or aim.Repo.from_path(str(run.root), init=True)
-        # Aim gives a run its number itself; it is noted beside, for whoever goes on with it.
-        note = run.log_dir / f"aim-{safe_name(run.title)}.run"
+        # Aim gives a run its number itself; it is noted beside, for whoever goes on with it. The
+        # directory is this run's alone, so that no other name comes to the note.
+        note = run.log_dir / f"aim-{plain_name(run.title)}.run"
         known = note.read_text() if note.exists() else None
         if run.resume == "must" and known is None and "run_hash" not in options:
             raise ConfigError(f"resume: must, and no run of Aim is noted in {quoted(str(note))}")

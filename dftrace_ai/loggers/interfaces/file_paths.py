@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -14,6 +13,8 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dftrace_ai.loggers.names import safe_file_name, safe_name, safe_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,13 +26,10 @@ __all__ = [
     "lent_file",
     "one_at_a_time",
     "opened_file",
-    "safe_name",
 ]
 
-MOST_LETTERS = 120
 MOST_TWINS = 1000
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-UNSAFE = re.compile(r"[^\w.+=@ -]", re.ASCII)
 
 
 def lead_nowhere(folder: str) -> None:
@@ -51,12 +49,6 @@ def lead_nowhere(folder: str) -> None:
     os.close(nothing)
 
 
-def safe_name(name: str) -> str:
-    """Return one part of a path made of a name that somebody else chose."""
-    part = UNSAFE.sub("_", name)[:MOST_LETTERS]
-    return part if part.strip(". ") else f"_{part}"
-
-
 def kept_file(folder: Path, name: str, suffix: str, step: int, data: bytes) -> Path:
     """Write a file, and return its path; where it lies already it is not written again.
 
@@ -74,8 +66,7 @@ def kept_file(folder: Path, name: str, suffix: str, step: int, data: bytes) -> P
 
         kept_file(Path("runs/a"), "render/gt", "png", 7, png)  # runs/a/render/gt/000000007.png
     """
-    parts = [safe_name(part) for part in name.split("/") if part] or ["_"]
-    directory = folder.joinpath(*parts)
+    directory = folder.joinpath(*safe_parts(name))
     directory.mkdir(parents=True, exist_ok=True)
     ending = f".{safe_name(suffix)}" if suffix else ""
     # Whole when it gets its name: others write the same file, and readers look meanwhile.
@@ -153,7 +144,7 @@ def kept_copy(source: Path, folder: Path, name: str) -> list[Path]:
     Raises:
         OSError: it cannot be read or written.
     """
-    target = folder / safe_name(name)
+    target = folder / safe_file_name(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True, copy_function=_copied)
@@ -172,7 +163,7 @@ def lent_file(data: bytes, suffix: str, stem: str = "file") -> Iterator[Path]:
         stem: its name without it.
     """
     with tempfile.TemporaryDirectory(prefix="dftrace-") as folder:
-        path = Path(folder) / safe_name(f"{stem}.{suffix}" if suffix else stem)
+        path = Path(folder) / safe_file_name(f"{stem}.{suffix}" if suffix else stem)
         path.write_bytes(data)
         yield path
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.loggers.names import free_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,7 +29,8 @@ def flattened(params: Mapping[str, Any], before: str = "") -> JsonObject:
     for name, value in params.items():
         full = f"{before}{name}"
         if isinstance(value, dict):
-            found |= flattened(value, f"{full}/")
+            for inner, one in flattened(value, f"{full}/").items():
+                found[free_name(inner, found)] = one
         else:
-            found[full] = value
+            found[free_name(full, found)] = value
     return found

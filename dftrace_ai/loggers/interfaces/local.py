@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, opened_file, safe_name
+from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, opened_file
+from dftrace_ai.loggers.names import safe_file_name
 from dftrace_ai.loggers.records import (
     Alert,
     Artifact,
@@ -167,7 +168,7 @@ class LocalLogint(BaseLogint):
     def _copy(self, artifact: Artifact) -> None:
         folder = self.run.log_dir / "artifacts"
         kept_copy(Path(artifact.path), folder, artifact.name)
-        file = str((folder / safe_name(artifact.name)).relative_to(self.run.log_dir))
+        file = str((folder / safe_file_name(artifact.name)).relative_to(self.run.log_dir))
         self._write({"k": "a", **_place(artifact.at), "name": artifact.name, "file": file})
 
     def _alert(self, alert: Alert) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
 from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time
 from dftrace_ai.loggers.interfaces.flattening import flattened
+from dftrace_ai.loggers.names import told_apart
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ RUN_TAG, GROUP_TAG, CHANGED_TAG = "dftrace.run", "dftrace.group", "dftrace.chang
 STATUSES = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 # What one request may hold, by MLflow's own limits.
 MOST_METRICS, MOST_PARAMS, MOST_LETTERS = 1000, 100, 6000
-MOST_NAMED = 240
+MOST_NAMED, MOST_OF_EXPERIMENT = 240, 500
 UNMADE = ".mlflow-unmade-"
-UNNAMED = re.compile(r"[^\w./ -]", re.ASCII)
+UNNAMED = re.compile(r"[^\w./ -]")
 
 
 class MLFlowLogint(BaseLogint):
@@ -73,7 +73,7 @@ class MLFlowLogint(BaseLogint):
         if not uri:
             uri = own
             place = place or (run.root / "mlartifacts").as_uri()
-        name = options.pop("experiment_name", run.project)
+        name = options.pop("experiment_name", _experiment_name(run.project))
         # Ranks that make a store of one file at once are in each other's way.
         with one_at_a_time(run.root / ".mlflow.lock"):
             if uri == own and not store.exists():
@@ -195,6 +195,11 @@ def _make_store(path: Path) -> None:
         made.replace(path)
 
 
+def _experiment_name(project: str) -> str:
+    accepted = project[:MOST_OF_EXPERIMENT]
+    return project if accepted == project else told_apart(accepted, project, MOST_OF_EXPERIMENT)
+
+
 def _experiment(client: Any, name: str, place: str | None) -> str:
     from mlflow.exceptions import MlflowException
 
@@ -214,6 +219,4 @@ def _path(name: str) -> str:
     """Return a name as MLflow accepts it: the letters that it knows, and no path out of it."""
     parts = [UNNAMED.sub("_", part) for part in name.split("/") if part]
     path = "/".join(part if part.strip(".") else f"_{part}" for part in parts) or "_"
-    if len(path) <= MOST_NAMED:
-        return path
-    return f"{path[: MOST_NAMED - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name if path[:MOST_NAMED] == name else told_apart(path, name, MOST_NAMED)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.interfaces.file_paths import lead_nowhere
 from dftrace_ai.loggers.interfaces.flattening import flattened
+from dftrace_ai.loggers.names import told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["NeptuneLogint"]
+
+MOST_LETTERS = 1000
 
 
 class NeptuneLogint(BaseLogint):
@@ -72,7 +75,7 @@ class NeptuneLogint(BaseLogint):
         """Append numbers; those that are not finite, which Neptune drops, as texts beside."""
         for name, value in metrics.items():
             finite = math.isfinite(value)
-            series = self.experiment[name if finite else f"non_finite/{name}"]
+            series = self.experiment[_path(name if finite else f"non_finite/{name}")]
             kept = value if finite else str(value)
             series.append(kept, step=step, timestamp=self.at.time_s)
 
@@ -80,7 +83,7 @@ class NeptuneLogint(BaseLogint):
         """Set them, lists and None as texts; and a JSON file with what they were."""
         for name, value in flattened(params).items():
             plain = isinstance(value, bool | int | float | str)
-            self.experiment[f"parameters/{name}"] = value if plain else json.dumps(value)
+            self.experiment[_path(f"parameters/{name}")] = value if plain else json.dumps(value)
         super().log_params(params)
 
     def log_image(self, image: ImageRecord) -> None:
@@ -89,7 +92,7 @@ class NeptuneLogint(BaseLogint):
         from PIL import Image
 
         with Image.open(io.BytesIO(image.png)) as picture:
-            self.experiment[image.name].append(
+            self.experiment[_path(image.name)].append(
                 File.as_image(picture),
                 step=image.at.step,
                 timestamp=image.at.time_s,
@@ -99,7 +102,7 @@ class NeptuneLogint(BaseLogint):
     def log_text(self, text: TextRecord) -> None:
         """Append a text to its series."""
         at = text.at
-        self.experiment[text.name].append(text.text, step=at.step, timestamp=at.time_s)
+        self.experiment[_path(text.name)].append(text.text, step=at.step, timestamp=at.time_s)
 
     def log_alert(self, alert: Alert) -> None:
         """Append a text to the series of alerts."""
@@ -112,7 +115,7 @@ class NeptuneLogint(BaseLogint):
         from neptune.types import File
 
         file = File.from_content(data, extension=suffix or "bin")
-        self.experiment[f"files/{name}/{step:09}"].upload(file)
+        self.experiment[_path(f"files/{name}/{step:09}")].upload(file)
 
     def log_artifact(self, name: str, path: Path) -> None:
         """Keep a file, or all of a directory."""
@@ -126,7 +129,7 @@ class NeptuneLogint(BaseLogint):
             # By content: of a path Neptune reads the file when it sends it.
             content = place.read_bytes()
             kept = File.from_content(content, extension=place.suffix.removeprefix(".") or "bin")
-            self.experiment[f"artifacts/{file}"].upload(kept)
+            self.experiment[_path(f"artifacts/{file}")].upload(kept)
 
     def flush(self) -> None:
         """Have what was logged kept."""
@@ -145,3 +148,9 @@ class NeptuneLogint(BaseLogint):
         """
         if self._folder:
             lead_nowhere(self._folder)
+
+
+def _path(name: str) -> str:
+    """Return a name as Neptune makes one of it, which leaves out empty parts."""
+    path = "/".join(filter(None, name.split("/")))
+    return name if path == name else told_apart(path, name, MOST_LETTERS)

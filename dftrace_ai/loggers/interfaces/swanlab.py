@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, lent_file
+from dftrace_ai.loggers.names import told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ __all__ = ["SwanLabLogint"]
 
 # No letter that SwanLab accepts in the name of a project.
 UNNAMED = re.compile(r"[^\w.+-]", re.ASCII)
+MOST_LETTERS = 100
 STATES = {"finished": "success", "failed": "crashed", "killed": "aborted"}
 
 
@@ -63,7 +65,7 @@ class SwanLabLogint(BaseLogint):
         mode = options.pop("mode", None) or os.environ.get("SWANLAB_MODE")
         mode = mode or ("online" if made.api_key else "offline")
         given: JsonObject = {
-            "project": UNNAMED.sub("-", run.project),
+            "project": _project(run.project),
             "name": run.title,
             "group": run.group or None,
             "tags": list(run.tags),
@@ -147,6 +149,11 @@ class SwanLabLogint(BaseLogint):
 
     def _log(self, name: str, value: Any, step: int) -> None:
         self.experiment.log({name: value}, step=step)
+
+
+def _project(name: str) -> str:
+    accepted = UNNAMED.sub("-", name)[:MOST_LETTERS]
+    return name if accepted == name else told_apart(accepted, name, MOST_LETTERS)
 
 
 def _with_none_named(value: Any) -> Any:

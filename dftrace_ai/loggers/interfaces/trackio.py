@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import lent_file, safe_name
+from dftrace_ai.loggers.interfaces.file_paths import lent_file
+from dftrace_ai.loggers.names import safe_file_name, safe_name, told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["TrackioLogint"]
 
 ELSEWHERE = ("space_id", "server_url")
+MOST_LETTERS = 120
 LEVELS = {"info": "INFO", "warning": "WARN", "error": "ERROR"}
 
 
@@ -57,7 +59,7 @@ class TrackioLogint(BaseLogint):
         import trackio
 
         given: JsonObject = {
-            "project": safe_name(run.project),
+            "project": _project(run.project),
             "name": run.title,
             "group": run.group or None,
             "resume": run.resume,
@@ -121,7 +123,7 @@ class TrackioLogint(BaseLogint):
 
     def log_artifact(self, name: str, path: Path) -> None:
         """Keep a file or directory as an artifact."""
-        self._keep(name, "artifact", path, None if path.is_dir() else name)
+        self._keep(name, "artifact", path, None if path.is_dir() else safe_file_name(name))
 
     def log_alert(self, alert: Alert) -> None:
         """Send an alert."""
@@ -156,9 +158,15 @@ class TrackioLogint(BaseLogint):
     def _keep(self, name: str, kind: str, path: Path, file: str | None) -> None:
         import trackio
 
-        artifact = trackio.Artifact(safe_name(name.replace("/", ".")), type=kind)
+        artifact = trackio.Artifact(safe_name(name), type=kind)
         if file is None:
             artifact.add_dir(str(path))
         else:
             artifact.add_file(str(path), name=file)
         self.experiment.log_artifact(artifact)
+
+
+def _project(name: str) -> str:
+    """Return the name of a project; its database is called by letters, digits, _ and - alone."""
+    accepted = "".join(one if one.isalnum() or one in "-_" else "_" for one in name)
+    return name if accepted[:MOST_LETTERS] == name else told_apart(accepted, name, MOST_LETTERS)

@@ -9,8 +9,10 @@ from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dftrace_ai.loggers.names import free_name
 from dftrace_ai.loggers.records import ParamsRecord
 from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
+from dftrace_ai.wording import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -74,7 +76,10 @@ def plain_params(value: Any, depth: int = 0) -> Any:
     if depth < MOST_DEPTH:
         inner = _parts(value)
         if isinstance(inner, Mapping):
-            return {str(key): plain_params(part, depth + 1) for key, part in inner.items()}
+            found: JsonObject = {}
+            for key, part in inner.items():
+                found[free_name(text_of(key), found)] = plain_params(part, depth + 1)
+            return found
         if isinstance(inner, list | tuple | set | frozenset):
             parts = sorted(inner, key=repr) if isinstance(inner, set | frozenset) else inner
             return [plain_params(part, depth + 1) for part in parts]

@@ -94,7 +94,8 @@ def _run_program(log: Path, limit_s: float, spare: str) -> tuple[int, str]:
 def compact_here(log: str, limit_s: float) -> None:
     """Write the metrics of a log as Parquet; ends this process when the time is up."""
     from dftrace_ai.loggers.runs.exporting import new_file
-    from dftrace_ai.loggers.runs.log_files import RunFolder
+    from dftrace_ai.loggers.runs.folders import RunFolder
+    from dftrace_ai.loggers.runs.log_files import head_of
     from dftrace_ai.loggers.runs.tables import RunTables
 
     def end(number: int, frame: object) -> None:
@@ -105,7 +106,9 @@ def compact_here(log: str, limit_s: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
     os.nice(10)
     path = Path(log)
-    folder = RunFolder(f"{path.parent.parent.name}/{path.parent.name}", path.parent, (path.name,))
+    head = head_of(path)
+    names = path.parent.parts[-2:] if head is None else (head.project, head.name)
+    folder = RunFolder("/".join(names), path.parent, (path.name,))
     mode = path.stat().st_mode & 0o777
     with RunTables([folder]) as tables, new_file(path.with_suffix(".parquet"), mode) as unnamed:
         tables.copy_out("metrics", unnamed)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.runs.log_files import RunFolder
+    from dftrace_ai.loggers.runs.folders import RunFolder
     from dftrace_ai.loggers.runs.reading import Runs
 
 __all__ = ["export", "write_page"]

@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dftrace_ai.loggers.names import free_name
 from dftrace_ai.loggers.runs.processes import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -256,15 +257,20 @@ def _mapping(value: Any) -> JsonObject:
     return value
 
 
-def _flat(values: Mapping[str, Any], before: str = "") -> JsonObject:
+def _flat(values: Mapping[str, Any]) -> JsonObject:
     found: JsonObject = {}
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            found |= _flat(value, f"{before}{name}/")
-        elif isinstance(value, str) and value in NON_FINITE:
-            found[f"{before}{name}"] = NON_FINITE[value]
-        else:
-            found[f"{before}{name}"] = value
+
+    def add(values: Mapping[str, Any], before: str) -> None:
+        for name, value in values.items():
+            full = f"{before}{name}"
+            if isinstance(value, dict) and value:
+                add(value, f"{full}/")
+            elif isinstance(value, str) and value in NON_FINITE:
+                found[free_name(full, found)] = NON_FINITE[value]
+            else:
+                found[free_name(full, found)] = value
+
+    add(values, "")
     return found
 
 

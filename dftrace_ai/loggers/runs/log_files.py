@@ -1,4 +1,4 @@
-"""The logs of a run: which files they are, and their whole lines as far as there are any now."""
+"""The logs of a run: what they are called, and their whole lines as far as there are any now."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import errno
 import os
 import re
 import stat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dftrace_ai.errors import DftraceError
-from dftrace_ai.loggers.runs.lines import whole_text
+from dftrace_ai.loggers.runs.lines import RunLine, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["LINE_BYTES", "LogLines", "NoRunsError", "RunFolder", "kept_bytes", "run_folders"]
+__all__ = ["LINE_BYTES", "LOG", "LogLines", "NoRunsError", "head_of", "kept_bytes"]
 
 LINE_BYTES = 16 << 20
 """A longer line is passed over, and counted."""
 MOST_WITHOUT_END = 256 << 20
 """After so many bytes without the end of a line nothing more is read of a log."""
 PIECE_BYTES = 1 << 20
-MOST_DEPTH = 32
 
 LOG = re.compile(r"rank(\d{1,9})-\d{1,9}-(\d{1,20})\.jsonl", re.ASCII)
+"""The name of a log: its rank, its process, and when it was begun."""
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -32,72 +32,19 @@ class NoRunsError(DftraceError):
     """A directory is not there, cannot be read, or holds no runs."""
 
 
-class RunFolder(NamedTuple):
-    """The directory of a run.
-
-    Attributes:
-        key: its path below the directory that was searched.
-        path: where it is.
-        logs: names of its logs, in the order in which they were begun by each rank.
-    """
-
-    key: str
-    path: Path
-    logs: tuple[str, ...]
-
-
-def run_folders(root: Path) -> tuple[list[RunFolder], list[str]]:
-    """Find the runs below a directory, or the one that it is; links are not followed.
-
-    Args:
-        root: a ``log_dir``, a project in it, or a run.
-
-    Returns:
-        The runs in the order of their keys, and why some directories could not be searched.
-
-    Raises:
-        NoRunsError: the directory cannot be read, or there are no runs in it.
-    """
-    notes: list[str] = []
-    found: list[RunFolder] = []
-    waiting = [(root, "", 0)]
-    while waiting:
-        folder, key, depth = waiting.pop()
-        logs: list[str] = []
-        below: list[tuple[Path, str, int]] = []
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if LOG.fullmatch(entry.name):
-                        logs.append(entry.name)
-                    elif entry.is_dir(follow_symlinks=False) and depth < MOST_DEPTH:
-                        inner = f"{key}/{entry.name}" if key else entry.name
-                        below.append((folder / entry.name, inner, depth + 1))
-        except OSError as error:
-            if not depth:
-                raise NoRunsError(f"{folder}: cannot be read: {error.strerror}") from error
-            # One that was removed meanwhile is no longer there to be told of.
-            if not isinstance(error, FileNotFoundError):
-                notes.append(f"{folder}: cannot be read: {error.strerror}")
-            continue
-        if logs:
-            name = key or folder.absolute().name
-            found.append(
-                RunFolder(whole_text(name), folder, tuple(sorted(logs, key=_by_rank_and_begin)))
-            )
-        else:
-            waiting += below
-    if not found:
-        raise NoRunsError(
-            f"{root}: there are no runs; they are written there by the interface `local` with "
-            "this directory as its log_dir"
-        )
-    return sorted(found), notes
-
-
-def _by_rank_and_begin(name: str) -> tuple[int, int, str]:
-    rank, begun_ns = LOG.fullmatch(name).groups()  # type: ignore[union-attr]
-    return int(rank), int(begun_ns), name
+def head_of(path: Path) -> RunLine | None:
+    """Return what the process that writes a log says of itself; None where that cannot be read."""
+    try:
+        log = LogLines(path)
+    except OSError:
+        return None
+    try:
+        head = line_of(next(iter(log), b""))
+    except OSError:
+        return None
+    finally:
+        log.close()
+    return head if isinstance(head, RunLine) else None
 
 
 class LogLines:

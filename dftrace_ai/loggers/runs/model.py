@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from dftrace_ai.loggers.runs.folders import RunFolder
     from dftrace_ai.loggers.runs.lines import RunLine
-    from dftrace_ai.loggers.runs.log_files import RunFolder
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["FIGURES", "Figures", "LocalRun"]

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from dftrace_ai.loggers.runs.folders import RunFolder, run_folders
 from dftrace_ai.loggers.runs.lines import (
     EndLine,
     MediaLine,
@@ -14,7 +15,7 @@ from dftrace_ai.loggers.runs.lines import (
     RunLine,
     line_of,
 )
-from dftrace_ai.loggers.runs.log_files import LogLines, RunFolder, run_folders
+from dftrace_ai.loggers.runs.log_files import LogLines
 from dftrace_ai.loggers.runs.model import LocalRun
 from dftrace_ai.loggers.runs.processes import is_alive
 from dftrace_ai.loggers.runs.statuses import Writer

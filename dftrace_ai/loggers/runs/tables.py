@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from dftrace_ai.loggers.runs.folders import RunFolder
     from dftrace_ai.loggers.runs.lines import MediaLine, MetricsLine
-    from dftrace_ai.loggers.runs.log_files import RunFolder
     from dftrace_ai.loggers.runs.model import LocalRun
     from dftrace_ai.loggers.runs.statuses import Writer
     from dftrace_ai.trace_format.json_types import JsonObject

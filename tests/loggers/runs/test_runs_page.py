@@ -20,10 +20,10 @@ from loggers.runs.made_logs import Log
 from safety.commands import invoke
 
 from dftrace_ai.loggers import make_loggers
+from dftrace_ai.loggers.runs.folders import run_folders
 from dftrace_ai.loggers.runs.html.gathering import MOST_DOTS, RunsOnPage
 from dftrace_ai.loggers.runs.html.page import page_of
 from dftrace_ai.loggers.runs.html.plots import COLOURS, Dot, Line, bars, lines
-from dftrace_ai.loggers.runs.log_files import run_folders
 
 CHROMIUM = next(
     (b for n in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(n))), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dftrace_ai.loggers.names import told_apart
 from trackers.programs import six_kinds
 from trackers.tracker_runs import TrackerRuns
 
@@ -88,7 +89,11 @@ tell_found(kinds, [found[0] for found in of("steps")])
 
 @pytest.mark.parametrize("kind", six_kinds.KINDS)
 def test_each_kind_is_read_back_as_it_was_logged(runs: TrackerRuns, kind: str) -> None:
-    assert runs.kinds[kind] == six_kinds.expected()[kind]
+    expected = six_kinds.expected()
+    metrics = expected["metrics"]
+    metrics[told_apart("of/it", "of//it")] = metrics.pop("of//it")
+
+    assert runs.kinds[kind] == expected[kind]
 
 
 def test_hyper_parameters_stand_there_one_by_one_as_well(runs: TrackerRuns) -> None:

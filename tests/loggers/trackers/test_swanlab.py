@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dftrace_ai.loggers.names import told_apart
 from trackers.programs import shuffled_steps, six_kinds
 from trackers.tracker_runs import TrackerRuns
 
@@ -87,7 +88,7 @@ tell_found(kinds, [found for found, _, _ in of("steps")])
 def test_each_kind_is_read_back_as_it_was_logged(runs: TrackerRuns, kind: str) -> None:
     expected = six_kinds.expected()
     # Letters that SwanLab does not accept in the name of a project.
-    expected["run"]["project"] = "a-project"
+    expected["run"]["project"] = told_apart("a-project", "a project")
     expected["params"]["nothing"] = "None"
 
     assert runs.kinds[kind] == expected[kind]

@@ -15,8 +15,8 @@ from dftrace_ai.loggers.runs.reading import Runs, read_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from dftrace_ai.loggers.runs.folders import RunFolder
     from dftrace_ai.loggers.runs.lines import MediaLine, MetricsLine
-    from dftrace_ai.loggers.runs.log_files import RunFolder
     from dftrace_ai.loggers.runs.model import LocalRun
     from dftrace_ai.loggers.runs.statuses import Writer
 

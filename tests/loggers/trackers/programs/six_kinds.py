@@ -22,6 +22,8 @@ PARAMS = {
 VALUES = np.concatenate([np.linspace(-2.0, 3.0, 999), [0.5, math.nan]])
 BINS = 16
 STEP = 3
+# Names that differ in what no path, and not every tracker, has in a name.
+NAMED = {"of/it": 1.0, "of:it": 2.0, "of_it": 3.0, "损失一": 4.0, "损失二": 5.0, "of//it": 6.0}
 IMAGE = np.random.default_rng(1).integers(0, 256, (12, 16, 3), np.uint8)
 FRAMES = np.random.default_rng(2).integers(0, 256, (4, 8, 10, 3), np.uint8)
 MESH = {
@@ -65,6 +67,7 @@ def log(loggers, folder) -> None:
     loggers.log_iter({"loss": 8.0}, step=100)
     loggers.log_epoch()
     loggers.log_metrics({"system/cpu_percent": 12.5}, step=40)
+    loggers.log_metrics(NAMED, step=STEP)
     loggers.log_text("notes/said", TEXT, step=STEP)
     loggers.log_artifact(folder / "weights.bin")
     loggers.log_artifact(folder / "tree")
@@ -91,6 +94,7 @@ def expected() -> dict[str, Any]:
                 "epoch/odd/last": [[0, -math.inf]],
                 "epoch/odd/non_finite": [[0, 3.0]],
                 "system/cpu_percent": [[40, 12.5]],
+                **{name: [[STEP, value]] for name, value in NAMED.items()},
             },
             "params": PARAMS,
             "histogram": histogram(),

@@ -1,0 +1,116 @@
+"""Names that somebody else chose, as paths and trackers take them: two names are never one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+__all__ = [
+    "free_name",
+    "is_made_of",
+    "is_safe_name",
+    "lie_in",
+    "plain_name",
+    "safe_file_name",
+    "safe_name",
+    "safe_parts",
+    "told_apart",
+]
+
+MOST_LETTERS = 120
+HASH_LETTERS = 10
+UNSAFE = re.compile(r"[^\w.+=@ -]", re.ASCII)
+SUFFIX = re.compile(r"\.[a-zA-Z]\w{0,9}", re.ASCII)
+
+
+def plain_name(name: str) -> str:
+    """Return one part of a path made of a name; others may come to the same.
+
+    So names were made into paths before `safe_name` told them apart.
+    """
+    part = UNSAFE.sub("_", name)[:MOST_LETTERS]
+    return part if part.strip(". ") else f"_{part}"
+
+
+def safe_name(name: str) -> str:
+    """Return one part of a path made of a name; where it had to be changed, a hash tells which.
+
+    Example::
+
+        safe_name("lr-0.1")  # lr-0.1
+        safe_name("a/b")  # a_b-c14cddc033
+    """
+    part = plain_name(name)
+    return part if part == name else told_apart(part, name)
+
+
+def safe_file_name(name: str) -> str:
+    """Return the same for the name of a file, whose suffix stays at the end."""
+    stem, dot, suffix = name.rpartition(".")
+    if not stem or not SUFFIX.fullmatch(dot + suffix):
+        return safe_name(name)
+    part = plain_name(name)
+    if part == name:
+        return part
+    return told_apart(plain_name(stem), name, MOST_LETTERS - len(suffix) - 1) + dot + suffix
+
+
+def safe_parts(name: str) -> list[str]:
+    """Return the parts of a path below a directory, made of a name whose slashes make directories.
+
+    Example::
+
+        safe_parts("render/gt")  # ["render", "gt"]
+    """
+    given = [part for part in name.split("/") if part]
+    parts = [safe_name(part) for part in given] or ["_"]
+    if "/".join(given) != name:
+        parts[-1] = told_apart(parts[-1], name)
+    return parts
+
+
+def lie_in(names: tuple[str, str], folder: Path) -> bool:
+    """Return whether a directory was made of a project and a run's name.
+
+    Args:
+        names: of both.
+        folder: of the run, in that of the project; what case it has says nothing.
+    """
+    return all(map(is_made_of, folder.absolute().parts[-2:], names))
+
+
+def is_made_of(part: str, name: str) -> bool:
+    """Return whether a part of a path was made of a name, by any of these functions."""
+    return part.casefold() == plain_name(name).casefold() or is_safe_name(part, name)
+
+
+def is_safe_name(part: str, name: str) -> bool:
+    """Return whether a part of a path is made of a name, and of no other but for its case."""
+    safe = safe_name(name)
+    return part.casefold() in (safe.casefold(), told_apart(safe, name).casefold())
+
+
+def told_apart(changed: str, name: str, most: int = MOST_LETTERS) -> str:
+    """Return what a name was changed to, with a hash of the name behind.
+
+    Args:
+        changed: letters that are accepted where it goes.
+        name: as it was given.
+        most: so many letters at most.
+    """
+    number = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_LETTERS]
+    return f"{changed[: most - HASH_LETTERS - 1]}-{number}"
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """Return a name, with a number behind where it is taken: ``{"a/b": 1, "a": {"b": 2}}``."""
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name} ({number})"
+    return free
