@@ -86,14 +86,28 @@ class EventNames:
         Raises:
             TraceError: they have to be read anew, and the file is not what it was.
         """
-        text = self.arguments.text_of(row)
-        if not text:
-            return {}
-        try:
-            value = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return {}  # numbers beyond what JSON's readers take
-        return value if isinstance(value, dict) else {}
+        return _decoded(self.arguments.text_of(row))
+
+    def all_args(self, rows: Integers) -> Iterator[JsonObject]:
+        """Yield the arguments of events, as `args`; of many in less time.
+
+        Args:
+            rows: numbers of the rows, which rise.
+
+        Raises:
+            TraceError: as of `args`.
+        """
+        return map(_decoded, self.arguments.texts_of(rows))
+
+
+def _decoded(text: memoryview) -> JsonObject:
+    if not text:
+        return {}
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}  # numbers beyond what JSON's readers take
+    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.steps.blocking import blocked_by_others
+from dftrace_ai.analysis.steps.feeding import feeders_of
 from dftrace_ai.analysis.steps.finding import find_steps
 from dftrace_ai.analysis.steps.marks import marks_of
 from dftrace_ai.analysis.steps.processes import step_thread
@@ -15,6 +17,7 @@ from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_o
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.feeding import Feeders
     from dftrace_ai.analysis.steps.finding import FoundBy, FoundSteps
     from dftrace_ai.analysis.steps.marks import StepMarks
     from dftrace_ai.analysis.steps.processes import Process
@@ -60,6 +63,7 @@ class Steps:
         timeline: the time of the thread that trains.
         thread: its spans, to which the timeline's indices lead.
         tid: its number.
+        feeders: threads that iterate the loader for it; None where it waits for none.
         marks: memory and tensors beside each step.
     """
 
@@ -76,6 +80,7 @@ class Steps:
     timeline: Timeline
     thread: Spans
     tid: int
+    feeders: Feeders | None
     marks: StepMarks
 
     def __len__(self) -> int:
@@ -109,7 +114,12 @@ def measure(process: Process) -> Steps | None:
     thread = spans.at(own)
     host = timeline_of(thread, process.near_ns)
     beside = ~own
-    line = _with_other_tracks(host, process, beside)
+    blocked = blocked_by_others(spans, thread, tid, process.pid)
+    line = host.overlaid(*blocked, "comm", below=("evaluation", "checkpoint", "transfer"))
+    feeders = feeders_of(spans, thread, tid, found)
+    if feeders:
+        line = line.filled(feeders.start_ns, feeders.end_ns, "wait")
+    line = _with_other_tracks(line, process, beside)
     # What kernels do for an evaluation is its own, too.
     line = line.overlaid(*host.of("evaluation"), "evaluation")
     parts: dict[Part, Integers] = {
@@ -131,6 +141,7 @@ def measure(process: Process) -> Steps | None:
         timeline=line,
         thread=thread,
         tid=tid,
+        feeders=feeders,
         marks=marks_of(process, found.start_ns, found.end_ns),
     )
 

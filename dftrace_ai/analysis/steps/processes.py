@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.event_columns import EventColumns, EventNames, Integers
     from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
-    from dftrace_ai.analysis.steps.roles import Source
+    from dftrace_ai.analysis.steps.roles import Role, Source
     from dftrace_ai.analysis.steps.spans import SpanColumns, Spans
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -330,6 +330,7 @@ def _job(processes: list[Process], notes: tuple[str, ...]) -> Job:
 
 
 STEP_ROLES: Final = ("step", "block", "wait", "optimizer")
+WORK_ROLES: Final[tuple[Role, ...]] = ("step", "forward", "backward", "optimizer", "compute")
 
 
 def _trains(process: Process, *roles: str) -> bool:
@@ -370,10 +371,15 @@ def _with_marks_at_home(spans: Spans) -> Spans:
 def step_thread(spans: Spans) -> int | None:
     """Return the thread that trains: that with most spans of loops, steps and optimizers.
 
+    One that only iterates a loader feeds it.
+
     Args:
         spans: of a rank.
     """
     strong = spans.has(*STEP_ROLES)
+    works = np.unique(spans.tid[spans.has(*WORK_ROLES)])
+    at_work = strong & np.isin(spans.tid, works)
+    strong = at_work if at_work.any() else strong
     own = strong if strong.any() else ~spans.has(*GPU_ROLES)
     tids, counts = np.unique(spans.tid[own], return_counts=True)
     return int(tids[int(np.argmax(counts))]) if len(tids) else None

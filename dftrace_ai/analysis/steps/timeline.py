@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
 from dftrace_ai.analysis.steps.spans import in_pieces, union
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
@@ -38,6 +42,7 @@ PARTS: Final[tuple[Part, ...]] = get_args(Part)
 PART_CODE: Final[dict[Part, int]] = {part: number for number, part in enumerate(PARTS)}
 # So many are taken at once; what is calculated with them takes a hundred bytes for each.
 SPANS_AT_ONCE: Final = 250_000
+PIECES_AT_ONCE: Final = 250_000
 
 NO_CODE: Final = PART_CODE["none"]
 OTHER_CODE: Final = PART_CODE["other"]
@@ -106,20 +111,38 @@ class Timeline:
         chosen = self.part == PART_CODE[part]
         return self.start_ns[chosen], self.end_ns[chosen]
 
-    def only(self, which: Integers) -> Timeline:
-        """Return some of the pieces, by a mask or by indices that rise."""
+    def only(self, which: Integers | slice) -> Timeline:
+        """Return some of the pieces, by a mask, by indices that rise, or in a row."""
         values = (self.start_ns, self.end_ns, self.part, self.span)
         return Timeline(*(column[which] for column in values))
 
-    def overlaid(self, start_ns: Integers, end_ns: Integers, part: Part) -> Timeline:
+    def overlaid(
+        self, start_ns: Integers, end_ns: Integers, part: Part, *, below: Collection[Part] = ()
+    ) -> Timeline:
         """Return the timeline in which a part has the time of intervals, whoever had it.
 
         Args:
             start_ns: of the intervals, in any order.
             end_ns: of the same.
             part: theirs.
+            below: parts that keep what they have.
         """
         start, end = union(start_ns, end_ns)
+        if not len(start):
+            return self
+        kept = np.array([one in below for one in PARTS])
+        # Each piece ends before the next begins, where the time may be cut.
+        cuts = [-1, *self.start_ns[PIECES_AT_ONCE::PIECES_AT_ONCE].tolist(), LATEST_NS]
+        lines = []
+        for number, (low, high) in enumerate(pairwise(cuts)):
+            pieces = self.only(slice(number * PIECES_AT_ONCE, (number + 1) * PIECES_AT_ONCE))
+            here = slice(np.searchsorted(end, low, side="right"), np.searchsorted(start, high))
+            begins, ends = np.maximum(start[here], low), np.minimum(end[here], high)
+            lines.append(pieces._overlaid(begins, ends, PART_CODE[part], kept))
+        return _joined(lines)
+
+    def _overlaid(self, start: Integers, end: Integers, part: int, kept: Integers) -> Timeline:
+        """As `overlaid`, of intervals in order that do not overlap."""
         if not len(start):
             return self
         cuts = np.unique(np.concatenate([self.start_ns, self.end_ns, start, end]))
@@ -129,9 +152,13 @@ class Timeline:
         held = before >= 0
         code = np.where(held, self.part[np.maximum(before, 0)] if len(self.part) else 0, NO_CODE)
         span = np.where(held, self.span[np.maximum(before, 0)] if len(self.span) else -1, -1)
-        code, span = np.where(over, PART_CODE[part], code), np.where(over, -1, span)
+        over &= ~kept[code]
+        code, span = np.where(over, part, code), np.where(over, -1, span)
         some = held | over
-        return Timeline(low[some], high[some], code[some], span[some])
+        return Timeline(
+            *(low[some], high[some]),
+            *(code[some].astype(np.uint8), span[some].astype(self.span.dtype)),
+        )
 
     def filled(self, start_ns: Integers, end_ns: Integers, part: Part) -> Timeline:
         """Return the timeline in which a part has that time of intervals that nobody had."""
@@ -170,6 +197,11 @@ def timeline_of(spans: Spans, near_ns: int) -> Timeline:
         _nested(spans, rows, near_ns) or _stacked(spans, rows, near_ns)
         for rows in _stretches(spans)
     ]
+    return _joined(lines)
+
+
+def _joined(lines: Sequence[Timeline]) -> Timeline:
+    """Return timelines that follow each other as one."""
     if len(lines) == 1:
         return lines[0]
     columns = zip(*((one.start_ns, one.end_ns, one.part, one.span) for one in lines), strict=True)

@@ -208,6 +208,12 @@ class Evidence:
         many = self.limits["steps"].critical
         return "high" if many is not None and self.used.sum() >= many else "medium"
 
+    @cached_property
+    def has_loader(self) -> bool:
+        """Something shows that a rank of the job has a loader: waits for it, or its work."""
+        processes = (one for rank in self.job.ranks for one in (rank.process, *rank.workers))
+        return any(bool(one.spans.has("wait", "block", *DATA_WORK).any()) for one in processes)
+
     @property
     def hides_comm(self) -> bool:
         """There are other ranks, and nothing shows the communication with them."""

@@ -74,10 +74,13 @@ def cause_of_input(evidence: Evidence) -> Cause:
     """
     staff = [worker for one in evidence.rank.workers if (worker := _worker(one))]
     own = _own_work(evidence)
-    slow = _slow_items(evidence, [worker.work for worker in staff] or [own])
-    if slow:
-        return slow
-    return _by_workers(evidence, staff) if staff else _by_own_work(evidence, own)
+    cause = _slow_items(evidence, [worker.work for worker in staff] or [own])
+    if cause is None:
+        cause = _by_workers(evidence, staff) if staff else _by_own_work(evidence, own)
+    feeders = evidence.steps.feeders
+    if feeders is None:
+        return cause
+    return Cause(cause.name, {**cause.figures, "thread_busy": round(feeders.busy, 4)})
 
 
 def _worker(process: Process) -> _Worker | None:
@@ -91,9 +94,11 @@ def _waiting(evidence: Evidence) -> Integers:
 
 
 def _own_work(evidence: Evidence) -> Spans:
-    """Return the data work of the rank itself in its used steps."""
+    """Return the data work of the rank itself in its used steps, and of threads that feed it."""
     steps = evidence.steps
-    work = steps.thread.of(*WORK)
+    spans = evidence.rank.process.spans
+    tids = (steps.tid, *(steps.feeders.tids if steps.feeders else ()))
+    work = spans.at(spans.has(*WORK) & np.isin(spans.tid, tids))
     index = np.searchsorted(steps.start_ns, work.start_ns, side="right") - 1
     at = np.maximum(index, 0)
     return work.at((index >= 0) & evidence.used[at] & (work.start_ns < steps.end_ns[at]))

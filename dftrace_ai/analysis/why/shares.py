@@ -111,8 +111,8 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
         return None
     signals = evidence.signals
     lacking = [name for name in ("forward", "backward", "optimizer") if not getattr(signals, name)]
-    # The stages of a pipeline that get no batches have no loader.
-    if not signals.loader and not _another_loads(evidence):
+    # Neither has every loop a loader, nor every stage of a pipeline that has one.
+    if not signals.loader and evidence.has_loader and not _is_waited_for(evidence):
         lacking.insert(0, "the loader")
     if evidence.hides_comm:
         lacking.append("communication")
@@ -125,9 +125,8 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
     )
 
 
-def _another_loads(evidence: Evidence) -> bool:
-    others = (rank.process for rank in evidence.job.ranks if rank is not evidence.rank)
-    return any(bool(process.spans.has("wait").any()) for process in others)
+def _is_waited_for(evidence: Evidence) -> bool:
+    return any(bool(rank.process.spans.has("wait").any()) for rank in evidence.job.ranks)
 
 
 def compute_bound(evidence: Evidence) -> Finding | None:

@@ -19,14 +19,16 @@ def unseen_of(evidence: Evidence) -> tuple[str, ...]:
         evidence: of the rank.
     """
     seen, world = evidence.signals, evidence.rank.process.world_size
+    loads = evidence.has_loader
     processes = (evidence.rank.process, *evidence.rank.workers)
     dropped = sum(process.dropped for process in processes)
     unfinished = sum(process.unfinished for process in processes)
+    wrapped = "wrap the loader in ai.dataloader.fetch.iter"
     some = " in many steps" if evidence.rank.process.spans.has("wait").any() else ""
     lines = {
         "the GPU (times are the host's)": not seen.gpu,
-        f"the wait for data{some} (wrap the loader in ai.dataloader.fetch.iter)": not seen.loader,
-        "what the loader does (annotate __getitem__ with ai.data.item)": not seen.data,
+        f"the wait for data{some} ({wrapped})": loads and not seen.loader,
+        "what the loader does (annotate __getitem__ with ai.data.item)": loads and not seen.data,
         "communication (ai.comm)": world > 1 and not seen.comm,
         "memory (system_counters_s)": not seen.memory,
         "evaluation, which is not told apart (ai.pipeline.evaluate)": not evidence.steps.told_apart,

@@ -184,6 +184,11 @@ def _ordinal(number: int) -> str:
 def _because(finding: Finding) -> str:
     told = finding.evidence
     sentences = []
+    if "thread_busy" in told:
+        sentences.append(
+            "Another thread of the program iterates the loader, and fetches "
+            f"{percent(told['thread_busy'])} of the time."
+        )
     if finding.kind == "input-bound":
         sentences.append(_because_of_input(finding.cause, told))
     if also := told.get("also"):

@@ -6,6 +6,7 @@ import os
 import weakref
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +16,8 @@ from dftrace_ai.analysis.reading.scanning.blocks import argument_places, new_sca
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from dftrace_ai._reader import EventBlock
@@ -36,6 +39,9 @@ class Arguments(Protocol):
 
     def text_of(self, row: int) -> memoryview:
         """Return those of a row; empty where it has none."""
+
+    def texts_of(self, rows: NDArray[Any]) -> Iterator[memoryview]:
+        """Yield those of rows that rise; empty where one has none."""
 
 
 class BlockArguments(NamedTuple):
@@ -59,6 +65,12 @@ class BlockArguments(NamedTuple):
     def text_of(self, row: int) -> memoryview:
         """Return those of a row, as JSON; empty where it has none."""
         return self.text[int(self.begins[row]) : int(self.ends[row])]
+
+    def texts_of(self, rows: NDArray[Any]) -> Iterator[memoryview]:
+        """Yield those of rows, as JSON; empty where one has none."""
+        text = self.text
+        for begin, end in zip(self.begins[rows].tolist(), self.ends[rows].tolist(), strict=True):
+            yield text[begin:end]
 
 
 class _Kept(NamedTuple):
@@ -103,6 +115,20 @@ class TraceArguments:
             TraceError: the file is not what it was when it was read.
         """
         piece = bisect_right(self._firsts, row) - 1
+        return self._at(piece).text_of(row - self._firsts[piece])
+
+    def texts_of(self, rows: NDArray[Any]) -> Iterator[memoryview]:
+        """Yield those of rows that rise, as JSON; empty where one has none.
+
+        Raises:
+            TraceError: the file is not what it was when it was read.
+        """
+        cuts = np.searchsorted(rows, [*self._firsts, self.rows]).tolist()
+        for piece, (low, high) in enumerate(pairwise(cuts)):
+            if low < high:
+                yield from self._at(piece).texts_of(rows[low:high] - self._firsts[piece])
+
+    def _at(self, piece: int) -> BlockArguments:
         found = self._at_hand.pop(piece, None)
         if found is None:
             found = self._read(piece)
@@ -111,7 +137,7 @@ class TraceArguments:
                 # Another thread may have had it let go of all.
                 self._at_hand.pop(next(iter(self._at_hand), -1), None)
         self._at_hand[piece] = found  # the last one that was asked for stands last
-        return found.text_of(row - self._firsts[piece])
+        return found
 
     def _read(self, piece: int) -> BlockArguments:
         which = self._pieces[piece]

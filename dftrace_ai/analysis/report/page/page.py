@@ -119,7 +119,7 @@ def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
     yield "ranks", "Ranks", tables.ranks(figures)
     yield "flame", "Where the time goes", _drawn(plots.flame) + tables.names(figures)
     if figures.loader is None:
-        loader = "<p>No wait for data is annotated (ai.dataloader.fetch.iter).</p>"
+        loader = "<p>No wait for data was recorded.</p>"
     else:
         loader = _waits(figures.loader) + _drawn(plots.loader)
     yield "loader", "Loader", loader if figures.steps is not None else ""
