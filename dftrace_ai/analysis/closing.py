@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading import TraceSet, open_traces
+from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.summary.report import reported
 from dftrace_ai.analysis.why.words import percent, time_text
 from dftrace_ai.errors import DftraceError, TraceError
@@ -165,7 +166,7 @@ def closing_lines(path: Path, begun_ns: int) -> Iterator[str]:
 def _told(chosen: Sequence[Trace]) -> Iterator[str]:
     paths = [trace.path for trace in chosen]
     report = reported(paths)
-    processes = len({(t.header and (t.header.hhash, t.header.pid)) or t.path for t in chosen})
+    processes = len(Owners(chosen).all)
     many = "process" if processes == 1 else "processes"
     yield f"dftrace: {counted(report.events, 'event')} of {processes:,} {many} in {_place(paths)}"
     yield from _verdict(chosen)
@@ -222,7 +223,8 @@ def _chosen(path: Path, begun_ns: int) -> tuple[list[Trace], int]:
     family = [*own]
     for trace in of_run[len(own) :]:
         other = trace.header
-        if other and other.hhash == header.hhash and other.ppid == header.pid:
+        started = other and (other.hhash, other.rank, other.ppid)
+        if started == (header.hhash, header.rank, header.pid):
             family.append(trace)
     if len(family) > MOST_FILES or _size(t.path for t in family) > MOST_BYTES:
         return [], len(of_run)

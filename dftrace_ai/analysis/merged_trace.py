@@ -12,6 +12,7 @@ import orjson
 
 from dftrace_ai.analysis.process_order import processes_in_order
 from dftrace_ai.analysis.reading.given.near import lines_near
+from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.analysis.track_order import NamedTracks
@@ -56,12 +57,12 @@ class _Change:
 class MergedTrace:
     """Iterates over the bytes of one trace made of many files: ``[``, then their lines.
 
-    Files whose time bases differ are brought to one; a process id that two hosts have in
-    common is renumbered, since a viewer would lay both processes on one track, and so are
-    GPUs that several files of torch.profiler have in common. Lines that hold no event are
-    left out, for one of them makes Perfetto refuse all; dftracer's numbers for phases become the
-    letters that it knows. Ranks are shown in their order, and below each the processes that it has
-    started; so are the tracks of a process, unless a file orders them itself.
+    Files whose time bases differ are brought to one; a process id that two processes have in
+    common, as on two hosts or in two containers, is renumbered, since a viewer would lay both on
+    one track, and so are GPUs that several files of torch.profiler have in common. Lines that hold
+    no event are left out, for one of them makes Perfetto refuse all; dftracer's numbers for phases
+    become the letters that it knows. Ranks are shown in their order, and below each the processes
+    that it has started; so are the tracks of a process, unless a file orders them itself.
 
     Args:
         files: the files.
@@ -91,6 +92,7 @@ class MergedTrace:
         self.tracks = tracks or {}
         self.counters = counters or {}
         self.notes: list[str] = []
+        self._owners = Owners(self.files)
         self._within = _Within(window) if window else None
         self._numbers = _ProcessNumbers()
         self._named = NamedTracks()
@@ -126,11 +128,10 @@ class MergedTrace:
         return self._in_order(self._changes()) if is_whole else []
 
     def _in_order(self, changes: Sequence[_Change]) -> list[ShownProcess]:
-        return processes_in_order(
-            (file.header, change.new_pid)
-            for file, change in zip(self.files, changes, strict=True)
-            if file.header
-        )
+        shown: dict[int, int] = {}
+        for file, change in zip(self.files, changes, strict=True):
+            shown.setdefault(self._owners.of(file).number, change.new_pid)
+        return processes_in_order(self._owners, shown)
 
     def _lines(self, number: int, change: _Change) -> Iterator[bytes]:
         file = self.files[number]
@@ -185,7 +186,7 @@ class MergedTrace:
         pid, arrow = event.get("pid"), event.get("id")
         moved = {}
         if isinstance(pid, int):
-            new_pid = self._numbers.of(pid, number)
+            new_pid = self._numbers.of(pid, self._owners.of(self.files[number]).number)
             if new_pid != pid:
                 moved = {"pid": new_pid, "tid": new_pid if event.get("tid") == pid else None}
         if number and isinstance(arrow, int) and event.get("ph") in ARROWS:
@@ -205,11 +206,11 @@ class MergedTrace:
             if header is None or header.pid is None:
                 changes.append(_Change(0, 0, 0))
                 continue
-            new_pid = self._numbers.of(header.pid, header.hhash)
+            new_pid = self._numbers.of(header.pid, self._owners.of(file).number)
             if new_pid != header.pid:
                 self.notes.append(
                     f"{file}: pid {header.pid} of host {str(header.host)[:256]} is shown as "
-                    f"{new_pid}: another host has the same"
+                    f"{new_pid}: another process has the same"
                 )
             changes.append(_Change((header.time_base_us or 0) - target, header.pid, new_pid))
         return changes
@@ -238,7 +239,7 @@ class _ProcessNumbers:
 
         Args:
             pid: that it has.
-            owner: where this number is its own: a host, a file.
+            owner: whose the lines are.
         """
         given = self._given.get((pid, owner))
         if given is None:

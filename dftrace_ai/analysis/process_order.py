@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dftrace_ai.wording import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TypeAlias
+    from collections.abc import Mapping
 
-    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
+    from dftrace_ai.analysis.reading.identity import Owner, Owners
 
 __all__ = ["ShownProcess", "processes_in_order"]
 
@@ -29,54 +28,57 @@ class ShownProcess(NamedTuple):
     name: str
 
 
-_Key: TypeAlias = "tuple[str | None, str | None, int]"
-
-
-def processes_in_order(found: Iterable[tuple[HeaderFacts, int]]) -> list[ShownProcess]:
+def processes_in_order(owners: Owners, shown: Mapping[int, int]) -> list[ShownProcess]:
     """Return the processes of files in their natural order.
 
     A worker is a process that another one of them has started, directly or not.
 
     Args:
-        found: of each file that names a process the header, and the number by which it is shown;
-            the same for parts of one trace.
+        owners: whose the files are.
+        shown: the number by which a process is shown, by its number among the owners.
 
     Example::
 
-        processes_in_order([(trace.header, trace.header.pid) for trace in open_traces(["out/"])])
+        owners = Owners(open_traces(["out/"]))
+        processes_in_order(owners, {owner.number: owner.header.pid for owner in owners.all})
     """
-    shown: dict[_Key, int] = {}
-    headers: dict[_Key, HeaderFacts] = {}
-    for header, pid in found:
-        if header.run is not None and header.pid is not None and pid:
-            key: _Key = (header.run, header.hhash or header.host, header.pid)
-            shown.setdefault(key, pid)
-            headers.setdefault(key, header)
-    ranks = [header.rank for header in headers.values() if header.rank is not None]
+    found = {
+        owner.number: owner
+        for owner in owners.all
+        if owner.header.run is not None and owner.header.pid is not None and shown[owner.number]
+    }
+    ranks = [owner.header.rank for owner in found.values() if owner.header.rank is not None]
     digits = len(str(max(ranks))) if len(set(ranks)) > 1 else 1
 
-    def employer(key: _Key) -> _Key:
-        seen = {key}
-        while (above := (*key[:2], headers[key].ppid or 0)) in headers and above not in seen:
-            seen.add(above)
-            key = above
-        return key
+    def employer(owner: Owner) -> Owner:
+        seen = {owner.number}
+        while (above := owners.parent(owner)) is not None and above.number not in seen:
+            if above.number not in found:
+                break
+            seen.add(above.number)
+            owner = above
+        return owner
 
-    def place(key: _Key) -> tuple[bool, int, str, str, int, bool, int]:
-        root = employer(key)
-        rank, host, run = headers[root].rank, headers[root].host or "", headers[root].run or ""
+    roots = {owner.number: employer(owner) for owner in found.values()}
+
+    def place(owner: Owner) -> tuple[bool, int, str, int, int, int, bool, int]:
+        root = roots[owner.number]
+        rank, host = root.header.rank, root.header.host or ""
         # What no launcher has given a rank comes after the ranks.
-        return (rank is None, rank or 0, host, run, root[2], key != root, key[2])
+        begun = root.run, root.start, root.header.pid or 0
+        return (rank is None, rank or 0, host, *begun, owner is not root, owner.header.pid or 0)
 
     order: list[ShownProcess] = []
-    workers: dict[_Key, int] = {}
-    for key in sorted(headers, key=place):
-        header, root = headers[key], employer(key)
+    workers: dict[int, int] = {}
+    for owner in sorted(found.values(), key=place):
+        header, root = owner.header, roots[owner.number]
         title = "python" if header.rank is None else f"rank {header.rank:0{digits}}"
         # Perfetto cannot read a name that ends in a backslash.
         name = f"{title} · {shortened(header.host or '', NAME_LETTERS)}".replace("\\", "_")
-        if key != root:
-            workers[root] = workers.get(root, 0) + 1
-            name += f" · worker {workers[root]}"
-        order.append(ShownProcess(shown[key], name))
+        if root.start > 1 or root.run:
+            name += f" · start {root.start}" if root.start > 1 else f" · run {root.run + 1}"
+        if owner is not root:
+            workers[root.number] = workers.get(root.number, 0) + 1
+            name += f" · worker {workers[root.number]}"
+        order.append(ShownProcess(shown[owner.number], name))
     return order

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
 from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES, utc_text
 from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorded
@@ -15,7 +16,6 @@ from dftrace_ai.analysis.reading.trace_file import (
 )
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.errors import TraceError
-from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -133,7 +133,7 @@ def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
             print(file.path, file.rank, file.state, file.events)
     """
     traces = open_traces(paths)
-    files, times, skipped = [], [], list(traces.skipped)
+    files, times, readable, skipped = [], [], [], list(traces.skipped)
     for trace in traces:
         found = _file_or_skipped(trace)
         if isinstance(found, SkippedFile):
@@ -141,17 +141,23 @@ def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
         else:
             files.append(found[0])
             times.append(found[1])
+            readable.append(trace)
     if not files:
         raise TraceError(str(min(skipped, key=str)))
-    missing = {run: ranks for run, ranks in _missing_ranks(files) if ranks}
+    owners = Owners(readable)
     return TraceFacts(
         format=FORMAT,
         files=tuple(files),
         skipped=tuple(sorted(skipped, key=str)),
         events=sum(file.events or 0 for file in files),
-        runs=len({file.run for file in files if file.run is not None}),
-        missing_ranks=missing,
-        notes=(*_notes(files, missing), *clock_notes(times)),
+        runs=owners.runs,
+        missing_ranks=owners.missing_ranks,
+        notes=(
+            *_notes(files),
+            *owners.told(""),
+            *owners.missing_told(),
+            *clock_notes(times, owners),
+        ),
     )
 
 
@@ -204,23 +210,7 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
     return facts, times
 
 
-def _missing_ranks(files: Iterable[FileFacts]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    seen: dict[str, set[int]] = {}
-    worlds: dict[str, int] = {}
-    for file in files:
-        if file.run is not None and file.rank is not None:
-            seen.setdefault(file.run, set()).add(file.rank)
-            worlds[file.run] = max(worlds.get(file.run, 1), file.world_size or 1)
-    for run, ranks in seen.items():
-        # Whoever says that there are a million ranks gets no list of them.
-        if worlds[run] <= MOST_RANKS:
-            yield run, tuple(sorted(set(range(worlds[run])) - ranks))
-
-
-MOST_RANKS: Final = 100_000
-
-
-def _notes(files: Iterable[FileFacts], missing: dict[str, tuple[int, ...]]) -> Iterator[str]:
+def _notes(files: Iterable[FileFacts]) -> Iterator[str]:
     for file in files:
         if file.state == "damaged":
             yield f"{file.path}: damaged at its end; what comes before it can be read"
@@ -229,9 +219,6 @@ def _notes(files: Iterable[FileFacts], missing: dict[str, tuple[int, ...]]) -> I
                 f"{file.path}: no closing line: the process still runs, or died and its spool was "
                 "not adopted"
             )
-    for run, ranks in missing.items():
-        named = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-        yield f"run {run}: {counted(len(ranks), 'rank')} without a file: {named}"
 
 
 def facts_adapter() -> TypeAdapter[TraceFacts]:

@@ -77,6 +77,7 @@ def command(
     Example: dftrace view out --at 12.3s+49ms --ranks 0,1
     """
     from dftrace_ai.analysis.reading import open_traces
+    from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.time_window import parsed_window
     from dftrace_ai.cli.terminal import json_line, shown_progress, write_out
     from dftrace_ai.cli.trace_server.ranks import of_ranks, parsed_ranks
@@ -94,6 +95,8 @@ def command(
     for skipped in found.skipped:
         _tell(f"skipped: {skipped}")
     files = found.files if wanted is None else of_ranks(found.files, wanted)
+    for note in Owners(files).told("shown"):
+        _tell(note)
     profiles = _profiles_beside(files)
     tracks = None
     if steps is not None:

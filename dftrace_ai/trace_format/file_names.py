@@ -28,6 +28,7 @@ __all__ = [
     "trace_name",
     "trace_of_profile",
     "without_suffix",
+    "worker_of_profile",
 ]
 
 PLAIN_SUFFIX: Final = ".pfw"
@@ -57,6 +58,9 @@ RUN_DIGITS = 16
 
 # Compiled when first searched for: every run begins with this module, and few read names by it.
 _PART = r"\.part(\d{1,9})$"
+
+# As torch.profiler's handler for TensorBoard has it: the worker, and when it had recorded.
+_WORKER = r"(.+?)\.(\d{1,20})\.pt\.trace\.json"
 
 # Number and start of the process in the name of its spool.
 _SPOOL_PROCESS = r"-(\d{1,9})-(\d{1,19})-\d+\.spool$"
@@ -148,6 +152,19 @@ def trace_of_profile(name: str) -> str:
     """Return the base of the trace beside which a profile lies; empty for any other file."""
     base, mark, _ = name.partition(PROFILE_OF_TRACE)
     return base if mark and name.endswith(PROFILE_SUFFIXES) else ""
+
+
+def worker_of_profile(name: str) -> str:
+    """Return what has recorded a profile, by its name; empty where that does not say it.
+
+    Example::
+
+        assert worker_of_profile("node7_4711.1700000000123.pt.trace.json") == "node7_4711"
+    """
+    if not name.endswith(PROFILE_SUFFIXES):
+        return ""
+    found = re.match(_WORKER, name, re.ASCII)
+    return found[1] if found else trace_of_profile(name)
 
 
 def marker_base(marker: str) -> str:

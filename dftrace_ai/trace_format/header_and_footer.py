@@ -129,6 +129,9 @@ class HeaderFacts(NamedTuple):
         memory_bytes: main memory of the host.
         cores: physical processors.
         torch: version.
+        boot_id: the kernel's name for this start of the host.
+        pid_namespace: number of the namespace in which the process has its number.
+        process_start: when the process began, in ticks since the host did.
         part: number of the file among the parts of a trace.
     """
 
@@ -161,6 +164,9 @@ class HeaderFacts(NamedTuple):
     memory_bytes: int | None = None
     cores: int | None = None
     torch: str | None = None
+    boot_id: str | None = None
+    pid_namespace: int | None = None
+    process_start: int | None = None
     part: int | None = None
 
     @classmethod

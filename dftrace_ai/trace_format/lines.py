@@ -250,6 +250,9 @@ class HeaderArgs(_Open):
     run_id: str | None = None
     node: str | None = None
     restarts: Count | None = None
+    boot_id: str | None = None
+    pid_namespace: Count | None = None
+    process_start: Count | None = None
     time_base_us: Annotated[int, Field(ge=0, description="Microseconds since 1970 to add to ts.")]
     timestamps: Literal["relative", "epoch_us"]
     clock: str

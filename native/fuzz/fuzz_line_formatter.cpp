@@ -83,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
         formatter.track_name(out, input.ConsumeIntegral<std::uint32_t>(),
                              input.ConsumeRandomLengthString(40));
     }
-    formatter.header(out, 1, "tsc", 7);
+    formatter.header(out, 1, "tsc", 7, {});
     LineCounts lines{};
     lines.fill(UINT64_MAX);
     formatter.footer(out, lines, {UINT64_MAX, 1, 2, 3, 4}, UINT64_MAX, 0,

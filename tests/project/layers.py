@@ -40,7 +40,7 @@ ROOMS: dict[str, set[str]] = {
 INSIDE: dict[str, dict[str, set[str]]] = {
     "analysis": {
         "reading": set(),
-        "process_order": set(),
+        "process_order": {"reading"},
         "track_order": set(),
         "merged_trace": {"reading", "process_order", "track_order"},
         "summary": {"reading", "tracks", "where", "steps"},

@@ -311,7 +311,7 @@ def load_steps(connection: Any, traces: TraceSet, processes: Processes) -> list[
     Raises:
         TraceError: a file cannot be read any more.
     """
-    job = read_job(traces)
+    job = read_job(traces, all_starts=True)
     for rank in job.ranks:
         process = rank.process
         steps = measure(process)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.identity import Owners
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
+    from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
 __all__ = ["ProcessRow", "Processes"]
 
@@ -28,24 +30,24 @@ class ProcessRow:
     Attributes:
         number: its number among those of the traces.
         pid: its number on its host.
-        header: what its first file says of it.
+        owner: whose the files are.
         files: its files.
     """
 
     number: int
     pid: int
-    header: HeaderFacts | None
+    owner: Owner
     files: list[Trace] = field(default_factory=list)
 
     @property
     def rank(self) -> int:
         """Its rank; -1 where none is known."""
-        rank = self.header.rank if self.header else None
+        rank = self.owner.header.rank
         return NO_RANK if rank is None or rank >= 2**31 else rank
 
     def values(self) -> tuple[Any, ...]:
         """Return its row of the view `processes`."""
-        said = self.header
+        said = self.owner.header
         ends = [trace.end for trace in self.files]
         states = {end.state for end in ends}
         state = next((one for one in ("damaged", "cut off") if one in states), "complete")
@@ -53,13 +55,14 @@ class ProcessRow:
         return (
             self.number,
             None if self.rank == NO_RANK else self.rank,
-            said and said.world_size,
-            said and said.local_rank,
-            said and said.host,
+            said.world_size,
+            said.local_rank,
+            said.host,
             self.pid,
-            said and said.ppid,
-            said and said.run,
-            said and said.time_base_us,
+            said.ppid,
+            said.run,
+            self.owner.start,
+            said.time_base_us,
             # DuckDB takes UTF-8 alone, and a path may be any bytes.
             [os.fsencode(trace.path).decode("utf-8", "backslashreplace") for trace in self.files],
             state,
@@ -71,23 +74,22 @@ class ProcessRow:
 class Processes:
     """The processes of a set of traces.
 
-    A file with a header is of one process, whose parts have the same; of any other file each
-    number of a process is one.
+    Of a file that does not say whose it is each number of a process is one.
 
     Args:
         files: the traces; where headers say so, numbers go by rank.
     """
 
     def __init__(self, files: Sequence[Trace]) -> None:
+        self.owners = Owners(files)
         self.rows: list[ProcessRow] = []
         self._found: dict[Hashable, ProcessRow] = {}
-        for trace in sorted(files, key=_order):
-            header = trace.header
-            if header is None:
-                continue
-            key: Hashable = (header.run, header.hhash or header.host, header.pid)
-            row = self._row(key if header.run else str(trace), header.pid or 0, trace)
-            self._found[str(trace)] = row
+        for owner in self.owners.all:
+            if any(trace.header is not None for trace in owner.files):
+                row = ProcessRow(len(self.rows), owner.header.pid or 0, owner)
+                self.rows.append(row)
+                self._found.update((str(trace), row) for trace in owner.files)
+                row.files = list(owner.files)
 
     def of(self, trace: Trace, pids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return number and rank of the process of each row of a file; -1 for no rank.
@@ -122,15 +124,9 @@ class Processes:
     def _row(self, key: Hashable, pid: int, trace: Trace) -> ProcessRow:
         row = self._found.get(key)
         if row is None:
-            row = ProcessRow(len(self.rows), pid, trace.header)
+            row = ProcessRow(len(self.rows), pid, self.owners.of(trace))
             self._found[key] = row
             self.rows.append(row)
         if trace not in row.files:
             row.files.append(trace)
         return row
-
-
-def _order(trace: Trace) -> tuple[int, int, str]:
-    header = trace.header
-    rank = header.rank if header and header.rank is not None else 2**63
-    return rank, (header and header.part) or 0, str(trace)

@@ -98,6 +98,7 @@ VIEWS: Final[dict[str, View]] = {
             "pid": "BIGINT",
             "ppid": "BIGINT",
             "run": "VARCHAR",
+            "attempt": "INTEGER",
             "time_base_us": "BIGINT",
             "files": "VARCHAR[]",
             "state": "VARCHAR",

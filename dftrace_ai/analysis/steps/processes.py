@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.event_columns import event_columns
+from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.indexed.clocks import (
     NEVER,
     SetBack,
@@ -26,8 +28,8 @@ from dftrace_ai.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.reading.event_columns import EventColumns, EventNames, Integers
+    from dftrace_ai.analysis.reading.identity import Owner
     from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
     from dftrace_ai.analysis.steps.roles import Role, Source
     from dftrace_ai.analysis.steps.spans import SpanColumns, Spans
@@ -66,7 +68,7 @@ class Process:
 
     Attributes:
         pid: its number; 0 for a file of Kineto's, which is of one rank.
-        header: what its file says of it; None where it says nothing.
+        owner: whose its files are.
         source: who named its spans.
         spans: its finished spans, without those that say nothing of a training.
         samples: of the counters of memory and processors, by time.
@@ -80,7 +82,7 @@ class Process:
     """
 
     pid: int
-    header: HeaderFacts | None
+    owner: Owner
     source: Source
     spans: Spans
     samples: tuple[Sample, ...]
@@ -93,29 +95,34 @@ class Process:
     clock: SetBack = NEVER
 
     @property
+    def header(self) -> HeaderFacts:
+        """What its first file says of it."""
+        return self.owner.header
+
+    @property
     def number(self) -> int:
         """Its rank; 0 where none is known."""
-        return (self.header and self.header.rank) or 0
+        return self.header.rank or 0
 
     @property
     def world_size(self) -> int:
         """Ranks of the job, 1 where nothing is known."""
-        return (self.header and self.header.world_size) or 1
+        return self.header.world_size or 1
 
     @property
     def host(self) -> str:
         """Name of its host; empty where it is not known."""
-        return (self.header and (self.header.hhash or self.header.host)) or ""
+        return self.owner.host
 
     def ts_us(self, at_ns: int) -> float:
         """Return a moment as ``ts`` of the trace's lines has it, microseconds."""
-        base_us = (self.header and self.header.time_base_us) or 0
+        base_us = self.header.time_base_us or 0
         return (at_ns - base_us * 1000) / 1000
 
     @property
     def cores(self) -> int | None:
         """Cores of its host, logical processors where these alone are known."""
-        return self.header and (self.header.cores or self.header.cpus)
+        return self.header.cores or self.header.cpus
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,14 +142,15 @@ class Job:
         others: those that are neither ranks nor any rank's workers.
         notes: what of the files could not be read, and is wrong with their clocks, one line each.
         reach: from when to when all events are.
-        clock_notes: so many of the notes, the first ones, are of clocks.
+        first_notes: so many of the notes, the first ones, are of clocks, and of runs and ranks that
+            the others are not of.
     """
 
     ranks: tuple[Rank, ...]
     others: tuple[Process, ...] = ()
     notes: tuple[str, ...] = field(default=())
     reach: Reach = NOWHERE
-    clock_notes: int = 0
+    first_notes: int = 0
 
     @property
     def ranks_of_host(self) -> dict[str, int]:
@@ -159,6 +167,7 @@ class _Part:
 
     names: EventNames
     events: EventColumns | None
+    owner: Owner
     source: Source
     pid: int
     spans: SpanColumns
@@ -168,12 +177,14 @@ class _Part:
     clock: SetBack
 
 
-def read_job(traces: TraceSet, *, events: bool = False) -> Job:
+def read_job(traces: TraceSet, *, events: bool = False, all_starts: bool = False) -> Job:
     """Read the processes of a job and tell what each of them is.
 
     Args:
-        traces: the files; parts of one trace are put together.
+        traces: the files; parts of one trace are put together. Of several runs, and of ranks that
+            were started again, the last start alone is read, which the notes say.
         events: keep what is not of spans, too, which takes twice the memory.
+        all_starts: read all of them.
 
     Raises:
         TraceError: a file cannot be read any more.
@@ -184,24 +195,29 @@ def read_job(traces: TraceSet, *, events: bool = False) -> Job:
         job = read_job(open_traces(["out/"]))
         print(len(job.ranks), [len(rank.workers) for rank in job.ranks])
     """
+    owners = Owners(traces)
+    chosen = traces if all_starts else TraceSet(owners.last)
     files: dict[Hashable, list[_Part]] = defaultdict(list)
     times: list[FileTimes] = []
     notes: list[str] = []
-    for read in event_columns(traces):
+    for read in event_columns(chosen):
         columns, of_file = believed_columns(read)
         del read
         clock = _clock(columns)
         times.append(of_file._replace(clock=clock))
         notes += _without_length(columns)
-        for key, mask in _processes_in(columns):
-            files[key].append(_part(columns, mask, clock, events=events))
+        owner = owners.of(columns.trace)
+        for key, mask in _processes_in(columns, owner):
+            files[key].append(_part(columns, owner, mask, clock, events=events))
         # Before the next file is read, or all are sorted.
         del columns
     processes = [_process(files.pop(key)) for key in list(files)]
     reach = joined(of_file.reach for of_file in times) or NOWHERE
-    clocks = clock_notes(times)
-    job = _job(processes, (*clocks, *notes, *traces.notes))
-    return replace(job, reach=reach, clock_notes=len(clocks))
+    traces.notes = chosen.notes
+    told = [] if all_starts else [*owners.told_of_last(), *owners.missing_told(last=True)]
+    first = *clock_notes(times, owners), *told
+    job = _job(processes, owners, (*first, *notes, *chosen.notes))
+    return replace(job, reach=reach, first_notes=len(first))
 
 
 def _clock(columns: EventColumns) -> SetBack:
@@ -216,13 +232,16 @@ def _without_length(columns: EventColumns) -> Iterator[str]:
         yield f"{columns.trace}: {told} without a duration, or with one below 0, left out"
 
 
-def _part(columns: EventColumns, mask: Integers | None, clock: SetBack, *, events: bool) -> _Part:
+def _part(
+    columns: EventColumns, owner: Owner, mask: Integers | None, clock: SetBack, *, events: bool
+) -> _Part:
     source = _source(columns)
     first = 0 if mask is None else int(np.argmax(mask))
     open_ones = columns.ph == ord("B")
     return _Part(
         names=columns.names,
         events=columns if events else None,
+        owner=owner,
         source=source,
         pid=0 if source == "kineto" else int(columns.pid[first]),
         spans=span_columns(columns, mask, source),
@@ -233,12 +252,14 @@ def _part(columns: EventColumns, mask: Integers | None, clock: SetBack, *, event
     )
 
 
-def _processes_in(columns: EventColumns) -> Iterable[tuple[Hashable, Integers | None]]:
+def _processes_in(
+    columns: EventColumns, owner: Owner
+) -> Iterable[tuple[Hashable, Integers | None]]:
     """Yield what processes of a file are known by, each with its rows; None for all."""
-    header = columns.trace.header
-    if header is not None and header.run is not None:
-        yield (header.run, header.hhash or header.host, header.pid), None
-    elif _source(columns) == "kineto":
+    profiled = _source(columns) == "kineto"
+    if owner.header.run is not None or (owner.is_known and profiled):
+        yield owner.number, None
+    elif profiled:
         yield (str(columns.trace),), None
     else:
         for pid in np.unique(columns.pid).tolist():
@@ -260,7 +281,7 @@ def _process(parts: Sequence[_Part]) -> Process:
     samples = [sample for part in parts for sample in part.samples]
     return Process(
         pid=first.pid,
-        header=first.names.trace.header,
+        owner=first.owner,
         source=first.source,
         spans=_with_marks_at_home(spans),
         samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
@@ -308,10 +329,10 @@ def _nonfinite(columns: EventColumns, mask: Integers | None) -> Iterable[Moment]
         yield Moment(int(columns.start_ns[row]), name)
 
 
-def _job(processes: list[Process], notes: tuple[str, ...]) -> Job:
+def _job(processes: list[Process], owners: Owners, notes: tuple[str, ...]) -> Job:
     trains = [process for process in processes if _trains(process, *STEP_ROLES)]
     trains = trains or [process for process in processes if _trains(process, "forward", "backward")]
-    trains.sort(key=lambda process: (process.number, process.pid))
+    trains.sort(key=lambda process: (process.number, process.owner.number, process.pid))
     workers: dict[int, list[Process]] = defaultdict(list)
     others: list[Process] = []
     chosen = {id(process) for process in trains}
@@ -319,7 +340,9 @@ def _job(processes: list[Process], notes: tuple[str, ...]) -> Job:
     for process in processes:
         if id(process) in chosen:
             continue
-        employer = _employer(process, trains) if process.spans.has(*DATA_WORK).any() else None
+        employer = (
+            _employer(process, trains, owners) if process.spans.has(*DATA_WORK).any() else None
+        )
         # By clocks that differ so much it is not known what it did for which step.
         if employer is None or lie_apart(reaches[employer], process.spans.reach):
             others.append(process)
@@ -337,21 +360,19 @@ def _trains(process: Process, *roles: str) -> bool:
     return bool(process.spans.has(*roles).any())  # type: ignore[arg-type]
 
 
-def _employer(worker: Process, trains: list[Process]) -> int | None:
-    """Return which rank a process loads for: its parent, or the only one of its run and host."""
-    header = worker.header
-    near = [at for at, process in enumerate(trains) if process.host == worker.host]
-    for at in near:
-        if header is not None and header.ppid == trains[at].pid:
+def _employer(worker: Process, trains: list[Process], owners: Owners) -> int | None:
+    """Return which rank a process loads for: its parent, or the only one that it can be."""
+    parent = owners.parent(worker.owner)
+    near = []
+    for at, process in enumerate(trains):
+        if process.owner is parent:
             return at
-    run = _run_of(worker)
-    same = [at for at in near if run == _run_of(trains[at])]
+        if process.host == worker.host and process.header.run == worker.header.run:
+            near.append(at)
     # Workers that a server process has forked are no children of their rank.
-    return same[0] if len(same) == 1 else None
-
-
-def _run_of(process: Process) -> str | None:
-    return process.header.run if process.header else None
+    same = [at for at in near if trains[at].owner.rank_and_start == worker.owner.rank_and_start]
+    found = same or near
+    return found[0] if len(found) == 1 else None
 
 
 def _with_marks_at_home(spans: Spans) -> Spans:

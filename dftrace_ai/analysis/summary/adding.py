@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import SetBack, believed, has_clock_in_lines
 from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
@@ -13,7 +14,6 @@ from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
-from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.summary.totals import PlainTotals
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import trace_name
@@ -92,7 +92,7 @@ def add_traces(traces: Sequence[Trace]) -> AddedTraces:
     added = AddedTraces(new_totals())
     read: set[Path] = set()
     try:
-        for parts in processes_of(traces).values():
+        for parts in recordings_of(traces).values():
             read.update(_add_indexed(parts, added) or _add_process(parts, added))
     except (OverflowError, MemoryError) as error:
         room = f"{MOST_BYTES >> 30} GiB" if MOST_BYTES >> 30 else f"{MOST_BYTES >> 20} MiB"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.indexed.reach import joined
 from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError, group_labels
 from dftrace_ai.analysis.summary.durations import Spread
@@ -19,7 +20,7 @@ from dftrace_ai.analysis.summary.figures import (
     span_row,
     summarise_groups,
 )
-from dftrace_ai.analysis.summary.grouping import groups_of, processes_of
+from dftrace_ai.analysis.summary.grouping import groups_of
 from dftrace_ai.analysis.summary.numbered_steps import steps_without_number
 from dftrace_ai.analysis.summary.totals import Wall
 from dftrace_ai.analysis.tracks import distinct
@@ -99,10 +100,11 @@ def summarise_chosen(
     walls: defaultdict[Key, Wall] = defaultdict(Wall)
     others: Counter[Key] = Counter()
     chosen = 0
+    owners = Owners(whole.traces) if event_group == "thread" else None
     groups = groups_of(whole.traces, file_groups) if file_groups else {"": whole.traces}
     for group, of_group in groups.items():
-        for parts in processes_of(of_group).values():
-            found = _of_process(parts, where, event_group, group, categories=categories)
+        for parts in recordings_of(of_group).values():
+            found = _of_process(parts, where, event_group, group, owners, categories=categories)
             for key, spread in found.spreads.items():
                 spreads[key].take(spread)
                 walls[key].add(found.walls[key[0]] if event_group else whole.wall_ns(parts))
@@ -174,6 +176,7 @@ def _of_process(
     where: Where | None,
     by: EventGroup | None,
     of_files: str,
+    owners: Owners | None,
     *,
     categories: bool,
 ) -> _Found:
@@ -190,7 +193,7 @@ def _of_process(
         break
     events = reading.events
     labels = tuple(events.labels)
-    groups = group_labels(events, by, parts)
+    groups = group_labels(events, by, parts[0], owners)
     named: defaultdict[Key, Spread] = defaultdict(Spread)
     for (group, label), spread in spreads.items():
         cat, name = labels[label]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import BlockColumns, columns_by_block
-from dftrace_ai.analysis.summary.grouping import NOT_SAID, host_of
+from dftrace_ai.analysis.summary.grouping import NOT_SAID
 from dftrace_ai.analysis.tracks import distinct, own_ns, parents_of, track_order
 from dftrace_ai.trace_format.header_and_footer import CUSTOM_METADATA
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai._reader import SpanTree
     from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers, Label
+    from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.summary.grouping import EventGroup
     from dftrace_ai.analysis.summary.numbered_steps import NumberedSteps
@@ -341,13 +342,19 @@ def _whole(value: Any) -> int | None:
 
 
 def group_labels(
-    found: ProcessEvents, by: EventGroup | None, parts: Sequence[Trace]
+    found: ProcessEvents, by: EventGroup | None, trace: Trace, owners: Owners | None
 ) -> tuple[str, ...]:
-    """Return what each group is called, by its number."""
-    if by == "thread":
-        host = host_of(parts)
+    """Return what each group is called, by its number.
+
+    Args:
+        found: the events of a process.
+        by: what those of a group have in common.
+        trace: a file of the process.
+        owners: whose the files of all are; where groups are threads.
+    """
+    if owners is not None:
         return tuple(
-            f"{host}:{pid} {tid} {found.threads.get((pid, tid), '')}".strip(": ")
+            f"{owners.called(trace, pid)} {tid} {found.threads.get((pid, tid), '')}".strip(": ")
             for pid, tid in found.groups
         )
     return tuple("/".join(map(str, group)) or NOT_SAID for group in found.groups)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.indexed.clocks import clock_notes
 from dftrace_ai.analysis.reading.indexed.reach import joined
 from dftrace_ai.analysis.reading.trace_set import open_traces
@@ -264,7 +265,8 @@ class _Sums:
             key=lambda each: (places[each[0]], each[1].cat, -each[1].total_us, each[1].name),
         )
         read = sorted(self.read, key=lambda trace: trace.path)
-        copies = copies_of(read)
+        owners = Owners(read)
+        copies = copies_of(read, owners)
         reaches = {path: times.reach for path, times in self.times.items()}
         summary = Summary(
             spans=tuple(row for _, row in spans),
@@ -274,7 +276,11 @@ class _Sums:
             unreadable_lines=self.unreadable,
             skipped=tuple(sorted(self.skipped, key=str)),
             names_left_out=self.left_out,
-            notes=(*sorted(self.notes), *clock_notes(self.times[trace.path] for trace in read)),
+            notes=(
+                *sorted(self.notes),
+                *clock_notes([self.times[trace.path] for trace in read], owners),
+                *owners.told("added up"),
+            ),
             reach=joined(reaches.values()),
         )
         return GroupedSummary(summary, tuple(group for group, _ in spans), reaches)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = ["NOT_CLOSED", "FileFacts", "copies_of", "file_facts"]
@@ -67,20 +68,22 @@ class FileFacts:
         return warnings
 
 
-def copies_of(traces: Sequence[Trace]) -> dict[Path, str]:
-    """Return, for files of the same name and process as one before them, that one."""
+def copies_of(traces: Sequence[Trace], owners: Owners) -> dict[Path, str]:
+    """Return, for files of the same name and process as one before them, that one.
+
+    Args:
+        traces: the files.
+        owners: whose they are.
+    """
     names = Counter(trace.path.name for trace in traces)
     copies: dict[Path, str] = {}
     first: dict[tuple[object, ...], str] = {}
     for trace in traces:
         if names[trace.path.name] == 1:
             continue
-        try:
-            header = trace.header
-        except TraceError:
-            continue  # it was counted as far as it can be read
-        if header is not None and header.run is not None:
-            process = (trace.path.name, header.run, header.host, header.pid)
+        owner = owners.of(trace)
+        if owner.header.run is not None:
+            process = (trace.path.name, owner.number)
             before = first.setdefault(process, str(trace))
             if before != str(trace):
                 copies[trace.path] = before

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import NEVER
 from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import (
@@ -21,7 +22,6 @@ from dftrace_ai.analysis.reading.indexed.index_file import (
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import added_up, part_of
-from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def index_traces(paths: Iterable[str | os.PathLike[str]]) -> list[IndexedProcess
         IndexedProcess(skipped.path, "left out", 1, reason=skipped.reason)
         for skipped in found.skipped
     ]
-    made += [_indexed_or_left(parts) for parts in processes_of(found.files).values()]
+    made += [_indexed_or_left(parts) for parts in recordings_of(found.files).values()]
     return sorted(made, key=lambda one: one.path)
 
 

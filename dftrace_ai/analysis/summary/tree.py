@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import Label
+from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError
 from dftrace_ai.analysis.summary.durations import Spread
-from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.summary.rows import TreeRow
 from dftrace_ai.analysis.summary.totals import Wall
 from dftrace_ai.analysis.tracks import distinct, places_of
@@ -213,6 +213,6 @@ def tree_of(
             print("  " * len(row.path), row.name, row.total_us, row.self_us)
     """
     tree = Tree()
-    for parts in processes_of(traces).values():
+    for parts in recordings_of(traces).values():
         tree.add(parts, where, wall_ns(parts) if wall_ns else None)
     return tree

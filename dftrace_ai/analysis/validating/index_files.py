@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import NEVER
 from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
-from dftrace_ai.analysis.summary.grouping import processes_of
 from dftrace_ai.analysis.validating.index_check import figure_faults
 from dftrace_ai.errors import TraceError
 
@@ -34,7 +34,7 @@ def index_file_faults(traces: Iterable[Trace]) -> Iterator[tuple[str, list[str],
         for path, faults, note in index_file_faults(open_traces(["out/"]).files):
             print(path, *faults, note or "")
     """
-    for parts in processes_of(traces).values():
+    for parts in recordings_of(traces).values():
         path = str(index_path(parts))
         try:
             said = read_index(parts)

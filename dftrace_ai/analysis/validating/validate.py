@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
 from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorded
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
@@ -111,8 +112,10 @@ def validate_traces(
         _index_check(path, messages, note, limit)
         for path, messages, note in index_file_faults(found.files)
     ]
-    clocks = clock_notes(times for trace in found if (times := _times_of(trace)))
-    return Validation(tuple(sorted(checks, key=lambda check: check.path)), tuple(clocks))
+    owners = Owners(found)
+    notes = clock_notes([times for trace in found if (times := _times_of(trace))], owners)
+    notes += owners.told("")
+    return Validation(tuple(sorted(checks, key=lambda check: check.path)), tuple(notes))
 
 
 def _times_of(trace: Trace) -> FileTimes | None:

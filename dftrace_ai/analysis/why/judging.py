@@ -137,10 +137,7 @@ def judge(job: Job, limits: Limits, steps: Sequence[Steps | None] | None = None)
         )
     of_ranks = (note for one in found for note in one.notes)
     # Of the notes few are shown: what times cannot be comes first.
-    notes = dict.fromkeys([*job.notes[: job.clock_notes], *of_ranks, *job.notes])
-    runs = {rank.process.header and rank.process.header.run for rank in job.ranks}
-    if len(runs) > 1:
-        notes[f"these are traces of {len(runs)} runs, judged as one; give those of one"] = None
+    notes = dict.fromkeys([*job.notes[: job.first_notes], *of_ranks, *job.notes])
     common, rare, speakers = _of_ranks(found)
     if common:
         # The steps that are shown are of a rank for which the verdict holds.

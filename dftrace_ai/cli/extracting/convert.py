@@ -57,6 +57,7 @@ def command(
     with needs_numpy():
         from dftrace_ai.analysis.converting import convert
         from dftrace_ai.analysis.reading import open_traces
+        from dftrace_ai.analysis.reading.identity import Owners
 
         if recover:
             complete_dead_traces(paths)
@@ -71,7 +72,7 @@ def command(
     notes = [*(f"skipped: {skipped}" for skipped in traces.skipped), *made.notes]
     if not json:
         typer.echo(f"{counted(made.lines, 'line')} in {counted(len(made.files), 'file')}", err=True)
-    for note in notes:
+    for note in [*Owners(traces).told("converted"), *notes]:
         complain(note)
     if notes:
         raise typer.Exit(INCOMPLETE)

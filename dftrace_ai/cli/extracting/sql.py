@@ -58,6 +58,7 @@ def command(
         raise typer.BadParameter("--json and --csv cannot be given together")
     with needs_numpy():
         from dftrace_ai.analysis.reading import open_traces
+        from dftrace_ai.analysis.reading.identity import Owners
         from dftrace_ai.analysis.sql import TraceTables
     duckdb_module()
     if recover:
@@ -74,7 +75,7 @@ def command(
         else:
             _print_table(answer, limit)
         notes = [*(f"skipped: {skipped}" for skipped in traces.skipped), *tables.notes]
-    for note in notes:
+    for note in [*Owners(traces).told("in the tables"), *notes]:
         complain(note)
     if notes:
         raise typer.Exit(INCOMPLETE)

@@ -19,7 +19,7 @@ void LineFormatter::opening(ByteBuffer& out) const {
 }
 
 void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock,
-                           std::uint32_t part) const {
+                           std::uint32_t part, const ProcessIdentity& process) const {
     std::string host;
     append_json_string(host, settings_.host);
     std::string text =
@@ -29,6 +29,13 @@ void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char
     text += ",\"time_base_us\":" + std::to_string(settings_.epoch_us ? 0 : settings_.time_base_us);
     text += settings_.epoch_us ? ",\"timestamps\":\"epoch_us\"" : ",\"timestamps\":\"relative\"";
     text += std::string(",\"clock\":\"") + clock + "\"" + settings_.header_json;
+    // Where /proc is not there to be asked, neither is known.
+    if (!process.boot_id.empty()) {
+        text += ",\"boot_id\":";
+        append_json_string(text, process.boot_id);
+    }
+    if (process.pid_namespace) text += ",\"pid_namespace\":" + std::to_string(process.pid_namespace);
+    if (process.start) text += ",\"process_start\":" + std::to_string(process.start);
     if (part) text += ",\"part\":" + std::to_string(part);
     out.append(text + "}}\n");
     hash_line(out, "HH", host);

@@ -40,7 +40,7 @@ std::uint64_t TraceWriter::lines_written() const noexcept {
 // What every part begins with.
 void TraceWriter::begin(ByteBuffer& out, std::uint32_t part) const {
     formatter_.opening(out);
-    formatter_.header(out, parent_pid_, tick_source.name(), part);
+    formatter_.header(out, parent_pid_, tick_source.name(), part, ProcessIdentity::of(header_));
     for (const auto& [tid, text] : names_for_next_part_) formatter_.track_name(out, tid, text);
 }
 

@@ -211,7 +211,7 @@ TEST("the opening, the header and the hash lines") {
         R"({"name":"process_name","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"name":"rank 3 · node-7"}})"
         "\n");
     out.clear();
-    formatter.header(out, 41, "tsc", 0);
+    formatter.header(out, 41, "tsc", 0, {});
     CHECK_EQ(
         out.view(),
         R"({"name":"dftrace","cat":"dftrace","pid":42,"tid":42,"ph":"M","args":{"hhash":"00000000000000aa",)"

@@ -29,6 +29,9 @@ MOST_NUMBERS: Final = 10_000
 # In the order of the recorder's lines; `args` comes last.
 FIRST_MEMBERS: Final = ("id", "name", "cat", "pid", "tid", "ts", "dur", "ph")
 
+# How the names of its steps begin.
+STEP: Final = "ProfilerStep#"
+
 NS_PER_US: Final = 1000
 
 
@@ -50,24 +53,29 @@ def opened_profile(file: TraceFile, folder: CopyFolder | None = None) -> TraceFi
     path = folder.new_file()
     stream = PlainStream(file)
     text = ProfileText(stream)
+    cpu: list[int] = []
     with folder.writing(), PackedLines(path) as copy:
         copy.add(b"[\n")
-        for line in _lines(text):
+        for line in _lines(text, cpu):
             copy.add(line + b"\n")
         tear = stream.tear or text.tear
         if tear is None:
             copy.add(b"]\n")
-    header = _header(text.facts)
+    header = _header({**text.facts, "pid": cpu[-1] if cpu else None})
     made = Copy(path, folder, profile=True, header=header, tear=tear)
     return replace(file, codec="zstd", framed=True, named=False, copy=made)
 
 
-def _lines(text: ProfileText) -> Iterator[bytes]:
+def _lines(text: ProfileText, cpu: list[int]) -> Iterator[bytes]:
+    """Yield a line for each event; the number of the process, by what tells it best, is added."""
     numbers = _Numbers()
     for event in text.events():
         if not isinstance(event, dict):
             yield _dumped(event)
             continue
+        name = event.get("name")
+        if (name == "process_labels" or not cpu) and isinstance(name, str):
+            cpu += _number_of_process(event, name)
         for member in ("pid", "tid"):
             name = event.get(member)
             if isinstance(name, str):
@@ -75,6 +83,14 @@ def _lines(text: ProfileText) -> Iterator[bytes]:
                     yield _process_name(name, numbers[name])
                 event[member] = numbers[name]
         yield _dumped(_in_order(event))
+
+
+def _number_of_process(event: JsonObject, name: str) -> list[int]:
+    args = event.get("args")
+    labels = args.get("labels") if isinstance(args, dict) else None
+    tells = name.startswith(STEP) or (name == "process_labels" and labels == "CPU")
+    pid = event.get("pid")
+    return [pid] if tells and type(pid) is int else []
 
 
 def _process_name(name: str, number: int) -> bytes:
@@ -120,6 +136,7 @@ def _header(facts: JsonObject) -> HeaderFacts:
     return HeaderFacts.of(
         {
             "host": facts.get("host_name"),
+            "pid": facts.get("pid"),
             "time_base_us": base_ns // NS_PER_US if isinstance(base_ns, int) else None,
             "rank": said.get("rank"),
             "world_size": said.get("world_size"),

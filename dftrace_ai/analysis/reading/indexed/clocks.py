@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from dftrace_ai.analysis.reading.indexed.reach import EARLIEST_NS, NOWHERE, Reach, joined
 from dftrace_ai.errors import TraceError
@@ -190,19 +190,35 @@ def believed(trace: Trace, reach: Reach | None) -> FileTimes:
     return counts.times
 
 
-def clock_notes(files: Iterable[FileTimes]) -> list[str]:
+class Kinship(Protocol):
+    """Whose the files are, and who has started whom; see `Owners`."""
+
+    def of(self, trace: Trace, /) -> Any:
+        """Return whose a file is."""
+
+    def parent(self, owner: Any, /) -> Any:
+        """Return who has started a process; None where that is not known."""
+
+
+def clock_notes(files: Iterable[FileTimes], owners: Kinship) -> list[str]:
     """Return what is to be said of the clocks of a run: one line, or none.
 
     Args:
         files: of all processes that are looked at.
+        owners: whose they are.
 
     Example::
 
-        for note in clock_notes(believed(trace, recorded(trace)) for trace in traces):
-            print(note)
+        times = [believed(trace, recorded(trace)) for trace in traces]
+        print(*clock_notes(times, Owners(traces)))
     """
     known = list(files)
-    told = [*_odd_times(known), *_clocks_set(known), *_ranks_apart(known), *_children_apart(known)]
+    told = [
+        *_odd_times(known),
+        *_clocks_set(known),
+        *_ranks_apart(known),
+        *_children_apart(known, owners),
+    ]
     return [f"clocks: {'; '.join(told)}"] if told else []
 
 
@@ -300,23 +316,21 @@ def _together(ranks: dict[int, Reach]) -> list[list[int]]:
     return groups
 
 
-def _children_apart(files: Sequence[FileTimes]) -> Iterator[str]:
+def _children_apart(files: Sequence[FileTimes], owners: Kinship) -> Iterator[str]:
     """Tell of processes that were not there when the one that has started them was."""
-    reaches: dict[Hashable, Reach | None] = {}
-    parents: dict[Hashable, Hashable] = {}
+    reaches: dict[Any, Reach | None] = {}
     begun = {_place(file.trace) for file in files if not _part(file.trace)}
     for trace, reach, odd, _ in files:
         header = _header(trace)
         if header.run is None or header.pid is None or reach == NOWHERE:
             continue
-        host = header.hhash or header.host
-        own: Hashable = (header.run, host, header.pid)
+        own = owners.of(trace)
         cut = _place(trace) not in begun or _has_let_go(trace) or odd is None
         reaches[own] = None if cut else joined([reaches.get(own, NOWHERE), reach])
-        parents[own] = header.run, host, header.ppid
     gaps = []
-    for own, parent in parents.items():
-        one, other = reaches[own], reaches.get(parent)
+    for own, one in reaches.items():
+        parent = owners.parent(own)
+        other = None if parent is None else reaches.get(parent)
         if one is not None and other is not None and lie_apart(one, other):
             gaps.append(_gap_ns(one, other))
     if gaps:

@@ -55,7 +55,7 @@ def rows_of(process: Process) -> Iterable[tuple[EventColumns, Integers]]:
     """Return the files of a process, each with a mask of the rows that are its own."""
     for columns in process.events:
         # Our own files and Kineto's are of one process; in others several may be.
-        whole = process.header is not None or process.source == "kineto"
+        whole = process.header.run is not None or process.source == "kineto"
         mask = np.ones(len(columns), bool) if whole else columns.pid == process.pid
         yield columns, mask
 

@@ -49,7 +49,8 @@ class LineFormatter {
     // `[` and the process's name: the first bytes of the file, in one piece, since Perfetto refuses
     // a first gzip member that holds only the bracket.
     void opening(ByteBuffer& out) const;
-    void header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part) const;
+    void header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part,
+                const ProcessIdentity& process) const;
     void track_name(ByteBuffer& out, std::uint32_t tid, std::string_view name) const;
     // `members` as they stand behind others, each with a comma in front.
     void index(ByteBuffer& out, std::string_view members) const;
