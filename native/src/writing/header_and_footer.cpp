@@ -18,8 +18,8 @@ void LineFormatter::opening(ByteBuffer& out) const {
     out.append("}}\n");
 }
 
-void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock,
-                           std::uint32_t part, const ProcessIdentity& process) const {
+void LineFormatter::header(ByteBuffer& out, std::uint32_t parent_pid, const char* clock, std::uint32_t part,
+                           const ProcessIdentity& process) const {
     std::string host;
     append_json_string(host, settings_.host);
     std::string text =
