@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from dftrace_ai.annotation.node import AccompaniedNode, ProfilerNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["ALL_NODES", "NOTHING", "beside", "forget_arguments", "give_to_all"]
+__all__ = ["ALL_NODES", "NOTHING", "beside", "forget_arguments", "give_anew", "give_to_all"]
 
 NOTHING = ProfilerNode("", "", enabled=False)
 """Records nothing: takes the place of a node outside of the steps that are asked for."""
@@ -60,6 +60,21 @@ def beside(
                 found._take_args(ALL_NODES)
         _beside[key] = found
     return found
+
+
+def give_anew(node: ProfilerNode, told: Mapping[str, object]) -> None:
+    """Give a node of `beside` the arguments of one event; the next one's are given so, too.
+
+    Args:
+        node: of one thread, so that nobody else's event has them.
+        told: all that such events tell, with None for what this one cannot: it has no such member.
+    """
+    if None not in told.values():
+        node._merge_args(dict(told))
+        return
+    kept = {name: value for name, value in node._copy_args().items() if name not in told}
+    node._clear_args()
+    node._merge_args(kept | {name: one for name, one in told.items() if one is not None})
 
 
 give_to_all: Callable[..., object] = ALL_NODES.update

@@ -282,3 +282,75 @@ def test_workers_that_outlast_auto_record_nothing_more(run_script: RunScript) ->
     )
     items = [sum(e.name == "item" for e in trace.spans) for trace in map(read, outcome.files)]
     assert sorted(items) == [0, 8, 8]
+
+
+def test_a_loader_that_keeps_its_place(run_script: RunScript) -> None:
+    """As torchdata's: it has workers of its own making, and asks what it loads for a state."""
+    outcome = run_script(
+        """
+        import json, sys, types
+        import torch
+        from torch.utils.data import DataLoader, IterableDataset, dataloader
+
+        name = "torchdata.stateful_dataloader.stateful_dataloader"
+        home = types.ModuleType(name)
+        several = dataloader._MultiProcessingDataLoaderIter
+        begin = several.__init__
+
+        class Several(several):
+            def __init__(self, loader, next_iter_state=None):
+                begin(self, loader)
+
+        class Stateful(DataLoader):
+            def _get_iterator(self):
+                if self.num_workers:
+                    return home._StatefulMultiProcessingDataLoaderIter(self, next_iter_state=None)
+                return super()._get_iterator()
+
+        class Counting:
+            def __init__(self):
+                self.at = 0
+            def __iter__(self):
+                return self
+            def __next__(self):
+                self.at += 1
+                if self.at > 4:
+                    raise StopIteration
+                return torch.tensor(self.at)
+            def state_dict(self):
+                return {"at": self.at}
+
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return Counting()
+
+        class Itself(Counting, IterableDataset):
+            pass
+
+        def main():
+            torch.set_num_threads(1)
+            home._StatefulMultiProcessingDataLoaderIter = Several
+            home._worker_loop = torch.utils.data._utils.worker._worker_loop
+            sys.modules[name] = home
+            import dftrace_ai
+            dftrace_ai.auto()
+            batches = [b.tolist() for b in Stateful(torch.arange(4), batch_size=2, num_workers=1)]
+            for made in (Stream(), Itself()):
+                iterator = iter(DataLoader(made, batch_size=2))
+                next(iterator)
+                fetcher = iterator._dataset_fetcher
+                batches += [
+                    fetcher.dataset_iter.state_dict()["at"],
+                    isinstance(fetcher.dataset_iter, Counting),
+                    fetcher.dataset_iter is fetcher.dataset,
+                ]
+            print(json.dumps(batches))
+
+        if __name__ == "__main__":
+            main()
+        """
+    )
+    assert outcome.said == [[[0, 1], [2, 3], 2, True, False, 2, True, True]]
+    own, (worker,) = outcome.split(perfetto=False)
+    assert len(own.named("dataloader.workers.start")) == 1
+    assert len(worker.named("item")) == 4

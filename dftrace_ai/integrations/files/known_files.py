@@ -47,7 +47,7 @@ class KnownFiles(dict[int, KnownFile]):
         if not operations.is_live or operations.is_opening:
             return False, None
         kind = type(file)
-        if kind is str or kind is bytes or isinstance(file, PurePath):
+        if kind is str or kind is bytes or issubclass(kind, PurePath):
             text = os.fsdecode(file)  # type: ignore[arg-type]
             path = self.places.shown(text)
             if path is None and is_in_checkpoint():

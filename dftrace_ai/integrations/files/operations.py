@@ -252,4 +252,8 @@ def bytes_of(result: Any) -> int:
     """Return how many bytes an operation has moved, by its result."""
     if isinstance(result, int):
         return result
-    return 0 if result is None else memoryview(result).nbytes
+    if isinstance(result, bytes):
+        return len(result)
+    # Not every array gives its buffer away, such as one of dates.
+    size = getattr(result, "nbytes", 0)
+    return size if isinstance(size, int) else 0

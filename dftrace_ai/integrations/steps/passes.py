@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Final
 
+from dftrace_ai.integrations.asking import asked
 from dftrace_ai.run.emitting import PassState
 
 __all__ = ["Pass", "epoch_of"]
+
+# Of one around another: what stands for anything has a sampler without end.
+MOST_SAMPLERS: Final = 8
 
 
 class Pass(PassState):
@@ -41,13 +45,22 @@ class Pass(PassState):
         return self.fetched > self.used
 
 
-def epoch_of(iterator: Any) -> int | None:
+def epoch_of(iterator: object) -> int | None:
     """Return the number that a sampler was told by `set_epoch`; None where it was told none."""
     for name in ("_index_sampler", "_sampler"):
-        sampler = getattr(iterator, name, None)
-        while sampler is not None:
-            epoch = vars(sampler).get("epoch") if hasattr(sampler, "__dict__") else None
-            if type(epoch) is int:
-                return epoch
-            sampler = getattr(sampler, "sampler", None)
+        epoch = asked(_epoch_told, iterator, name)
+        if epoch is not None:
+            return epoch
+    return None
+
+
+def _epoch_told(iterator: object, name: str) -> int | None:
+    sampler = getattr(iterator, name, None)
+    for _ in range(MOST_SAMPLERS):
+        if sampler is None:
+            return None
+        epoch = vars(sampler).get("epoch") if hasattr(sampler, "__dict__") else None
+        if type(epoch) is int:
+            return epoch
+        sampler = getattr(sampler, "sampler", None)
     return None

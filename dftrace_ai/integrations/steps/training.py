@@ -9,6 +9,7 @@ from dftrace_ai.annotation.node import ProfilerNode
 from dftrace_ai.integrations.nodes import ALL_NODES, forget_arguments, give_to_all
 from dftrace_ai.integrations.steps.passes import Pass, epoch_of
 from dftrace_ai.run.emitting import TrainingState, complete_between, ticks
+from dftrace_ai.wording import ToldOnce, described, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,6 +61,7 @@ class Training(TrainingState):
 
     def __init__(self, gate: Gate, steps: StepRange) -> None:
         self._gate = gate
+        self._told_once = ToldOnce()
         self.recorded = False
         self.optimizers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.begin()
@@ -244,6 +246,13 @@ class Training(TrainingState):
         self._epochs = self.epoch + 1
         if self._gate.recording:
             give_to_all(epoch=self.epoch)
+
+    def _failed(self, error: Exception) -> None:
+        """What is done here has raised, where the training goes on."""
+        if self._told_once.first("failed"):
+            warn(
+                "auto cannot follow this step of the training, which goes on: %s", described(error)
+            )
 
     def pause(self) -> None:
         """Something begins that is no part of a step, such as the writing of a checkpoint."""

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.asking import asked
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
 from dftrace_ai.run.emitting import complete, is_recording, time_us
 from dftrace_ai.run.place.late_import import when_imported
@@ -56,7 +57,7 @@ def _recorded(options: AutoOptions, original: Callable[[Any], None]) -> Callable
     @functools.wraps(original)
     def recorded(metrics: Any) -> None:
         if gate.recording and is_recording() and ai.compute.compile.enabled:
-            _record(metrics)
+            asked(_record, metrics)
         original(metrics)
 
     return recorded

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.asking import asked
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.swapping import Swaps
 from dftrace_ai.integrations.torch.backward import compiler_flags, running_graph_task
@@ -125,10 +126,10 @@ def _is_model(module: Any, known: dict[int, weakref.ref[Any]]) -> bool:
     """Whether a module has parameters: one that has none is a loss, or prepares what goes in.
 
     Args:
-        module: that is called.
+        module: that is called; one that cannot be asked is a model.
         known: takes those that have some, by identity, for they are looked for before each step.
     """
-    if not module._parameters and not _inner_parameters(module, {id(module)}):
+    if asked(lambda: bool(module._parameters) or _inner_parameters(module, {id(module)})) is False:
         return False
     key = id(module)
     known[key] = weakref.ref(module, lambda _: known.pop(key, None))

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.asking import asked
 from dftrace_ai.integrations.nodes import NOTHING, beside
 from dftrace_ai.integrations.torch.depth import kept
 
@@ -45,9 +46,15 @@ class InnerModules:
 
     def learn(self, model: Any) -> None:
         """Take note of where the modules of a model lie."""
-        for name, module in model.named_modules():
-            if name:
-                self._note(module, name)
+        asked(self._learn_below, model, "", {id(model)})
+
+    def _learn_below(self, module: Any, path: str, met: set[int]) -> None:
+        # As `named_modules` names them, which hashes and compares modules by methods of theirs.
+        for name, inner in module._modules.items():
+            if inner is not None and id(inner) not in met:
+                met.add(id(inner))
+                self._note(inner, f"{path}{name}")
+                asked(self._learn_below, inner, f"{path}{name}.", met)
 
     def _note(self, module: Any, name: str) -> None:
         known, key = self._known, id(module)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.torch.depth import depth
+from dftrace_ai.integrations.torch.sizes import bytes_of
 from dftrace_ai.integrations.wrapping.checkpoints import begin_checkpoint
 from dftrace_ai.integrations.wrapping.listening import needed, once_imported
 
@@ -120,17 +121,17 @@ class _Reads:
         if block is None:  # of no block: each is a part of a restart that nobody tells
             return self._read_alone(original, *args, **kwargs)
         result = original(*args, **kwargs)
-        block.size += _bytes_of(result)
+        block.take(result)
         return result
 
     def _read_alone(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         block = _Block(self._begin(self._part))
         try:
             result = original(*args, **kwargs)
+            block.take(result)
         except BaseException as error:
             block.end(type(error))
             raise
-        block.size = _bytes_of(result)
         block.end(None)
         return result
 
@@ -144,13 +145,14 @@ class _Block:
 
     def __init__(self, begun: Begun | None) -> None:
         self._begun = begun
-        self.size = 0
+        self._size: int | None = 0
+
+    def take(self, read: Any) -> None:
+        """Count what has been read: a tensor, or several by their names."""
+        size = bytes_of(list(read.values()) if type(read) is dict else read)
+        # Of one that does not tell its size, all that is read has none that is known.
+        self._size = None if self._size is None or size is None else self._size + size
 
     def end(self, error: type[BaseException] | None) -> None:
         if self._begun is not None:
-            self._begun.end(self.size or None, error)
-
-
-def _bytes_of(result: Any) -> int:
-    several = result.values() if isinstance(result, dict) else (result,)
-    return sum(getattr(one, "nbytes", 0) for one in several)
+            self._begun.end(self._size or None, error)

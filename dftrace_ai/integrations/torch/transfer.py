@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dftrace_ai.annotation.tree import ai
-from dftrace_ai.integrations.nodes import beside
+from dftrace_ai.integrations.asking import asked
+from dftrace_ai.integrations.nodes import beside, give_anew
 from dftrace_ai.integrations.swapping import Swaps
+from dftrace_ai.integrations.torch.sizes import bytes_of, unheard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,14 @@ def _has_devices() -> bool:
     return built or (mps is not None and bool(mps.is_built()))
 
 
+def _way(tensor: Any, result: Any) -> str:
+    """Return from where to where a tensor has gone; empty where it has not gone anywhere."""
+    with unheard():
+        before, after = tensor.device, result.device
+    stayed = before == after or "meta" in {before.type, after.type}
+    return "" if stayed else f"{before.type}->{after.type}"
+
+
 class _Door:
     """A method of tensors, equal to torch's own.
 
@@ -74,20 +84,20 @@ class _Door:
                 return original(tensor, *args, **kwargs)
             node = beside(ai.device.transfer, copy=get_ident())
             span = node._begin()
+            if span is None:
+                return original(tensor, *args, **kwargs)
             try:
                 result = original(tensor, *args, **kwargs)
+                way = asked(_way, tensor, result)
+                size = None if way == "" else bytes_of(result)
             except BaseException as error:
-                if span is not None:
-                    span.end(type(error))
+                span.end(type(error))
                 raise
-            if span is not None:
-                before, after = tensor.device, result.device
-                if before == after or "meta" in {before.type, after.type}:
-                    span.cancel()
-                else:
-                    way = f"{before.type}->{after.type}"
-                    node._merge_args({"bytes": result.nbytes, "direction": way})
-                    span.end()
+            if way == "":
+                span.cancel()
+            else:
+                give_anew(node, {"bytes": size, "direction": way})
+                span.end()
             return result
 
         return method

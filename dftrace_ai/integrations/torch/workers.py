@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import _utils, dataloader
+from torch.utils.data import dataloader
 
 from dftrace_ai.annotation.tree import ai
+from dftrace_ai.integrations.asking import asked
 from dftrace_ai.integrations.files import record_files
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.options import AutoOptions
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerLoop", "record_fetchers"]
 
 PREFIX = "DFTRACE_"
+OF_TORCH = "torch.utils.data._utils.worker"
 # On a fetcher that records already.
 DONE = "_dftrace_records"
 
@@ -40,6 +43,7 @@ class WorkerLoop:
         shared: the gate's, in memory that processes share.
         folders: in which files are recorded; None where none are.
         environment: variables of the process that has pickled it; None where it was not.
+        home: name of the module that has the function as `_worker_loop`.
         gate: of the process that starts workers, which shares something once it starts the first.
     """
 
@@ -48,9 +52,11 @@ class WorkerLoop:
         shared: Any = None,
         folders: tuple[str, ...] | None = None,
         environment: Mapping[str, str] | None = None,
+        home: str = OF_TORCH,
         *,
         gate: Gate | None = None,
     ) -> None:
+        self._home = home
         self._shared = shared
         self._gate = gate
         self._folders = folders
@@ -59,7 +65,7 @@ class WorkerLoop:
     def __reduce__(self) -> tuple[Any, ...]:
         ours = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
         shared = self._shared if self._gate is None else self._gate.shared
-        return WorkerLoop, (shared, self._folders, ours)
+        return WorkerLoop, (shared, self._folders, ours, self._home)
 
     def __call__(self, *args: Any) -> Any:
         """Run a worker."""
@@ -76,7 +82,7 @@ class WorkerLoop:
             record_fetchers(Swaps(), options)
             if self._folders is not None:
                 record_files(options)
-        return original_of(_utils.worker._worker_loop)(*args)
+        return original_of(import_module(self._home)._worker_loop)(*args)
 
 
 def record_fetchers(swaps: Swaps, options: AutoOptions) -> None:
@@ -99,8 +105,8 @@ def record_fetchers(swaps: Swaps, options: AutoOptions) -> None:
         @functools.wraps(original)
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
             fetcher = original(*args, **kwargs)
-            if options.gate.live and not getattr(fetcher, DONE, False):
-                _record(fetcher, options)
+            if options.gate.live:
+                asked(_record, fetcher, options)
             return fetcher
 
         return create_fetcher
@@ -109,9 +115,15 @@ def record_fetchers(swaps: Swaps, options: AutoOptions) -> None:
 
 
 def _record(fetcher: Any, options: AutoOptions) -> None:
+    if getattr(fetcher, DONE, False):
+        return
     setattr(fetcher, DONE, True)
     if hasattr(fetcher, "dataset_iter"):
-        fetcher.dataset_iter = _RecordedIterator(fetcher.dataset_iter, options)
+        recorded = _RecordedIterator(fetcher.dataset_iter, options)
+        # A data set that is its own iterator is asked for its state once, by who looks whether.
+        if fetcher.dataset is fetcher.dataset_iter:
+            fetcher.dataset = recorded
+        fetcher.dataset_iter = recorded
     elif getattr(fetcher.dataset, "__getitems__", None) and fetcher.auto_collation:
         fetcher.dataset = _RecordedBatches(fetcher.dataset, options)
     else:
@@ -122,23 +134,37 @@ def _record(fetcher: Any, options: AutoOptions) -> None:
         fetcher.collate_fn = Gated(fetcher.collate_fn, collate, options.gate)
 
 
-class _RecordedBatches:
+class _StandIn:
+    """What a fetcher holds for something of the program's, also to who asks what it can or is.
+
+    Loaders that keep their place ask their data sets and iterators whether they have a state.
+    """
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self._original.__class__
+
+
+class _RecordedBatches(_StandIn):
     """A data set, in a fetcher, that gives all items of a batch at once."""
 
     def __init__(self, dataset: Any, options: AutoOptions) -> None:
-        self._dataset = dataset
+        super().__init__(dataset)
         node = beside(ai.data.item, "batch", of_the_step=False)
         self.__getitems__ = Gated(dataset.__getitems__, node, options.gate)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dataset, name)
 
-
-class _RecordedIterator:
+class _RecordedIterator(_StandIn):
     """The iterator of a data set, in a fetcher, whose items are recorded."""
 
     def __init__(self, iterator: Iterator[Any], options: AutoOptions) -> None:
-        self._iterator = iterator
+        super().__init__(iterator)
         self._gate = options.gate
         self._node = beside(ai.data.item, of_the_step=False)
 
@@ -148,7 +174,7 @@ class _RecordedIterator:
     def __next__(self) -> Any:
         span = self._node._begin() if self._is_on() else None
         try:
-            item = next(self._iterator)
+            item = next(self._original)
         except StopIteration:
             if span is not None:
                 span.end_unless_empty()

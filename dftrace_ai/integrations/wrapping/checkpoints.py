@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.integrations.asking import asked
 from dftrace_ai.integrations.nodes import beside
 from dftrace_ai.integrations.steps.training import is_resting
 
@@ -123,7 +124,7 @@ def recorded(
         try:
             with mine:
                 result = original(*args, **kwargs)
-                size = _bytes_of(place_of(result, args, kwargs))
+                size = asked(lambda: _bytes_of(place_of(result, args, kwargs)))
                 if size is not None:
                     mine._merge_args({"bytes": size})
                 return result
@@ -136,13 +137,10 @@ def recorded(
 
 def _bytes_of(place: Any) -> int | None:
     """Return the length of a file that is named, of several, or of those in a folder; else None."""
-    try:
-        if isinstance(place, list):
-            return sum(Path(one).stat().st_size for one in place)
-        if not isinstance(place, (str, os.PathLike)):
-            return None
-        path = Path(place)
-        files = path.iterdir() if path.is_dir() else [path]
-        return sum(one.stat().st_size for one in files if not one.is_dir())
-    except OSError:
+    if isinstance(place, list):
+        return sum(Path(one).stat().st_size for one in place)
+    if not isinstance(place, (str, os.PathLike)):
         return None
+    path = Path(place)
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(one.stat().st_size for one in files if not one.is_dir())

@@ -278,7 +278,7 @@ class Serialiser {
             description += separator + std::string(attribute) + "=" + utf8;
             separator = ", ";
         }
-        append_json_string(out_, description + ")");
+        append_json_string(out_, *separator == '(' ? description : description + ")");
     }
 
     void foreign(PyObject* object) {

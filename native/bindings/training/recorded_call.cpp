@@ -81,16 +81,19 @@ bool leave_hooked(const RecordedCall* self) {
 long long batches_of(PyObject* iterator) {
     const Ref yielded(PyObject_GetAttr(iterator, yielded_name));
     const long long number = yielded ? PyLong_AsLongLong(yielded.get()) : -1;
-    if (PyErr_Occurred()) PyErr_Clear();
+    if (PyErr_Occurred()) forget_error();
     return number >= 0 && number < std::numeric_limits<long long>::max() ? number : -1;
 }
+
+// Whether to go on behind something that is ours.
+bool heard(const RecordedCall* self, bool well) { return well || goes_on(self->training); }
 
 PyObject* recorded_fetch(const RecordedCall* self, PyObject* const* arguments, std::size_t count,
                          PyObject* names) {
     PyObject* const iterator = arguments[0];
-    if (!leave_hooked(self)) return nullptr;
+    if (!heard(self, leave_hooked(self))) return nullptr;
     const long long number = batches_of(iterator);
-    if (!fetch(self->training, iterator, number == 0)) return nullptr;
+    if (!heard(self, fetch(self->training, iterator, number == 0))) return nullptr;
     CallSpan span(self->node, self->gate, self->plain);
     if (!span.open()) return nullptr;
     set_count(Inside::waiting, 1);
@@ -103,7 +106,7 @@ PyObject* recorded_fetch(const RecordedCall* self, PyObject* const* arguments, s
         span.close_unless_empty();
         const Ref told(PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(self->training),
                                                  fetched_nothing_name, iterator));
-        if (!told) end.forget();
+        if (!heard(self, static_cast<bool>(told))) end.forget();
     } else {
         span.close(true);
     }
@@ -111,9 +114,11 @@ PyObject* recorded_fetch(const RecordedCall* self, PyObject* const* arguments, s
 }
 
 bool begin(const RecordedCall* self, PyObject* const* arguments) {
-    if (self->work == Work::clearing) return leave_hooked(self) && clears(self->training, arguments[0]);
-    if (self->work == Work::optimizer && !optimizer_begins(self->training, arguments[0])) return false;
-    if (self->work == Work::backward && !backward_begins(self->training)) return false;
+    TrainingState* const training = self->training;
+    if (self->work == Work::clearing)
+        return heard(self, leave_hooked(self)) && heard(self, clears(training, arguments[0]));
+    if (self->work == Work::optimizer && !heard(self, optimizer_begins(training, arguments[0]))) return false;
+    if (self->work == Work::backward && !heard(self, backward_begins(training))) return false;
     set_count(self->work == Work::optimizer ? Inside::optimizer : Inside::backward, 1);
     return true;
 }
@@ -130,15 +135,16 @@ bool end(const RecordedCall* self, PyObject* const* arguments, bool raised) {
     const bool told = self->work == Work::optimizer
                           ? optimizer_ends(self->training, arguments[0])
                           : backward(self->training, count_of(Inside::optimizer) > 0);
-    if (!told) error.forget();
-    return told;
+    if (heard(self, told)) return true;
+    error.forget();
+    return false;
 }
 
 PyObject* recorded(PyObject* object, PyObject* const* arguments, std::size_t count, PyObject* names) {
     const RecordedCall* const self = as<RecordedCall>(object);
     const int meant = is_meant(self, arguments, PyVectorcall_NARGS(count));
-    if (meant < 0) return nullptr;
-    if (!meant) return PyObject_Vectorcall(self->wrapped, arguments, count, names);
+    if (meant < 0 && !goes_on(self->training)) return nullptr;
+    if (meant <= 0) return PyObject_Vectorcall(self->wrapped, arguments, count, names);
     if (self->work == Work::fetch) return recorded_fetch(self, arguments, count, names);
     if (!begin(self, arguments)) return nullptr;
     CallSpan span(self->node, self->gate, self->plain);

@@ -59,7 +59,11 @@ int computes_nothing(const RecordedForward* self, PyObject* const* arguments, Py
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->not_meant); ++i) {
         const Ref test(Py_NewRef(PyList_GET_ITEM(self->not_meant, i)));
         const Ref said(PyObject_CallOneArg(test.get(), all.get()));
-        const int truth = said ? PyObject_IsTrue(said.get()) : -1;
+        int truth = said ? PyObject_IsTrue(said.get()) : -1;
+        if (truth < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+            PyErr_Clear();  // whom it asks does not answer: as of what is computed with
+            truth = 0;
+        }
         if (truth) return truth;
     }
     return 0;
@@ -98,8 +102,9 @@ Node* told(const RecordedForward* self, PyObject* module) {
 bool has_judged(const RecordedForward* self) {
     ErrorAside error;
     const Ref judged(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(self->training), judged_name));
-    if (!judged) error.forget();
-    return static_cast<bool>(judged);
+    if (judged || goes_on(self->training)) return true;
+    error.forget();
+    return false;
 }
 
 PyObject* by_wrapped(RecordedForward* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
@@ -177,11 +182,12 @@ int is_compiling(PyObject* compiler) {
 PyObject* recorded_forward(RecordedForward* self, PyObject* const* arguments, std::size_t count,
                            PyObject* names, ModuleCall call) {
     const int meant = is_meant(self, arguments, PyVectorcall_NARGS(count));
-    if (meant < 0) return nullptr;
-    if (!meant) return call(self, arguments, count, names);
-    if (count_of(Inside::hooked) && !Ref(PyObject_CallNoArgs(self->leave_hooked))) return nullptr;
+    if (meant < 0 && !goes_on(self->training)) return nullptr;
+    if (meant <= 0) return call(self, arguments, count, names);
+    if (count_of(Inside::hooked) && !Ref(PyObject_CallNoArgs(self->leave_hooked)) && !goes_on(self->training))
+        return nullptr;
     Node* const node = told(self, arguments[0]);
-    if (!node) return nullptr;
+    if (!node) return goes_on(self->training) ? call(self, arguments, count, names) : nullptr;
     set_count(Inside::forward, 1);
     CallSpan span(node, self->gate, self->plain);
     Ref result(span.open() ? call(self, arguments, count, names) : nullptr);

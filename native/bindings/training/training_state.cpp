@@ -15,7 +15,8 @@ namespace {
 
 bool resting = false;
 std::uint8_t microbatch_key, microbatches_key;
-PyObject *take_pass_name, *end_pass_name, *pass_learns_name, *judges_name, *feeds_name, *alive_name;
+PyObject *take_pass_name, *end_pass_name, *pass_learns_name, *judges_name, *feeds_name, *alive_name,
+    *failed_name;
 
 long long now() {
     Thread* const thread = recording_thread();
@@ -308,15 +309,27 @@ bool optimizer_ends(TrainingState* self, PyObject* optimizer) {
     return fed > 0 || (!fed && close_step(self, now()));
 }
 
+bool goes_on(TrainingState* self) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    const Ref held_type(type), held(value), held_trace(trace);
+    if (!call(self, failed_name, value)) forget_error();
+    return true;
+}
+
 bool prepare_training_state() {
+    failed_name = PyUnicode_InternFromString("_failed");
     take_pass_name = PyUnicode_InternFromString("_take_pass");
     end_pass_name = PyUnicode_InternFromString("_end_pass");
     pass_learns_name = PyUnicode_InternFromString("_pass_learns");
     judges_name = PyUnicode_InternFromString("_judges");
     feeds_name = PyUnicode_InternFromString("_feeds");
     alive_name = PyUnicode_InternFromString("_optimizers_alive");
-    return take_pass_name && end_pass_name && pass_learns_name && judges_name && feeds_name && alive_name &&
-           learn_key("microbatch", microbatch_key) && learn_key("microbatches", microbatches_key);
+    return failed_name && take_pass_name && end_pass_name && pass_learns_name && judges_name && feeds_name &&
+           alive_name && learn_key("microbatch", microbatch_key) &&
+           learn_key("microbatches", microbatches_key);
 }
 
 }  // namespace dftrace::py

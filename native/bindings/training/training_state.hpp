@@ -69,6 +69,10 @@ bool backward(TrainingState* self, bool in_optimizer);
 bool optimizer_begins(TrainingState* self, PyObject* optimizer);
 bool optimizer_ends(TrainingState* self, PyObject* optimizer);
 
+// An error is set, which is of ours: whether the training goes on all the same, told once. It does not where
+// somebody asks it to stop, as by Ctrl-C.
+bool goes_on(TrainingState* self);
+
 // Names that the above look up; false with an error set.
 bool prepare_training_state();
 extern PyTypeObject training_state_type;

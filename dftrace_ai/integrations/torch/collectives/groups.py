@@ -6,6 +6,7 @@ import json
 import weakref
 from typing import Any
 
+from dftrace_ai.integrations.asking import asked
 from dftrace_ai.run import emitting
 
 __all__ = ["Group", "Groups"]
@@ -22,7 +23,7 @@ class Group:
 
     def __init__(self, group: Any) -> None:
         self.name: str = group.group_name
-        self.description = str(getattr(group, "group_desc", "") or "")
+        self.description = asked(lambda: str(group.group_desc or "")) or ""
         if self.description == "undefined":
             self.description = ""
         self.ranks = _ranks_of(group)
@@ -42,11 +43,8 @@ class Group:
         """Return how many collectives the group has had; None where its backend does not count."""
         if not self._counts:
             return None
-        try:
-            had: int = group._get_sequence_number_for_group()
-        except Exception:  # noqa: BLE001 - backends answer as they like; what matters is told
-            self._counts = False  # to raise costs more than all the rest
-            return None
+        had: int | None = asked(group._get_sequence_number_for_group)
+        self._counts = had is not None  # to raise costs more than all the rest
         return had
 
     def messages(self, direction: str, peer: int | None, tag: int | None) -> int:
@@ -60,10 +58,8 @@ class Group:
 def _ranks_of(group: Any) -> list[int] | None:
     import torch.distributed as dist
 
-    try:
-        return list(dist.get_process_group_ranks(group))
-    except (KeyError, ValueError, RuntimeError, TypeError):
-        return None  # made beside torch's own functions
+    # None: it was made beside torch's own functions.
+    return asked(lambda: list(dist.get_process_group_ranks(group)))
 
 
 class Groups:

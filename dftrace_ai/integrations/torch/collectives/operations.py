@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["NAMES", "Operation", "bytes_of", "first_tensor", "operations"]
+__all__ = ["NAMES", "Operation", "first_tensor", "operations"]
 
 NAMES: Final = {
     "allreduce_": "all_reduce",
@@ -104,20 +104,6 @@ def operations() -> Iterator[Operation]:
             work_at=works[0] if works else None,
             alone=len(results) == 1,
         )
-
-
-def bytes_of(given: Any) -> int:
-    """Return the size of a tensor, or of the tensors in a list, in bytes.
-
-    Args:
-        given: tensors of any layout, in lists of any depth.
-    """
-    if isinstance(given, (list, tuple)):
-        return sum(map(bytes_of, given))
-    if given.is_sparse:
-        return bytes_of((given._indices(), given._values()))
-    size: int = given.numel() * given.element_size()
-    return size
 
 
 def first_tensor(given: Sequence[Any]) -> Any:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
 from dftrace_ai.integrations.torch.collectives.ends import ENQUEUED, Ends
 from dftrace_ai.integrations.torch.collectives.groups import Groups
-from dftrace_ai.integrations.torch.collectives.operations import bytes_of, first_tensor, operations
+from dftrace_ai.integrations.torch.collectives.operations import first_tensor, operations
+from dftrace_ai.integrations.torch.sizes import bytes_of
 from dftrace_ai.integrations.torch.uncompiled import left_alone
 from dftrace_ai.run import emitting
 from dftrace_ai.run.hooks import Hook, register
@@ -168,7 +169,10 @@ class _Seam:
             told["step"] = self._training.step
         if operation.sized:
             # What goes to all, or comes from all: the larger of the two.
-            told["bytes"] = max(bytes_of(args[at]) for at in operation.tensors_at)
+            sizes = [bytes_of(args[at]) for at in operation.tensors_at]
+            known = [size for size in sizes if size is not None]
+            if len(known) == len(sizes):
+                told["bytes"] = max(known)
         if operation.tag_at is not None:
             tag = args[operation.tag_at]
             peer = None if operation.peer_at is None else group.rank(args[operation.peer_at])
