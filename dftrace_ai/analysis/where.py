@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import operator
 import re
 from dataclasses import dataclass
@@ -274,9 +275,11 @@ def _token(found: re.Match[str]) -> _Token:
 
 
 def _like(pattern: str) -> Callable[[str], object]:
-    pieces = {"%": ".*", "_": "."}
-    expression = "".join(pieces.get(letter, re.escape(letter)) for letter in pattern)
-    return re.compile(expression, re.DOTALL).fullmatch
+    # The expressions of fnmatch take each % as short as can be, once and for all: `.*` many times
+    # over would be tried in more ways than ever come to an end.
+    pieces = {"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"}
+    shell = "".join(pieces.get(letter, letter) for letter in pattern)
+    return re.compile(fnmatch.translate(shell)).match
 
 
 def _kind(value: Any) -> str:

@@ -25,6 +25,7 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> EventColumns:
         trace.span("all_reduce", "comm", step * 10_000, 500, tid=7, ok=step > 1, none=None)
     trace.span('it"s %', "data", 0, 5, like="x", size=[1])
     trace.instant("best", 5, step=2)
+    trace.span("[a*]" + "a" * 3_000, "data", 0, 5)
     path = trace.write(tmp_path_factory.mktemp("where") / "t.pfw.gz")
     (found,) = event_columns(open_traces([path]))
     return found
@@ -51,6 +52,9 @@ CASES: dict[str, Any] = {
     "name like '____'": lambda e, a: len(e["name"]) == 4,
     "name not like 'f%'": lambda e, a: not e["name"].startswith("f"),
     "name like '%\"s %'": lambda e, a: '"s ' in e["name"],
+    "name like '[a*]%'": lambda e, a: e["name"].startswith("[a*]"),
+    # In so many ways that trying them all would never end.
+    f"name like '{'%a' * 30}b'": lambda e, a: False,
     "args.note = 'a''b'": lambda e, a: a.get("note") == "a'b",
     "dur_us > 1": lambda e, a: e["dur"] is not None and e["dur"] > 1,
     "dur_us >= 1.0 and dur_us<=2": lambda e, a: e["dur"] is not None and 1 <= e["dur"] <= 2,

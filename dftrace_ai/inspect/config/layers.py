@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dftrace_ai.inspect.config.bounded_search import searcher
 from dftrace_ai.inspect.config.names import listed
 from dftrace_ai.wording import in_short
 
@@ -59,8 +60,8 @@ def what_selects(layers: Layers, every: Iterable[LayerInfo]) -> Callable[[LayerI
         exact = frozenset(layers.exact_layer_names)
         return lambda layer: layer.name in exact
     if "layer_name_regex_pattern" in given:
-        pattern = re.compile(layers.layer_name_regex_pattern)
-        return lambda layer: pattern.search(layer.name) is not None
+        found = searcher(layers.layer_name_regex_pattern)
+        return lambda layer: found(layer.name)
     tests: list[Callable[[LayerInfo], bool]] = []
     if "layer_types" in given:
         tests.append(_test_of_types(layers.layer_types, every))

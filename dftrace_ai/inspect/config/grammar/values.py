@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dftrace_ai.inspect.config import names, schedule
+from dftrace_ai.inspect.config.bounded_search import searcher
 from dftrace_ai.inspect.config.problems import all_checked
 from dftrace_ai.wording import in_short
 
@@ -94,11 +94,12 @@ def _format(value: Any) -> str:
 
 
 def _pattern(value: Any) -> str:
+    text = _text(value)
     try:
-        re.compile(_text(value))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{in_short(value)} is no regular expression: {error}") from error
-    return str(value)
+        searcher(text)
+    except ValueError as error:
+        raise ValueError(f"{in_short(value)} {error}") from error
+    return text
 
 
 def _numbers(value: Any) -> tuple[tuple[int, int], ...] | Literal["all"]:
