@@ -173,6 +173,7 @@ class MergedTrace:
             self.notes.append(f"{file}: lines without an event left out: {broken}")
         if reader.tear:
             self.notes.append(f"{file}: {tear_told(reader.tear, 'shown')}")
+        self.notes += file.file.notes
 
     def _renamed(self, text: bytes, name: object) -> bytes:
         shown = self.counters.get(name) if isinstance(name, str) else None

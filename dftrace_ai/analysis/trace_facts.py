@@ -156,6 +156,7 @@ def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
             *_notes(files),
             *owners.told(""),
             *owners.missing_told(),
+            *(note for trace in traces for note in trace.file.notes),
             *clock_notes(times, owners),
         ),
     )

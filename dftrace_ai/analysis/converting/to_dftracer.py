@@ -139,6 +139,7 @@ def _write(trace: Trace, out: _Members, notes: list[str]) -> int:
         notes.append(f"{trace}: lines without an event left out: {broken}")
     if reader.tear:
         notes.append(f"{trace}: {tear_told(reader.tear, 'converted')}")
+    notes += trace.file.notes
     return lines
 
 

@@ -1,21 +1,21 @@
-"""Looking at the head of a file: whether it is a trace, and how it is compressed."""
+"""Looking at the head of a file: whether it holds traces, and how it is compressed."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
+from dftrace_ai.analysis.reading.forms import form_of, other_told
 from dftrace_ai.analysis.reading.regular_file import open_regular
-from dftrace_ai.analysis.reading.trace_file import Codec, TraceFile, codec_of
+from dftrace_ai.analysis.reading.trace_file import TraceFile, codec_of
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    import os
+    from pathlib import Path
 
-    from dftrace_ai.analysis.reading.trace_file import Copy
+    from dftrace_ai.analysis.reading.trace_file import Codec, Copy, SkippedFile
 
-__all__ = ["Head", "open_trace_file", "read_head", "trace_file_of"]
+__all__ = ["Head", "read_head", "traces_of"]
 
 HEAD_BYTES = 64 * 1024
 
@@ -26,29 +26,12 @@ class Head(NamedTuple):
     Attributes:
         codec: how it is compressed.
         plain: its first bytes, unpacked.
+        whole: it has no others.
     """
 
     codec: Codec
     plain: bytes
-
-
-def open_trace_file(path: str | os.PathLike[str], *, asked_for: bool = False) -> TraceFile:
-    """Look at the head of a file.
-
-    An empty file and one that is cut before its first line count as traces without
-    events: that is what a process leaves that was killed in its first write. A file of
-    torch.profiler is read whole, since it is copied as lines.
-
-    Args:
-        path: the file.
-        asked_for: see `TraceFile`.
-
-    Raises:
-        TraceError: the file cannot be read or does not begin as a trace does.
-        DftraceError: there is no room for a copy.
-    """
-    path = Path(path)
-    return trace_file_of(path, read_head(path), asked_for=asked_for)
+    whole: bool
 
 
 def read_head(path: Path, content: Path | None = None) -> Head:
@@ -67,39 +50,47 @@ def read_head(path: Path, content: Path | None = None) -> Head:
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
     codec = codec_of(head)
-    return Head(codec, head if codec == "plain" else _plain_head(path, codec, head))
+    plain = head if codec == "plain" else _plain_head(path, codec, head)
+    return Head(codec, plain, max(len(head), len(plain)) < HEAD_BYTES)
 
 
-def trace_file_of(
-    path: Path, head: Head, *, asked_for: bool = False, copy: Copy | None = None
-) -> TraceFile:
-    """Return the trace that begins with a head.
+def traces_of(
+    path: Path,
+    head: Head,
+    skipped: list[SkippedFile],
+    *,
+    asked_for: bool = False,
+    copy: Copy | None = None,
+) -> list[TraceFile]:
+    """Return the traces of a file that begins with a head: one, or as many as documents in it.
+
+    An empty file and one that is cut before its first line count as traces without
+    events: that is what a process leaves that was killed in its first write. JSON that is no
+    event on each line, and what torch.profiler has written, is read whole and copied as lines.
 
     Args:
         path: what it is called.
         head: its beginning.
+        skipped: gets what of the file is no trace.
         asked_for: see `TraceFile`.
         copy: where it is, if not at `path`.
 
     Raises:
-        TraceError: a trace does not begin so.
+        TraceError: it cannot be read, or is no trace.
         DftraceError: there is no room for a copy.
     """
-    start = head.plain.lstrip()
-    if start and not start.startswith((b"[", b"{")):
-        raise TraceError(
-            f"{path}: not a trace file: its text begins neither with '[' nor with '{{'"
-        )
     first, _, others = head.plain.partition(b"\n")
     named = others.startswith(b'{"name":"process_name"')
     framed = first.strip() == b"["
     file = TraceFile(path, head.codec, framed, named, asked_for, copy)
-    if not start.startswith(b"{"):
-        return file
-    from dftrace_ai.analysis.reading.gathering.profile_text import begins_profile
-    from dftrace_ai.analysis.reading.gathering.profiles import opened_profile
+    form = "lines" if framed and named else form_of(head.plain, whole=head.whole)
+    if form == "none":
+        raise TraceError(f"{path}: not a trace file: {other_told(head.plain)}")
+    if form == "lines":
+        return [file]
+    from dftrace_ai.analysis.reading.gathering.profiles import opened_profiles
 
-    return opened_profile(file) if begins_profile(start) else file
+    return opened_profiles(file, skipped)
 
 
 def _plain_head(path: Path, codec: Codec, head: bytes) -> bytes:

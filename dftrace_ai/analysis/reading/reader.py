@@ -96,7 +96,7 @@ class TraceReader:
 
     Example::
 
-        reader = TraceReader(open_trace_file("trace-host-1.pfw.gz"))
+        reader = trace.reader()
         for number, event in reader.events():
             print(f"{reader.file}:{number}: {event['name']}")
         if reader.tear:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
-from dftrace_ai.analysis.reading.opening import open_trace_file, read_head, trace_file_of
+from dftrace_ai.analysis.reading.opening import read_head, traces_of
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import (
@@ -95,12 +95,12 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
             files += opened.files
             skipped += opened.skipped
         else:
-            files.append(trace_file_of(path, head, asked_for=True))
+            files += traces_of(path, head, skipped, asked_for=True)
     for real, path in inside.items():
         if real in asked:
             continue
         try:
-            files.append(open_trace_file(path))
+            files += traces_of(path, read_head(path), skipped)
         except TraceError as error:
             skipped.append(SkippedFile.because_of(error, path))
     skipped.sort(key=lambda one: one.path)

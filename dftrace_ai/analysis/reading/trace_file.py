@@ -94,6 +94,7 @@ class Copy:
         profile: the trace is one of torch.profiler, or of others that write such JSON.
         header: what the trace says of its process, where it has no header line.
         tear: where reading the trace had to stop, None when all was read.
+        notes: what was put right in it, one line each.
     """
 
     path: Path
@@ -101,6 +102,7 @@ class Copy:
     profile: bool = False
     header: HeaderFacts | None = None
     tear: Tear | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class TraceFile:
     """A file on disk that holds a trace, or the beginning of one.
 
     Attributes:
-        path: where it lies; in an archive, as if the archive were a directory.
+        path: where it lies; in an archive, as if the archive were a directory, as is a file that
+            holds several traces one behind the other.
         codec: how it is compressed, told from its first bytes and not its name.
         framed: its first line is ``[``.
         named: its first event is ``process_name``, as the recorder of this package has it.
@@ -130,6 +133,11 @@ class TraceFile:
     def content(self) -> Path:
         """Where the bytes are that are read."""
         return self.copy.path if self.copy else self.path
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was put right when it was copied, one line each."""
+        return tuple(f"{self}: {note}" for note in self.copy.notes) if self.copy else ()
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ class TraceSet:
             if not whole:
                 scan.salvage_unreadable()
             _check_all_read(scan)
-            self.notes = _notes(scan)
+            self.notes = (*_notes(scan), *(note for file in self.files for note in file.file.notes))
             sql = columns_sql(scan, scan.sources, self.files, wanted)
             with scan.connect() as connection:
                 yield connection.sql(sql, params=paths_of(scan.sources))

@@ -142,7 +142,7 @@ class Job:
         others: those that are neither ranks nor any rank's workers.
         notes: what of the files could not be read, and is wrong with their clocks, one line each.
         reach: from when to when all events are.
-        first_notes: so many of the notes, the first ones, are of clocks, and of runs and ranks that
+        first_notes: so many of the notes, the first ones, are of times, clocks, runs and ranks that
             the others are not of.
     """
 
@@ -214,9 +214,11 @@ def read_job(traces: TraceSet, *, events: bool = False, all_starts: bool = False
     processes = [_process(files.pop(key)) for key in list(files)]
     reach = joined(of_file.reach for of_file in times) or NOWHERE
     traces.notes = chosen.notes
+    mended = [note for trace in chosen for note in trace.file.notes]
     told = [] if all_starts else [*owners.told_of_last(), *owners.missing_told(last=True)]
-    first = *clock_notes(times, owners), *told
-    job = _job(processes, owners, (*first, *notes, *chosen.notes))
+    first = *mended, *clock_notes(times, owners), *told
+    others = (note for note in chosen.notes if note not in mended)
+    job = _job(processes, owners, (*first, *notes, *others))
     return replace(job, reach=reach, first_notes=len(first))
 
 

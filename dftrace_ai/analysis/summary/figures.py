@@ -115,7 +115,8 @@ class Summary:
         names_left_out: names beyond the 100,000 with the greatest totals; their events
             are counted, and have no row.
         chosen_events: events that were asked for; None for all.
-        notes: index files that were not used, and why; and what is to be said of clocks.
+        notes: index files that were not used, and why; what was put right in files; and what is to
+            be said of clocks.
         reach: from when to when all events are; None where that is not known.
     """
 
@@ -278,6 +279,7 @@ class _Sums:
             names_left_out=self.left_out,
             notes=(
                 *sorted(self.notes),
+                *(note for trace in read for note in trace.file.notes),
                 *clock_notes([self.times[trace.path] for trace in read], owners),
                 *owners.told("added up"),
             ),

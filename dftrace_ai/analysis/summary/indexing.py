@@ -112,8 +112,8 @@ def _indexed_or_left(parts: Sequence[Trace]) -> IndexedProcess:
 
 def _indexed(parts: Sequence[Trace]) -> IndexedProcess:
     path, count = index_path(parts), len(parts)
-    if any(trace.file.copy and not trace.file.copy.profile for trace in parts):
-        raise TraceError("lies in an archive, beside which nothing is written")
+    if any(trace.file.copy and not trace.path.exists() for trace in parts):
+        raise TraceError("lies in a file with others, beside which nothing is written")
     try:
         before = read_index(parts)
     except IndexFileError:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.reading.decompression import PlainStream
 from dftrace_ai.analysis.reading.gathering.copies import CopyFolder, PackedLines
-from dftrace_ai.analysis.reading.gathering.members import BrokenArchiveError, BrokenMemberError
+from dftrace_ai.analysis.reading.gathering.members import (
+    BrokenArchiveError,
+    BrokenMemberError,
+    MoreThanArchiveError,
+)
 from dftrace_ai.analysis.reading.gathering.tar import is_tar, tar_members
 from dftrace_ai.analysis.reading.gathering.zip import is_zip, zip_members
-from dftrace_ai.analysis.reading.opening import read_head, trace_file_of
+from dftrace_ai.analysis.reading.opening import read_head, traces_of
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import (
     MAGIC_BYTES,
@@ -91,6 +95,8 @@ def open_archive(path: Path, head: Head) -> OpenedArchive:
             else:
                 for member in tar_members(archive.counted(stream)):
                     archive.add(member)
+    except MoreThanArchiveError as error:
+        opened.skipped.append(SkippedFile(str(path), str(error)))
     except BrokenArchiveError as error:
         reason = stream.tear or error
         opened.skipped.append(SkippedFile(str(path), f"{reason}; what comes before it is read"))
@@ -184,12 +190,13 @@ class _Archive:
     def look(self, shown: Path, copy: Copy) -> None:
         """Look at the head of a copy."""
         try:
-            file = trace_file_of(shown, read_head(shown, copy.path), copy=copy)
+            head = read_head(shown, copy.path)
+            files = traces_of(shown, head, self.opened.skipped, copy=copy)
         except TraceError as error:
             self.opened.skipped.append(SkippedFile.because_of(error, shown))
         else:
-            self.opened.files.append(file)
-            if file.content == copy.path:
+            self.opened.files.extend(files)
+            if any(file.content == copy.path for file in files):
                 return
         copy.path.unlink()
 

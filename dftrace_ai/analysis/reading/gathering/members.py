@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BrokenArchiveError", "BrokenMemberError", "Member"]
+__all__ = ["BrokenArchiveError", "BrokenMemberError", "Member", "MoreThanArchiveError"]
 
 
 class BrokenArchiveError(Exception):
     """The archive cannot be read beyond a place."""
+
+
+class MoreThanArchiveError(BrokenArchiveError):
+    """All members were read, and the file holds more than that archive."""
 
 
 class BrokenMemberError(Exception):

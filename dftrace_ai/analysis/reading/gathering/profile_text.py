@@ -1,4 +1,4 @@
-"""The JSON of torch.profiler, ``{"traceEvents": [...]}``, read event by event."""
+"""JSON with events, an object with ``traceEvents`` or a list, read event by event."""
 
 from __future__ import annotations
 
@@ -18,15 +18,23 @@ if TYPE_CHECKING:
 
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["ProfileText", "begins_profile"]
+__all__ = ["DECODER", "ProfileText"]
 
 EVENTS: Final = "traceEvents"
 
-# Members beside the events that say something of the process, or that it is such a file at all.
+# Members beside the events that say something of the process.
 KEPT: Final = frozenset({"baseTimeNanoseconds", "distributedInfo", "host_name"})
-TELLING: Final = frozenset({*KEPT, "schemaVersion", "deviceProperties", "displayTimeUnit"})
+
+# Names of members that are kept, by which people know what a file is.
+MOST_MEMBERS: Final = 64
 
 BLANKS: Final = re.compile(r"[ \t\r\n]*")
+
+# Behind a document zero bytes are passed over as well, which file systems leave.
+BLANKS_BEHIND: Final = re.compile(r"[ \t\r\n\0]*")
+
+# Text in quotes, its last one missing where the text that was read ends before; or a bracket.
+NESTING: Final = re.compile(r'"(?:[^"\\]|\\.)*("?)|[\[\]{}]', re.DOTALL)
 
 LONGEST_WORD: Final = len("-Infinity")
 
@@ -48,28 +56,18 @@ class _StopError(Exception):
         self.damaged = damaged
 
 
-def begins_profile(head: bytes) -> bool:
-    """Return whether a file that begins so is an object with a list of events.
-
-    Args:
-        head: its first bytes; a line with an event is the beginning of other files.
-    """
-    text = ProfileText([head])
-    for _ in text.events():
-        return True
-    return text.has_events or bool(text.members & TELLING)
-
-
 class ProfileText:
-    """Takes an object apart that may be far larger than memory.
+    """Takes documents apart that may be far larger than memory.
 
     Args:
-        chunks: its bytes.
+        chunks: their bytes.
 
     Attributes:
         facts: after the last event, those members beside the events that are of use.
-        members: the names of the first members.
-        has_events: there is a list of events.
+        members: the names of the first members; none of a list.
+        is_list: the document is a list.
+        is_empty: it is a list without anything in it.
+        has_events: there is a list of events, if only its beginning.
         tear: after the last event, where reading had to stop; None when all was read.
 
     Example::
@@ -80,10 +78,7 @@ class ProfileText:
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
-        self.facts: JsonObject = {}
-        self.members: set[str] = set()
-        self.has_events = False
-        self.tear: Tear | None = None
+        self._begin()
         self._chunks = iter(chunks)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._text = ""
@@ -91,16 +86,38 @@ class ProfileText:
         # Bytes of the text that was let go.
         self._before = 0
 
+    def _begin(self) -> None:
+        self.facts: JsonObject = {}
+        self.members: dict[str, None] = {}
+        self.is_list = self.is_empty = self.has_events = False
+        self.tear: Tear | None = None
+
     def events(self) -> Iterator[Any]:
-        """Yield what the list holds: an object for each event, where nobody has broken it.
+        """Yield what the list of the next document holds: mostly an object for each event.
 
         Numbers with a fraction are fragments of orjson's, with the digits that were written.
+        A list need not have an end, as Chrome's need none.
         """
+        self._begin()
         try:
-            yield from self._object()
+            if self._letter() == "[":
+                self.is_list = self.has_events = self.is_empty = True
+                for event in self._list(endless=True):
+                    self.is_empty = False
+                    yield event
+            else:
+                yield from self._object()
         except _StopError as stop:
-            at = self._before + len(self._text[: self._at].encode("utf-8", "replace"))
-            self.tear = Tear(at, str(stop), damaged=stop.damaged)
+            self.tear = Tear(self.place, str(stop), damaged=stop.damaged)
+
+    @property
+    def place(self) -> int:
+        """Bytes of the text that were read."""
+        return self._before + len(self._text[: self._at].encode("utf-8", "replace"))
+
+    def goes_on(self) -> bool:
+        """Return whether more than blanks stands behind the document that was read."""
+        return self._peek(BLANKS_BEHIND) != ""
 
     def _object(self) -> Iterator[Any]:
         self._take("{")
@@ -109,25 +126,33 @@ class ProfileText:
             key = self._value()
             if not isinstance(key, str):
                 raise _StopError("broken JSON", damaged=True)
-            if len(self.members) < len(TELLING):
-                self.members.add(key)
+            if len(self.members) < MOST_MEMBERS:
+                self.members[key] = None
             self._take(":")
-            if key == EVENTS:
-                self._take("[")
+            if key == EVENTS and self._letter() == "[":
                 self.has_events = True
                 yield from self._list()
+            elif key in KEPT:
+                self.facts[key] = self._value()
             else:
-                value = self._value()
-                if key in KEPT:
-                    self.facts[key] = value
+                self._pass()
             letter = self._next("}")
-
-    def _list(self) -> Iterator[Any]:
-        letter = self._letter()
-        while letter != "]":
-            yield self._value()
-            letter = self._next("]")
         self._at += 1
+
+    def _list(self, *, endless: bool = False) -> Iterator[Any]:
+        self._take("[")
+        while True:
+            # A comma may stand behind the last one, too.
+            letter = self._peek() if endless else self._letter()
+            if letter in ("]", ""):
+                break
+            yield self._value()
+            letter = self._peek() if endless else self._letter()
+            if letter == "," or not (endless and letter == "{"):
+                if letter in ("]", ""):
+                    break
+                self._take(",")
+        self._at += len(letter)
 
     def _next(self, end: str) -> str:
         """Pass the comma before another member; or return the end, which is not passed."""
@@ -143,14 +168,47 @@ class ProfileText:
         self._at += 1
 
     def _letter(self) -> str:
+        letter = self._peek()
+        if not letter:
+            raise _StopError("the file ends too early,", damaged=False)
+        return letter
+
+    def _peek(self, blanks: re.Pattern[str] = BLANKS) -> str:
+        """Return the next letter that is no blank; nothing at the end."""
         while True:
-            match = BLANKS.match(self._text, self._at)
+            match = blanks.match(self._text, self._at)
             if match:
                 self._at = match.end()
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._more():
-                raise _StopError("the file ends too early,", damaged=False)
+                return ""
+
+    def _pass(self) -> None:
+        """Pass over a value of any size."""
+        if self._letter() not in "[{":
+            self._value()
+            return
+        depth = 0
+        while True:
+            found = NESTING.search(self._text, self._at)
+            if found is None:
+                self._at = len(self._text)
+                self._letter()
+                continue
+            token = found[0]
+            if token.startswith('"') and not found[1]:
+                self._at = found.start()
+                held = len(self._text) - self._at
+                if held > LINE_BYTES:
+                    raise _StopError("broken JSON", damaged=True)
+                if not self._more(held):
+                    raise _StopError("the file ends within what begins", damaged=False)
+                continue
+            self._at = found.end()
+            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token, 0)
+            if depth == 0:
+                return
 
     def _value(self) -> Any:
         self._letter()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.reading.gathering.members import BrokenArchiveError, Member
+from dftrace_ai.analysis.reading.gathering.members import (
+    BrokenArchiveError,
+    Member,
+    MoreThanArchiveError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,12 +39,15 @@ def tar_members(chunks: Iterable[bytes]) -> Iterator[Member]:
 
     Raises:
         BrokenArchiveError: it ends too early, or is none from some place on.
+        MoreThanArchiveError: more than zero bytes stands behind its end.
     """
     source = _Source(chunks)
     facts: dict[str, str] = {}
     while True:
         header = source.take(BLOCK)
         if not header.strip(b"\0"):
+            if source.goes_on():
+                raise MoreThanArchiveError("what stands behind the end of the archive is not read")
             return
         if not _is_header(header):
             raise BrokenArchiveError("broken: what should be the header of a member is none")
@@ -131,6 +139,10 @@ class _Source:
     def skip(self, size: int) -> None:
         for _ in self.content(size):
             pass
+
+    def goes_on(self) -> bool:
+        """Return whether there is anything more than zero bytes."""
+        return any(piece.strip(b"\0") for piece in chain([self._held], self._chunks))
 
     def content(self, size: int) -> Iterator[bytes]:
         """Yield so many bytes, in pieces.

@@ -11,6 +11,7 @@ from dftrace_ai.analysis.reading.gathering.members import (
     BrokenArchiveError,
     BrokenMemberError,
     Member,
+    MoreThanArchiveError,
 )
 
 if TYPE_CHECKING:
@@ -66,12 +67,21 @@ def zip_members(raw: BinaryIO) -> Iterator[Member]:
 
     Raises:
         BrokenArchiveError: it has no directory, or that is none from some place on.
+        MoreThanArchiveError: something stands before it or behind it.
     """
-    at, count = _directory(raw)
+    at, count, before, behind = _directory(raw)
+    at += before
     for _ in range(count):
         entry, at = _entry(raw, at)
         if not entry.name.endswith("/"):
-            yield Member(entry.name, entry.refused, _content(raw, entry))
+            found = entry._replace(at=entry.at + before)
+            yield Member(entry.name, entry.refused, _content(raw, found))
+    if before or behind:
+        where = "before" if before else "behind"
+        raise MoreThanArchiveError(
+            f"{before or behind:,} bytes {where} the archive are not read, as of files that were "
+            "put together"
+        )
 
 
 def _read(raw: BinaryIO, at: int, size: int) -> bytes:
@@ -84,25 +94,30 @@ def _read(raw: BinaryIO, at: int, size: int) -> bytes:
     return text
 
 
-def _directory(raw: BinaryIO) -> tuple[int, int]:
-    """Return where the directory is, and how many entries it has."""
+def _directory(raw: BinaryIO) -> tuple[int, int, int, int]:
+    """Return where the directory is by what it says, and how many entries it has.
+
+    Also how many bytes stand before the archive, and behind it.
+    """
     size = raw.seek(0, 2)
     width = min(size, END.size + LONGEST_COMMENT)
     tail = _read(raw, size - width, width)
     end = tail.rfind(END_MAGIC)
     if end < 0 or end + END.size > width:
         raise BrokenArchiveError("cut: the directory at its end is missing")
-    _, _, _, _, count, _, at, _ = END.unpack_from(tail, end)
-    if at == FULL or count == FULL >> 16:
-        locator = end - END_64_AT.size
-        if locator >= 0 and tail.startswith(b"PK\6\7", locator):
-            end_at = END_64_AT.unpack_from(tail, locator)[2]
-            if end_at > size:
-                raise BrokenArchiveError("broken: its directory leads behind its end")
-            found = END_64.unpack(_read(raw, end_at, END_64.size))
-            if found[0] == b"PK\6\6":
-                count, at = found[7], found[9]
-    return at, count
+    _, _, _, _, count, listed, at, comment = END.unpack_from(tail, end)
+    behind = max(0, width - end - END.size - comment)
+    locator = end - END_64_AT.size
+    is_64 = locator >= 0 and tail.startswith(b"PK\6\7", locator)
+    before = 0 if is_64 else max(0, size - width + end - listed - at)
+    if is_64 and (at == FULL or count == FULL >> 16):
+        end_at = END_64_AT.unpack_from(tail, locator)[2]
+        if end_at > size:
+            raise BrokenArchiveError("broken: its directory leads behind its end")
+        found = END_64.unpack(_read(raw, end_at, END_64.size))
+        if found[0] == b"PK\6\6":
+            count, at = found[7], found[9]
+    return at, count, before, behind
 
 
 def _entry(raw: BinaryIO, at: int) -> tuple[_Entry, int]:

@@ -83,7 +83,7 @@ class TraceBlocks:
         trace: the file.
 
     Attributes:
-        notes: after the last block, what could not be read, one line each.
+        notes: after the last block, what could not be read and was put right, one line each.
         place: where in the file the block begins that came last, and how many bytes of it that is;
             None where it can be read again with all that is before it alone.
 
@@ -118,6 +118,7 @@ class TraceBlocks:
             self.notes.append(
                 f"{self._trace}: {counted(self._unreadable, 'line')} without an event"
             )
+        self.notes += self._trace.file.notes
 
     def _blocks(self) -> Iterator[EventBlock | PlainBlock]:
         trace = self._trace

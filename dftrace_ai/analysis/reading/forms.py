@@ -1,0 +1,158 @@
+"""What a file is, by its beginning: lines of a trace, JSON as a whole, or what it is instead."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, Literal
+
+import orjson
+
+from dftrace_ai.analysis.reading.reader import FRAMING
+from dftrace_ai.wording import quoted, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = ["Form", "form_of", "json_told", "other_told"]
+
+Form = Literal["lines", "documents", "none"]
+"""An event on each line, JSON as a whole that may hold events, or neither."""
+
+# Of lines, so many are looked at for one that is an event.
+MOST_LINES: Final = 64
+
+# Categories of torch.profiler's library, in small letters. Its events are put right while they are
+# copied, however they are laid out.
+KINETO: Final = frozenset(
+    {"cpu_op", "user_annotation", "cuda_runtime", "hip_runtime", "python_function", "operator"}
+    | {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}
+)
+
+EVENT: Final = "ph"
+EVENTS: Final = "traceEvents"
+
+LONGEST_WORD: Final = len("-Infinity")
+
+NAMED: Final = 4
+NAME_LETTERS: Final = 40
+
+MAGICS: Final = (
+    (b"\xef\xbb\xbf", "text behind a byte order mark, which JSON has none"),
+    ((b"\xff\xfe", b"\xfe\xff"), "text in UTF-16; JSON is UTF-8"),
+    (b"SQLite format 3\0", "a database of SQLite, as Nsight Systems and rocprof write them"),
+    (b"PAR1", "a table of Parquet"),
+    (b"\xfd7zXZ\0", "compressed by xz, which is not read"),
+    (b"BZh", "compressed by bzip2, which is not read"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4, which is not read"),
+    (b"7z\xbc\xaf", "an archive of 7-Zip, which is not read"),
+    (b"\x7fELF", "a program or a library"),
+)
+
+# The names of members by which one knows what writes such files.
+KNOWN: Final = (
+    ({"schema", "nodes"}, "an execution trace of PyTorch, whose nodes are no spans"),
+    ({"rocprofiler-sdk-tool"}, "results of rocprofv3, which are no events of a trace"),
+    ({"format", "by", "spans", "files"}, "what 'dftrace summary --json' prints"),
+    ({"nbformat", "cells"}, "a notebook"),
+)
+
+
+def form_of(head: bytes, *, whole: bool) -> Form:
+    r"""Return what a file is that begins so.
+
+    Args:
+        head: its first bytes, unpacked.
+        whole: it has no others.
+
+    Example::
+
+        assert form_of(b'[\n{"ph":"X"},\n', whole=False) == "lines"
+        assert form_of(b'[{"ph":"X"}]', whole=True) == "documents"
+    """
+    start = head.lstrip()
+    if not start:
+        return "lines"
+    if not start.startswith((b"[", b"{")):
+        return "none"
+    first, _, others = start.partition(b"\n")
+    framed = first.strip() == b"["
+    if start.startswith(b"[") and not framed:
+        return "documents"
+    return _form_of_lines(others if framed else start, framed=framed, whole=whole)
+
+
+def _form_of_lines(body: bytes, *, framed: bool, whole: bool) -> Form:
+    ends = len(body) if whole else body.rfind(b"\n") + 1
+    lines = [line.strip().removesuffix(b",") for line in body[:ends].split(b"\n")]
+    objects = [_object_of(line) for line in lines if line not in FRAMING][:MOST_LINES]
+    if not objects and not body[ends:].strip():
+        return "lines"
+    first_value = "whole" if objects and objects[0] is not None else _first_value(body)
+    if first_value == "cut":
+        # So short it is a line that was being written.
+        return "lines" if framed and whole and b"\n" not in body.strip() else "documents"
+    found = [each for each in objects if each is not None]
+    over_lines = objects and objects[0] is None and first_value == "whole"
+    document = any(EVENTS in each or str(each.get("cat")).lower() in KINETO for each in found)
+    events = any(EVENT in each or (framed and "name" in each) for each in found)
+    broken = framed and first_value == "broken"
+    return "lines" if (events or broken) and not (over_lines or document) else "documents"
+
+
+def _object_of(line: bytes) -> JsonObject | None:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _first_value(text: bytes) -> Literal["whole", "cut", "broken"]:
+    """Return how a text begins: with a value in JSON, with the beginning of one, or with none."""
+    letters = text.decode("utf-8", "replace").strip()
+    try:
+        json.JSONDecoder(strict=False).raw_decode(letters)
+    except json.JSONDecodeError as error:
+        # The end may lie within a word such as `false`.
+        near_end = error.pos >= len(letters) - LONGEST_WORD
+        return "cut" if near_end or error.msg.startswith("Unterminated") else "broken"
+    except (RecursionError, ValueError):
+        return "cut"
+    return "whole"
+
+
+def other_told(head: bytes) -> str:
+    """Return what a file is that is no JSON, for people.
+
+    Args:
+        head: its first bytes, unpacked.
+    """
+    for magic, told in MAGICS:
+        if head.startswith(magic):
+            return told
+    try:
+        # A letter may be cut at the end.
+        head[:-3].decode()
+    except UnicodeDecodeError:
+        return "binary data"
+    return "binary data" if b"\0" in head else "text that is no JSON"
+
+
+def json_told(members: Iterable[str], *, is_list: bool) -> str:
+    """Return what JSON is that holds no list of events, for people.
+
+    Args:
+        members: names of members of the object.
+        is_list: it is no object, but a list.
+    """
+    if is_list:
+        return "a list in JSON of which nothing is an event"
+    names = list(members)
+    for known, told in KNOWN:
+        if known <= set(names):
+            return told
+    named = ", ".join(quoted(shortened(name, NAME_LETTERS)) for name in names[:NAMED])
+    more = ", ..." if len(names) > NAMED else ""
+    return f"an object in JSON without {EVENTS}" + (f"; it has {named}{more}" if names else "")
