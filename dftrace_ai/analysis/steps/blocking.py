@@ -32,6 +32,9 @@ LATE_SHARE: Final = 8
 # Ends that say nothing of a wait: the call's, and that of what nobody waited for.
 NO_WAIT: Final = frozenset({"enqueued", "dropped", "removed"})
 
+# Who waits so soon behind a call has called for it to wait.
+CALL_NS: Final = 500_000
+
 UNKNOWN: Final = -1
 MOST_US: Final = 2.0**50
 AT_ONCE: Final = 100_000
@@ -75,9 +78,8 @@ def blocked_by_others(
         return beside.start_ns, beside.end_ns
     calls, launches = _calls(beside, tid, main)
     told = calls.waited_ns != UNKNOWN
-    waits = calls.only(told)
-    begins = [np.maximum(waits.end_ns - waits.waited_ns, waits.start_ns)]
-    ends = [waits.end_ns]
+    waits = calls.only(told & (calls.waited_ns > 0))
+    begins, ends = [_waits_from(waits, thread, launches)], [waits.end_ns]
     untold = calls.only(~told)
     for first in range(0, len(untold.start_ns), AT_ONCE):
         begin, end = _silences(untold.only(slice(first, first + AT_ONCE)), thread, launches)
@@ -108,6 +110,16 @@ def _calls(beside: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
                 late[at] = LATE_NS + int(length[at]) // LATE_SHARE
     calls = _Calls(beside.start_ns, beside.end_ns, late, waited, within)
     return calls.only(kept), beside.start_ns[own]
+
+
+def _waits_from(waits: _Calls, thread: Spans, launches: Integers) -> Integers:
+    """Return when waits that are told began: with their calls, where nothing came between."""
+    begin = np.maximum(waits.end_ns - waits.waited_ns, waits.start_ns)
+    behind = waits.start_ns + 1
+    alone = begin - waits.start_ns <= CALL_NS
+    for signs in (thread.start_ns, np.sort(thread.end_ns), launches):
+        alone &= np.searchsorted(signs, behind) == np.searchsorted(signs, begin)
+    return np.where(alone, waits.start_ns, begin)
 
 
 def _ns(us: object) -> int | None:

@@ -91,14 +91,19 @@ def one_of_input(findings: Iterable[Finding]) -> list[Finding]:
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by severity, what is sure first, then by cost, then the more special.
 
+    Where ranks wait for others, what these do in no span comes behind it.
+
     Args:
         findings: in any order.
     """
+    found = list(findings)
+    waiting = {rank for one in found if one.kind == "communication-bound" for rank in one.ranks}
     return sorted(
-        findings,
+        found,
         key=lambda finding: (
             SEVERITIES.index(finding.severity),
             finding.confidence == "low",
+            finding.kind == "not-annotated" and bool(waiting - {*finding.ranks}),
             -_cost(finding),
             KINDS.index(finding.kind),
         ),

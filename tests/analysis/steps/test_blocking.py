@@ -92,6 +92,14 @@ CASES: dict[str, tuple[Mapping[str, tuple[float, float]], list[Call], dict[str, 
         [Call(10, 60, {"waited_us": 20_000.0})],
         {"comm": 20, "none": 79},
     ),
+    "a call that waits, and one behind which something else comes": (
+        {"item": (50.1, 50.2), "step": (96, 97)},
+        [
+            Call(10, 40, {"waited_us": 29_700.0}),
+            Call(50, 80, {"waited_us": 29_700.0, "waited_by": 100}),
+        ],
+        {"comm": 59.7},
+    ),
     "nobody had waited": (
         {"forward": (1, 60.5), "step": (96, 97)},
         [Call(10, 60, {"waited_us": 0})],

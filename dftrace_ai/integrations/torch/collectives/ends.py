@@ -8,45 +8,83 @@ wait for each other.
 from __future__ import annotations
 
 import atexit
+import os
 import queue
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dftrace_ai.run.emitting import ApartSpan
 
-__all__ = ["ENQUEUED", "Ends"]
+__all__ = ["ENQUEUED", "Ends", "Wait"]
 
 # What is said where a span's end is not that of its collective.
 ENQUEUED: Final = {"until": "enqueued"}
 WAITED: Final = {"until": "waited"}
 DROPPED: Final = {"until": "dropped"}
 REMOVED: Final = {"until": "removed"}
+NOBODY_WAITED: Final[dict[str, object]] = {"waited_us": 0}
 
 # A work that is younger may be on its way to whoever asked for it.
-YOUNG_S: Final = 1.0
+YOUNG_NS: Final = 1_000_000_000
 
 # Between two looks at what is under way passes an eighth of the time since the latest began.
 LOOK_S: Final = (0.0002, 0.005)
 
 
+class Wait(NamedTuple):
+    """A thread stands in a wait.
+
+    Attributes:
+        since_ns: since when, by the monotonic clock.
+        thread: its number.
+    """
+
+    since_ns: int
+    thread: int
+
+    @classmethod
+    def begun(cls) -> Wait:
+        """Return that of the calling thread, which begins now."""
+        return cls(time.monotonic_ns(), threading.get_native_id())
+
+    def told(self) -> dict[str, object]:
+        """Return what a span says that ends while somebody waits for it."""
+        waited_us = (time.monotonic_ns() - self.since_ns) / 1000
+        by = {} if self.thread == os.getpid() else {"waited_by": self.thread}
+        return {"waited_us": waited_us, **by}
+
+
 class _UnderWay:
     """A collective that has begun; its work is held, so that whoever waits for it is recognised."""
 
-    __slots__ = ("future", "since", "span", "work")
+    __slots__ = ("future", "looked_ns", "since_ns", "span", "wait", "work")
 
     def __init__(self, work: Any, span: ApartSpan | None, future: Any = None) -> None:
         self.work = work
         self.future = future
         self.span: Any = span
-        self.since = time.monotonic()
+        self.wait: Wait | None = None
+        self.since_ns = self.looked_ns = time.monotonic_ns()
 
     def references(self) -> int:
         return sys.getrefcount(self.work)
+
+    def told(self, standing: Wait | None) -> dict[str, object]:
+        """Return what is said of an end that was found by looking.
+
+        Args:
+            standing: a thread that waits in torch, maybe for this one.
+        """
+        if (wait := self.wait or standing) is not None:
+            return wait.told()
+        if self.references() > _OURS_ALONE:
+            return NOBODY_WAITED  # whoever holds it in Python would be seen waiting
+        return {"late_us": (time.monotonic_ns() - self.looked_ns) / 1000}
 
 
 _OURS_ALONE: Final = _UnderWay(object(), None).references()
@@ -63,6 +101,8 @@ class Ends:
         # By identity of the work: those that say when they are done, and those that do not.
         self._telling: dict[int, _UnderWay] = {}
         self._silent: dict[int, _UnderWay] = {}
+        # Threads that wait in torch, where it is not seen for which.
+        self._standing: dict[int, Wait] = {}
         self._looker: threading.Thread | None = None
         self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_asleep = self._is_over = False
@@ -80,19 +120,23 @@ class Ends:
             self._let_go_of_dropped()
             self._silent[id(work)] = _UnderWay(work, span)
         elif future.done():
-            span.end(None, _error_of(future))
+            span.end(NOBODY_WAITED, _error_of(future))
         else:
             self._telling[id(work)] = _UnderWay(work, span, future)
             self._have_looked()
 
     def settle(self) -> None:
         """End what is done by now."""
+        standing = next(iter(list(self._standing.values())), None)
         # The training goes on by the future, and may be over before the work counts as completed.
         for key, one in list(self._telling.items()):
+            now_ns = time.monotonic_ns()
             if one.future.done():
                 # First: the run may end as soon as it is gone from here. A second end does nothing.
-                one.span.end(None, _error_of(one.future))
+                one.span.end(one.told(standing), _error_of(one.future))
                 self._telling.pop(key, None)
+            else:
+                one.looked_ns = now_ns
 
     def stop(self) -> None:
         """Look no more: the interpreter ends, or this is removed. What is done by now has ended."""
@@ -115,6 +159,7 @@ class Ends:
         """In a forked child: what is under way is the parent's, as is the thread that looks."""
         self._telling.clear()
         self._silent.clear()
+        self._standing.clear()
         self._looker = None
 
     def seen_by(self, wait: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,8 +168,12 @@ class Ends:
 
         def seen(work: Any, *args: Any, **kwargs: Any) -> Any:
             key = id(work)
-            if key not in telling and key not in silent:
+            one = telling.get(key) or silent.get(key)
+            if one is None:
                 return wait(work, *args, **kwargs)
+            begun = Wait.begun()
+            if one.wait is None:
+                one.wait = begun
             error: type[BaseException] | None = None
             try:
                 return wait(work, *args, **kwargs)
@@ -132,17 +181,36 @@ class Ends:
                 error = type(raised)
                 raise
             finally:
-                if (one := telling.pop(key, None)) is not None:
-                    one.span.end(None, error)
-                elif (one := silent.pop(key, None)) is not None:
-                    one.span.end(WAITED, error)
+                if telling.pop(key, None) is not None:
+                    one.span.end(begun.told(), error)
+                elif silent.pop(key, None) is not None:
+                    one.span.end(WAITED | begun.told(), error)
 
         return seen
 
+    def within(self, wait: Callable[[], Any]) -> Any:
+        """Wait in torch, where it is not seen for which collective.
+
+        Args:
+            wait: does it.
+
+        Returns:
+            What it returns.
+        """
+        if not self._telling:
+            return wait()
+        begun = Wait.begun()
+        self._standing[begun.thread] = begun
+        try:
+            return wait()
+        finally:
+            self.settle()
+            self._standing.pop(begun.thread, None)
+
     def _let_go_of_dropped(self) -> None:
-        now = time.monotonic()
+        now_ns = time.monotonic_ns()
         for key, one in list(self._silent.items()):
-            dropped = one.references() <= _OURS_ALONE and now - one.since > YOUNG_S
+            dropped = one.references() <= _OURS_ALONE and now_ns - one.since_ns > YOUNG_NS
             if dropped and self._silent.pop(key, None) is not None:
                 one.span.end(DROPPED)
 
@@ -174,8 +242,8 @@ class Ends:
             while self._telling and not self._is_over:
                 time.sleep(pause)
                 self.settle()
-                latest = max((one.since for one in list(self._telling.values())), default=0.0)
-                pause = min(max((time.monotonic() - latest) / 8, shortest), longest)
+                latest = max((one.since_ns for one in list(self._telling.values())), default=0)
+                pause = min(max((time.monotonic_ns() - latest) / 8e9, shortest), longest)
 
 
 def _error_of(future: Any) -> type[BaseException] | None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.integrations.swapping import NotInThisVersion, Swaps
-from dftrace_ai.integrations.torch.collectives.ends import ENQUEUED, Ends
+from dftrace_ai.integrations.torch.collectives.ends import ENQUEUED, Ends, Wait
 from dftrace_ai.integrations.torch.collectives.groups import Groups
 from dftrace_ai.integrations.torch.collectives.operations import first_tensor, operations
 from dftrace_ai.integrations.torch.sizes import bytes_of
@@ -41,6 +41,7 @@ KEY = "BackendSelect"
 
 # Their works have no future with gloo, and are waited for in C++.
 FUNCTIONAL = ("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced")
+WAIT = "wait_tensor"
 
 
 def install(options: AutoOptions | None = None) -> Callable[[], None]:
@@ -103,10 +104,11 @@ class _Seam:
             collectives.impl(operation.op, kernel, KEY, with_keyset=True)
         functional = library("_c10d_functional", "IMPL")
         swaps.then(functional._destroy)
-        for op in FUNCTIONAL:
+        for op in (*FUNCTIONAL, WAIT):
             overload = getattr(getattr(torch.ops._c10d_functional, op, None), "default", None)
             if overload is not None:
-                kernel = _kernel_of(op, partial(_functional, overload, needed))
+                made = _waiting if op == WAIT else _functional
+                kernel = _kernel_of(op, partial(made, overload, needed))
                 functional.impl(op, kernel, KEY, with_keyset=True)
         swaps.then(_switch.off)
         _switch.seam = self
@@ -138,15 +140,23 @@ class _Seam:
         if not emitting.is_recording() or (gate is not None and not gate.recording):
             return redispatch(keys, *args, **kwargs)
         span = self._begun(operation, needed, args)
+        # Some have no work: the call itself waits.
+        wait = Wait.begun() if operation.work_at is None else None
         try:
             result = redispatch(keys, *args, **kwargs)
         except BaseException as error:
             if span is not None:
                 span.end(None, type(error))
             raise
-        if span is not None:
+        if span is not None and wait is not None:
+            span.end(wait.told())
+        elif span is not None:
             self._follow(span, operation, needed, args, result)
         return result
+
+    def wait(self, waiting: Callable[[], Any]) -> Any:
+        """Wait for a functional collective, as torch does by itself."""
+        return self._ends.within(waiting)
 
     def _begun(
         self, operation: Operation, needed: _Needed, args: tuple[Any, ...]
@@ -195,9 +205,6 @@ class _Seam:
         result: Any,
     ) -> None:
         try:
-            if operation.work_at is None:
-                span.end()  # it has waited
-                return
             boxed = result if operation.alone else result[operation.work_at]
             tensor = first_tensor([args[at] for at in operation.tensors_at])
             # The work of a device is done when it is handed to it.
@@ -288,6 +295,18 @@ def _functional(overload: Any, needed: _Needed) -> Callable[..., Any]:
             _here.functional -= 1
 
     return left_alone(functional)
+
+
+def _waiting(overload: Any, needed: _Needed) -> Callable[..., Any]:
+    redispatch, below = overload.redispatch, needed.below
+
+    def waiting(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        seam = _switch.seam
+        if seam is None:
+            return redispatch(keys & below, *args, **kwargs)
+        return seam.wait(partial(redispatch, keys & below, *args, **kwargs))
+
+    return left_alone(waiting)
 
 
 class _Needed(NamedTuple):

@@ -1,0 +1,161 @@
+"""What `why` says of two ranks of which one comes late: the other stands still, in every way there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch_features
+from rank_processes import on_ranks
+
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.steps import Steps, measure, read_job
+from dftrace_ai.analysis.why import why
+
+pytest.importorskip("torch.distributed")
+
+STEPS = 24
+# Many times what the rest of a step takes.
+LATE_S = 0.012
+
+
+def trained(rank: int, folder: Path) -> list[str]:
+    """Trains in several ways, each traced into a folder of its name; rank 1 comes late."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed._functional_collectives as functional
+    from torch import nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    from torch.nn.parallel import DistributedDataParallel
+
+    import dftrace_ai
+    from dftrace_ai import ai
+
+    first, other, t = rank == 0, 1 - rank, torch.ones(1000)
+
+    def late() -> None:
+        if not first:
+            time.sleep(LATE_S)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            late()
+            y: torch.Tensor = self.inner(x)
+            return y
+
+    def train(communicate: Callable[[], Any], net: nn.Module | None = None) -> None:
+        model = nn.Linear(16, 16) if net is None else net
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.ones(4, 16)).sum().backward()
+            communicate()
+            optimizer.step()
+
+    def after(communicate: Callable[[], Any]) -> Callable[[], None]:
+        """Trains, and has each step communicate when rank 1 comes late."""
+
+        def once() -> None:
+            late()
+            communicate()
+
+        return lambda: train(once)
+
+    def batched() -> None:
+        ops = [dist.P2POp(op, t.clone(), other) for op in (dist.isend, dist.irecv)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+
+    def hidden() -> None:
+        work = dist.all_reduce(t, async_op=True)
+        while not work.is_completed():
+            time.sleep(0.0002)
+        time.sleep(LATE_S)
+        work.wait()
+
+    def fsdp() -> None:
+        model = Net()
+        mesh = init_device_mesh("cpu", (2,))
+        torch_features.fully_shard()(model, mesh=mesh)
+        train(lambda: None, model)
+
+    def pipeline() -> None:
+        stage = PipelineStage(Net(), rank, 2, torch.device("cpu"))
+        optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.1)
+        schedule = Schedule1F1B(stage, n_microbatches=2, loss_fn=nn.functional.mse_loss)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            schedule.step(*([torch.ones(4, 16)] if first else []), target=torch.ones(4, 16))
+            optimizer.step()
+
+    def by_hand() -> None:
+        model = nn.Linear(16, 16)
+        for step in range(STEPS):
+            ai.update(step=step)
+            with ai.compute.forward:
+                model(t[:16])
+            late()
+            with ai.comm.all_reduce:
+                dist.all_reduce(t)
+
+    both = [torch.empty(1000), torch.empty(1000)]
+    ways = {
+        "blocking": after(lambda: [dist.all_reduce(t) for _ in range(3)]),
+        "objects": after(lambda: dist.all_gather_object([None, None], rank)),
+        "async": after(lambda: dist.all_reduce(t, async_op=True).wait()),
+        "all at once": after(
+            lambda: [w.wait() for w in [dist.all_gather(both, t, async_op=True) for _ in "abc"]]
+        ),
+        "receive": after(lambda: dist.recv(t, 1) if first else dist.send(t, 0)),
+        "irecv": after(lambda: (dist.irecv(t, 1) if first else dist.isend(t, 0)).wait()),
+        "batched": after(batched),
+        "barrier": after(dist.monitored_barrier),
+        "functional": after(lambda: functional.all_reduce(t, "sum", [0, 1]) + 1),
+        "ddp": lambda: train(lambda: None, DistributedDataParallel(Net())),
+        **({"fsdp": fsdp} if torch_features.has_fully_shard() else {}),
+        "pipeline": pipeline,
+        "by hand": by_hand,
+        "hidden": lambda: train(hidden),
+    }
+    for name, way in ways.items():
+        dist.barrier()
+        with dftrace_ai.tracing(log_file=folder / "out" / name / "t", rank=rank, world_size=2):
+            if name != "by hand":
+                dftrace_ai.auto()
+            way()
+            if name != "by hand":
+                dftrace_ai.auto.remove()
+    return list(ways)
+
+
+def share_of(steps: Steps, part: Any) -> float:
+    # In the first step threads and connections are made.
+    return float(steps.parts[part][1:].sum() / steps.time_ns[1:].sum())
+
+
+def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
+    ways = on_ranks(trained, tmp_path)[0]
+    for way in ways:
+        out = tmp_path / "out" / way
+        measured = [measure(rank.process) for rank in read_job(open_traces([out])).ranks]
+        assert None not in measured
+        zero = measured[0]
+        assert zero is not None
+        verdict = why([out])
+        told = {part: share_of(zero, part) for part in ("comm", "none", "forward", "backward")}
+        if way == "hidden":
+            assert told["comm"] < 0.2, told
+            assert verdict.verdict == "not-annotated"
+        else:
+            assert told["comm"] > 0.6, (way, told)
+            assert verdict.verdict == "communication-bound", way
+        lines = [verdict.findings[0].because, verdict.findings[0].next, *verdict.unseen]
+        assert "loader" not in " ".join(lines), way
