@@ -11,6 +11,7 @@ from dftrace_ai.config.plain import checked
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.integrations.options import AutoOptions, named_parts, options_of
 from dftrace_ai.integrations.parts import (
+    GROUPS,
     install_framework_parts,
     install_other_parts,
     install_torch_parts,
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from dftrace_ai.integrations.parts import Removal
 
 __all__ = ["Auto", "auto"]
-
-# What brings a training along; keras may compute by neither of the others.
-FRAMEWORKS = ("torch", "tensorflow", "keras")
 
 
 class Auto:
@@ -129,7 +127,7 @@ class Auto:
                 strange = unknown_parts((options.parts or frozenset()) | options.without)
                 if strange:  # of the environment or a file: the training goes on
                     tell(logging.WARNING, "auto_parts: %s", strange)
-                for framework in FRAMEWORKS:
+                for framework in GROUPS:
                     self._wait_for(framework, options)
         return self
 

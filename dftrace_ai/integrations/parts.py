@@ -40,7 +40,10 @@ They are installed when torch is imported; those of ``dftrace_ai.auto_parts.kera
 """
 
 GROUPS = {"torch": GROUP, **{name: f"{GROUP}.{name}" for name in ("tensorflow", "keras")}}
-"""The group of each framework."""
+"""The group of each framework: of what brings a training along, by its module.
+
+Keras may compute by neither of the others. What `dftrace run` has Pythons load names them, too.
+"""
 
 Removal: TypeAlias = Callable[[], None]
 """What takes a part out again; called once."""

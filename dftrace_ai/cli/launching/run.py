@@ -203,7 +203,8 @@ def _variables(
     # Whatever the directory in which a process of it imports its framework.
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
     variables = {variable_of(name): text for name, text in given.items()}
-    variables[LAUNCH_VARIABLE] = secrets.token_hex(16)
+    # A name of the launch, and which process is the program itself: this one, by then.
+    variables[LAUNCH_VARIABLE] = f"{secrets.token_hex(16)}.{os.getpid()}"
     variables.update(
         (variable_of(name), str(absolute(place))) for name, place in places.items() if place
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 __all__ = ["when_imported"]
@@ -33,82 +33,84 @@ def when_imported(name: str, then: Callable[[], None]) -> Callable[[], None]:
 
         module = import_module(name)  # another thread may be in the middle of it
         spec = getattr(module, "__spec__", None)
-        if type(spec) in {ModuleSpec, _Underway} and getattr(spec, "_initializing", False):
-            return _Underway.watch(spec, then)  # and so may this one
+        if getattr(spec, "_initializing", False) is True:  # and so may this one
+            give_up = _behind_import(spec, then)
+            if give_up is not None:
+                return give_up
         then()
     else:
         sys.meta_path.insert(0, waiting)
     return waiting.give_up
 
 
-class _Underway(ModuleSpec):
-    """A spec whose module is being imported; it is an ordinary one again when that is over."""
+def _behind_import(spec: Any, then: Callable[[], None]) -> Callable[[], None] | None:
+    """Call a function behind the import that goes by a spec, which sets a mark when it has ended.
 
-    _dftrace_waiting: list[Callable[[], None]]
+    Loaders are left alone: some take no attribute, and what they raise has no frame of ours.
 
-    @classmethod
-    def watch(cls, spec: Any, then: Callable[[], None]) -> Callable[[], None]:
-        """Have a function called behind the import; return what gives that up."""
-        if type(spec) is ModuleSpec:
-            vars(spec)["_dftrace_waiting"] = []
-            spec.__class__ = cls
-        waiting: list[Callable[[], None]] = spec._dftrace_waiting
-        waiting.append(then)
+    Args:
+        spec: of a class of its own until then.
+        then: is called where the module is there.
 
-        def give_up() -> None:
-            if then in waiting:
-                waiting.remove(then)
+    Returns:
+        What gives that up; None for a spec that cannot be watched.
+    """
+    kind = type(spec)
+    wanted = [then]
 
-        return give_up
+    class Underway(kind):  # type: ignore[misc, valid-type]
+        def __setattr__(self, name: str, value: object) -> None:
+            if name != "_initializing" or value:
+                super().__setattr__(name, value)
+                return
+            self.__class__ = kind
+            setattr(self, name, value)
+            if wanted and sys.modules.get(self.name) is not None:
+                wanted.pop()()
 
-    def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, value)
-        # What imports a module says so when it has, or has not, done it.
-        if name == "_initializing" and not value:
-            waiting: list[Callable[[], None]] = vars(self).pop("_dftrace_waiting")
-            self.__class__ = ModuleSpec  # type: ignore[assignment]
-            while waiting and sys.modules.get(self.name) is not None:
-                waiting.pop(0)()
+    try:
+        spec.__class__ = Underway
+    except TypeError:
+        return None
+    return wanted.clear
 
 
 class _Waiting:
-    """A finder that knows one module, by what the others say of it, until that is imported."""
+    """A finder that knows one module, by what the others say of it, until that is imported.
+
+    The program's finders are compared with nothing: one may raise where it is.
+    """
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name = name
         self._then = then
 
     def give_up(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+        self._leave()
+
+    def _leave(self) -> bool:
+        for place, finder in enumerate(sys.meta_path):
+            if finder is self:
+                del sys.meta_path[place]
+                return True
+        return False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        finders = list(sys.meta_path)
-        if fullname != self._name or self not in finders:
+        if fullname != self._name:
             return None
         # Behind this one: two that wait for the same module would ask each other for ever.
-        for finder in finders[finders.index(self) + 1 :]:
-            find: Any = getattr(finder, "find_spec", None)
+        behind = False
+        for finder in list(sys.meta_path):
+            find: Any = getattr(finder, "find_spec", None) if behind else None
             spec: ModuleSpec | None = None if find is None else find(fullname, path, target)
             if spec is not None:
-                self._watch(spec.loader)
+                _behind_import(spec, self._there)
                 return spec
+            behind = behind or finder is self
         return None
 
-    def _watch(self, loader: Any) -> None:
-        """Call the function behind this import, if one follows: some only ask for the spec."""
-        execute = getattr(loader, "exec_module", None)
-        if execute is None:
-            return
-
-        def exec_module(module: ModuleType) -> None:
-            # On the loader for this one import, so that the module's is what it would be.
-            vars(loader).pop("exec_module", None)
-            execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                self._then()
-
-        loader.exec_module = exec_module
+    def _there(self) -> None:
+        if self._leave():
+            self._then()

@@ -22,45 +22,61 @@ STARTING_MODULES = {
 COMPILER = "torch/_inductor/compile_worker/__main__.py"
 
 
+_begun = False
+
+
 class Waiting:
-    """A finder that knows frameworks alone, by what the others say, until one is imported."""
+    """A finder that knows frameworks alone, by what the others say, until one is imported.
+
+    The program's finders are compared with nothing: one may raise where it is.
+    """
 
     def find_spec(self, name, path=None, target=None):
         """Return the spec that the finders behind this one have."""
-        finders = list(sys.meta_path)
-        if name not in FRAMEWORKS or self not in finders:
+        if name not in FRAMEWORKS:
             return None
-        for finder in finders[finders.index(self) + 1 :]:
-            find = getattr(finder, "find_spec", None)
+        behind = False
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None) if behind else None
             spec = None if find is None else find(name, path, target)
             if spec is not None:
-                self._watch(spec.loader)
+                _watch(spec, self._there)
                 return spec
+            behind = behind or finder is self
         return None
 
-    def _watch(self, loader):
-        execute = getattr(loader, "exec_module", None)
-        if execute is None:
-            return
-
-        def exec_module(module):
-            # On the loader for this one import, so that the module's is what it would be.
-            vars(loader).pop("exec_module", None)
-            execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
+    def _there(self):
+        for place, finder in enumerate(sys.meta_path):
+            if finder is self:
+                del sys.meta_path[place]
                 begin()
+                break
 
-        # What the import raises has no frame more than without us: Python leaves those out that
-        # are called so.
-        exec_module.__code__ = exec_module.__code__.replace(
-            co_filename="<frozen importlib._bootstrap>", co_name="_call_with_frames_removed"
-        )
-        loader.exec_module = exec_module
+
+def _watch(spec, then):
+    """Call a function behind the import that goes by a spec: it sets a mark when it has ended."""
+    kind = type(spec)
+
+    class Underway(kind):
+        def __setattr__(self, name, value):
+            if name != "_initializing" or value:
+                super().__setattr__(name, value)
+                return
+            self.__class__ = kind
+            setattr(self, name, value)
+            if sys.modules.get(self.name) is not None:
+                then()
+
+    try:
+        spec.__class__ = Underway
+    except TypeError:  # a spec of another make, which is told of at the end
+        return
 
 
 def begin():
     """Begin a run where none is on, and call `auto`; what goes wrong is told once."""
+    global _begun
+    _begun = True
     if _starts_others():
         return
     try:
@@ -71,9 +87,12 @@ def begin():
         # Whom it starts need not say so again, but for a subinterpreter, in which alone it fails.
         if "subinterpreter" not in str(error):
             os.environ.pop(VARIABLE, None)
-        if sys.stderr is not None:
-            said = f"dftrace run: nothing is recorded: {type(error).__name__}: {error}\n"
-            sys.stderr.write(said)
+        _say(f"nothing is recorded: {type(error).__name__}: {error}")
+
+
+def _say(what):
+    if sys.stderr is not None:
+        sys.stderr.write(f"dftrace run: {what}\n")
 
 
 def _starts_others():
@@ -87,6 +106,45 @@ def _starts_others():
     )
 
 
+def _tell_at_exit():
+    """Have the program itself, and none that it starts, say so where nothing has been recorded."""
+    name, dot, program = os.environ.get(VARIABLE, "").rpartition(".")
+    if not dot:
+        return
+    os.environ[VARIABLE] = name  # another interpreter of this process is not the program
+    if program == str(os.getpid()):
+        import atexit
+        import time
+
+        atexit.register(_tell_of_nothing, program, time.time())
+
+
+def _tell_of_nothing(program, since):
+    if _begun or program != str(os.getpid()):
+        return
+    prefix = os.environ.get("DFTRACE_LOG_FILE", "")
+    try:
+        # What it has started may have recorded, or itself by a call of ours.
+        for one in os.scandir(os.path.dirname(prefix) or "."):
+            if one.name.startswith(os.path.basename(prefix)) and one.stat().st_mtime >= since - 1:
+                return
+    except OSError:
+        pass
+    there = [name for name in FRAMEWORKS if sys.modules.get(name) is not None]
+    why = (
+        f"{there[0]} was imported past what waits for it, by a finder of the program's own; "
+        "call dftrace_ai.auto() in the program"
+        if there
+        else f"the program has imported none of {', '.join(FRAMEWORKS)}; annotate it, and call "
+        "dftrace_ai.initialize()"
+    )
+    try:  # noqa: SIM105 - what that takes is not loaded here
+        _say(f"nothing was recorded: {why}")
+    except (OSError, ValueError):  # it has closed its stream
+        pass
+
+
+_tell_at_exit()
 if not sys.modules.keys().isdisjoint(FRAMEWORKS):
     begin()
 else:

@@ -160,3 +160,49 @@ def test_several_wait_for_the_same_module(where: int) -> None:
     sys.meta_path.remove(other)
     assert sorted(seen) == [1, 2]
     assert "exec_module" not in vars(part.__loader__)
+
+
+class Kept:
+    """A loader that takes no attribute."""
+
+    __slots__ = ("loader",)
+
+    def __init__(self, loader: object) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: object) -> object:
+        return self.loader.create_module(spec)  # type: ignore[attr-defined]
+
+    def exec_module(self, module: object) -> None:
+        self.loader.exec_module(module)  # type: ignore[attr-defined]
+
+
+class Incomparable:
+    """A finder that raises where it is compared, and brings modules by such a loader."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("finders are not compared")
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        if name != "late.part":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)  # type: ignore[arg-type]
+        assert spec is not None
+        spec.loader = Kept(spec.loader)  # type: ignore[assignment]
+        return spec
+
+
+@pytest.mark.usefixtures("package")
+def test_finders_and_loaders_of_the_programs_own() -> None:
+    seen = []
+    when_imported("late.part", lambda: seen.append(1))
+    first, behind = Incomparable(), Incomparable()
+    first.find_spec = lambda *_: None  # type: ignore[method-assign]
+    ours = sys.meta_path[0]
+    sys.meta_path[:1] = [first, ours, behind]
+    part = importlib.import_module("late.part")
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one) is not Incomparable]
+    assert type(part.__spec__.loader) is Kept
+    assert seen == [1]

@@ -18,7 +18,7 @@ from launching import LIMIT_S, RUN, environment, launched, ran
 PROGRAM = Path(__file__).with_name("seen_by_a_program.py")
 # Of the modules that a program has before its first line: ours, and what the finder of an editable
 # installation loads to look for it.
-OURS = {"_dftrace_start", "importlib._abc", "importlib.util", "importlib.machinery"}
+OURS = {"_dftrace_start", "atexit", "importlib._abc", "importlib.util", "importlib.machinery"}
 
 
 def told(words: tuple[str, ...], folder: Path, *, by: tuple[str, ...]) -> tuple[Any, str]:
