@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import time
 from typing import IO, TYPE_CHECKING
 
 import dftrace_ai._native as _native
@@ -13,6 +12,7 @@ from dftrace_ai._version import __version__
 from dftrace_ai.config.fields import FIELDS
 from dftrace_ai.config.values import layout_text
 from dftrace_ai.errors import LogDirectoryError
+from dftrace_ai.run.emitting import time_us
 from dftrace_ai.run.place.host import host_facts
 from dftrace_ai.run.place.job import job_facts
 from dftrace_ai.run.place.layout import find_layout
@@ -165,7 +165,8 @@ def run_settings(config: PlainConfig, inherited: RunSettings | None = None) -> R
         found.local_rank,
         found.launcher,
     )
-    now = int(time.time())
+    # By the system and not by the module `time`, which a test may have set to any day.
+    now = time_us() // 1_000_000
     boot = _native.marker_place().partition(" ")[0]
     settings: RunSettings = {
         "version": __version__,
@@ -191,7 +192,7 @@ def run_settings(config: PlainConfig, inherited: RunSettings | None = None) -> R
         "host_facts": host_facts(),
         "clock": inherited["clock"]
         if inherited and inherited["clock"]["boot"] == boot
-        else {"boot": boot, "epoch_offset_ns": _epoch_offset_ns()},
+        else {"boot": boot, "epoch_offset_ns": _native.epoch_offset_ns()},
         "inheritable": {},
     }
     settings["inheritable"] = _inheritable(settings)
@@ -351,11 +352,6 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
         "command_json": json_text(" ".join(command)),
     }
     return settings
-
-
-def _epoch_offset_ns() -> int:
-    """Return when, in nanoseconds since 1970, the clock that counts through sleep was at zero."""
-    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _text(value: str) -> str:

@@ -72,7 +72,8 @@ def repair(wheel: Path, out: Path) -> Path:
     Raises:
         SystemExit: It needs a library that not every machine has, or `advzip` is not here.
     """
-    if shutil.which("advzip") is None:
+    advzip = shutil.which("advzip")
+    if advzip is None:
         raise SystemExit("advzip packs wheels; on Debian or Ubuntu: apt-get install advancecomp")
     tools = Path(sys.executable).parent
     path = os.pathsep.join([str(tools), os.environ.get("PATH", "")])
@@ -95,7 +96,7 @@ def repair(wheel: Path, out: Path) -> Path:
     if taken_in:
         raise SystemExit(f"{repaired}: not linked into the module, but beside it: {taken_in}")
     # The same files, deflated better than zlib does: 1,999,463 bytes became 1,944,928.
-    subprocess.run(["advzip", "--recompress", "--shrink-normal", "-q", str(repaired)], check=True)
+    subprocess.run([advzip, "--recompress", "--shrink-normal", "-q", str(repaired)], check=True)
     return repaired
 
 

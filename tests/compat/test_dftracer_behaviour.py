@@ -14,8 +14,8 @@ from dftrace_ai.compat.dftracer import EntityRelation, EntityStore
 log = dftracer.initialize_log(process_id=-1)
 assert log is dftracer.get_instance() and log.logger.get_time() >= log.start_time > 0
 
-# One tree, by both names, of dftracer's classes.
-assert ai is dftrace_ai.ai and isinstance(ai, AI) and isinstance(ai, dftrace_ai.annotation.tree.Tree)
+# The one tree, seen by dftracer's classes.
+assert isinstance(ai, AI) and isinstance(ai, dftrace_ai.annotation.tree.Tree)
 assert isinstance(compute, Compute) and compute is ai.compute and isinstance(data.io, IO)
 assert type(compute.forward) is type(ai.data.preprocess.derive("collate")) is DFTracerAI
 assert set(ai._children) == {"compute", "data", "dataloader", "comm", "device", "checkpoint",
@@ -200,15 +200,38 @@ def test_operators_of_compiled_graphs_are_spans(run_script: RunScript) -> None:
 def test_the_tree_stays_what_it_is_for_others(run_script: RunScript) -> None:
     """A library that is annotated for dftracer shares the tree with programs that are not."""
     code = """
-import dftrace_ai.compat.dftracer
 from dftrace_ai import ai
+classes = lambda: [type(n) for n in (ai, ai.compute, ai.data.io, ai.compute.forward, derived)]
+derived = ai.compute.derive("of_before")
+before = classes()
+import dftrace_ai.compat.dftracer as old
+assert classes() == before and type(ai.compute.forward(step=1)) is type(ai.compute.forward)
+assert type(old.compute.forward(step=1)) is type(old.compute.forward(a="b")) is old.DFTracerAI
 
+# What is set by one name holds by the other, before and after, for what exists and what comes.
+nodes = lambda: [n for tree in (ai, old.ai) for n in (tree.compute.forward, tree.compute.derive("x"),
+                 tree.compute.derive("of_before"), tree.data.io.read, tree.derive("top"))]
+def holds(**wanted):
+    return all(node._copy_args() == wanted for node in nodes())
 ai.update(step=1)
+assert holds(step=1)
+old.ai.update(step=2, who="b")
+assert holds(step=2, who="b")
+old.ai.profiler._arguments_int["step"] = old.TagValue(3, old.TagDType.INT).value()
+assert holds(step=3, who="b")
 ai.reset()
-with ai.compute.forward(args={"a": 1}) as node:
+assert holds()
+old.compute.disable()
+assert [node.enabled for node in nodes()] == 2 * [False, False, False, True, True]
+ai.compute.enable()
+assert all(node.enabled for node in nodes())
+
+with ai.compute.forward(args={"a": 1}), old.compute.forward(epoch=4):
     assert ai.compute.forward._copy_args() == {}
 assert list(ai.dataloader.fetch.iter(iterable=[1, 2])) == [1, 2]
-assert list(ai.dataloader.fetch.iter(iterator=[1, 2])) == [1, 2]
-assert list(ai.dataloader.fetch.iter([1, 2])) == [1, 2]
+assert list(old.ai.dataloader.fetch.iter(iterator=[1, 2])) == [1, 2]
 """
-    assert run_script(code).stderr == ""
+    done = run_script("import dftrace_ai; dftrace_ai.initialize()" + code)
+    assert done.stderr == ""
+    outer, inner = done.trace().named("forward")
+    assert (outer.user, inner.user, inner.p_idx) == ({"a": 1}, {"epoch": 4}, outer.id)

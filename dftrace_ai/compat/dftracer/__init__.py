@@ -2,7 +2,8 @@
 
 A program that is annotated for dftracer moves by its imports: ``from dftracer.python import ai,
 dft_fn, dftracer`` becomes ``from dftrace_ai.compat.dftracer import ai, dft_fn, dftracer``.
-``ai`` is the one tree of `dftrace_ai`, whose nodes are of dftracer's classes from then on.
+``ai`` is a view of the one tree of `dftrace_ai` whose nodes are of dftracer's classes: what is set
+by either name holds for both, and who never asks for dftracer's names meets none of its classes.
 
 Example::
 

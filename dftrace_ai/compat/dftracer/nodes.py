@@ -1,13 +1,18 @@
-"""dftracer's classes of nodes, and the one tree of the process as nodes of these classes."""
+"""dftracer's classes of nodes, and views of the process' one tree that are of these classes.
+
+A view hangs below the node that it stands for, so that it has what is set there; what is set in
+the view is set there, too. The tree itself stays what it is for those who do not ask for dftracer.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai.annotation.categories as of_the_tree
+from dftrace_ai._native import quick_calls
 from dftrace_ai.annotation.branching import BranchingNode
 from dftrace_ai.annotation.given_arguments import given_arguments
-from dftrace_ai.annotation.node import ProfilerNode
+from dftrace_ai.annotation.node import QUICK, ProfilerNode
 from dftrace_ai.annotation.tree import Tree
 from dftrace_ai.annotation.tree import ai as the_tree
 from dftrace_ai.compat.dftracer.arguments import plain
@@ -63,6 +68,13 @@ class DFTracerAI(ProfilerNode):
         with storage(step=3):
             read()
     """
+
+    # The node of the tree that this one is a view of; None for one of its own.
+    _viewed: ProfilerNode | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _quick_as_here(cls)
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Make it without a name, which the constructor of its class knows."""
@@ -155,6 +167,49 @@ class DFTracerAI(ProfilerNode):
             block_name=block_name,
         )
 
+    def _merge_args(self, updates: dict[str, Any]) -> None:
+        if self._viewed is None:
+            super()._merge_args(updates)
+        else:
+            self._viewed._merge_args(updates)
+
+    def _clear_args(self) -> None:
+        if self._viewed is None:
+            super()._clear_args()
+        else:
+            self._viewed._clear_args()
+
+    def _switch(self, on: bool) -> None:
+        if self._viewed is None:
+            super()._switch(on)
+        else:
+            self._viewed._switch(on)
+
+    def _child_of(self, name: str, kind: type[Any]) -> Any:
+        if self._viewed is None or name in self._named:
+            return super()._child_of(name, kind)
+        child = _view(self._viewed._child_of(name, _NATIVE.get(kind, kind)))
+        self.__dict__.setdefault("_named", {})[name] = child
+        child._above = (self, name)
+        return child
+
+    def __getattr__(self, name: str) -> Any:
+        below = vars(self._viewed).get(name) if self._viewed is not None else None
+        if not isinstance(below, BranchingNode) or below._above is None:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=self)
+        view = self.__dict__[name] = self._child_of(below._above[1], type(below))
+        return view
+
+    def _have_all(self) -> None:
+        """Make the views of all that is below the node that this one is a view of."""
+        if self._viewed is not None:
+            for name, value in [*vars(self._viewed).items()]:
+                if isinstance(value, BranchingNode):
+                    getattr(self, name)
+            for name, below in [*self._viewed._named.items()]:
+                self._child_of(name, type(below))
+
     def _alike(self, name: str, kind: type[Any], enabled: bool | None = None) -> Any:
         return _become(super()._alike(name, _NATIVE.get(kind, kind), enabled))
 
@@ -172,6 +227,14 @@ class DFTracerAI(ProfilerNode):
         fields = {k: v for k, v in vars(self).items() if k not in _INSIDE}
         return _remade, (*arguments, fields)
 
+
+def _quick_as_here(kind: type[DFTracerAI]) -> None:
+    """Have calls with numbers make nodes without Python, where a kind does not call otherwise."""
+    if all(getattr(kind, name) is getattr(DFTracerAI, name) for name in QUICK):
+        quick_calls(kind, DFTracerAI)
+
+
+_quick_as_here(DFTracerAI)
 
 # What a copy makes itself.
 _INSIDE = frozenset({"_named", "_above", "_profiler", "_keys"})
@@ -199,6 +262,7 @@ class _Children(dict[str, BranchingNode]):
 
     def __init__(self, node: DFTracerAI) -> None:
         self._node = node
+        node._have_all()
         keys = {id(v): k for k, v in vars(node).items() if isinstance(v, ProfilerNode)}
         keys.update(vars(node).get("_keys", {}))
         super().__init__()
@@ -306,6 +370,9 @@ class AI(_OfTheTree, Tree):
 
     _cat, _own_name = ROOT_CAT, ROOT_NAME
 
+    def _reduce_place(self, keys: tuple[str, ...]) -> tuple[Any, ...] | None:
+        return (_at, keys) if self is ai else None
+
 
 _NATIVE: dict[type, type[Any]] = {DFTracerAI: ProfilerNode}
 _NATIVE.update((kind, kind.__bases__[1]) for kind in _OfTheTree.__subclasses__())
@@ -314,7 +381,7 @@ _OURS = {native: ours for ours, native in _NATIVE.items()}
 
 
 def _become(node: Any) -> Any:
-    """Make a node of the tree one of dftracer's classes, and all below it; it stays the same."""
+    """Make a node that was just made one of dftracer's classes, and all below it."""
     ours = _OURS.get(type(node))
     if ours is not None:
         node.__class__ = ours
@@ -323,7 +390,29 @@ def _become(node: Any) -> Any:
     return node
 
 
-ai: AI = _become(the_tree)
+def _view(node: BranchingNode) -> Any:
+    """Return a new view of a node of the tree; what is below comes when it is asked for."""
+    kind: Any = _OURS.get(type(node), DFTracerAI)
+    made = kind.__new__(kind)
+    made._rename(node.cat, node.name)
+    made._take_args(node)
+    made._switch(node.enabled)
+    made._viewed = node
+    node._add_child(made)
+    return made
+
+
+ai: AI = _view(the_tree)
+
+
+def _at(*keys: str) -> ProfilerNode:
+    """Return the view at a place of the tree, made if it is a derived one of another process."""
+    node: ProfilerNode = ai
+    for key in keys:
+        node = node._child(key)
+    return node
+
+
 compute: Compute = ai.compute  # type: ignore[assignment]
 data: Data = ai.data  # type: ignore[assignment]
 dataloader: DataLoader = ai.dataloader  # type: ignore[assignment]

@@ -14,10 +14,14 @@ namespace dftrace::py {
 
 namespace {
 
-// All for as long as the process lives.
-std::vector<PyTypeObject*> quick_types;
-PyTypeObject* instance_type = nullptr;
-PyObject* long_way = nullptr;
+// What a call with numbers makes, and what takes all other calls.
+struct Quick {
+    PyTypeObject* instance;
+    PyObject* long_way;
+};
+// All for as long as the process lives. The tree's own come first, and are nearly all that is ever called.
+std::vector<std::pair<PyTypeObject*, Quick>> quick_types;
+Quick of_the_tree{nullptr, nullptr};
 
 // Calls a method that is written in Python.
 PyObject* call_method(PyObject* method, PyObject* self, PyObject* const* arguments, std::size_t count,
@@ -35,25 +39,42 @@ PyObject* call_method(PyObject* method, PyObject* self, PyObject* const* argumen
     return PyObject_Vectorcall(method, all.data(), given + 1, names);
 }
 
-PyObject* node_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
+PyObject* quick_call(const Quick& quick, PyObject* self, PyObject* const* arguments, std::size_t count,
+                     PyObject* names) {
     Numbers numbers;
     if (PyVectorcall_NARGS(count) == 0 && read_numbers(arguments, names, numbers)) {
-        Node* made = made_by_call(instance_type, as<Node>(self), numbers);
+        Node* made = made_by_call(quick.instance, as<Node>(self), numbers);
         if (made || PyErr_Occurred()) return reinterpret_cast<PyObject*>(made);
     }
-    return call_method(long_way, self, arguments, count, names);
+    return call_method(quick.long_way, self, arguments, count, names);
+}
+
+const Quick* quick_of(PyTypeObject* type) noexcept {
+    for (const auto& [kind, quick] : quick_types)
+        if (kind == type) return &quick;
+    return nullptr;
+}
+
+PyObject* node_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    return quick_call(of_the_tree, self, arguments, count, names);
+}
+
+// Of a kind whose calls make another kind.
+PyObject* other_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
+    const Quick* quick = quick_of(Py_TYPE(self));
+    return quick_call(quick ? *quick : of_the_tree, self, arguments, count, names);
 }
 
 // Since 3.12 a type has it from the one above that a call of it needs no tuple.
 PyObject* node_long_call(PyObject* self, PyObject* const* arguments, std::size_t count, PyObject* names) {
-    return call_method(long_way, self, arguments, count, names);
+    return call_method(of_the_tree.long_way, self, arguments, count, names);
 }
 
 }  // namespace
 
 vectorcallfunc call_of(PyTypeObject* type) noexcept {
-    const bool quick = std::find(quick_types.begin(), quick_types.end(), type) != quick_types.end();
-    return quick ? node_call : node_long_call;
+    const Quick* quick = quick_of(type);
+    return !quick ? node_long_call : quick->instance == of_the_tree.instance ? node_call : other_call;
 }
 
 PyObject* quick_calls(PyObject*, PyObject* arguments) {
@@ -61,12 +82,12 @@ PyObject* quick_calls(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "O!O!", &PyType_Type, &kind, &PyType_Type, &instance)) return nullptr;
     if (!PyType_IsSubtype(kind, &node_type) || !PyType_IsSubtype(instance, &node_type))
         return PyErr_Format(PyExc_TypeError, "quick_calls is for types of nodes");
-    if (!instance_type) {
-        long_way = PyObject_GetAttrString(reinterpret_cast<PyObject*>(instance), "__call__");
-        if (!long_way) return nullptr;
-        instance_type = as<PyTypeObject>(Py_NewRef(reinterpret_cast<PyObject*>(instance)));
-    }
-    quick_types.push_back(as<PyTypeObject>(Py_NewRef(reinterpret_cast<PyObject*>(kind))));
+    PyObject* const long_way = PyObject_GetAttrString(reinterpret_cast<PyObject*>(instance), "__call__");
+    if (!long_way) return nullptr;
+    Py_INCREF(reinterpret_cast<PyObject*>(kind));
+    Py_INCREF(reinterpret_cast<PyObject*>(instance));
+    quick_types.push_back({kind, {instance, long_way}});
+    if (!of_the_tree.instance) of_the_tree = quick_types.back().second;
     kind->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
     Py_RETURN_NONE;
 }
@@ -110,7 +131,7 @@ PyObject* start_call(PyObject* self, PyObject* const* arguments, std::size_t cou
         start_span(node, node);
         Py_RETURN_NONE;
     }
-    Node* shown = made_by_call(instance_type, node, numbers);
+    Node* shown = made_by_call(of_the_tree.instance, node, numbers);
     if (!shown) return PyErr_Occurred() ? nullptr : long_call(self, arguments, count, names);
     start_span(node, shown);
     Py_DECREF(reinterpret_cast<PyObject*>(shown));

@@ -333,6 +333,8 @@ PyObject* ticks(PyObject*, PyObject*) {
     return PyLong_FromUnsignedLongLong(thread ? thread->tick() : 0);
 }
 
+PyObject* epoch_offset(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_offset_now()); }
+
 PyObject* time_us(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(epoch_ns() / 1000); }
 
 PyObject* count_unmatched_stop(PyObject*, PyObject*) {
@@ -387,6 +389,7 @@ PyMethodDef event_functions[] = {
      "begin(cat, name, args, track) -> ApartSpan: a span on a track of that name, which any thread may end."},
     {"moment", moment, METH_NOARGS,
      "moment() -> (time_ns, id of the open span, its level, run): this moment, to be told of later."},
+    {"epoch_offset_ns", epoch_offset, METH_NOARGS, "When the clock that counts through sleep was at zero."},
     {"time_us", time_us, METH_NOARGS, "Microseconds since the epoch, by the trace's clock."},
     {"count_unmatched_stop", count_unmatched_stop, METH_NOARGS, "Count a stop() that had no start()."},
     {nullptr, nullptr, 0, nullptr}};

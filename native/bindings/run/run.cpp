@@ -152,15 +152,15 @@ PyObject* stats(PyObject*, PyObject*) {
     const std::shared_ptr<Session> session = held_session();
     if (!session) return PyDict_New();
     SpoolHeader& h = session->header();
-    const WriteMark& mark = h.marks[h.landed.load() % 2];  // what is in the file, not what is on its way
+    const Written written = session->written();  // what is in the file, not what is on its way
     const std::string spool = h.finalized.load() ? std::string() : session->spool_path();
     const std::size_t spans = static_cast<std::size_t>(Kind::span);
-    return Py_BuildValue("{s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path",
-                         path_text(h.trace_paths[mark.part % 2].get()), "spool_path", path_text(spool),
-                         "spool_bytes", static_cast<unsigned long long>(session->spool_bytes_used()),
-                         "written_bytes", static_cast<unsigned long long>(mark.file_bytes), "written_spans",
-                         static_cast<unsigned long long>(mark.lines[spans] + mark.earlier_lines[spans]),
-                         "overwritten", static_cast<unsigned long long>(h.overwritten.load()), "dropped",
+    return Py_BuildValue("{s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "trace_path", path_text(written.path),
+                         "spool_path", path_text(spool), "spool_bytes",
+                         static_cast<unsigned long long>(session->spool_bytes_used()), "written_bytes",
+                         static_cast<unsigned long long>(written.file_bytes), "written_spans",
+                         static_cast<unsigned long long>(written.lines[spans]), "overwritten",
+                         static_cast<unsigned long long>(h.overwritten.load()), "dropped",
                          static_cast<unsigned long long>(h.dropped.load()), "waits",
                          static_cast<unsigned long long>(h.waits.load()), "unmatched_stops",
                          static_cast<unsigned long long>(h.unmatched_stops.load()), "args_sanitised",

@@ -11,25 +11,25 @@ namespace dftrace {
 
 namespace {
 
-std::atomic<int> came{0};
+// The one of the run that is on, 0 for none; and the one that came last.
+std::atomic<int> asks{0}, came{0};
 static_assert(std::atomic<int>::is_always_lock_free);
-int taken = 0;
-struct sigaction previous;
 
 void remember(int signal) { came.store(signal, std::memory_order_relaxed); }
 
 }  // namespace
 
+// What was taken stays so when the run has ended: who sends it to all ranks does not know which of them have
+// finished, and what most signals do by themselves is to end the program.
 void set_dump_signal(int signal) {
-    struct sigaction now;
-    if (taken && sigaction(taken, nullptr, &now) == 0 && now.sa_handler == remember)
-        sigaction(taken, &previous, nullptr);
-    taken = 0;
+    asks.store(0, std::memory_order_relaxed);
     came.store(0, std::memory_order_relaxed);
     if (!signal) return;
+    struct sigaction now;
     if (sigaction(signal, nullptr, &now) != 0)
         throw std::invalid_argument("signal " + std::to_string(signal) + " cannot be handled");
-    if ((now.sa_flags & SA_SIGINFO) || (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN))
+    const bool handled = now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN && now.sa_handler != remember;
+    if ((now.sa_flags & SA_SIGINFO) || handled)
         throw std::invalid_argument("signal " + std::to_string(signal) + " has a handler already");
     struct sigaction ours {};
     ours.sa_handler = remember;
@@ -37,10 +37,12 @@ void set_dump_signal(int signal) {
     sigfillset(&ours.sa_mask);
     if (sigaction(signal, &ours, nullptr) != 0)
         throw std::invalid_argument("signal " + std::to_string(signal) + " cannot be handled");
-    previous = now;
-    taken = signal;
+    asks.store(signal, std::memory_order_relaxed);
 }
 
-int take_dump_signal() noexcept { return came.exchange(0, std::memory_order_relaxed); }
+int take_dump_signal() noexcept {
+    const int signal = came.exchange(0, std::memory_order_relaxed);
+    return signal == asks.load(std::memory_order_relaxed) ? signal : 0;
+}
 
 }  // namespace dftrace

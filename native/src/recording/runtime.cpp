@@ -281,7 +281,7 @@ void count_event_without_thread() noexcept {
 std::uint64_t epoch_ns() noexcept {
     const Run& r = run();
     // Like the trace's own clock, this one does not step with the wall clock.
-    return r.on ? clock_ns(CLOCK_BOOTTIME) + r.epoch_offset_ns : clock_ns(CLOCK_REALTIME);
+    return clock_ns(CLOCK_BOOTTIME) + (r.on ? r.epoch_offset_ns : epoch_offset_now());
 }
 
 void set_thread_namer(ThreadNamer namer) noexcept { thread_namer = namer; }

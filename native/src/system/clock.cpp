@@ -67,8 +67,16 @@ void calibrate_tick_source() {
         tick_source.tsc = true;
         const ClockReading first = read_both();
         constexpr std::uint64_t baseline_ns = 3'000'000;
-        while (clock_ns(CLOCK_BOOTTIME) - first.ns < baseline_ns) _mm_pause();
+        // A clock that is held still (for tests, by libfaketime) gives no rate: then its own nanoseconds are
+        // ticks.
+        constexpr std::uint64_t most_ticks = 1'000'000'000;
+        while (clock_ns(CLOCK_BOOTTIME) - first.ns < baseline_ns && __rdtsc() - first.tick < most_ticks)
+            _mm_pause();
         const ClockReading last = read_both();
+        if (last.ns - first.ns < baseline_ns) {
+            tick_source.tsc = false;
+            return true;
+        }
         ns_per_tick = static_cast<double>(last.ns - first.ns) / static_cast<double>(last.tick - first.tick);
         // One part in a thousand more than a nanosecond covers every later correction of the rate.
         tick_source.min_step = static_cast<std::uint64_t>(1.001 / ns_per_tick) + 1;

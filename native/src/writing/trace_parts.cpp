@@ -34,6 +34,11 @@ int TraceParts::open_file() {
         stem, suffix_,
         [this](const std::string& path) {
             path_ = path;
+            {
+                std::lock_guard lock(written_mutex_);
+                written_.path.reserve(path.size());  // what has landed is told without memory
+                if (!written_.file_bytes) written_.path = path;
+            }
             TracePath& named = header_.trace_paths[part_ % 2];
             named.set(part_, path);
             return keep(named);
@@ -82,6 +87,12 @@ int TraceParts::append(std::string_view block, std::size_t plain_bytes, const Li
         return error;
     }
     header_.landed.store(number, std::memory_order_release);
+    {
+        std::lock_guard lock(written_mutex_);
+        written_.path = path_;
+        written_.file_bytes = mark.file_bytes;
+        written_.lines = sum(lines, earlier_lines_);
+    }
     if (const int unkept = keep(header_.landed)) return unkept;
     plain_bytes_ += plain_bytes;
     lines_ = lines;

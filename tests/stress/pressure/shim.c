@@ -30,6 +30,7 @@ enum word {
     SPOOL_ROOM,      /* bytes that can still be reserved for spools; below 0: no limit */
     REALTIME_NS,     /* added to the wall clock */
     BOOTTIME_NS,     /* added to the clock that counts while the machine sleeps */
+    CLOCKS_STAND,    /* 1: the clocks that only rise show the moment at which they were first asked */
     DRAIN_FAILS_AT,  /* the drain thread's n-th allocation from now fails; below 0: all do */
     DRAIN_ALLOCATED, /* allocations of the drain thread */
     STOLEN_NAMES,    /* so many files that are about to be made are there first */
@@ -229,6 +230,12 @@ int posix_fallocate64(int fd, off_t from, off_t bytes) __attribute__((alias("pos
 int clock_gettime(clockid_t which, struct timespec* now) {
     static int (*real)(clockid_t, struct timespec*);
     if (!real) real = (int (*)(clockid_t, struct timespec*))dlsym(RTLD_NEXT, "clock_gettime");
+    if (words[CLOCKS_STAND] && (which == CLOCK_MONOTONIC || which == CLOCK_BOOTTIME)) {
+        static struct timespec first;
+        if (!first.tv_sec) real(CLOCK_MONOTONIC, &first);
+        *now = first;
+        return 0;
+    }
     const int failed = real(which, now);
     const int64_t step = which == CLOCK_REALTIME   ? words[REALTIME_NS]
                          : which == CLOCK_BOOTTIME ? words[BOOTTIME_NS]

@@ -14,6 +14,7 @@ from perfetto.trace_file import Trace
 
 if TYPE_CHECKING:
     from stress.pressure.program import Pressed
+    from stress.pressure.shim import Shim
 
 pytest_plugins = ["stress.pressure.program"]
 
@@ -91,6 +92,55 @@ def test_the_wall_clock_is_set_before_a_child_begins(pressed: Pressed, hours: in
         assert item.ts_ns is not None
         assert (train.ts_ns or 0) < item.ts_ns
         assert item.end_ns < train.end_ns
+
+
+def test_any_wall_clock_is_taken(pressed: Pressed) -> None:
+    """Also one that shows less than the machine has been running for, or no year of ours."""
+    days = {"1960": -3652, "1970": 0, "february": 31, "2009": 14245, "2200": 84006}
+    done = pressed(
+        f"""
+        shim = Shim()
+        folder = Path(os.environ["DFTRACE_LOG_FILE"]).parent
+        def recorded(name):
+            with dftrace_ai.tracing(log_file=folder / name), ai.pipeline.train:
+                spans(100)
+                child = os.fork()
+                if child == 0:
+                    spans(10, ai.data.item)
+                    dftrace_ai.finalize()
+                    os._exit(0)
+                assert os.waitpid(child, 0)[1] == 0
+        for name, day in {days}.items():
+            shim.realtime_ns = (day * 86400 + 7 - int(time.time())) * 10**9
+            recorded(name)
+            shim.realtime_ns = 0
+        time.time_ns = lambda: -5
+        time.time = lambda: -5e-9
+        recorded("travelled")
+        """
+    )
+    assert len(done.files) == 2 * (len(days) + 1)
+    now_day = time.time() / 86400
+    for trace in done.traces(perfetto=False):
+        assert_in_order(trace)
+        assert trace.names in ({"train": 1, "forward": 100}, {"item": 10})
+        name = next(n for n in [*days, "travelled"] if trace.path.name.startswith(f"{n}-"))
+        first_us = trace.header["time_base_us"] + (trace.spans[0].ts_ns or 0) / 1000
+        assert first_us / 86400e6 == pytest.approx(max(days.get(name, now_day), 0), abs=1)
+
+
+def test_clocks_that_stand_still(pressed: Pressed, shim: Shim) -> None:
+    """As a test of the program may have them: it ends, and the order is right."""
+    shim.clocks_stand = 1
+    done = pressed(
+        """
+        with dftrace_ai.tracing(), ai.pipeline.train:
+            spans(100)
+        """
+    )
+    trace = done.trace()
+    assert_in_order(trace)
+    assert trace.names == {"train": 1, "forward": 100}
 
 
 @pytest.mark.parametrize("set_before", ["the first event", "a later event"])

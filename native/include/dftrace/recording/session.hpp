@@ -14,6 +14,7 @@
 //   KeptUnits::mutex_           the full units of a flight recorder
 //   Spool::mutex_               the free units
 //   Drain::mutex_               what the drain thread is asked for, and how far it is
+//   TraceParts::written_mutex_  what is in the files
 //
 // In a forked child only those of the run, and that of the names, are made anew: the parent's sessions are
 // left behind with all of theirs, whatever their state.
@@ -105,6 +106,7 @@ class Session {
         drain_.abandon_in_child();
     }
 
+    Written written() { return flow_.writer().written(); }
     SpoolHeader& header() noexcept { return spool_.header(); }
     const std::string& spool_path() const noexcept { return spool_.path(); }
     std::uint64_t spool_bytes_used() noexcept { return spool_.used_bytes(); }

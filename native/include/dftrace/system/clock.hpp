@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -38,9 +39,15 @@ struct TickSource {
 __attribute__((visibility("hidden"))) extern TickSource tick_source;
 
 // Nanoseconds since the epoch at which the system's clock that counts through sleep was at zero. Read once
-// in a run: a step of the wall clock must not part its processes.
+// in a run: a step of the wall clock must not part its processes. Below zero, so around 2^64, where the wall
+// clock shows less than the machine has been running for; sums with it come out right. A wall clock before
+// 1970 is taken for the first hour of 1970: a span may have begun before the run has looked at it.
 inline std::uint64_t epoch_offset_now() noexcept {
-    return clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_BOOTTIME);
+    constexpr time_t first_hour = 3600;
+    timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    const std::uint64_t seconds = static_cast<std::uint64_t>(std::max(wall.tv_sec, first_hour));
+    return seconds * 1'000'000'000u + static_cast<std::uint64_t>(wall.tv_nsec) - clock_ns(CLOCK_BOOTTIME);
 }
 
 // Finds the source and its rate; waits at most a few milliseconds, once.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,13 @@ namespace dftrace {
 struct FileOwner {
     std::uint32_t user;
     std::uint32_t group;
+};
+
+// What is in the files, as it was at one moment.
+struct Written {
+    std::string path;              // of the part that was begun last
+    std::uint64_t file_bytes = 0;  // of that part
+    LineCounts lines{};            // of all parts
 };
 
 // Carries so many bytes of a copied spool to the file; 0 or an errno.
@@ -75,6 +83,11 @@ class TraceParts {
     std::uint64_t plain_bytes() const noexcept { return plain_bytes_; }
     const LineCounts& lines() const noexcept { return lines_; }
     const LineCounts& earlier_lines() const noexcept { return earlier_lines_; }
+    // For any thread: it waits for no disk.
+    Written written() const {
+        std::lock_guard lock(written_mutex_);
+        return written_;
+    }
     // What the footers of the parts before have told.
     const Losses& told() const noexcept { return told_; }
 
@@ -100,6 +113,8 @@ class TraceParts {
     LineCounts lines_{};          // of this part, in the file
     LineCounts earlier_lines_{};  // of the parts before
     Losses told_{};
+    mutable std::mutex written_mutex_;  // held for a copy
+    Written written_;
     struct WrittenPart {
         std::string path;
         struct stat file;

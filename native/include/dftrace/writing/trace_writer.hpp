@@ -111,6 +111,8 @@ class TraceWriter {
     bool anything_to_write() const noexcept { return text_.size() != 0; }
     int last_error() const noexcept { return last_error_; }
     const std::string& path() const noexcept { return parts_.path(); }
+    // For any thread, at any time.
+    Written written() const { return parts_.written(); }
     // In a forked child: closes the parent's file.
     void abandon() noexcept { parts_.abandon(); }
     // From here on no record is believed that is later than `now_ns`, or older than the clock's
