@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from dftrace_ai.config.model import Config
 from dftrace_ai.config.sources import variable_of
@@ -31,8 +32,26 @@ __all__ = ["schema_texts"]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+class _Schema(GenerateJsonSchema):
+    """Makes schemas without keywords that JSON Schema does not know."""
+
+    def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
+        found = super().tagged_union_schema(schema)
+        found.pop("discriminator", None)
+        return found
+
+
+class _Printed(_Schema):
+    """Makes schemas of what is printed, where what has a default is never left out."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        if field["type"] in {"dataclass-field", "model-field"}:
+            return True
+        return super().field_is_required(field, total)
+
+
 def _event_schema() -> dict[str, Any]:
-    schema = event_adapter().json_schema()
+    schema = event_adapter().json_schema(schema_generator=_Schema)
     schema["title"] = "A line of a dftrace trace file"
     schema["description"] = (
         "Each line after the first, which is '[', is one such object, without a comma behind it."
@@ -52,7 +71,7 @@ def _config_schema() -> dict[str, Any]:
 def _snapshot_schema() -> dict[str, Any]:
     from dftrace_ai.live.saved import snapshot_adapter
 
-    schema = snapshot_adapter().json_schema()
+    schema = snapshot_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace top --json` prints, and `dftrace stuck` reads"
     return schema
 
@@ -81,7 +100,7 @@ def _loggers_schema() -> dict[str, Any]:
 def _why_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.why.model import verdict_adapter
 
-    schema = verdict_adapter().json_schema()
+    schema = verdict_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace why --json` prints"
     return schema
 
@@ -89,7 +108,7 @@ def _why_schema() -> dict[str, Any]:
 def _diff_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.diff.model import diff_adapter
 
-    schema = diff_adapter().json_schema()
+    schema = diff_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace diff --json` prints"
     return schema
 
@@ -97,7 +116,7 @@ def _diff_schema() -> dict[str, Any]:
 def _summary_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.summary.report import report_adapter
 
-    schema = report_adapter().json_schema()
+    schema = report_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace summary --json` prints"
     return schema
 
@@ -105,7 +124,7 @@ def _summary_schema() -> dict[str, Any]:
 def _convert_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.converting.report import report_adapter
 
-    schema = report_adapter().json_schema()
+    schema = report_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace convert --json` prints"
     return schema
 
@@ -113,7 +132,7 @@ def _convert_schema() -> dict[str, Any]:
 def _report_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.report.model import figures_adapter
 
-    schema = figures_adapter().json_schema()
+    schema = figures_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace report --json` prints, and its page holds"
     return schema
 
@@ -121,7 +140,7 @@ def _report_schema() -> dict[str, Any]:
 def _validate_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.validating.report import report_adapter
 
-    schema = report_adapter().json_schema()
+    schema = report_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace validate --json` prints"
     return schema
 
@@ -129,7 +148,7 @@ def _validate_schema() -> dict[str, Any]:
 def _migrate_schema() -> dict[str, Any]:
     from dftrace_ai.cli.migrating.migrate import migration_adapter
 
-    schema = migration_adapter().json_schema()
+    schema = migration_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace migrate --json` prints"
     return schema
 
@@ -137,7 +156,7 @@ def _migrate_schema() -> dict[str, Any]:
 def _info_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.trace_facts import facts_adapter
 
-    schema = facts_adapter().json_schema()
+    schema = facts_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace info --json` prints of traces"
     return schema
 
@@ -165,7 +184,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     }
     return {
         f"{name}.schema.json": {
-            **TypeAdapter(model).json_schema(),
+            **TypeAdapter(model).json_schema(schema_generator=_Printed),
             "title": f"What `{command}` prints" + " of an installation" * (name == "installation"),
         }
         for name, (model, command) in printed.items()

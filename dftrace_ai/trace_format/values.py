@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 from typing_extensions import TypeAliasType
@@ -34,10 +34,20 @@ def _with_fraction(value: object) -> object:
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_with_fraction)]
+
+
+def _in_branches(schema: dict[str, Any]) -> None:
+    """Say of each kind of number what pydantic says of both, in a keyword of its own."""
+    least = schema.pop("ge")
+    for kind in schema["anyOf"]:
+        kind["minimum"] = least
+
+
 Micros = Annotated[
     int | Finite,
     Field(
         ge=0,
+        json_schema_extra=_in_branches,
         description=(
             "Microseconds: with three decimals since the header's time_base_us, or whole since "
             "1970 where the header says timestamps 'epoch_us'."
