@@ -44,6 +44,7 @@ class Fields:
     spool_bytes: int = 268435456
     overflow: str = "drop"
     file_mode: str = "0600"
+    mask_secrets: bool = True
     max_file_bytes: int | None = None
     max_files: int | None = None
     flight_recorder: bool = False
@@ -104,6 +105,7 @@ FIELDS: dict[str, PlainField] = {
         words=("wait", "drop"),
     ),
     "file_mode": PlainField(str, "0600", read=octal_mode, to_core=ToCore("file_mode", mode_bits)),
+    "mask_secrets": PlainField(bool, True),
     "max_file_bytes": PlainField(
         int,
         None,

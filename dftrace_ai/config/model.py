@@ -158,6 +158,13 @@ class Config(BaseModel):
             "markers stay the owner's."
         ),
     )
+    mask_secrets: bool = Field(
+        default=True,
+        description=(
+            "Leave secrets of the command line out of the trace: values of options and names that "
+            "say key, token, password, secret, credential or auth, passwords in addresses, bearers."
+        ),
+    )
     max_file_bytes: Annotated[int | None, ToCore("max_file_bytes", number_or_zero)] = Field(
         default=None,
         ge=64 * KIB,

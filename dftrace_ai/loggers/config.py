@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from dftrace_ai.config.values import octal_mode
 from dftrace_ai.config.yaml_file import Guard, opened
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.trace_format.json_types import JsonObject  # noqa: TC001 - pydantic evaluates it
@@ -107,6 +108,23 @@ class EntryConfig(BaseModel):
         description="Have the tracker in the training's own process, where `experiment` gives its "
         "own object, and where it can hang or end the training.",
     )
+
+    file_mode: str = Field(
+        default="0600",
+        description="Who may read and write logs and media, as an octal mode that the umask does "
+        "not change; 0644 lets colleagues read them.",
+    )
+    mask_secrets: bool = Field(
+        default=True,
+        description="Leave secrets out of what is logged of the command line and of "
+        "hyper-parameters: under names that say key, token, password, secret, credential or auth, "
+        "in addresses, and as bearers.",
+    )
+
+    @field_validator("file_mode", mode="before")
+    @classmethod
+    def _octal(cls, mode: Any) -> Any:
+        return octal_mode(mode)
 
     @field_validator("windows")
     @classmethod

@@ -133,6 +133,7 @@ def settings_of(config: EntryConfig) -> RoutineSettings:
         bins=config.bins,
         fps=config.fps,
         video=config.video,
+        mask_secrets=config.mask_secrets,
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.loggers.records import LEVELS, Alert, Artifact, ParamsRecord, TextRecord
 from dftrace_ai.loggers.routines.hyperparameters import plain_params
+from dftrace_ai.masking import masked_values
 from dftrace_ai.run import emitting
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class FamiliarMethods:
 
         def made() -> ParamsRecord:
             values = plain_params(params)
+            if any(entry.config.mask_secrets for entry in self._log.entries):
+                values = masked_values(values)
             named = values if isinstance(values, dict) else {"hparams": values}
             return ParamsRecord(named, self._log.point(None))
 

@@ -115,6 +115,8 @@ def place_of(config: EntryConfig, run_name: str) -> RunFacts:
         tags=tuple(config.tags),
         options=dict(config.options),
         all_ranks=of_several,
+        file_mode=int(config.file_mode, 8),
+        mask_secrets=config.mask_secrets,
     )
 
 

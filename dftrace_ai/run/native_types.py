@@ -33,6 +33,7 @@ class RunSettings(TypedDict):
         made_in: the process in which `of_process` was worked out; its forked children have it, too.
         spool_dir: directory of the spools; empty for the core's choice.
         io: whether the nodes data.io, checkpoint.io and other.io record.
+        mask_secrets: whether secrets of the command line are left out.
         dump_signal: name of the signal that has the process write out its events.
         core: what the native core is told, for each process the same.
         of_process: what the native core is told of this process.
@@ -52,6 +53,7 @@ class RunSettings(TypedDict):
     made_in: int
     spool_dir: str
     io: bool
+    mask_secrets: bool
     dump_signal: str | None
     core: CoreSettings
     of_process: CoreSettings

@@ -12,6 +12,7 @@ from dftrace_ai._version import __version__
 from dftrace_ai.config.fields import FIELDS
 from dftrace_ai.config.values import layout_text
 from dftrace_ai.errors import LogDirectoryError
+from dftrace_ai.masking import masked_words
 from dftrace_ai.run.emitting import time_us
 from dftrace_ai.run.place.host import host_facts
 from dftrace_ai.run.place.job import job_facts
@@ -175,6 +176,7 @@ def run_settings(config: PlainConfig, inherited: RunSettings | None = None) -> R
         "made_in": 0,
         "spool_dir": "" if config.spool_dir is None else str(absolute(config.spool_dir)),
         "io": config.io,
+        "mask_secrets": config.mask_secrets,
         "dump_signal": config.dump_signal,
         "core": {
             **_told_to_core(config),
@@ -324,6 +326,8 @@ def _of_this_process(settings: RunSettings, shown_pid: int) -> RunSettings:
     if settings["layout"]:
         title += f" {settings['layout']}"
     words = [_text(word) for word in sys.orig_argv]
+    if settings["mask_secrets"]:
+        words = masked_words(words)
     command = words if len(json_text(words).encode()) <= MOST_BYTES else [_cut(" ".join(words))]
     facts: dict[str, object] = {
         "version": __version__,

@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from dftrace_ai.loggers.delivery.bell import Bell
+from dftrace_ai.masking import masked_text
 from dftrace_ai.wording import LastWord, ToldOnce, counted, described, quoted, warn
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Delivery:
             quoted(self.name),
             f"{self.lost():,}",
             counted(self._given, "record"),
-            self.tracker.fault() or self._fault or "unknown",
+            masked_text(self.tracker.fault() or self._fault or "unknown"),
             unsure,
         )
 
@@ -278,7 +279,7 @@ class Delivery:
             try:
                 self.tracker.take(item)
             except TrackerProcessError as error:
-                self._lose_process(str(error))
+                self._lose_process(_said(error))
             except BaseException as error:  # noqa: BLE001
                 self._note(_said(error))
 
@@ -301,4 +302,6 @@ class Delivery:
 
 
 def _said(error: BaseException) -> str:
-    return str(error) if isinstance(error, TrackerProcessError) else described(error)
+    """Return what a tracker complains of; it may put keys and whole requests into its words."""
+    said = str(error) if isinstance(error, TrackerProcessError) else described(error)
+    return masked_text(said)

@@ -13,8 +13,10 @@ import time
 from typing import TYPE_CHECKING
 
 from dftrace_ai.loggers.interfaces.file_paths import opened_file
+from dftrace_ai.masking import masked_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from dftrace_ai.loggers.delivery.shared_count import SharedCount
@@ -23,6 +25,7 @@ __all__ = ["ignore_termination", "own_signals", "stand_by"]
 
 MOST_OUTPUT = 1 << 20
 CUT = b"\n(what it has printed from here on is not kept)\n"
+LINE_BYTES = 1 << 16
 POLL_MS = 100
 STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
@@ -68,8 +71,7 @@ def stand_by(
     process = _process_number(child)
     if process is not None:
         polled.register(process, select.POLLIN)
-    file = _file(kept)
-    left = MOST_OUTPUT
+    printed = _Printed(kept)
     until_s: float | None = None
     status: int | None = None
     while status is None:
@@ -82,12 +84,16 @@ def stand_by(
                 data = _read(output)
                 if not data:
                     polled.unregister(output)
-                left = _keep(file, data, left)
+                printed.take(data)
         if until_s is not None and time.monotonic() >= until_s:
             os.killpg(child, signal.SIGKILL)
             until_s = None
         status = _ended(child)
-    _rest(file, output, left)
+    # Others that it has started may print for ever.
+    os.set_blocking(output, False)
+    while not printed.is_full and (data := _read(output)):
+        printed.take(data)
+    printed.end()
     told.end(status)
     _clear_away(child, max(1.0, limit_s))
 
@@ -111,13 +117,6 @@ def _process_number(child: int) -> int | None:
         return None
 
 
-def _file(path: Path) -> int | None:
-    try:
-        return opened_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    except OSError:
-        return None  # it prints into nothing
-
-
 def _wait_ms(until_s: float | None, *, polls: bool) -> int | None:
     if polls:
         return POLL_MS
@@ -136,20 +135,45 @@ def _read(output: int) -> bytes:
         return b""
 
 
-def _keep(file: int | None, data: bytes, left: int) -> int:
-    """Append to the output's file, as long as there is room; returns the room that is left."""
-    if file is None or left <= 0:
-        return left
-    kept = data if len(data) < left else data[:left] + CUT
-    try:
-        os.write(file, kept)
-    except OSError:
-        return 0  # a full disk; it was only what a tracker prints
-    return left - len(data)
+class _Printed:
+    """The file of what a tracker prints: lines without the secrets in them, up to a mebibyte.
 
+    Args:
+        path: of the file, which is its owner's alone.
 
-def _rest(file: int | None, output: int, left: int) -> None:
-    """Keep what it has printed last; others that it has started may print for ever."""
-    os.set_blocking(output, False)
-    while left > 0 and (data := _read(output)):
-        left = _keep(file, data, left)
+    Attributes:
+        is_full: whether nothing more is kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.is_full = False
+        self._left = MOST_OUTPUT
+        self._begun = b""
+        try:
+            self._file = opened_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        except OSError:
+            self.is_full = True  # it prints into nothing
+
+    def take(self, data: bytes) -> None:
+        """Keep what has been printed; of a line once it has its end."""
+        lines = (self._begun + data).splitlines(keepends=True)
+        self._begun = b""
+        if lines and not lines[-1].endswith(b"\n") and len(lines[-1]) < LINE_BYTES:
+            self._begun = lines.pop()
+        self._keep(lines)
+
+    def end(self) -> None:
+        """Keep what is left of the last line."""
+        self._keep([self._begun])
+
+    def _keep(self, lines: Iterable[bytes]) -> None:
+        if self.is_full:
+            return
+        texts = (line.decode("utf-8", "surrogateescape") for line in lines)
+        data = "".join(map(masked_text, texts)).encode("utf-8", "surrogateescape")
+        try:
+            os.write(self._file, data if len(data) < self._left else data[: self._left] + CUT)
+        except OSError:
+            self.is_full = True  # a full disk; it was only what a tracker prints
+        self._left -= len(data)
+        self.is_full = self.is_full or self._left <= 0

@@ -47,6 +47,8 @@ class RunFacts:
         tags: words that the run is found by.
         options: what the entry's ``options`` hold, for the tracker's own init.
         all_ranks: whether each rank logs, not only the first.
+        file_mode: of logs and media.
+        mask_secrets: whether secrets of the command line are left out.
     """
 
     project: str
@@ -60,6 +62,8 @@ class RunFacts:
     tags: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     all_ranks: bool = False
+    file_mode: int = 0o600
+    mask_secrets: bool = True
 
     @property
     def title(self) -> str:

@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 MOST_TWINS = 1000
+OWNERS = 0o600
+"""The mode of files that nobody else reads."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -49,7 +51,9 @@ def lead_nowhere(folder: str) -> None:
     os.close(nothing)
 
 
-def kept_file(folder: Path, name: str, suffix: str, step: int, data: bytes) -> Path:
+def kept_file(
+    folder: Path, name: str, suffix: str, step: int, data: bytes, mode: int = OWNERS
+) -> Path:
     """Write a file, and return its path; where it lies already it is not written again.
 
     Args:
@@ -58,6 +62,7 @@ def kept_file(folder: Path, name: str, suffix: str, step: int, data: bytes) -> P
         suffix: of the file, without a dot; may be "".
         step: part of its name; another file of one name and step gets a number besides.
         data: its bytes.
+        mode: of the file.
 
     Raises:
         OSError: it cannot be written.
@@ -72,7 +77,7 @@ def kept_file(folder: Path, name: str, suffix: str, step: int, data: bytes) -> P
     # Whole when it gets its name: others write the same file, and readers look meanwhile.
     unnamed = directory / _new_name()
     try:
-        with os.fdopen(opened_file(unnamed, NEW), "wb") as file:
+        with os.fdopen(opened_file(unnamed, NEW, mode), "wb") as file:
             file.write(data)
         for again in range(1, MOST_TWINS):
             path = directory / f"{step:09}{'' if again == 1 else f'-{again}'}{ending}"
@@ -88,18 +93,22 @@ def kept_file(folder: Path, name: str, suffix: str, step: int, data: bytes) -> P
     raise FileExistsError(f"{directory}: {MOST_TWINS} files of step {step}")
 
 
-def opened_file(path: Path, flags: int) -> int:
+def opened_file(path: Path, flags: int, mode: int = OWNERS) -> int:
     """Open a file, and nothing else: who else may write there can put a link or a pipe there.
 
     Args:
         path: of the file.
         flags: as of `os.open`, besides those that are always set.
+        mode: of one that is made, whatever the umask says.
 
     Raises:
         OSError: it cannot be opened, or is no file.
     """
-    number = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    if stat.S_ISREG(os.fstat(number).st_mode):
+    number = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, OWNERS)
+    found = os.fstat(number)
+    if stat.S_ISREG(found.st_mode):
+        if flags & os.O_CREAT and mode != OWNERS and not found.st_size:
+            os.fchmod(number, mode)
         return number
     os.close(number)
     raise OSError(errno.EINVAL, "is no file", str(path))

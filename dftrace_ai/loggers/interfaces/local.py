@@ -33,6 +33,7 @@ from dftrace_ai.loggers.runs.compacting import compact
 from dftrace_ai.loggers.runs.lines import RunLine, line_of
 from dftrace_ai.loggers.runs.log_files import LogLines
 from dftrace_ai.loggers.runs.processes import here, is_alive
+from dftrace_ai.masking import masked_words
 from dftrace_ai.spools.held_number import HeldNumber
 from dftrace_ai.wording import counted, quoted, warn
 
@@ -155,13 +156,15 @@ class LocalLogint(BaseLogint):
             "pid_ns": process.pid_namespace,
             "pid": process.pid,
             "start": process.start,
-            "argv": sys.argv,
+            "argv": masked_words(sys.argv) if self.run.mask_secrets else sys.argv,
         }
 
     def _keep(
         self, kind: str, name: str, data: bytes, suffix: str, at: Point, facts: Mapping[str, Any]
     ) -> None:
-        path = kept_file(self.run.log_dir / "media", name, suffix, at.step, data)
+        path = kept_file(
+            self.run.log_dir / "media", name, suffix, at.step, data, self.run.file_mode
+        )
         file = str(path.relative_to(self.run.log_dir))
         self._write({"k": "f", **_place(at), "kind": kind, "name": name, "file": file, **facts})
 
@@ -200,7 +203,7 @@ class LocalLogint(BaseLogint):
             held.close()
             self._held = None
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._held = HeldNumber(opened_file(self._path, FLAGS))
+        self._held = HeldNumber(opened_file(self._path, FLAGS, self.run.file_mode))
         number = self._held.now()
         if line["k"] != "run" and not os.fstat(number).st_size:
             self._write(self._head())

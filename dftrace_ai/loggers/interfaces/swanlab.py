@@ -128,7 +128,7 @@ class SwanLabLogint(BaseLogint):
 
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
         """Keep a file in the run's directory, which SwanLab refers to."""
-        self._save(kept_file(self._folder(), name, suffix, step, data))
+        self._save(kept_file(self._folder(), name, suffix, step, data, self.run.file_mode))
 
     def log_artifact(self, name: str, path: Path) -> None:
         """Keep a copy in the run's directory, which SwanLab refers to."""

@@ -102,7 +102,9 @@ class TensorBoardLogint(BaseLogint):
         """Keep the file beside, and write its path: TensorBoard has no files."""
         from dftrace_ai.loggers.interfaces.file_paths import kept_file
 
-        path = kept_file(self.run.log_dir / "tensorboard" / "files", name, suffix, step, data)
+        path = kept_file(
+            self.run.log_dir / "tensorboard" / "files", name, suffix, step, data, self.run.file_mode
+        )
         self.experiment.add_text(name, str(path), step)
 
     def flush(self) -> None:

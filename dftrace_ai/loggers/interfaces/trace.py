@@ -65,7 +65,7 @@ class TraceLogint(BaseLogint):
 
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
         """Write a file, and an instant with its path."""
-        path = kept_file(self.run.log_dir / "media", name, suffix, step, data)
+        path = kept_file(self.run.log_dir / "media", name, suffix, step, data, self.run.file_mode)
         self._instant(name, {"file": str(path), "step": step})
 
     def log_params(self, params: Mapping[str, Any]) -> None:

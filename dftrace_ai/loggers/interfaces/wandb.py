@@ -142,7 +142,7 @@ class WandbLogint(BaseLogint):
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
         """Keep a file among those of the run."""
         folder = Path(self.experiment.dir)
-        self._save(kept_file(folder / "files", name, suffix, step, data))
+        self._save(kept_file(folder / "files", name, suffix, step, data, self.run.file_mode))
 
     def log_artifact(self, name: str, path: Path) -> None:
         """Keep a copy among the files of the run."""

@@ -24,6 +24,7 @@ class RoutineSettings:
         bins: of a histogram.
         fps: frames a second of a video.
         video: ``"gif"`` or ``"mp4"``.
+        mask_secrets: whether secrets among hyper-parameters are left out.
     """
 
     gpu: bool = False
@@ -31,6 +32,7 @@ class RoutineSettings:
     bins: int = 64
     fps: float = 10.0
     video: str = "gif"
+    mask_secrets: bool = True
 
 
 class BaseLogger(abc.ABC):

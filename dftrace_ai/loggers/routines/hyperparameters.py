@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dftrace_ai.loggers.names import free_name
 from dftrace_ai.loggers.records import ParamsRecord
 from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
+from dftrace_ai.masking import masked_values
 from dftrace_ai.wording import text_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class HyperparameterLogger(BaseLogger):
 
     def take(self, value: Any) -> Any:
         """Return mappings, lists, texts, numbers, booleans and None."""
-        return plain_params(value)
+        found = plain_params(value)
+        return masked_values(found) if self.settings.mask_secrets else found
 
     def records(self, name: str, taken: Any, at: Point) -> Iterable[Record]:
         """Make one record, where something has changed; one value stands under its name."""

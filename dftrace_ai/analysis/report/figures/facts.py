@@ -9,6 +9,7 @@ from dftrace_ai.analysis.report.figures.counters import process_name
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.figures.flame import processes_of
 from dftrace_ai.analysis.report.model import ProcessFacts
+from dftrace_ai.masking import masked_words
 from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import counted, shortened
 
@@ -76,6 +77,8 @@ def process_facts(job: Job) -> tuple[list[ProcessFacts], int]:
     processes = list(processes_of(job))
     for _, process in processes[:MOST_PROCESSES]:
         header = process.header
+        # The page is made to be sent: also of a trace that holds the command line as it was.
+        command = masked_words((header and header.cmdline) or ())
         found.append(
             ProcessFacts(
                 process=process_name(process),
@@ -83,7 +86,7 @@ def process_facts(job: Job) -> tuple[list[ProcessFacts], int]:
                 pid=process.pid or None,
                 run=briefly_named((header and header.run) or ""),
                 world_size=header and header.world_size,
-                command=shortened(" ".join((header and header.cmdline) or ()), COMMAND_LETTERS),
+                command=shortened(" ".join(command), COMMAND_LETTERS),
                 python=briefly_named((header and header.python) or ""),
                 torch=briefly_named((header and header.torch) or ""),
                 version=briefly_named((header and header.version) or ""),

@@ -1,0 +1,186 @@
+"""Secrets in command lines, hyper-parameters and errors: what looks like one is not kept."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["HIDDEN", "masked_text", "masked_values", "masked_words", "names_secret"]
+
+HIDDEN = "***"
+
+WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# Words of a name. Those say it wherever they stand, but where the last is about something else.
+ALWAYS = re.compile(r"passwords?|passwd|passphrase|pwd|secrets?|credentials?|creds")
+ABOUT = re.compile(r"file|path|dir|directory|folder|name|env|var|length|len|type|policy|url")
+# These say it at the end, but behind one that tells of which of many keys or tokens they are.
+AT_END = re.compile(
+    r"key|token|auth|authorization|(api|access|secret|private|auth|session)(key|token)"
+)
+BEHIND = re.compile(r"value|string|str|data|base64|header")
+HARMLESS = {
+    "key": re.compile(
+        r"answer|audio|batch|best|by|cache|caption|column|config|data|dataset|date|dict|document"
+        r"|eval|features?|field|first|foreign|group|hash|hidden|images?|img|index|inputs?"
+        r"|instruction|item|join|json|labels?|last|lookup|loss|map|mapping|metrics?|model|module"
+        r"|monitor|order|outputs?|partition|primary|prompt|public|query|question|response|reward"
+        r"|rng|row|sample|score|shard|sort|state|target|text|time|track|video"
+    ),
+    "token": re.compile(
+        r"additional|audio|bo[is]|bot|by|class|cls|control|decoder|end|eo[ist]|extra|fim|first"
+        r"|forced|image|img|last|mask|max|min|new|next|num|pad|padding|per|placeholder|prefix"
+        r"|query|sep|sot|special|start|stop|suffix|think|tool|unk|video|vocab"
+    ),
+}
+# Of a switch, after which something else stands.
+SWITCHES = re.compile(r"no|without|disable|skip|has|is|return")
+# What is no secret whatever it is called.
+PLAIN = re.compile(r"|0|1|true|false|none|null|yes|no|\*\*\*", re.IGNORECASE)
+
+OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+NAME = re.compile(r"""[\w.\-+~@/\[\]"':]{1,200}""")
+BEFORE = re.compile(
+    r"""(?<![\w.])([A-Za-z_][\w.-]{0,100})(\\?["']?\]?[ \t]{0,9}(?:=|:(?!//))[ \t]{0,9})"""
+)
+QUOTED = re.compile(r"""(\\?["'])(.*?)\1""", re.DOTALL)
+VALUE = re.compile(
+    r"""()\\?["']?((?:(?:bearer|basic|token|digest)\s+)?[^\s"'\\,;&)}\]]+)""", re.IGNORECASE
+)
+USER = re.compile(r"(?<![\w+.-])([a-z][\w+.-]{0,30}://)([^\s/@:?#]*)(:[^\s/]*)?@", re.IGNORECASE)
+BEARER = re.compile(r"\b(bearer\s)(?=\S{0,200}?[\d._~+/=-]|\S{20})[\w.~+/=-]{6,}", re.IGNORECASE)
+# As services give them out: of OpenAI, Hugging Face, GitHub, GitLab, Slack, AWS; JSON Web Tokens.
+ISSUED = re.compile(
+    r"\b(?:sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)"
+)
+
+
+def names_secret(name: str) -> bool:
+    """Return whether a name says that it is of a key, token, password, secret or credential.
+
+    It goes by whole words: ``--hf-token`` does, ``--tokenizer``, ``--max-tokens`` and
+    ``--key-frames`` do not.
+
+    Args:
+        name: of an option, a variable, a setting or a hyper-parameter.
+    """
+    words = [word.lower() for word in WORDS.findall(name)]
+    if not words or SWITCHES.fullmatch(words[0]):
+        return False
+    if any(map(ALWAYS.fullmatch, words)):
+        return not ABOUT.fullmatch(words[-1])
+    if len(words) > 1 and (BEHIND.fullmatch(words[-1]) or words[-2:] == ["key", "id"]):
+        del words[-1]
+    harmless = HARMLESS.get(words[-1])
+    if harmless is not None and len(words) > 1 and harmless.fullmatch(words[-2]):
+        return False
+    return AT_END.fullmatch(words[-1]) is not None
+
+
+def masked_words(words: Iterable[str]) -> list[str]:
+    """Return the words of a command line, without the secrets among them.
+
+    Args:
+        words: the program and its arguments.
+
+    Example::
+
+        masked_words(["train.py", "--hf-token", "abc"])  # ["train.py", "--hf-token", "***"]
+    """
+    found: list[str] = []
+    is_awaited = False
+    for word in words:
+        if is_awaited and not OPTION.match(word):
+            found.append(word if PLAIN.fullmatch(word) else HIDDEN)
+            is_awaited = False
+            continue
+        name, sign, value = word.partition("=")
+        if sign and NAME.fullmatch(name) and names_secret(name):
+            found.append(word if PLAIN.fullmatch(value) else f"{name}={HIDDEN}")
+            is_awaited = False
+            continue
+        is_option = OPTION.fullmatch(word) is not None or word.endswith(":")
+        is_awaited = is_option and names_secret(word)
+        found.append(masked_text(word))
+    return found
+
+
+def masked_text(text: str, *, pairs: bool = True) -> str:
+    """Return a text without the secrets in it.
+
+    Args:
+        text: such as an error of a tracker.
+        pairs: whether also what stands behind a name and ``=`` or ``:`` is left out; else users
+            and passwords of addresses, bearers, and what looks like a key that a service gives out.
+
+    Example::
+
+        masked_text("401 for https://host/?api_key=abc")  # 401 for https://host/?api_key=***
+    """
+    if "@" in text:
+        text = USER.sub(_masked_user, text)
+    if pairs and ("=" in text or ":" in text):
+        text = _masked_pairs(text)
+    return ISSUED.sub(HIDDEN, BEARER.sub(rf"\1{HIDDEN}", text))
+
+
+def masked_values(value: Any, name: str = "") -> Any:
+    """Return settings without the secrets in them; nothing but texts is one.
+
+    Args:
+        value: mappings, lists, texts and anything else. It is not changed.
+        name: what it stands under.
+
+    Example::
+
+        masked_values({"lr": 0.1, "wandb": {"key": "abc"}})  # {"lr": 0.1, "wandb": {"key": "***"}}
+    """
+    return _masked_values(value, name, is_within=False)
+
+
+def _masked_values(value: Any, name: str, *, is_within: bool) -> Any:
+    if isinstance(value, str):
+        is_secret = is_within or names_secret(name)
+        if is_secret and not PLAIN.fullmatch(value):
+            return HIDDEN
+        return masked_text(value, pairs=False)
+    if isinstance(value, dict):
+        # All of what is called a secret or a credential is one, and not all of a key's settings.
+        is_within = is_within or any(map(ALWAYS.fullmatch, WORDS.findall(name.lower())))
+        return {
+            key: _masked_values(one, str(key), is_within=is_within) for key, one in value.items()
+        }
+    if isinstance(value, list):
+        if value and all(isinstance(one, str) for one in value):
+            value = masked_words(value)  # it may be a command line
+        return [_masked_values(one, name, is_within=is_within) for one in value]
+    return value
+
+
+def _masked_user(found: re.Match[str]) -> str:
+    scheme, user, password = found.groups()
+    if password is not None:
+        return f"{scheme}{user}:{HIDDEN}@"
+    return f"{scheme}{HIDDEN}@" if scheme.lower().startswith("http") else found[0]
+
+
+def _masked_pairs(text: str) -> str:
+    kept: list[str] = []
+    at = kept_to = 0
+    while (before := BEFORE.search(text, at)) is not None:
+        # What stands within a value may be one, too, as of `url=...?token=...`.
+        name, at = before[1], before.end()
+        if not names_secret(name):
+            continue
+        found = QUOTED.match(text, at) or VALUE.match(text, at)
+        if found is None or PLAIN.fullmatch(found[2]):
+            continue
+        # The port of a host that is called so.
+        if before[2] == ":" and found[2].partition("/")[0].isdecimal():
+            continue
+        kept += [text[kept_to : found.start(2)], HIDDEN]
+        at = kept_to = found.end(2)
+    return "".join([*kept, text[kept_to:]])
