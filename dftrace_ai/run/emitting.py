@@ -197,18 +197,20 @@ def _flow(name: str, identity: int, at: Moment | None, *, inward: bool) -> None:
         _native.flow(name, inward, identity, at)
 
 
-def metadata(key: object, value: object) -> None:
+def metadata(key: object, value: object, *, in_every_part: bool = False) -> None:
     """Write a ``CM`` line, which is in the file at once.
 
     Args:
         key: its name.
         value: its value; what is no text is written as ``str`` has it.
+        in_every_part: write it again at the beginning of each further part of the trace: it is of
+            use to who reads a part alone, and earlier ones may be deleted by `max_files`.
 
     Example::
 
         metadata("dataset", "digits")
     """
-    _native.metadata(key, value)
+    _native.metadata(key, value, in_every_part)
 
 
 def complete(

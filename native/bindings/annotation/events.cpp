@@ -236,9 +236,11 @@ std::uint64_t append_text(std::string& out, PyObject* value) {
 
 PyObject* metadata(PyObject*, PyObject* arguments) {
     PyObject *key = nullptr, *value = nullptr;
-    if (!PyArg_ParseTuple(arguments, "OO", &key, &value)) return nullptr;
+    int in_every_part = 0;
+    if (!PyArg_ParseTuple(arguments, "OO|p", &key, &value, &in_every_part)) return nullptr;
     if (!run_is_on()) Py_RETURN_NONE;
     Content content{Kind::metadata, intern_name("dftracer", "CM"), ",\"name\":"};
+    content.value = static_cast<std::uint64_t>(in_every_part);
     content.sanitised = append_text(content.members, key);
     content.members += ",\"value\":";
     content.sanitised += append_text(content.members, value);
@@ -377,7 +379,7 @@ PyMethodDef event_functions[] = {
     {"flow", dropped_without_memory<flow, PyObject*>, METH_VARARGS,
      "flow(name, inward, id, moment=()): one end of an arrow between spans."},
     {"metadata", dropped_without_memory<metadata, PyObject*>, METH_VARARGS,
-     "metadata(key, value): a CM event, written at once."},
+     "metadata(key, value, in_every_part=False): a CM event, written at once."},
     {"log_event", dropped_without_memory<log_event, PyObject*>, METH_VARARGS,
      "log_event(cat, name, start_us, duration_us, args, sanitised=0, track=''): a span with given times."},
     {"log_within", dropped_without_memory<log_within, PyObject*>, METH_VARARGS,

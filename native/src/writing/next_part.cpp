@@ -1,6 +1,7 @@
 // One part of a trace after another, and files that somebody removed or cut.
 #include <cerrno>
 #include <cstdio>
+#include <new>
 #include <utility>
 
 #include "dftrace/writing/trace_writer.hpp"
@@ -11,7 +12,8 @@ namespace dftrace {
 TraceWriter::FirstBlock TraceWriter::first_of_next() const {
     ByteBuffer head;
     begin(head, parts_.part() + 1);
-    FirstBlock first{{}, head.size(), line_breaks_ + head.line_breaks()};
+    for (std::size_t i = 0; i < facts_landed_; ++i) head.append(facts_[i].line);
+    FirstBlock first{{}, head.size(), line_breaks_ + head.line_breaks(), facts_landed_};
     codec_->append(first.bytes, head.view(), facts_of_lines(head, {}));
     first.bytes += block();
     return first;
@@ -22,6 +24,19 @@ void TraceWriter::put_first(FirstBlock first) noexcept {
     block_head_ = first.head;
     line_breaks_ = first.line_breaks;
     index_.begin_part();
+    for (std::size_t i = 0; i < first.facts; ++i) {
+        index_.add_other(facts_[i].node, facts_[i].name, 'M');
+        count(Kind::metadata);
+    }
+}
+
+// Without memory it is told in its own part alone.
+void TraceWriter::keep_fact(std::uint32_t node, std::string_view name, std::string_view line) noexcept {
+    try {
+        facts_.push_back({node, std::string(name), std::string(line)});
+    } catch (const std::bad_alloc&) {
+        return;
+    }
 }
 
 void TraceWriter::forget_lines(const LineCounts& written) noexcept {

@@ -118,7 +118,10 @@ void TraceWriter::one(const Record& r, Track& track, const BlobTables& tables, c
             return;
         }
     }
+    const std::size_t before = text_.size();
     const Placed placed = format(text_, r, track, tables, clock);
+    if (r.kind == Kind::metadata && r.value)
+        keep_fact(r.node, tables.name(r.node), text_.view().substr(before));
     if (r.kind != Kind::lane_name) {
         if (r.kind != Kind::metadata) reach_.add(placed.reach.first_ns, placed.reach.last_ns);
         if (r.kind == Kind::span && !open) [[likely]] {

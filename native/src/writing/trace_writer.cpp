@@ -209,6 +209,7 @@ int TraceWriter::flush() {
     if (const int error = append(block(), block_head_ + text_.size(), lines_, lanes_made_, stage_, touched_))
         return error;
     block_head_ = 0;
+    facts_landed_ = facts_.size();
     text_.clear();
     const BlockReach reach = std::exchange(reach_, {});
     block_.clear();

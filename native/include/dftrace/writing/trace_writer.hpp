@@ -183,9 +183,11 @@ class TraceWriter {
         std::string bytes;
         std::size_t head;  // plain bytes
         std::uint64_t line_breaks;
+        std::size_t facts;
     };
     FirstBlock first_of_next() const;
     void put_first(FirstBlock first) noexcept;
+    void keep_fact(std::uint32_t node, std::string_view name, std::string_view line) noexcept;
     bool spoilt() const noexcept;
     void give_up_part() noexcept;
     void forget_lines(const LineCounts& written) noexcept;
@@ -216,6 +218,13 @@ class TraceWriter {
     std::unordered_map<std::uint32_t, std::string> lane_texts_;
     std::unordered_map<std::uint32_t, NamedTrack> named_tracks_;
     std::map<std::uint32_t, std::string> names_for_next_part_;
+    // Metadata that every part tells, and how many of them are in a part that is written.
+    struct Fact {
+        std::uint32_t node;
+        std::string name, line;
+    };
+    std::vector<Fact> facts_;
+    std::size_t facts_landed_ = 0;
     std::uint64_t spoilt_lines_ = 0;
     bool keeps_to_its_file_ = false;
     bool file_was_spoilt_ = false;
