@@ -32,9 +32,10 @@ def command(
             metavar="NAME=WARNING[,CRITICAL]",
             help="From which share on something is a finding, such as input=0.1,0.25. Names: "
             "input, comm, transfer, checkpoint, optimizer, other, host, not-annotated, evaluation, "
-            "start-up, warm-up, slower, periodic, slow-step, memory, compute; and, which are no "
-            "shares, slow-step-ms, warm-up-ms, start-up-ms, slower-ms, memory-mb, rhythm, "
-            "steps. May be given again.",
+            "start-up, warm-up, loop-start, between, slower, periodic, two-kinds, slow-step, "
+            "memory, compute; and, which are no shares, slow-step-ms, warm-up-ms, start-up-ms, "
+            "start-up-run-s, loops-ms, not-annotated-ms, slower-ms, memory-mb, rhythm, steps. "
+            "May be given again.",
         ),
     ] = None,
     fail_on: Annotated[

@@ -86,6 +86,16 @@ class Spans:
         columns = self.columns[int(self.place[index])]
         return columns.labels[int(columns.label[int(self.row[index])])]
 
+    def called(self, cat: str, name: str) -> Integers:
+        """Return a mask of those with this category and name."""
+        mask = np.zeros(len(self), bool)
+        for number, columns in enumerate(self.columns):
+            codes = [at for at, label in enumerate(columns.labels) if label == (cat, name)]
+            if codes:
+                here = np.flatnonzero(self.place == number)
+                mask[here] = np.isin(columns.label[self.row[here]], codes)
+        return mask
+
     def time_by_label(self, indices: Integers, ns: Integers) -> dict[Label, int]:
         """Add up times by category and name.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dftrace_ai.analysis.why.figures import MEMORY_CREEP, Memory
 from dftrace_ai.analysis.why.limits import Limit
 from dftrace_ai.analysis.why.statistics import Share, trend_of
 
@@ -51,7 +52,7 @@ def memory_creep(evidence: Evidence) -> Finding | None:
         for name, points in sorted(series.items())
         if (finding := _creep(evidence, name, points))
     ]
-    return max(found, key=lambda finding: finding.evidence["grown_bytes"], default=None)
+    return max(found, key=lambda finding: MEMORY_CREEP.of(finding)["grown_bytes"], default=None)
 
 
 def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Finding | None:
@@ -80,15 +81,17 @@ def _creep(evidence: Evidence, name: str, points: list[tuple[int, float]]) -> Fi
     left = None if total is None else max(0.0, total - float(level[-1]))
     before = max(float(level[0]), 1.0) / lasted
     return evidence.finding(
-        "memory-creep",
+        MEMORY_CREEP,
         Limit(0.0, limits["memory"].critical),
         Share(trend.slope / before, trend.low / before, trend.high / before),
+        Memory(
+            bytes_a_second=int(trend.slope),
+            grown_bytes=int(grown),
+            level_bytes=int(level[-1]),
+            full_in_s=None if left is None else int(left / max(trend.slope, 1e-9)),
+        ),
         share_of="growth",
         cause=name,
-        bytes_a_second=int(trend.slope),
-        grown_bytes=int(grown),
-        level_bytes=int(level[-1]),
-        full_in_s=None if left is None else int(left / max(trend.slope, 1e-9)),
     )
 
 

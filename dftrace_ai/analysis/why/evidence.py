@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
+from dftrace_ai.analysis.why.beginnings import beginnings_of, untold_evaluations
 from dftrace_ai.analysis.why.limits import severity
 from dftrace_ai.analysis.why.model import Finding
 from dftrace_ai.analysis.why.statistics import BatchSums, Share
@@ -21,14 +22,20 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps import Job, Part, Rank, Steps
     from dftrace_ai.analysis.steps.steady import Steady
     from dftrace_ai.analysis.steps.timeline import Timeline
+    from dftrace_ai.analysis.why.beginnings import Beginnings
+    from dftrace_ai.analysis.why.figures import SpanShare, Told
     from dftrace_ai.analysis.why.limits import Limit, Limits
-    from dftrace_ai.analysis.why.model import Confidence, Kind, ShareOf
+    from dftrace_ai.analysis.why.model import Confidence, ShareOf
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["FEWEST_STEPS", "Evidence", "Signals", "signals_of"]
 
+F = TypeVar("F")
+
 FEWEST_STEPS: Final = 3
 NS_A_MS: Final = 1e6
+# An argument of the steps of `auto` alone.
+BY_AUTO: Final = "microbatches"
 
 # Of the other work those spans are named that have most of it.
 NAMED_SPANS: Final = 3
@@ -48,6 +55,7 @@ class Signals:
         gpu: tracks of a GPU.
         data: any span of data work.
         memory: counters of memory.
+        by_auto: steps that `auto` has recorded, and so all that it knows of them.
     """
 
     loader: bool
@@ -58,6 +66,7 @@ class Signals:
     gpu: bool
     data: bool
     memory: bool
+    by_auto: bool
 
 
 def signals_of(rank: Rank, steps: Steps) -> Signals:
@@ -82,7 +91,13 @@ def signals_of(rank: Rank, steps: Steps) -> Signals:
         gpu=bool(spans.has("gpu_compute", "gpu_comm", "gpu_transfer").any()),
         data=any(bool(process.spans.has(*DATA_WORK).any()) for process in processes),
         memory=any("memory" in sample.name.lower() for sample in rank.process.samples),
+        by_auto=_is_by_auto(steps),
     )
+
+
+def _is_by_auto(steps: Steps) -> bool:
+    marks = steps.thread.of("step")
+    return bool(len(marks)) and BY_AUTO in marks.args(len(marks) - 1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,9 +149,27 @@ class Evidence:
         return self.time - np.where(self.steps.first, np.maximum(wait - usual, 0), 0)
 
     @cached_property
+    def beginnings(self) -> Beginnings:
+        """The slow first steps of loops."""
+        return beginnings_of(self.steps, self.steady, self.limits["rhythm"].warning)
+
+    @cached_property
+    def single(self) -> Integers:
+        """The steady steps that are none of the slow first ones of every loop, as a mask."""
+        return self.steady.mask & ~self.beginnings.members
+
+    @cached_property
+    def evaluations(self) -> tuple[Integers, Integers]:
+        """Starts and ends of what is evaluation, annotated or told by the model's mode."""
+        more = untold_evaluations(self.steps)
+        told = self.steps.evaluation
+        return union(np.concatenate([told[0], more[0]]), np.concatenate([told[1], more[1]]))
+
+    @cached_property
     def isolated(self) -> Integers:
         """Single slow steps, as a mask; none where they are more than a few."""
         found = np.arange(len(self.steps)) >= self.steady.warm_up
+        found &= ~self.beginnings.members
         found &= self.calmed > max(
             self.slow_ns, self.steady.median_ns + self.bound_ns("slow-step-ms")
         )
@@ -146,9 +179,9 @@ class Evidence:
     @cached_property
     def used(self) -> Integers:
         """The steady steps without the odd ones, which shares are of, as a mask."""
-        mask = self.steady.mask
         if self.is_short:
-            return mask
+            return self.steady.mask
+        mask = self.single if self.single.any() else self.steady.mask
         slow = mask & (self.time > self.slow_ns)
         odd = slow if slow.sum() <= max(1, 0.02 * mask.sum()) else self.isolated
         return mask & ~odd
@@ -189,7 +222,7 @@ class Evidence:
         return parts["none"] + parts["other"] - self.other_ns
 
     @property
-    def longest_others(self) -> list[JsonObject]:
+    def longest_others(self) -> list[SpanShare]:
         """Which spans have most of the other work, with their share of all steps."""
         line, whole = self._others, float(self.time.sum())
         times = self.steps.thread.time_by_label(line.span, line.end_ns - line.start_ns)
@@ -239,6 +272,11 @@ class Evidence:
         """From the beginning of the first step to the end of the last one."""
         return max(1, int(self.steps.end_ns[-1] - self.steps.start_ns[0]))
 
+    @property
+    def steps_share(self) -> float:
+        """Share of the training that is in the steps which shares are of."""
+        return float(self.time[self.used].sum()) / self.training_ns
+
     @cached_property
     def beside_steps(self) -> Timeline:
         """The pieces of the timeline that do not lie within a step."""
@@ -251,8 +289,8 @@ class Evidence:
         """Share of the training that is in no span between steps, or the wait for first ones."""
         steps, line = self.steps, self.beside_steps
         taken = union(
-            np.concatenate([steps.start_ns, line.start_ns, steps.evaluation[0]]),
-            np.concatenate([steps.end_ns, line.end_ns, steps.evaluation[1]]),
+            np.concatenate([steps.start_ns, line.start_ns, self.evaluations[0]]),
+            np.concatenate([steps.end_ns, line.end_ns, self.evaluations[1]]),
         )
         window = steps.start_ns[:1], steps.end_ns[-1:]
         gaps = self.training_ns - int(covered_within(*taken, *window)[0])
@@ -265,14 +303,15 @@ class Evidence:
 
     def finding(
         self,
-        kind: Kind,
+        kind: Told[F],
         limit: Limit,
         share: Share | float,
+        figures: F,
         *,
         share_of: ShareOf = "steps",
         cause: str = "",
         confidence: Confidence = "high",
-        **evidence: Any,
+        lost: float = 0.0,
     ) -> Finding | None:
         """Return a finding; None where the lower end of its share does not reach the limit.
 
@@ -280,13 +319,22 @@ class Evidence:
             kind: what it is.
             limit: its limit.
             share: with its interval, or exact.
+            figures: those behind it.
             share_of: what it is of.
             cause: why.
             confidence: how sure it is.
-            evidence: its figures.
+            lost: what of the training something that grew has cost.
         """
         told = share if isinstance(share, Share) else Share(share, share, share)
         found = severity(limit, told.low)
         if found is None:
             return None
-        return Finding(kind, cause, found, confidence, *told, share_of, evidence=evidence)
+        # What grew has cost what it grew by on the way, and memory costs no time yet.
+        costs = {"steps": told.share * self.steps_share, "growth": lost}
+        cost = costs.get(share_of, told.share)
+        return Finding(
+            *(kind.kind, cause, found, confidence),
+            *told,
+            *(share_of, round(cost, 6)),
+            evidence=cast("JsonObject", figures),
+        )

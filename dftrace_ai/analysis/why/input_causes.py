@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.why.figures import Input, SlowItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.roles import Role
     from dftrace_ai.analysis.steps.spans import Spans
     from dftrace_ai.analysis.why.evidence import Evidence
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["Cause", "cause_of_input", "union_ns"]
 
@@ -45,7 +45,7 @@ class Cause:
     """
 
     name: str
-    figures: JsonObject = field(default_factory=dict)
+    figures: Input
 
 
 class _Worker(NamedTuple):
@@ -77,10 +77,17 @@ def cause_of_input(evidence: Evidence) -> Cause:
     cause = _slow_items(evidence, [worker.work for worker in staff] or [own])
     if cause is None:
         cause = _by_workers(evidence, staff) if staff else _by_own_work(evidence, own)
-    feeders = evidence.steps.feeders
-    if feeders is None:
-        return cause
-    return Cause(cause.name, {**cause.figures, "thread_busy": round(feeders.busy, 4)})
+    figures = Input(**cause.figures, items_told=_items_are_told(evidence))
+    if feeders := evidence.steps.feeders:
+        figures["thread_busy"] = round(feeders.busy, 4)
+    return Cause(cause.name, figures)
+
+
+def _items_are_told(evidence: Evidence) -> bool:
+    """Return whether any process says what it does for an item; it may not be known for whom."""
+    rank, others = evidence.rank, evidence.job.others
+    processes = (rank.process, *rank.workers, *others)
+    return any(bool(process.spans.has("item").any()) for process in processes)
 
 
 def _worker(process: Process) -> _Worker | None:
@@ -117,33 +124,33 @@ def _slow_items(evidence: Evidence, works: Sequence[Spans]) -> Cause | None:
     long = lengths > bound
     if not 0 < long.mean() <= FEW_ITEMS or lengths[long].sum() < 0.5 * waits.sum():
         return None
-    named: list[JsonObject] = [
-        {
-            "at_us": evidence.rank.process.ts_us(int(one.start_ns[at])),
-            "ns": int(one.end_ns[at] - one.start_ns[at]),
-            "args": {key: v for key, v in one.args(at).items() if key not in OWN_ARGS},
-        }
+    named = [
+        SlowItem(
+            at_us=evidence.rank.process.ts_us(int(one.start_ns[at])),
+            ns=int(one.end_ns[at] - one.start_ns[at]),
+            args={key: v for key, v in one.args(at).items() if key not in OWN_ARGS},
+        )
         for one in items
         for at in np.flatnonzero(one.end_ns - one.start_ns > bound).tolist()
     ]
     named.sort(key=lambda item: -item["ns"])
     return Cause(
         "slow-item",
-        {
-            "items": int(long.sum()),
-            "workers": len(evidence.rank.workers),
-            "median_ns": int(usual),
-            "longest_ns": int(lengths.max()),
-            "longest": named[:NAMED_ITEMS],
-        },
+        Input(
+            items=int(long.sum()),
+            workers=len(evidence.rank.workers),
+            median_ns=int(usual),
+            longest_ns=int(lengths.max()),
+            longest=named[:NAMED_ITEMS],
+        ),
     )
 
 
 def _by_own_work(evidence: Evidence, own: Spans) -> Cause:
     work = union_ns([own])
     if work < 0.5 * int(_waiting(evidence).sum()):
-        return Cause("")
-    return Cause(_kind_of_work([own], "inline"), {"workers": 0})
+        return Cause("", Input())
+    return Cause(_kind_of_work([own], "inline"), Input(workers=0))
 
 
 def _kind_of_work(works: Sequence[Spans], otherwise: str) -> str:
@@ -166,7 +173,7 @@ def _by_workers(evidence: Evidence, staff: Sequence[_Worker]) -> Cause:
             busy += int(covered_within(worker.start_ns, worker.end_ns, *window)[0])
             life += end - begin
     if not life:
-        return Cause("")  # by their clocks none was there meanwhile
+        return Cause("", Input())  # by their clocks none was there meanwhile
     share = busy / life
     # The first steps of later loops are in the window, too, and their batches.
     batches = int(((steps.start_ns >= low) & (steps.end_ns <= high)).sum()) * steps.accumulation
@@ -175,17 +182,17 @@ def _by_workers(evidence: Evidence, staff: Sequence[_Worker]) -> Cause:
     rest = max(1.0, rest / steps.accumulation)
     process = evidence.rank.process
     hosted = evidence.job.ranks_of_host.get(process.host, 1)
-    figures: JsonObject = {
-        "workers": _at_once([(int(w.start_ns[0]), int(w.end_ns[-1])) for w in staff]),
-        "busy": round(share, 4),
-        "batches_a_step": steps.accumulation,
-        "batch_ns": int(cost),
-        "rest_ns": int(rest),
-        "needed": ceil(cost / rest),
-        "cores": process.cores,
-        "ranks_of_host": hosted,
-        "take_over_ns": int(np.median(_waiting(evidence))) // steps.accumulation,
-    }
+    figures = Input(
+        workers=_at_once([(int(w.start_ns[0]), int(w.end_ns[-1])) for w in staff]),
+        busy=round(share, 4),
+        batches_a_step=steps.accumulation,
+        batch_ns=int(cost),
+        rest_ns=int(rest),
+        needed=ceil(cost / rest),
+        cores=process.cores,
+        ranks_of_host=hosted,
+        take_over_ns=int(np.median(_waiting(evidence))) // steps.accumulation,
+    )
     inside = [
         worker.work.at((worker.work.start_ns >= low) & (worker.work.start_ns <= high))
         for worker in staff

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.steady import steady_of
 from dftrace_ai.analysis.why.counters import is_crowded, memory_creep
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
+from dftrace_ai.analysis.why.figures import COMMUNICATION_BOUND, Communication
 from dftrace_ai.analysis.why.limits import LIMITS
+from dftrace_ai.analysis.why.loops import loop_findings
 from dftrace_ai.analysis.why.model import (
     Abstention,
     Finding,
@@ -25,13 +27,13 @@ from dftrace_ai.analysis.why.model import (
     StepFacts,
     Verdict,
 )
-from dftrace_ai.analysis.why.phases import phase_findings
+from dftrace_ai.analysis.why.phases import phase_findings, start_note
 from dftrace_ai.analysis.why.ranking import explained, one_of_input, ranked
-from dftrace_ai.analysis.why.shapes import drift_of, pattern_findings
+from dftrace_ai.analysis.why.sentences import in_words
+from dftrace_ai.analysis.why.shapes import drift_of, pattern_findings, two_kinds_of
 from dftrace_ai.analysis.why.shares import compute_bound, share_findings
 from dftrace_ai.analysis.why.statistics import BatchSums
 from dftrace_ai.analysis.why.unseen import unseen_of
-from dftrace_ai.analysis.why.words import in_words
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -41,11 +43,13 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.steps import Job, Rank, Steps
     from dftrace_ai.analysis.why.limits import Limits
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["judge", "judge_traces", "why"]
 
 SHOWN_STEPS: Final = 3
-MOST_BETWEEN: Final = 0.15
+# Whom the others wait for waits less than so much of what they do.
+LATE: Final = 0.5
 NO_STEPS: Final = (
     "no steps were found: no loop over a loader (ai.dataloader.fetch.iter), no ai.pipeline.step, "
     "no step numbers (ai.update) and no optimizer (ai.compute.step)"
@@ -142,6 +146,7 @@ def judge(job: Job, limits: Limits, steps: Sequence[Steps | None] | None = None)
     if common:
         # The steps that are shown are of a rank for which the verdict holds.
         shown = next(one for one in found if one.number == speakers[common[0].kind])
+    common = [_with_late_ranks(finding, found) for finding in common]
     evidence = shown.evidence
     assert evidence is not None  # noqa: S101 - `found` has evidence
     enough = bool(found)
@@ -189,22 +194,18 @@ def _judge_rank(job: Job, rank: Rank, steps: Steps | None, limits: Limits) -> _J
     if len(evidence.steady) < FEWEST_STEPS or rank.process.clock.places:
         return _Judged(number, evidence)
     notes: list[str] = []
-    findings = list(share_findings(evidence))
+    findings = one_of_input([*share_findings(evidence), *loop_findings(evidence)])
     if not evidence.is_short:
-        findings = one_of_input([*findings, *phase_findings(evidence)])
+        findings += phase_findings(evidence)
         findings += pattern_findings(evidence)
-        drift = drift_of(evidence)
-        notes += [drift.note] if drift.note else []
-        findings += [drift.finding] if drift.finding else []
-        creep = memory_creep(evidence)
-        findings += [creep] if creep else []
+        more = (drift_of(evidence), two_kinds_of(evidence), memory_creep(evidence))
+        findings += [finding for finding in more if finding]
         findings = explained(findings, limits)
         if not findings:
             compute = compute_bound(evidence)
             findings += [compute] if compute else []
-    if evidence.between > MOST_BETWEEN and not findings:
-        share = f"{evidence.between:.0%}"
-        notes.append(f"{share} of the training lies between steps, or before the first of a loop")
+        if note := start_note(evidence):
+            notes.append(note)
     if evidence.crowded:
         notes.append("other programs kept the processors of the host busy meanwhile")
     waits = sum(process.waits for process in (rank.process, *rank.workers))
@@ -236,6 +237,17 @@ def _of_ranks(
         common = [finding for finding in common if finding.kind != "compute-bound"]
     rare = [finding for finding in rare if finding.kind != "compute-bound"]
     return ranked(common), ranked(rare), speakers
+
+
+def _with_late_ranks(finding: Finding, judged: Sequence[_Judged]) -> Finding:
+    """Return the finding; of communication with the ranks that the others wait for."""
+    if finding.kind != COMMUNICATION_BOUND.kind:
+        return finding
+    shares = {one.number: one.sums.share("comm").share for one in judged if one.sums is not None}
+    waiting = float(np.median([shares[rank] for rank in finding.ranks]))
+    late = sorted(rank for rank, share in shares.items() if share < LATE * waiting)
+    told = Communication(**COMMUNICATION_BOUND.of(finding), late_ranks=late)
+    return replace(finding, evidence=cast("JsonObject", told)) if late else finding
 
 
 def _step_facts(evidence: Evidence) -> StepFacts:

@@ -35,16 +35,24 @@ LIMITS: Final[Limits] = {
     "evaluation": Limit(0.25, 0.50),
     "start-up": Limit(0.20, 0.50),
     "warm-up": Limit(0.10, 0.30),
+    "loop-start": Limit(0.05, 0.20),
+    "between": Limit(0.20, 0.40),
     "slower": Limit(0.20, 0.50),
     "periodic": Limit(0.05, None),
+    "two-kinds": Limit(0.15, None),
     "compute": Limit(0.70, None),
     "slow-step": Limit(0.01, None),
     "memory": Limit(0.05, None),
     # These are no shares. What a busy machine did to runs with which nothing was wrong: stalls,
-    # first steps and beginnings of a quarter of a second, and slow spells of some tenths.
+    # first steps and beginnings of a quarter of a second, and slow spells of some tenths. A run
+    # of less than a minute is a try, whose start says nothing of a longer one's. Some milliseconds
+    # are what frameworks do for each step.
     "slow-step-ms": Limit(250, None),
     "warm-up-ms": Limit(300, None),
     "start-up-ms": Limit(500, None),
+    "start-up-run-s": Limit(60, None),
+    "loops-ms": Limit(250, None),
+    "not-annotated-ms": Limit(5, None),
     "slower-ms": Limit(500, None),
     "memory-mb": Limit(64, None),
     "rhythm": Limit(0.8, None),

@@ -28,9 +28,9 @@ __all__ = [
 
 Kind = Literal[
     "input-bound", "communication-bound", "transfer-bound", "checkpoint-bound", "optimizer-heavy",
-    "other-heavy", "periodic", "slower-and-slower", "slower-since", "evaluation-heavy",
-    "start-up-heavy", "slow-warm-up", "slow-step", "memory-creep", "host-bound", "not-annotated",
-    "compute-bound",
+    "other-heavy", "periodic", "slower-and-slower", "slower-since", "two-kinds",
+    "evaluation-heavy", "start-up-heavy", "slow-warm-up", "slow-loop-start", "slow-step",
+    "between-steps", "memory-creep", "host-bound", "not-annotated", "compute-bound",
 ]  # fmt: skip
 """What can be found, the more special before the more general."""
 
@@ -60,6 +60,8 @@ class Finding:
         low: the lower end of the 95 % interval of that, which is held against the limits.
         high: its upper end. Both are the share itself where it is counted and not estimated.
         share_of: what the share is of.
+        cost: what it costs of the time from the first step to the last, by which findings of one
+            severity are in order; 0 where it costs none yet.
         what: it in a sentence.
         because: what shows the cause; empty where nothing does.
         next: what to try.
@@ -75,6 +77,7 @@ class Finding:
     low: float
     high: float
     share_of: ShareOf
+    cost: float = 0.0
     what: str = ""
     because: str = ""
     next: str = ""

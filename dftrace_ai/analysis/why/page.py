@@ -20,6 +20,7 @@ MOST_LINES: Final = 15
 LEAST_PART: Final = 0.02
 MOST_PARTS, MOST_BESIDE, MOST_NOTES = 6, 3, 2
 BURSTS: Final = 1.1
+MOSTLY_STEPS: Final = 0.8
 SHARES_OF_STEPS: Final[frozenset[Kind]] = frozenset(
     {
         "input-bound",
@@ -53,7 +54,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def _head(verdict: Verdict) -> Iterator[str]:
     if not verdict.findings:
-        yield "NOTHING STANDS OUT" if verdict.verdict == "none" else "NO VERDICT"
+        some = " ON MOST RANKS" if verdict.of_some_ranks else ""
+        yield f"NOTHING STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT"
         return
     first = verdict.findings[0]
     yield first.kind.upper() + ("" if first.severity == "info" else f"  {sureness(first)}")
@@ -77,9 +79,8 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "step", f"{_length(steps)}: {_parts(verdict)}"
     if verdict.findings:
         yield from _first(verdict.findings[0], verdict)
-        for other in verdict.findings[1 : 1 + MOST_BESIDE]:
-            yield "also", f"{other.what}{_whose(other, verdict)} {sureness(other)}"
-    for other in verdict.of_some_ranks[:MOST_BESIDE]:
+    # What only some ranks do is what the others may wait for, and is not cut off.
+    for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
         yield "also", f"{other.what}{_whose(other, verdict)} {sureness(other)}"
     if verdict.slowest:
         yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
@@ -123,7 +124,9 @@ def _first(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "do next", finding.next
     if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
         times = 1 / (1 - finding.share)
-        yield "at best", f"{times:.2g} times as fast, with all of it gone"
+        # Where steps are not all of the training, it is not the training.
+        what = "a step " if finding.cost < MOSTLY_STEPS * finding.share else ""
+        yield "at best", f"{what}{times:.2g} times as fast, with all of it gone"
 
 
 def _slow_step(step: SlowStep) -> str:

@@ -1,4 +1,4 @@
-"""Findings of a run's phases: its start, warm-up, checkpoints, evaluations, the workers' starts."""
+"""Findings of a run's phases: its start, warm-up, checkpoints, evaluations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import numpy as np
 
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.why.figures import (
+    CHECKPOINT_BOUND,
+    EVALUATION_HEAVY,
+    SLOW_WARM_UP,
+    START_UP_HEAVY,
+    Checkpoints,
+    Evaluations,
+    StartUp,
+    WarmUp,
+)
 from dftrace_ai.analysis.why.statistics import alike
+from dftrace_ai.analysis.why.words import percent, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +28,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding
 
-__all__ = ["phase_findings", "worker_start"]
+__all__ = ["phase_findings", "start_note"]
 
 # So many usual steps have to pass before a start, or a warm-up, is a long one.
 START_STEPS, WARM_UP_STEPS = 20, 10
@@ -31,7 +42,7 @@ def phase_findings(evidence: Evidence) -> Iterator[Finding]:
     Args:
         evidence: of a rank with enough steps.
     """
-    for rule in (_checkpoints, _evaluations, _start_up, _warm_up, worker_start):
+    for rule in (_checkpoints, _evaluations, _start_up, _warm_up):
         finding = rule(evidence)
         if finding:
             yield finding
@@ -50,30 +61,54 @@ def _checkpoints(evidence: Evidence) -> Finding | None:
     window = np.array([first]), np.array([end])
     saving = int(covered_within(*steps.timeline.of("checkpoint"), *window)[0])
     return evidence.finding(
-        "checkpoint-bound",
+        CHECKPOINT_BOUND,
         evidence.limits["checkpoint"],
         saving / (end - first),
+        Checkpoints(times=times, ns=saving),
         share_of="training",
         confidence="high" if times >= 3 else "medium",
-        times=times,
-        ns=saving,
     )
 
 
 def _evaluations(evidence: Evidence) -> Finding | None:
-    start, end = evidence.steps.evaluation
+    start, end = evidence.evaluations
     if len(start) < 2:
         return None
     later = start >= evidence.steps.start_ns[0]
     judged = int((end - start)[later].sum())
-    share = judged / evidence.wall_ns
-    limit = evidence.limits["evaluation"]
+    told_start, told_end = evidence.steps.evaluation
+    told = int((told_end - told_start)[told_start >= evidence.steps.start_ns[0]].sum())
+    by_mode = judged - told > judged / 2
     return evidence.finding(
-        "evaluation-heavy", limit, share, share_of="run", times=len(start), ns=judged
+        EVALUATION_HEAVY,
+        evidence.limits["evaluation"],
+        judged / evidence.wall_ns,
+        Evaluations(times=int(later.sum()), ns=judged, by_mode=by_mode),
+        share_of="run",
+        confidence="medium" if by_mode else "high",
     )
 
 
 def _start_up(evidence: Evidence) -> Finding | None:
+    found = _before_second_step(evidence)
+    lasted_s = evidence.wall_ns / 1e9
+    return found if lasted_s >= evidence.limits["start-up-run-s"].warning else None
+
+
+def start_note(evidence: Evidence) -> str:
+    """Return that most of a run passed before its second step, where it was a short one.
+
+    Args:
+        evidence: of a rank with enough steps.
+    """
+    found = None if _start_up(evidence) else _before_second_step(evidence)
+    if found is None:
+        return ""
+    before = time_text(START_UP_HEAVY.of(found)["ns"])
+    return f"{percent(found.share)} of this short run, {before}, passed before the second step"
+
+
+def _before_second_step(evidence: Evidence) -> Finding | None:
     median = evidence.steady.median_ns
     before = int(evidence.steps.start_ns[0]) - evidence.first_ns
     before += int(max(0, evidence.time[0] - median))
@@ -81,7 +116,7 @@ def _start_up(evidence: Evidence) -> Finding | None:
         return None
     limit, share = evidence.limits["start-up"], before / evidence.wall_ns
     return evidence.finding(
-        "start-up-heavy", limit, share, share_of="run", confidence="medium", ns=before
+        START_UP_HEAVY, limit, share, StartUp(ns=before), share_of="run", confidence="medium"
     )
 
 
@@ -100,48 +135,17 @@ def _warm_up(evidence: Evidence) -> Finding | None:
     # A first batch that the workers' start delays is told as such.
     if part == "wait" and warm_up <= 2:
         return None
+    # Every loop begins so, and not the run alone.
+    if warm_up <= evidence.beginnings.steps:
+        return None
     if warm_up > 3 and alike(evidence.medians(slice(0, warm_up)), usual):
         return None
     return evidence.finding(
-        "slow-warm-up",
+        SLOW_WARM_UP,
         evidence.limits["warm-up"],
         excess / evidence.training_ns,
+        WarmUp(steps=warm_up, ns=int(excess)),
         share_of="training",
         cause=part,
         confidence="low" if part == "none" or evidence.crowded else "high",
-        steps=warm_up,
-        ns=int(excess),
-    )
-
-
-def worker_start(evidence: Evidence) -> Finding | None:
-    """Return what the beginnings of loops cost: the first waits, and the gaps before them.
-
-    Args:
-        evidence: of a rank with enough steps.
-    """
-    steps = evidence.steps
-    begins = np.flatnonzero(steps.first)
-    begins = begins[begins > 0]
-    if len(begins) < 2 or not evidence.rank.workers or steps.first.all():
-        return None
-    wait = steps.parts["wait"]
-    usual = float(np.median(wait[~steps.first]))
-    waited = float(np.maximum(wait[begins] - usual, 0).sum())
-    line = evidence.beside_steps
-    taken = union(
-        np.concatenate([line.start_ns, steps.evaluation[0]]),
-        np.concatenate([line.end_ns, steps.evaluation[1]]),
-    )
-    before, after = steps.end_ns[begins - 1], steps.start_ns[begins]
-    gaps = np.maximum(0, after - before) - covered_within(*taken, before, np.maximum(before, after))
-    cost = waited + float(np.maximum(gaps, 0).sum())
-    return evidence.finding(
-        "input-bound",
-        evidence.limits["input"],
-        cost / evidence.training_ns,
-        share_of="training",
-        cause="start-up",
-        loops=int(steps.first.sum()),
-        ns=int(cost),
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from dftrace_ai.analysis.why.figures import INPUT_BOUND, SLOWER_AND_SLOWER, Also, Input
 from dftrace_ai.analysis.why.model import KINDS
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.why.limits import Limits
     from dftrace_ai.analysis.why.model import Finding, Kind
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["explained", "one_of_input", "ranked"]
 
@@ -44,7 +46,8 @@ def explained(findings: Iterable[Finding], limits: Limits) -> list[Finding]:
     """
     found = list(findings)
     # By part of a step: its share at first.
-    grown = {f.cause: f.evidence["shares"][0] for f in found if f.kind in DRIFTS}
+    drifts = [finding for finding in found if finding.kind in DRIFTS and finding.cause]
+    grown = {drift.cause: SLOWER_AND_SLOWER.of(drift)["shares"][0] for drift in drifts}
 
     def has_grown(finding: Finding) -> bool:
         part = GREW.get(finding.kind, "")
@@ -63,7 +66,10 @@ def explained(findings: Iterable[Finding], limits: Limits) -> list[Finding]:
     def is_explained(finding: Finding) -> bool:
         if finding.kind == "slow-step" and finding.cause == "checkpoint":
             return True  # saving takes its time, once as often
-        patterns = {"periodic", "slow-step"}
+        # Of a change, of a beat and of bursts there are two kinds of steps, too.
+        if finding.kind == "two-kinds" and kinds & {"periodic", *DRIFTS}:
+            return True
+        patterns = {"periodic", "slow-step", "slow-loop-start", "two-kinds"}
         return finding.kind in patterns and EXPLAINS.get(finding.cause) in kinds
 
     return [finding for finding in found if not is_explained(finding)]
@@ -76,15 +82,19 @@ def one_of_input(findings: Iterable[Finding]) -> list[Finding]:
         findings: of a rank.
     """
     found = list(findings)
-    of_input = sorted((f for f in found if f.kind == "input-bound"), key=lambda f: -f.share)
+    of_input = sorted((f for f in found if f.kind == "input-bound"), key=lambda f: -f.cost)
     if len(of_input) < 2:
         return found
     first, second = of_input[:2]
-    also = {
-        name: getattr(second, name)
-        for name in ("cause", "share", "low", "high", "share_of", "confidence")
-    }
-    both = replace(first, evidence={**first.evidence, "also": also})
+    also = Also(
+        cause=second.cause,
+        share=second.share,
+        low=second.low,
+        high=second.high,
+        share_of=second.share_of,
+        confidence=second.confidence,
+    )
+    both = replace(first, evidence=cast("JsonObject", Input(**INPUT_BOUND.of(first), also=also)))
     return [both, *(finding for finding in found if finding.kind != "input-bound")]
 
 
@@ -104,12 +114,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
             SEVERITIES.index(finding.severity),
             finding.confidence == "low",
             finding.kind == "not-annotated" and bool(waiting - {*finding.ranks}),
-            -_cost(finding),
+            -finding.cost,
             KINDS.index(finding.kind),
         ),
     )
-
-
-def _cost(finding: Finding) -> float:
-    # Memory that grows costs no time yet.
-    return 0.0 if finding.kind == "memory-creep" else finding.share

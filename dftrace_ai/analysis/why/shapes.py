@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.steps.timeline import PART_CODE
+from dftrace_ai.analysis.why.figures import (
+    PERIODIC,
+    SLOW_STEP,
+    SLOWER_AND_SLOWER,
+    SLOWER_SINCE,
+    TWO_KINDS,
+    Drift,
+    DriftSince,
+    Rhythm,
+    SlowSpan,
+    SlowSteps,
+    TwoKinds,
+)
 from dftrace_ai.analysis.why.limits import Limit
 from dftrace_ai.analysis.why.statistics import (
     Share,
@@ -27,7 +41,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.why.model import Confidence, Finding
     from dftrace_ai.analysis.why.statistics import Change
 
-__all__ = ["drift_of", "pattern_findings"]
+__all__ = ["drift_of", "pattern_findings", "two_kinds_of"]
 
 # Noise hides a beat at one height, not at the next.
 HEIGHTS: Final = (4, 8, 16, 32)
@@ -38,7 +52,14 @@ LEAST_BEATS, LEAST_EXCESS, MOST_BY_CHANCE = 4, 0.6, 1e-3
 SLOW_STEP_TIMES: Final = 30
 
 TREND_STEPS, TREND_BATCHES = 60, 30
-LEAST_TAU, LINE_FITS, LEVELS_FIT, LEAST_RISE, ONE_PART = 0.6, 1.2, 0.6, 1.3, 0.6
+LEAST_TAU, LINE_FITS, LEVELS_FIT, ONE_PART = 0.6, 1.2, 0.6, 0.6
+# Of the growth a part has so much that is named; the fastest steps, in percent, grew by so much.
+SOME_OF_IT: Final = 0.2
+FASTEST, ALL_GREW = 10, 0.5
+
+# Two kinds of steps: each is so much of all, and as far apart; within a kind they hardly differ,
+# and they come by turns.
+LEAST_OF_KIND, LEAST_APART, MOST_SPREAD, LEAST_TURNS = 0.1, 0.4, 0.4, 6
 
 # Found in one of these ways, an evaluation that nothing annotates looks like a step.
 UNTOLD: Final[frozenset[FoundBy]] = frozenset({"step numbers", "optimizer ends"})
@@ -78,20 +99,22 @@ def _may_be_evaluation(evidence: Evidence) -> bool:
 def _periodic(evidence: Evidence, rhythm: _Rhythm) -> Finding | None:
     median, members = evidence.steady.median_ns, rhythm.members
     excess = evidence.time[members] - median
-    rest = evidence.steady.mask.copy()
+    rest = evidence.single.copy()
     rest[members] = False
     with_it, without = evidence.medians(members), evidence.medians(rest)
     part = max(with_it, key=lambda name: with_it[name] - without[name])
     return evidence.finding(
-        "periodic",
+        PERIODIC,
         evidence.limits["periodic"],
         float(excess.sum() / evidence.time[evidence.steady.mask].sum()),
+        Rhythm(
+            every=rhythm.every,
+            times=len(members),
+            extra_ns=int(np.median(excess)),
+            untold_evaluation=part == "forward" and _may_be_evaluation(evidence),
+        ),
         cause=part,
         confidence=_confidence(evidence, part),
-        every=rhythm.every,
-        times=len(members),
-        extra_ns=int(np.median(excess)),
-        untold_evaluation=part == "forward" and _may_be_evaluation(evidence),
     )
 
 
@@ -101,7 +124,7 @@ def _rhythm(evidence: Evidence) -> _Rhythm | None:
     found: list[_Rhythm] = []
     for height in HEIGHTS:
         high = median + max(height * scale, height * 0.1 * median)
-        found += _rhythms(evidence, evidence.steady.mask & (evidence.time > high))
+        found += _rhythms(evidence, evidence.single & (evidence.time > high))
     return min(found, key=lambda one: (round(one.fit, 2), one.every), default=None)
 
 
@@ -148,20 +171,22 @@ def _slow_steps(evidence: Evidence) -> Finding | None:
     }
     part = max(more, key=lambda name: more[name])
     return evidence.finding(
-        "slow-step",
+        SLOW_STEP,
         Limit(0.0, limit.critical),
         lost / whole,
+        SlowSteps(
+            steps=np.flatnonzero(slow).tolist(),
+            at_us=[ts_us(int(at)) for at in evidence.steps.start_ns[slow]],
+            span=_longest_span(evidence, part, int(np.argmax(np.where(slow, evidence.time, 0)))),
+            untold_evaluation=part == "forward" and _may_be_evaluation(evidence),
+        ),
         share_of="training",
         cause=part,
         confidence=_confidence(evidence, part),
-        steps=np.flatnonzero(slow).tolist(),
-        at_us=[ts_us(int(at)) for at in evidence.steps.start_ns[slow]],
-        span=_longest_span(evidence, part, int(np.argmax(np.where(slow, evidence.time, 0)))),
-        untold_evaluation=part == "forward" and _may_be_evaluation(evidence),
     )
 
 
-def _longest_span(evidence: Evidence, part: Part, step: int) -> dict[str, object] | None:
+def _longest_span(evidence: Evidence, part: Part, step: int) -> SlowSpan | None:
     """Return the span of a part that is longest in a step; None where the part has none."""
     steps = evidence.steps
     low, high = steps.start_ns[step], steps.end_ns[step]
@@ -173,22 +198,15 @@ def _longest_span(evidence: Evidence, part: Part, step: int) -> dict[str, object
     lengths = steps.thread.end_ns[owners] - steps.thread.start_ns[owners]
     longest = int(owners[int(np.argmax(lengths))])
     label = steps.thread.label(longest)
-    return {
-        "cat": label.cat,
-        "name": label.name,
-        "at_us": evidence.rank.process.ts_us(int(steps.thread.start_ns[longest])),
-        "ns": int(lengths.max()),
-    }
+    return SlowSpan(
+        cat=label.cat,
+        name=label.name,
+        at_us=evidence.rank.process.ts_us(int(steps.thread.start_ns[longest])),
+        ns=int(lengths.max()),
+    )
 
 
-class _Drift(NamedTuple):
-    """That steps got slower; or a note where the whole machine did."""
-
-    finding: Finding | None = None
-    note: str = ""
-
-
-def drift_of(evidence: Evidence) -> _Drift:
+def drift_of(evidence: Evidence) -> Finding | None:
     """Tell whether steps get slower all the time, or are slower since one of them.
 
     Args:
@@ -196,68 +214,85 @@ def drift_of(evidence: Evidence) -> _Drift:
     """
     used = np.flatnonzero(evidence.used)
     if len(used) < TREND_STEPS:
-        return _Drift()
+        return None
     batches = batch_medians(evidence.time[used], min(TREND_BATCHES, len(used) // 5))
     last = len(batches) - 1
     trend, change = trend_of(batches), change_of(batches)
     start = float(np.median(batches - trend.slope * np.arange(len(batches))))
     start = max(start, float(batches[: len(batches) // 4].min()), 1.0)
-    growth, least = trend.slope * last / start, trend.low * last / start
+    share = Share(*(slope * last / start for slope in (trend.slope, trend.low, trend.high)))
     limit = evidence.limits["slower"]
     rises = trend.tau >= LEAST_TAU and change.misfit_of_line <= LINE_FITS * change.misfit
-    rises = rises and least >= limit.warning
-    jumps = _jumps(batches, change)
-    if not rises and not jumps:
-        return _Drift()
+    rises = rises and share.low >= limit.warning
+    rise = change.after / max(change.before, 1.0) - 1
+    if not rises and not _jumps(batches, change, limit):
+        return None
     usual = start if rises else change.before
     lost_ns = float(np.maximum(batches - usual, 0).mean()) * len(used)
     if lost_ns < evidence.bound_ns("slower-ms"):
-        return _Drift()
+        return None
     cut = used[int(change.at / len(batches) * len(used))]
-    after, before = evidence.medians(used[used >= cut]), evidence.medians(used[used < cut])
-    if alike(after, before):
-        by = max(growth if rises else change.after / max(change.before, 1.0) - 1, 0.0)
-        return _Drift(
-            note=f"all parts of a step got slower alike, by {by:.0%}: that is the machine "
-            "(other jobs, its clock), and no part of the program"
-        )
-    grown: dict[Part, float] = {
-        part: trend_of(batch_medians(values[used], len(batches))).slope * last
-        for part, values in evidence.steps.parts.items()
-    }
+    after, before = used[used >= cut], used[used < cut]
+    grown = _growth(evidence, used, len(batches)) if rises else _risen(evidence, before, after)
     part = max(grown, key=lambda name: grown[name])
-    if grown[part] < ONE_PART * trend.slope * last:
-        return _Drift()
-    sure = _confidence(evidence, part)
-    shares = _first_and_last(evidence, part)
+    whole = sum(max(ns, 0.0) for ns in grown.values())
+    told = Drift(
+        shares=_first_and_last(evidence, part),
+        parts=[name for name, ns in grown.items() if ns >= SOME_OF_IT * whole],
+        alike=alike(evidence.medians(after), evidence.medians(before)),
+    )
+    sure: Confidence = _confidence(evidence, part)
+    if not _all_grew(evidence.time[used], evidence.time[before], evidence.time[after]):
+        sure = "low"
+    if not rises and sure == "high":
+        sure = "medium"
     if rises:
-        share = Share(growth, least, trend.high * last / start)
-        return _Drift(
-            evidence.finding(
-                "slower-and-slower",
-                limit,
-                share,
-                share_of="growth",
-                cause=part,
-                confidence=sure,
-                shares=shares,
-            )
-        )
-    rise = change.after / max(change.before, 1.0) - 1
-    sure = "low" if sure == "low" else "medium"
-    return _Drift(
-        evidence.finding(
-            "slower-since",
-            limit,
-            rise,
+        found = evidence.finding(
+            *(SLOWER_AND_SLOWER, limit, share, told),
             share_of="growth",
             cause=part,
             confidence=sure,
-            shares=shares,
-            step=int(cut),
-            at_us=evidence.rank.process.ts_us(int(evidence.steps.start_ns[cut])),
+            lost=lost_ns / evidence.training_ns,
         )
-    )
+    else:
+        at_us = evidence.rank.process.ts_us(int(evidence.steps.start_ns[cut]))
+        found = evidence.finding(
+            *(SLOWER_SINCE, limit, rise, DriftSince(**told, step=int(cut), at_us=at_us)),
+            share_of="growth",
+            cause=part,
+            confidence=sure,
+            lost=lost_ns / evidence.training_ns,
+        )
+    if found is None or not told["alike"]:
+        return found
+    # That is rather the machine, and no part of the program.
+    return replace(found, cause="", severity="info")
+
+
+def _growth(evidence: Evidence, used: Integers, batches: int) -> dict[Part, float]:
+    """Return by how much each part grew along its trend, nanoseconds."""
+    return {
+        part: trend_of(batch_medians(values[used], batches)).slope * (batches - 1)
+        for part, values in evidence.steps.parts.items()
+    }
+
+
+def _risen(evidence: Evidence, before: Integers, after: Integers) -> dict[Part, float]:
+    """Return by how much the mean of each part rose, nanoseconds."""
+    return {
+        part: float(values[after].mean() - values[before].mean())
+        for part, values in evidence.steps.parts.items()
+    }
+
+
+def _all_grew(time: Integers, before: Integers, after: Integers) -> bool:
+    """Return whether the fastest steps got slower as well.
+
+    On a machine that others use some steps are as fast as ever.
+    """
+    usual = float(np.median(after)) - float(np.median(before))
+    fastest = float(np.percentile(after, FASTEST)) - float(np.percentile(before, FASTEST))
+    return fastest >= ALL_GREW * usual
 
 
 def _first_and_last(evidence: Evidence, part: Part) -> list[float]:
@@ -271,13 +306,73 @@ def _first_and_last(evidence: Evidence, part: Part) -> list[float]:
     ]
 
 
-def _jumps(batches: Integers, change: Change) -> bool:
+def _jumps(batches: Integers, change: Change, limit: Limit) -> bool:
     levels = np.where(np.arange(len(batches)) < change.at, change.before, change.after)
     residual = batches - levels
     spread = 1.4826 * float(np.median(np.abs(residual - np.median(residual))))
-    spread = max(spread, 0.02 * change.before, 1.0)
     return (
-        change.after > LEAST_RISE * change.before
-        and change.after - change.before > 6 * spread
+        change.after >= (1 + limit.warning) * change.before
+        and change.after - change.before > 6 * max(spread, 1.0)
         and change.misfit < LEVELS_FIT * change.misfit_of_line
     )
+
+
+class _Kinds(NamedTuple):
+    """Two kinds of steps, as a mask of the slow one, and which steps that is of."""
+
+    slow: Integers
+    at: Integers
+
+
+def two_kinds_of(evidence: Evidence) -> Finding | None:
+    """Return that steps are of two kinds, one of which is slow in one part.
+
+    Args:
+        evidence: of a rank with enough steps.
+    """
+    kinds = _kinds(evidence)
+    if kinds is None:
+        return None
+    time, slow = evidence.time[kinds.at], kinds.slow
+    with_it, without = evidence.medians(kinds.at[slow]), evidence.medians(kinds.at[~slow])
+    more: dict[Part, float] = {part: with_it[part] - without[part] for part in with_it}
+    part = max(more, key=lambda name: more[name])
+    fast = float(np.median(time[~slow]))
+    if more[part] < ONE_PART * (float(np.median(time[slow])) - fast) or alike(with_it, without):
+        return None
+    return evidence.finding(
+        TWO_KINDS,
+        evidence.limits["two-kinds"],
+        float((time[slow] - fast).sum() / time.sum()),
+        TwoKinds(
+            fast_ns=int(fast),
+            slow_ns=int(np.median(time[slow])),
+            slow_share=round(float(slow.mean()), 6),
+        ),
+        cause=part,
+        confidence=_confidence(evidence, part),
+    )
+
+
+def _kinds(evidence: Evidence) -> _Kinds | None:
+    """Return the steps in two kinds between which hardly any lie, where they come by turns."""
+    at = np.flatnonzero(evidence.used)
+    if len(at) < TREND_STEPS:
+        return None
+    time = evidence.time[at].astype(float)
+    order = np.sort(time)
+    few = max(LEAST_BEATS, int(LEAST_OF_KIND * len(order)))
+    # Where the widest gap is, of logarithms, that leaves enough on both sides.
+    gaps = np.diff(np.log(order))[few - 1 : len(order) - few]
+    if not len(gaps):
+        return None
+    cut = int(np.argmax(gaps)) + few
+    low, high = order[:cut], order[cut:]
+    apart = float(np.median(high) - np.median(low))
+    spread = max(float(np.percentile(one, 75) - np.percentile(one, 25)) for one in (low, high))
+    if apart < LEAST_APART * float(np.median(low)) or spread > MOST_SPREAD * apart:
+        return None
+    slow = time > order[cut - 1]
+    # What changes once or twice is a spell, or since then.
+    turns = int((slow[1:] != slow[:-1]).sum())
+    return _Kinds(slow, at) if turns >= LEAST_TURNS else None

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
+from dftrace_ai.analysis.why.figures import (
+    COMMUNICATION_BOUND,
+    COMPUTE_BOUND,
+    HOST_BOUND,
+    INPUT_BOUND,
+    NOT_ANNOTATED,
+    OPTIMIZER_HEAVY,
+    OTHER_HEAVY,
+    TRANSFER_BOUND,
+    Communication,
+    Input,
+    NoFigures,
+    NotAnnotated,
+    Optimizer,
+    Others,
+)
 from dftrace_ai.analysis.why.input_causes import cause_of_input
 from dftrace_ai.analysis.why.statistics import BatchSums
 
@@ -16,7 +31,8 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.steps import Part
     from dftrace_ai.analysis.why.evidence import Evidence
-    from dftrace_ai.analysis.why.model import Finding, Kind
+    from dftrace_ai.analysis.why.model import Finding
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["compute_bound", "share_findings"]
 
@@ -48,7 +64,7 @@ def share_findings(evidence: Evidence) -> Iterator[Finding]:
 def _all(evidence: Evidence) -> Iterator[Finding]:
     limits, sums, sure = evidence.limits, evidence.sums, evidence.confidence
     waiting = evidence.finding(
-        "input-bound", limits["input"], sums.share("wait", "data"), confidence=sure
+        INPUT_BOUND, limits["input"], sums.share("wait", "data"), Input(), confidence=sure
     )
     if waiting:
         cause = cause_of_input(evidence)
@@ -56,29 +72,29 @@ def _all(evidence: Evidence) -> Iterator[Finding]:
             waiting,
             cause=cause.name,
             confidence=sure if cause.name or sure == "low" else "medium",
-            evidence=cause.figures,
+            evidence=cast("JsonObject", cause.figures),
         )
-    single: tuple[tuple[Kind, str, Part], ...] = (
-        ("communication-bound", "comm", "comm"),
-        ("transfer-bound", "transfer", "transfer"),
-        ("optimizer-heavy", "optimizer", "optimizer"),
+    # What the optimizer's share is, is known; waiting for other ranks inside of it would be another
+    # cause.
+    hidden = evidence.rank.process.world_size - 1 if evidence.hides_comm else 0
+    others = (
+        evidence.finding(
+            *(COMMUNICATION_BOUND, limits["comm"], sums.share("comm"), Communication()),
+            confidence=sure,
+        ),
+        evidence.finding(
+            *(TRANSFER_BOUND, limits["transfer"], sums.share("transfer"), NoFigures()),
+            confidence=sure,
+        ),
+        evidence.finding(
+            *(OPTIMIZER_HEAVY, limits["optimizer"], sums.share("optimizer")),
+            Optimizer(ranks_unseen=hidden),
+            confidence="low" if hidden else sure,
+        ),
+        _other_heavy(evidence),
+        _host_bound(evidence) if evidence.signals.gpu else _not_annotated(evidence),
     )
-    for kind, limit, part in single:
-        # What the share is, is known; waiting for other ranks inside of it would be another cause.
-        unsure = part == "optimizer" and evidence.hides_comm
-        find = evidence.finding
-        if unsure:
-            find = partial(find, ranks_unseen=evidence.rank.process.world_size - 1)
-        share = sums.share(part)
-        finding = find(kind, limits[limit], share, confidence="low" if unsure else sure)
-        if finding:
-            yield finding
-    other = _other_heavy(evidence)
-    if other:
-        yield other
-    idle = _host_bound(evidence) if evidence.signals.gpu else _not_annotated(evidence)
-    if idle:
-        yield idle
+    yield from (finding for finding in others if finding)
 
 
 def _other_heavy(evidence: Evidence) -> Finding | None:
@@ -88,18 +104,18 @@ def _other_heavy(evidence: Evidence) -> Finding | None:
     used, limit = evidence.used, evidence.limits["other"]
     sums = BatchSums.of({"other": evidence.other_ns[used]}, evidence.time[used])
     return evidence.finding(
-        "other-heavy",
+        OTHER_HEAVY,
         limit,
         sums.share("other"),
+        Others(spans=evidence.longest_others),
         confidence=evidence.confidence,
-        spans=evidence.longest_others,
     )
 
 
 def _host_bound(evidence: Evidence) -> Finding | None:
     share = evidence.sums.share(*HOST_PARTS)
     limit = evidence.limits["host"]
-    return evidence.finding("host-bound", limit, share, confidence=evidence.confidence)
+    return evidence.finding(HOST_BOUND, limit, share, NoFigures(), confidence=evidence.confidence)
 
 
 def _not_annotated(evidence: Evidence) -> Finding | None:
@@ -116,13 +132,18 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
         lacking.insert(0, "the loader")
     if evidence.hides_comm:
         lacking.append("communication")
-    return evidence.finding(
-        "not-annotated",
+    by_auto = evidence.signals.by_auto and not lacking
+    found = evidence.finding(
+        NOT_ANNOTATED,
         limit,
         BatchSums.of({"none": unnamed}, evidence.time[used]).share("none"),
+        NotAnnotated(lacking=lacking, by_auto=by_auto),
         confidence="low" if lacking else evidence.confidence,
-        lacking=lacking,
     )
+    # What a framework does for each step is much of small ones, and nobody's to annotate.
+    if found and by_auto and np.median(unnamed) < evidence.bound_ns("not-annotated-ms"):
+        return replace(found, severity="info")
+    return found
 
 
 def _is_waited_for(evidence: Evidence) -> bool:
@@ -144,5 +165,6 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     if max(idle, evidence.between) > MOST_NOT_ANNOTATED:
         return None
     limit = evidence.limits["compute"]
-    found = evidence.finding("compute-bound", limit, share, confidence=evidence.confidence)
+    sure = evidence.confidence
+    found = evidence.finding(COMPUTE_BOUND, limit, share, NoFigures(), confidence=sure)
     return found and replace(found, severity="info")

@@ -89,6 +89,15 @@ class Training:
     bimodal: float = 0.0
     tail: float = 0.0
     crowded: bool = False
+    # The first batch of each epoch, its first steps, what lies between epochs, behind each step,
+    # and an evaluation there of which only the model's mode tells.
+    first_batch_ms: float = 0.0
+    first_steps: tuple[int, float] | None = None
+    between_ms: float = 0.0
+    behind_ms: float = 0.0
+    by_mode: int = 0
+    save_ms: float = 0.0
+    kinds: tuple[float, float] | None = None
 
     def write(self, folder: Path, seed: int, without: str = "") -> Path:
         """Writes the traces of all its processes into a folder."""
@@ -103,6 +112,7 @@ class _Writer:
         self.noise = 0.0
         self.now = 0.0
         self.number = 0
+        self.in_epoch = 0
         self.next_sample = 0.0
         self.grown = 0.0
 
@@ -118,12 +128,23 @@ class _Writer:
             self.epoch(epoch)
             if t.evaluate:
                 self.evaluation(epoch)
+            self.between()
         if t.around:
             self.main.say("app", "work", 0.0, self.now)
         for lines in (self.main, *self.staff):
             lines.footer()
             lines.write(self.folder / f"t-host-{lines.pid}.pfw", 10**9)
         return self.folder
+
+    def between(self) -> None:
+        t = self.t
+        if t.save_ms:
+            self.spend("checkpoint", "capture", self.some(t.save_ms), {})
+        for _ in range(t.by_mode):
+            self.spend("compute", "forward.eval", self.some(t.step_ms * 0.3), {})
+            self.now += self.some(t.step_ms * 0.2)
+        if t.between_ms:
+            self.now += self.some(t.between_ms)
 
     def batches(self, epoch: int) -> Iterator[tuple[int, float]]:
         """When the workers have each batch, as far as they may be ahead."""
@@ -171,12 +192,14 @@ class _Writer:
             else:
                 wait = max(at - self.now, 0.0)
             wait += self.some(t.take_over_ms)
+            wait += self.some(t.first_batch_ms) if t.first_batch_ms and not step else 0.0
             if t.loop:
                 self.main.say(
                     "dataloader", "fetch.iter", self.now, wait, parent, count=step + 1, **tags
                 )
             self.now += wait
             body = self.now
+            self.in_epoch = step
             self.body(tags)
             self.now += self.some(t.gap_ms)
             length = self.now - body
@@ -186,6 +209,8 @@ class _Writer:
                 )
             if t.marks:
                 self.main.say("pipeline", "step", body, length, **tags)
+            if t.behind_ms:
+                self.now += self.some(t.behind_ms)
             self.sample()
 
     def body(self, tags: dict[str, int]) -> None:
@@ -196,7 +221,10 @@ class _Writer:
         crowd = t.contention[2] if t.contention and t.contention[0] < n <= t.contention[1] else 1.0
         crowd *= 1 + t.bimodal * (self.random.random() < 0.4)
         crowd *= 1 + t.tail * (self.random.paretovariate(2.5) - 1)
-        grow = 1 + t.slower * n + (t.since[1] if t.since and n > t.since[0] else 0.0)
+        if t.first_steps and self.in_epoch < t.first_steps[0]:
+            extra += t.first_steps[1]
+        kind = t.kinds[1] if t.kinds and self.random.random() < t.kinds[0] else 1.0
+        grow = kind + t.slower * n + (t.since[1] if t.since and n > t.since[0] else 0.0)
         hiccup = self.random.expovariate(1 / 8.0) if self.random.random() < t.hiccups else 0.0
         if t.transfer_ms:
             self.spend("device", "transfer", self.some(t.transfer_ms), tags)
@@ -297,7 +325,45 @@ PLANTED: dict[str, tuple[str, Training]] = {
         "evaluation-heavy/",
         T(evaluate=200, steps=60, epochs=4, told=False),
     ),
-    "start": ("start-up-heavy/", T(start_ms=4000)),
+    "start": ("start-up-heavy/", T(start_ms=40_000, steps=500, epochs=3)),
+    "a sampler that prepares each epoch": (
+        "input-bound/start-up",
+        T(workers=0, item_ms=0.1, first_batch_ms=400, epochs=8, steps=20),
+    ),
+    "a sampler that prepares each epoch, workers that stay": (
+        "input-bound/start-up",
+        T(first_batch_ms=400, epochs=8, steps=20),
+    ),
+    "a sampler that prepares each epoch, nothing told of the loader": (
+        "input-bound/start-up",
+        T(first_batch_ms=300, epochs=20, steps=20, data_told=False, workers=1),
+    ),
+    "each epoch begins slowly": (
+        "slow-loop-start/forward",
+        T(first_steps=(3, 150), epochs=4, steps=60, step_ms=10),
+    ),
+    "each epoch begins slowly, backward": (
+        "slow-loop-start/backward",
+        T(first_steps=(1, 400), epochs=5, steps=40, where="backward"),
+    ),
+    "each epoch begins slowly, hiccups": (
+        "slow-loop-start/forward",
+        T(first_steps=(5, 60), epochs=20, steps=30, hiccups=0.1),
+    ),
+    "between epochs": ("between-steps/loops", T(between_ms=500, epochs=8, steps=20)),
+    "between epochs, mild": ("between-steps/loops", T(between_ms=350, epochs=5, steps=40)),
+    "between epochs, nothing told of the loader": (
+        "between-steps/loops",
+        T(between_ms=600, epochs=6, steps=30, data_told=False, workers=1),
+    ),
+    "behind each step": ("between-steps/steps", T(behind_ms=9, loop=False, marks=True)),
+    "an evaluation of which the mode tells": (
+        "evaluation-heavy/",
+        T(by_mode=60, epochs=8, steps=20),
+    ),
+    "two kinds of steps": ("two-kinds/forward", T(kinds=(0.5, 5.0))),
+    "two kinds of steps, few of one": ("two-kinds/forward", T(kinds=(0.2, 6.0), steps=200)),
+    "two kinds of steps, backward": ("two-kinds/backward", T(kinds=(0.5, 3.0), where="backward")),
     "warm-up": ("slow-warm-up/forward", T(warm=5, warm_ms=400)),
     "warm-up, backward": ("slow-warm-up/backward", T(warm=12, warm_ms=150, where="backward")),
     "a logger": ("other-heavy/", T(log_ms=9)),
@@ -324,6 +390,10 @@ PLANTED: dict[str, tuple[str, Training]] = {
         T(slower=0.25, where="step"),
     ),
     "slower since": ("slower-since/forward", T(since=(110, 1.8))),
+    "slower since, by a quarter": (
+        "slower-since/backward",
+        T(since=(600, 0.5), where="backward", step_ms=10, steps=1200, jitter=0.1),
+    ),
     "slower since, backward": ("slower-since/backward", T(since=(90, 1.2), where="backward")),
     "leak": ("memory-creep/memory bytes, process", T(leak=3e6)),
     "leak, slow": ("memory-creep/memory bytes, process", T(leak=6e5, steps=150)),
@@ -362,6 +432,15 @@ CLEAN: dict[str, Training] = {
     "slow for half a second": T(steps=36, step_ms=12, since=(40, 1.8), where="backward"),
     "busy at the start": T(contention=(0, 25, 1.8)),
     "two lengths": T(bimodal=0.8),
+    "two lengths, much apart": T(bimodal=2.0),
+    "a short gap between epochs": T(between_ms=120, epochs=5, steps=40),
+    "a start that a longer run pays once": T(start_ms=4000),
+    "an evaluation between epochs": T(evaluate=60, epochs=6, steps=60),
+    "a short evaluation of which the mode tells": T(by_mode=12, epochs=6, steps=60),
+    "checkpoints between epochs": T(save_ms=50, epochs=6, steps=60),
+    "a first batch that takes a little": T(first_batch_ms=60, epochs=6, steps=60),
+    "an epoch begins a little slowly": T(first_steps=(2, 8), epochs=6, steps=60),
+    "the first epoch begins slowly": T(slow={1: 150.0, 2: 80.0}, epochs=4, steps=60),
     "a long tail": T(tail=0.2),
     "a crowded machine": T(contention=(100, 180, 1.5), crowded=True),
 }

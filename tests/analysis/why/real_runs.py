@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -51,6 +52,11 @@ class Plan:
     grow_ms: float = 0.0
     since: int = 0
     since_ms: float = 0.0
+    first: int = 0
+    first_ms: float = 0.0
+    sampler_ms: float = 0.0
+    between_ms: float = 0.0
+    other_kind_ms: float = 0.0
     where: str = "forward"
     steps_told: str = "loop"
     accumulate: int = 1
@@ -114,7 +120,17 @@ PLANTED: dict[str, tuple[str, Plan]] = {
         "slow-warm-up/optimizer",
         P(warm=9, warm_ms=250, where="optimizer"),
     ),
-    "slow start": ("start-up-heavy/", P(start_ms=4000)),
+    "a sampler that prepares each epoch": (
+        "input-bound/start-up",
+        P(sampler_ms=500, epochs=8),
+    ),
+    "each epoch begins slowly": ("slow-loop-start/forward", P(first=3, first_ms=150, epochs=6)),
+    "each epoch begins slowly, optimizer": (
+        "slow-loop-start/optimizer",
+        P(first=1, first_ms=500, epochs=6, where="optimizer"),
+    ),
+    "between epochs": ("between-steps/loops", P(between_ms=600, epochs=6)),
+    "two kinds of steps": ("two-kinds/forward", P(other_kind_ms=150, epochs=6)),
     "slower and slower": ("slower-and-slower/forward", P(grow_ms=0.8, epochs=5)),
     "slower and slower, optimizer": (
         "slower-and-slower/optimizer",
@@ -135,6 +151,8 @@ CLEAN: dict[str, Plan] = {
     "evaluation": P(evaluate=3),
     "a checkpoint an epoch": P(save_every=144, save_mb=1, epochs=12),
     "short": P(epochs=1),
+    "a slow start": P(start_ms=4000),
+    "a short gap between epochs": P(between_ms=30, epochs=6),
     "long": P(epochs=12),
 }
 
@@ -160,11 +178,13 @@ def told(folder: Path, label: str) -> list[str]:
 def train(plan: Plan, folder: Path) -> None:
     """Runs a training that is traced into a folder."""
     import torch
-    from torch.utils.data import DataLoader, Dataset, default_collate
+    from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
     import dftrace_ai
     from dftrace_ai import ai
     from dftrace_ai.demo.training import Trainer
+
+    chance = random.Random(1)
 
     class Digits(Dataset[Any]):
         """The digits; items take as long as they are told to."""
@@ -199,10 +219,23 @@ def train(plan: Plan, folder: Path) -> None:
     def extra(where: str, step: int) -> None:
         if where != plan.where:
             return
-        ms = plan.slow.get(step, 0.0) + (plan.warm_ms if step < plan.warm else 0.0)
+        in_epoch = step % (EXAMPLES // BATCH)
+        ms = plan.first_ms if in_epoch < plan.first else 0.0
+        ms += plan.other_kind_ms if chance.random() < 0.5 else 0.0
+        ms += plan.slow.get(step, 0.0) + (plan.warm_ms if step < plan.warm else 0.0)
         ms += plan.grow_ms * step + (plan.since_ms if plan.since and step >= plan.since else 0.0)
         if ms:
             time.sleep(ms / 1e3)
+
+    class Order(Sampler[int]):
+        """Which items come, which takes its time once an epoch."""
+
+        def __iter__(self) -> Iterator[int]:
+            time.sleep(plan.sampler_ms / 1e3)
+            return iter(range(EXAMPLES))
+
+        def __len__(self) -> int:
+            return EXAMPLES
 
     def epoch_of(batches: Any, done: list[int]) -> Iterator[Any]:
         # What delays a batch is the loader's.
@@ -218,6 +251,7 @@ def train(plan: Plan, folder: Path) -> None:
         batches = DataLoader(
             digits,
             batch_size=BATCH,
+            sampler=Order() if plan.sampler_ms else None,
             num_workers=plan.workers,
             collate_fn=collate,
             persistent_workers=plan.persistent and plan.workers > 0,
@@ -278,6 +312,7 @@ def train(plan: Plan, folder: Path) -> None:
                     evaluate()
             if plan.evaluate and not plan.evaluate_every:
                 evaluate()
+            time.sleep(plan.between_ms / 1e3)
 
 
 def _start_worker(ms: float, _: int) -> None:

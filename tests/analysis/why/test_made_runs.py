@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import tempfile
+from pathlib import Path
+
 import pytest
-from analysis.why.made_runs import CATEGORIES, CLEAN, PLANTED, Training
+from analysis.why.made_runs import CATEGORIES, CLEAN, PLANTED, Lines, Training
 from analysis.why.verdicts import found, training_of, verdict_of, wrong_without
 
+from dftrace_ai.analysis.why import limits_of, why
 from dftrace_ai.analysis.why.model import KINDS
+from dftrace_ai.analysis.why.sentences import SENTENCES
 
 SEEDS = (1, 2, 3, 4, 5)
 # Of the settings at the edge of what can be told: silence is right there, another verdict is not.
@@ -21,6 +27,7 @@ def test_every_kind_and_cause_is_planted() -> None:
     causes = {label.partition("/")[2] for label in planted if label.startswith("input-bound")}
     known = {"workers", "inline", "collate", "disk", "slow-item", "start-up", "idle-workers", ""}
     assert causes == known
+    assert SENTENCES.keys() == set(KINDS)
     assert len(PLANTED) >= 40
     assert len(CLEAN) >= 20
     assert not PLANTED.keys() & CLEAN.keys()
@@ -42,7 +49,8 @@ def test_nothing_stands_out_in_a_clean_run(name: str, seed: int) -> None:
     verdict = verdict_of(CLEAN[name], seed)
     assert found(verdict) == []
     if name != "short":
-        assert verdict.verdict in {"compute-bound", "none"}
+        # A machine that slows down alike is told for information.
+        assert verdict.verdict in {"compute-bound", "none", "slower-since"}
 
 
 @pytest.mark.sampled(0.1)
@@ -53,11 +61,57 @@ def test_what_is_not_annotated_leads_to_silence_and_not_astray(name: str, catego
     assert wrong_without(name, verdict) == []
 
 
-def test_a_machine_that_slows_down_is_a_note() -> None:
-    busy = Training(contention=(100, 999, 1.8))
-    verdict = verdict_of(busy, 1)
+def test_a_machine_that_slows_down_is_told_and_is_no_warning() -> None:
+    """From a growth on that `slower` says, and only where it is no spell."""
+    for factor, limits, told in (
+        *((1.8, [], True), (1.25, [], True), (1.12, [], False)),
+        *((1.12, ["slower=0.05,0.1"], True), (1.8, ["slower=0.9"], False)),
+    ):
+        busy = Training(contention=(300, 999, factor), steps=300)
+        with tempfile.TemporaryDirectory() as folder:
+            verdict = why([busy.write(Path(folder), 1)], limits_of(limits))
+        assert found(verdict) == []
+        assert (verdict.verdict == "slower-since") == told, (factor, limits)
+        if told:
+            (finding,) = verdict.findings
+            assert (finding.severity, finding.cause) == ("info", "")
+            assert finding.share == pytest.approx(factor - 1, abs=0.05)
+            assert "in all parts alike" in finding.what
+            assert "rather the machine" in finding.next
+            assert abs(finding.evidence["step"] - 300) <= 20
+
+
+def test_what_only_some_steps_do_on_a_busy_machine_is_told_with_low_confidence() -> None:
+    """A list that grows makes every step slower; others' programs leave some as fast as ever."""
+    lines, now = Lines(100, rank=0, world_size=1), 0.0
+    chance = random.Random(1)
+    for step in range(600):
+        busy = chance.random() < step / 400
+        forward = chance.lognormvariate(0, 0.05) * (16e6 if busy else 8e6)
+        lines.say("dataloader", "fetch.iter", now, 2e5, 9, count=step + 1)
+        begin, now = now + 2e5, now + 2e5
+        for name, ns in (("forward", forward), ("backward", 6e6), ("step", 1e6)):
+            lines.say("compute", name, now, ns)
+            now += ns
+        lines.say("dataloader", "fetch.block", begin, now - begin, 9, count=step + 1)
+    lines.footer()
+    with tempfile.TemporaryDirectory() as folder:
+        lines.write(Path(folder, "t-host-100.pfw"), 10**9)
+        (finding,) = why([folder]).findings
+    assert (finding.kind, finding.confidence) == ("slower-since", "low") or (
+        *(finding.kind, finding.confidence),
+    ) == ("slower-and-slower", "low")
+
+
+def test_the_start_of_a_short_run_is_a_note() -> None:
+    short = Training(start_ms=4000)
+    verdict = verdict_of(short, 1)
     assert found(verdict) == []
-    assert any("slower alike" in note for note in verdict.notes)
+    assert any("of this short run, 4" in note for note in verdict.notes)
+    with tempfile.TemporaryDirectory() as folder:
+        short.write(Path(folder), 1)
+        (finding,) = why([folder], limits_of(["start-up-run-s=5"])).findings
+    assert (finding.kind, finding.share_of) == ("start-up-heavy", "run")
 
 
 def test_what_others_do_on_the_machine_lowers_the_confidence() -> None:

@@ -115,7 +115,8 @@ def test_what_else_is_found_has_its_interval_and_confidence_too(tmp_path: Path) 
 
 def test_limits_are_settings(starved: Path) -> None:
     assert as_json(starved, "--limit", "input=0.1,0.9")["findings"][0]["severity"] == "warning"
-    none = as_json(starved, "--limit", "input=0.99", "--limit", "periodic=0.99")
+    words = ("--limit", "input=0.99", "--limit", "periodic=0.99", "--limit", "two-kinds=0.99")
+    none = as_json(starved, *words)
     assert none["verdict"] == "none"
     assert none["limits"]["input"] == [0.99, 0.99]
     assert limits_of([]) == LIMITS
@@ -128,11 +129,16 @@ def test_limits_are_settings(starved: Path) -> None:
         (Training(slow={77: 300.0}), "slow-step", ["slow-step=0.5"], ["slow-step=0.02"]),
         (Training(warm=5, warm_ms=400), "slow-warm-up", ["warm-up-ms=2500"], ["warm-up-ms=900"]),
         (Training(start_ms=4000), "start-up-heavy", ["start-up-ms=5000"], ["start-up-ms=3500"]),
+        (Training(start_ms=4000), "start-up-heavy", ["start-up-run-s=60"], ["start-up-run-s=1"]),
+        (Training(between_ms=500, epochs=8, steps=20), "between-steps", ["loops-ms=9000"], []),
+        (Training(between_ms=500, epochs=8, steps=20), "between-steps", ["between=0.9"], []),
+        (Training(first_steps=(3, 150), epochs=4), "slow-loop-start", ["loop-start=0.5"], []),
+        (Training(kinds=(0.5, 5.0)), "two-kinds", ["two-kinds=0.6"], ["two-kinds=0.2"]),
         (Training(since=(90, 1.2)), "slower-since", ["slower-ms=5000"], ["slower-ms=200"]),
         (Training(leak=3e6), "memory-creep", ["memory-mb=900"], ["memory-mb=100"]),
         (Training(leak=3e6), "memory-creep", ["memory=0.9"], ["memory=0.01"]),
         (Training(every=9, every_ms=30), "periodic", ["rhythm=1.5"], ["rhythm=0.9"]),
-        (Training(start_ms=4000), "start-up-heavy", ["steps=500"], ["steps=100"]),
+        (Training(every=9, every_ms=30), "periodic", ["steps=500"], ["steps=100"]),
     ],
 )
 def test_what_is_no_share_is_a_setting_too(
@@ -140,7 +146,11 @@ def test_what_is_no_share_is_a_setting_too(
 ) -> None:
     made.write(tmp_path, 1)
 
+    # Runs are no longer than they have to be.
+    always = ["start-up-run-s=1"] if kind == "start-up-heavy" else []
+
     def kinds(limits: list[str]) -> set[str]:
+        limits = [*always, *limits]
         return {finding.kind for finding in why([tmp_path], limits_of(limits)).findings}
 
     assert kind in kinds([])
@@ -207,6 +217,40 @@ def test_of_several_ranks_half_make_a_verdict_and_fewer_are_named(tmp_path: Path
     assert "On 1 of 4 ranks: 3." in text
     # What a step is made of is told of those that wait.
     assert as_json(*(tmp_path / f"rank{rank}" for rank in (1, 2, 3)))["parts"] == value["parts"]
+
+
+def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(tmp_path: Path) -> None:
+    waiting = Training(comm_ms=25, world=4)
+    for rank in range(4):
+        folder = tmp_path / f"rank{rank}"
+        training = Training(item_ms=28, comm_ms=0.5, world=4) if rank == 2 else waiting
+        for file in training.write(folder, rank + 1).glob("*.pfw"):
+            text = file.read_text("utf-8").replace('"rank":0,', f'"rank":{rank},')
+            file.write_text(text.replace('"host":"host"', f'"host":"h{rank}"'), "utf-8")
+            file.write_text(file.read_text("utf-8").replace("2a702c695247d487", f"{rank:016x}"))
+    value = as_json(tmp_path)
+    (finding,) = value["findings"]
+    assert (finding["kind"], finding["ranks"]) == ("communication-bound", [0, 1, 3])
+    assert finding["evidence"]["late_ranks"] == [2]
+    assert "Rank 2 keeps the others waiting" in finding["because"]
+    (late,) = value["of_some_ranks"]
+    assert (late["kind"], late["cause"], late["ranks"]) == ("input-bound", "workers", [2])
+    rows = [line[2:] for line in dftrace_why(tmp_path).stdout.splitlines() if line[:2] == "  "]
+    (also,) = [row for row in rows if row.startswith("also")]
+    assert " On 1 of 4 ranks: 2. " in also
+    assert rows.index(also) < next(at for at, row in enumerate(rows) if row.startswith("slowest"))
+
+
+def test_who_has_annotated_items_is_not_told_to(tmp_path: Path) -> None:
+    """Workers that are busy for half of the time, and batches that come late for no one reason."""
+    half_busy = Training(workers=1, item_ms=1.6, take_over_ms=6, step_ms=14)
+    (finding,) = as_json(half_busy.write(tmp_path / "told", 1))["findings"]
+    assert (finding["kind"], finding["cause"]) == ("input-bound", "")
+    assert 0.5 < finding["evidence"]["busy"] < 0.85
+    assert "Annotate" not in finding["next"]
+    half_busy.data_told = False
+    (finding,) = as_json(half_busy.write(tmp_path / "not", 1))["findings"]
+    assert finding["next"].startswith("Annotate __getitem__ with ai.data.item")
 
 
 @pytest.mark.parametrize(("workers", "advice"), [(0, "set num_workers."), (4, "prefetch_factor.")])

@@ -10,6 +10,7 @@ from analysis.why.made_runs import CLEAN, PLANTED, Training
 from dftrace_ai.analysis.why import Finding, Verdict, why
 
 SHAPES = {"periodic", "slow-step", "slow-warm-up", "slower-and-slower", "slower-since"}
+SHAPES |= {"slow-loop-start", "two-kinds", "between-steps"}
 
 
 def verdict_of(training: Training, seed: int, without: str = "") -> Verdict:
@@ -26,8 +27,9 @@ def label(finding: Finding) -> str:
 
 
 def found(verdict: Verdict) -> list[str]:
-    """What was found, without that nothing is in the way of computation."""
-    return [label(finding) for finding in verdict.findings if finding.kind != "compute-bound"]
+    """What was found, without what is told for information: that nothing is in the way, or that it
+    is rather the machine."""
+    return [label(finding) for finding in verdict.findings if finding.severity != "info"]
 
 
 def training_of(name: str) -> Training:
@@ -43,7 +45,9 @@ def wrong_without(name: str, verdict: Verdict) -> list[str]:
     planted = "" if name in CLEAN else PLANTED[name][0].partition("/")[0]
     wrong = []
     for finding in verdict.findings:
-        if finding.kind in {planted, "not-annotated"}:
+        if finding.kind in {planted, "not-annotated", "between-steps"}:
+            continue
+        if finding.kind in SHAPES and finding.severity == "info":
             continue
         if finding.kind == "compute-bound" and planted in {
             *("", "start-up-heavy", "memory-creep", "evaluation-heavy"),
