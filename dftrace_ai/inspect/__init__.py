@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         end_debug,
         explain_features,
         get_tensor_reduction_group,
+        infer_and_assign_layer_names,
         initialize,
         initialize_training_step,
         list_features,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.watching import watch_nonfinite
     from dftrace_ai.inspect.config.features import register_feature
     from dftrace_ai.inspect.errors import InspectError
-    from dftrace_ai.inspect.naming import infer_and_assign_layer_names
     from dftrace_ai.inspect.output.bridge import NvdlfwTraceLogger
     from dftrace_ai.inspect.output.logger_interface import BaseLogger
 
@@ -67,7 +67,6 @@ _HOMES = {
     "NvdlfwTraceLogger": "output.bridge",
     "attach": "attaching",
     "fp8_autocast": "attaching",
-    "infer_and_assign_layer_names": "naming",
     "register_feature": "config.features",
     "watch_nonfinite": "attaching.watching",
 }

@@ -13,6 +13,7 @@ from dftrace_ai.inspect.errors import (
     InspectTypeError,
     InspectValueError,
 )
+from dftrace_ai.inspect.naming import assigned_names
 from dftrace_ai.inspect.nonfinite import steps
 from dftrace_ai.inspect.session import open_session
 from dftrace_ai.inspect.session.open_session import log_tensor_stats, needed_session
@@ -22,11 +23,13 @@ from dftrace_ai.wording import in_short
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
+    from torch import nn
 
 __all__ = [
     "end_debug",
     "explain_features",
     "get_tensor_reduction_group",
+    "infer_and_assign_layer_names",
     "initialize",
     "initialize_training_step",
     "list_features",
@@ -215,6 +218,27 @@ def get_tensor_reduction_group() -> Any:
     if open_session.session is None:
         raise InspectValueError("get_tensor_reduction_group: call initialize first")
     return open_session.session.group
+
+
+def infer_and_assign_layer_names(model: nn.Module | Iterable[nn.Module]) -> None:
+    """Give the modules of a model names: ``model`` and their paths, as their attribute `name`.
+
+    A ModuleList gets none. In it, a child that has a `layer_number` is called by this number and
+    not by its index, so that the stages of a pipeline have names of their own. The main log of an
+    open session tells each name.
+
+    Args:
+        model: a model, or several parts of one.
+
+    Example::
+
+        infer_and_assign_layer_names(model)
+        assert model.decoder.name == "model.decoder"
+    """
+    session = open_session.session
+    for name in assigned_names(model):
+        if session is not None:
+            session.log.write(f"Assigned layer name: {name}")
 
 
 def set_weight_tensor_tp_group_reduce(enabled: bool) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from dftrace_ai.inspect.config.layers import LayerInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import TypeGuard
 
     from torch import nn
 
-__all__ = ["NamedLayer", "infer_and_assign_layer_names", "layers_of"]
+__all__ = ["NamedLayer", "assigned_names", "layers_of"]
 
 Module = TypeVar("Module", bound="nn.Module")
 
@@ -59,8 +59,9 @@ def layers_of(
 
     A layer is called as its attribute `name` says, where that is a text, and otherwise by
     `name` and its path in the model, without the parts that DistributedDataParallel,
-    torch.compile and similar wrappers add. A module that is used twice is one layer. Where two
-    modules say the same name, the second one is called by its path.
+    torch.compile and similar wrappers add. A module around it whose attribute `name` is a text
+    that no other one has stands in the place of the path up to there. A module that is used twice
+    is one layer. Where two modules say the same name, the second one is called by its path.
 
     Args:
         model: the model.
@@ -81,37 +82,34 @@ def layers_of(
     found: list[NamedLayer] = []
     taken = set(taken)
     inside: set[int] = set()
+    walked = list(_walk(model))
+    named = _named_paths(walked)
+    if name is not None:
+        named.pop((), None)
 
     def add(called: Iterable[str], module: nn.Module, kind: Kind, part: str = "") -> None:
         free = next(one for one in called if one not in taken)
         taken.add(free)
         found.append(NamedLayer(free, module, kind, part))
 
-    for path, module in _walk(model):
+    for path, module in walked:
         if id(module) in inside or not (isinstance(module, nn.Linear) or _has_own(module)):
             continue
         if _has_forward_of(module, nn.MultiheadAttention):
             inside.add(id(module.out_proj))
             for part in _projections(module):
-                add(_candidates(module, path, name, f".{part}"), module, "attention", part)
+                called = _candidates(module, path, name, named, f".{part}")
+                add(called, module, "attention", part)
         else:
-            add(_candidates(module, path, name), module, _kind(module))
+            add(_candidates(module, path, name, named), module, _kind(module))
     return found
 
 
-def infer_and_assign_layer_names(model: nn.Module | Iterable[nn.Module]) -> None:
-    """Give every module of a model a name: ``model`` and its path, as its attribute `name`.
-
-    In a ModuleList, a child that has a `layer_number` is called by this number and not by its
-    index, so that the stages of a pipeline have names of their own.
+def assigned_names(model: nn.Module | Iterable[nn.Module]) -> Iterator[str]:
+    """Give the modules of a model names, and yield each; see `infer_and_assign_layer_names`.
 
     Args:
         model: a model, or several parts of one.
-
-    Example::
-
-        infer_and_assign_layer_names(model)
-        assert model.decoder.name == "model.decoder"
     """
     from torch import nn
 
@@ -119,9 +117,11 @@ def infer_and_assign_layer_names(model: nn.Module | Iterable[nn.Module]) -> None
     for one in models:
         for path, module in _walk(one, numbered=True):
             present = inspect.getattr_static(type(module), "name", None)
-            if isinstance(present, property) and present.fset is None:
-                continue
-            module.name = ".".join([ROOT, *path])  # type: ignore[assignment]
+            fixed = isinstance(present, property) and present.fset is None
+            if not fixed and not isinstance(module, nn.ModuleList):
+                name = ".".join([ROOT, *path])
+                module.name = name  # type: ignore[assignment]
+                yield name
 
 
 def _walk(model: nn.Module, *, numbered: bool = False) -> Iterator[tuple[list[str], nn.Module]]:
@@ -178,13 +178,41 @@ def _wraps(module: nn.Module, key: str) -> bool:
     )
 
 
+def _name_of(module: nn.Module) -> str | None:
+    """Return how a module says that it is called, None where it says nothing."""
+    try:
+        said = getattr(module, "name", None)
+    except Exception:  # noqa: BLE001 - a property of the program's own, which need not work now
+        return None
+    return said if isinstance(said, str) and said else None
+
+
+def _named_paths(walked: Iterable[tuple[list[str], nn.Module]]) -> dict[tuple[str, ...], str]:
+    """Return the paths of the modules that say names which no other one says."""
+    named: dict[str, list[tuple[str, ...]]] = {}
+    for path, module in walked:
+        said = _name_of(module)
+        if said is not None:
+            named.setdefault(said, []).append(tuple(path))
+    return {paths[0]: said for said, paths in named.items() if len(paths) == 1}
+
+
 def _candidates(
-    module: nn.Module, path: list[str], name: str | None, ending: str = ""
+    module: nn.Module,
+    path: list[str],
+    name: str | None,
+    named: Mapping[tuple[str, ...], str],
+    ending: str = "",
 ) -> Iterator[str]:
     """Yield what a layer may be called, the best first."""
-    said = getattr(module, "name", None)
-    if isinstance(said, str) and said:
+    said = _name_of(module)
+    if said is not None:
         yield said + ending
+    for length in range(len(path) - 1, -1, -1):
+        around = named.get(tuple(path[:length]))
+        if around is not None:
+            yield ".".join([around, *path[length:]]) + ending
+            break
     by_path = ".".join([name or ROOT, *path]) + ending
     yield by_path
     number = 2

@@ -153,7 +153,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             *("errors", "config", "naming", "numerics", "ranks", "output", "nonfinite"),
             *("collecting", "session"),
         },
-        "api": {"errors", "arguments", "config", "nonfinite", "session"},
+        "api": {"errors", "arguments", "config", "naming", "nonfinite", "session"},
     },
 }
 

@@ -40,7 +40,7 @@ FEATURE_METHODS = (
 )
 
 _SCHEDULE = """\
-  freq: due are the iterations that it divides; 1 where it is not given
+  freq: due are the iterations that it divides; 1 where it is null or not given
   start_step, end_step: the first and the last iteration; null or -1 is open
   start_end_list: [[start, end], ...] in place of these, each without its end; -1 is open"""
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dftrace_ai.inspect.errors import error_of
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Problem", "Problems", "all_checked"]
+__all__ = ["Problem", "Problems", "all_checked", "as_written"]
 
 Checked = TypeVar("Checked")
 
@@ -70,6 +71,12 @@ class Problems:
             first, *others = self.errors
             more = f" (and {len(others)} more: see `dftrace inspect check`)" if others else ""
             raise error_of(first.kind, f"{first}{more}")
+
+
+def as_written(value: Any) -> str:
+    """Return a value for a message, as a file of YAML has it: null, true, a text in quotes."""
+    words = {None: "null", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else in_short(value)
 
 
 def all_checked(check: Callable[[Any], Checked], entries: Iterable[Any]) -> tuple[Checked, ...]:

@@ -6,36 +6,41 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.inspect.config.problems import all_checked
+from dftrace_ai.inspect.config.problems import all_checked, as_written
 from dftrace_ai.inspect.errors import InspectValueError
-from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["SCHEDULE_KEYS", "Schedule", "frequency", "iteration", "pairs"]
+__all__ = ["SCHEDULE_KEYS", "Schedule", "frequency", "iteration", "pairs", "whole"]
 
 SCHEDULE_KEYS = ("freq", "start_step", "end_step", "start_end_list")
 
 OPEN = -1
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
     """Return a whole number as int, or None for anything else; a truth value is none."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # JSON and its schemas know one kind of number
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
     return int(value.__index__())
 
 
 def frequency(value: Any) -> int:
-    """Check a `freq`.
+    """Check a `freq`; null is 1.
 
     Raises:
-        ValueError: it is no whole number of at least 1.
+        ValueError: it is something else than null and a whole number of at least 1.
     """
-    number = _whole(value)
+    if value is None:
+        return 1
+    number = whole(value)
     if number is None or number < 1:
-        raise ValueError(f"{in_short(value)} is not accepted; accepted: a whole number, 1 or more")
+        raise ValueError(
+            f"{as_written(value)} is not accepted; accepted: a whole number, 1 or more"
+        )
     return number
 
 
@@ -47,11 +52,11 @@ def iteration(value: Any) -> int | None:
     """
     if value is None:
         return None
-    number = _whole(value)
+    number = whole(value)
     if number is None or number < OPEN:
         raise ValueError(
-            f"{in_short(value)} is not accepted; accepted: an iteration (0 or more), or null or -1 "
-            "for an open end"
+            f"{as_written(value)} is not accepted; accepted: an iteration (0 or more), or null or "
+            "-1 for an open end"
         )
     return None if number == OPEN else number
 
@@ -66,16 +71,16 @@ def pairs(value: Any) -> tuple[tuple[int, int], ...]:
         return ()
     if isinstance(value, (list, tuple)):
         return all_checked(_pair, value)
-    raise ValueError(f"{in_short(value)} is not accepted; accepted: a list of pairs [start, end]")
+    raise ValueError(f"{as_written(value)} is not accepted; accepted: a list of pairs [start, end]")
 
 
 def _pair(value: Any) -> tuple[int, int]:
     accepted = "accepted: [start, end] with 0 <= start <= end, end -1 for an open end"
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ValueError(f"{in_short(value)} is no pair; {accepted}")
-    start, end = _whole(value[0]), OPEN if value[1] is None else _whole(value[1])
+        raise ValueError(f"{as_written(value)} is no pair; {accepted}")
+    start, end = whole(value[0]), OPEN if value[1] is None else whole(value[1])
     if start is None or end is None or start < 0 or end < OPEN or start > end >= 0:
-        raise ValueError(f"{in_short(list(value))} is not accepted; {accepted}")
+        raise ValueError(f"{as_written(list(value))} is not accepted; {accepted}")
     return start, end
 
 

@@ -98,6 +98,13 @@ def tell_on_stderr(line: str) -> None:
         return  # there is nobody left to be told
 
 
+def _stamp() -> str:
+    """Return the time as `logging` writes it, at the beginning of a line."""
+    now = time.time()
+    whole = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    return f"{whole},{int(now % 1 * 1000):03d} - "
+
+
 class MainLog:
     """The main log of a session; warnings and worse are told on standard error, too.
 
@@ -127,12 +134,8 @@ class MainLog:
             tell_on_stderr(f"NVDLFW INSPECT - {line}")
         if level < self._least or self._file.closed:
             return
-        if self._stamped:
-            now = time.time()
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-            line = f"{stamp},{int(now % 1 * 1000):03d} - {line}"
         try:
-            self._file.write(line + "\n")
+            self._file.write(f"{_stamp() if self._stamped else ''}{line}\n")
             self._file.flush()
         except OSError as error:
             if self._told.first():
@@ -170,7 +173,7 @@ class StatisticsFile:
             value: the number, of which four decimals are written.
             iteration: the step.
         """
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S - ") if self._stamped else ""
+        stamp = _stamp() if self._stamped else ""
         self._file.write(
             f"{stamp}INFO - {escaped(name, TAB):<{NAME_COLUMNS}} iteration={iteration:06d}"
             f"{'':18}value={value:.4f}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
-from dftrace_ai.inspect.naming import infer_and_assign_layer_names, layers_of  # noqa: E402
+import dftrace_ai.inspect as debug_api  # noqa: E402
+from dftrace_ai.inspect.naming import layers_of  # noqa: E402
+
+infer_and_assign_layer_names = debug_api.infer_and_assign_layer_names
 
 
 class Doubled(nn.Linear):
@@ -150,6 +154,37 @@ def test_a_name_of_its_own_wins() -> None:
     assert names(model) == ["stem", "model.b.fc1"]
 
 
+def test_a_name_of_a_module_is_the_beginning_of_those_within() -> None:
+    model = nn.ModuleDict({"stem": nn.Linear(2, 2), "body": nn.ModuleList([Block(), Block()])})
+    model["body"][0].name = "first"
+    assert names(model) == ["model.stem", "first.fc1", "model.body.1.fc1"]
+    model.name = "decoder"
+    assert names(model) == ["decoder.stem", "first.fc1", "decoder.body.1.fc1"]
+    assert names(Wrapper(model)) == names(model)
+    assert names(model, "student") == ["student.stem", "first.fc1", "student.body.1.fc1"]
+    model["body"][0].fc1.name = "own"
+    assert names(model)[1] == "own"
+    attention = nn.ModuleDict({"attn": nn.MultiheadAttention(4, 2)})
+    attention.name = "encoder"
+    assert names(attention) == ["encoder.attn.in_proj", "encoder.attn.out_proj"]
+
+
+def test_a_name_that_several_modules_have_is_none_of_a_path() -> None:
+    model = nn.ModuleList([Block(), Block()])
+    for block in model:
+        block.name = "block"
+    assert names(model) == ["model.0.fc1", "model.1.fc1"]
+
+
+def test_a_name_that_cannot_be_asked_for_is_none() -> None:
+    class Odd(nn.Sequential):
+        @property
+        def name(self) -> str:
+            raise RuntimeError
+
+    assert names(Odd(nn.Linear(2, 2))) == ["model.0"]
+
+
 def test_every_layer_has_a_name_of_its_own() -> None:
     model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2), "c": nn.Linear(2, 2)})
     model["a"].name = model["b"].name = "same"
@@ -188,10 +223,23 @@ def test_names_are_given_to_every_module() -> None:
     model = nn.ModuleDict({"layers": nn.ModuleList([Block(7), Block()]), "head": nn.Linear(2, 2)})
     infer_and_assign_layer_names(model)
     assert model.name == "model"
-    assert model["layers"].name == "model.layers"
+    assert not hasattr(model["layers"], "name")
     assert model["layers"][0].act.name == "model.layers.7.act"
     assert model["layers"][1].fc1.name == "model.layers.1.fc1"
     assert names(model) == ["model.layers.7.fc1", "model.layers.1.fc1", "model.head"]
+
+
+def test_the_log_tells_each_name_that_is_given(tmp_path: Path) -> None:
+    debug_api.initialize("", log_dir=tmp_path)
+    model = nn.ModuleDict({"layers": nn.ModuleList([Block(7)]), "head": nn.Linear(2, 2)})
+    infer_and_assign_layer_names(model)
+    debug_api.end_debug()
+    (log,) = tmp_path.glob("nvdlfw_inspect_logs/*")
+    said = [line for line in log.read_text().splitlines() if "Assigned" in line]
+    assert said == [
+        f"INFO - Assigned layer name: model{path}"
+        for path in ("", ".layers.7", ".layers.7.fc1", ".layers.7.act", ".head")
+    ]
 
 
 def test_names_are_given_to_several_parts() -> None:

@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str, list[str]]] = {
         ["'yes'", "true or false"],
     ),
     "section is a list": ({"one": []}, ValueError, "one", ["a mapping of keys"]),
-    "section is nothing": ({"one": None}, ValueError, "one", ["a mapping of keys", "None"]),
+    "section is nothing": ({"one": None}, ValueError, "one", ["a mapping of keys", "null"]),
     "name of a section is a number": ({1: {"enabled": True}}, ValueError, "1", ["text"]),
     "feature without enabled": (
         bare({"tensors": ["weight"], "stats": ["min"]}),

@@ -69,21 +69,15 @@ def test_what_is_refused_is_not_valid(schema: Draft202012Validator, name: str) -
 
 @pytest.mark.parametrize("layers", [case[0] for case in BAD_LAYERS], ids=str)
 def test_bad_selections_are_not_valid(schema: Draft202012Validator, layers: Any) -> None:
-    # JSON knows one kind of number; an order between two values cannot be said, either.
-    # Compared as text, since True equals 1.0.
-    unseen = (
-        "{'layer_numbers': [1.0]}",
-        "{'layer_numbers': ['3-1']}",
-        "{'layer_types': 'a', 'layer_type': 'b'}",
-    )
+    # An order between two values cannot be said.
+    unseen = ("{'layer_numbers': ['3-1']}", "{'layer_types': 'a', 'layer_type': 'b'}")
     assert schema.is_valid(one_section(layers)) == (str(layers) in unseen)
 
 
 @pytest.mark.parametrize(("key", "value"), [case[:2] for case in BAD_VALUES], ids=str)
 def test_bad_schedules_are_not_valid(schema: Draft202012Validator, key: str, value: Any) -> None:
-    unseen = (("end_step", 2.0), ("start_end_list", [[4, 3]]))
     found = schema.is_valid(one_section(LogTensorStats={**LOG, key: value}))
-    assert found == ((key, value) in unseen)
+    assert found == ((key, value) == ("start_end_list", [[4, 3]]))
 
 
 def test_other_spellings_are_valid(schema: Draft202012Validator) -> None:

@@ -8,8 +8,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dftrace_ai.inspect.config import names, schedule
 from dftrace_ai.inspect.config.bounded_search import searcher
-from dftrace_ai.inspect.config.problems import all_checked
-from dftrace_ai.wording import in_short
+from dftrace_ai.inspect.config.problems import all_checked, as_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +46,7 @@ def _entries(value: Any) -> list[Any]:
         return [value]
     if isinstance(value, (list, tuple)):
         return list(value)
-    raise ValueError(f"{in_short(value)} is not accepted; accepted: a list of names")
+    raise ValueError(f"{as_written(value)} is not accepted; accepted: a list of names")
 
 
 def _known(
@@ -62,7 +61,7 @@ def _known(
     def check(value: Any) -> str:
         name = names.canonical(value, known, aliases)
         if name is None:
-            raise kind(f"{in_short(value)} is no {noun}; known: {accepted}")
+            raise kind(f"{as_written(value)} is no {noun}; known: {accepted}")
         return name
 
     return check
@@ -75,21 +74,22 @@ def _several(check: Callable[[Any], str]) -> Callable[[Any], tuple[str, ...]]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{in_short(value)} is not accepted; accepted: a name")
+        raise ValueError(f"{as_written(value)} is not accepted; accepted: a name")
     return value
 
 
 def _margin(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 200:
+    number = schedule.whole(value)
+    if number is None or abs(number) > 200:
         raise ValueError(
-            f"{in_short(value)} is not accepted; accepted: a whole number, -200 to 200"
+            f"{as_written(value)} is not accepted; accepted: a whole number, -200 to 200"
         )
-    return value
+    return number
 
 
 def _format(value: Any) -> str:
     if isinstance(value, str) and value.upper().startswith("MX"):
-        raise ValueError(f"{in_short(value)} is not supported; supported: FP8E4M3 and FP8E5M2")
+        raise ValueError(f"{as_written(value)} is not supported; supported: FP8E4M3 and FP8E5M2")
     return names.FORMATS[_known("format", names.FORMATS, kind=ValueError)(value)]
 
 
@@ -98,7 +98,7 @@ def _pattern(value: Any) -> str:
     try:
         searcher(text)
     except ValueError as error:
-        raise ValueError(f"{in_short(value)} {error}") from error
+        raise ValueError(f"{as_written(value)} {error}") from error
     return text
 
 
@@ -111,8 +111,9 @@ def _numbers(value: Any) -> tuple[tuple[int, int], ...] | Literal["all"]:
 
 
 def _range(entry: Any) -> tuple[int, int]:
-    if isinstance(entry, int) and not isinstance(entry, bool) and entry >= 0:
-        return entry, entry
+    number = schedule.whole(entry)
+    if number is not None and number >= 0:
+        return number, number
     if isinstance(entry, str):
         ends = [end.strip() for end in entry.split("-")]
         if len(ends) <= 2 and all(end.isascii() and end.isdigit() for end in ends):
@@ -120,7 +121,7 @@ def _range(entry: Any) -> tuple[int, int]:
             if first <= last:
                 return first, last
     raise ValueError(
-        f"{in_short(entry)} is no number of a layer; accepted: whole numbers, ranges such as "
+        f"{as_written(entry)} is no number of a layer; accepted: whole numbers, ranges such as "
         "'2-5', and 'all'"
     )
 
@@ -186,8 +187,8 @@ QuantFormat = Annotated[
 Frequency = Annotated[
     int,
     PlainValidator(schedule.frequency),
-    WithJsonSchema({"type": "integer", "minimum": 1}),
-    Field(description="Due are the iterations that this divides."),
+    WithJsonSchema({"type": ["integer", "null"], "minimum": 1}),
+    Field(description="Due are the iterations that this divides; null is 1."),
 ]
 StartStep = Annotated[
     int | None,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from dftrace_ai.config.sources import nearest
 from dftrace_ai.inspect.config.grammar.models import KEY_ALIASES
 from dftrace_ai.inspect.config.names import listed
+from dftrace_ai.inspect.config.problems import as_written
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _explained(fault: ErrorDetails, model: type[BaseModel]) -> tuple[type[Except
     }.get(kind)
     if accepted is None:
         return ValueError, fault["msg"]
-    return ValueError, f"{in_short(fault['input'])} is not accepted; accepted: {accepted}"
+    return ValueError, f"{as_written(fault['input'])} is not accepted; accepted: {accepted}"
 
 
 def _unknown_key(

@@ -15,7 +15,7 @@ from dftrace_ai.inspect.config.grammar.models import (
     Layers,
     SectionHead,
 )
-from dftrace_ai.inspect.config.problems import Problem, Problems
+from dftrace_ai.inspect.config.problems import Problem, Problems, as_written
 from dftrace_ai.inspect.config.reading.checking import (
     check_combinations,
     check_feature,
@@ -123,7 +123,7 @@ def _config(found: tuple[Any, str | None], problems: Problems) -> InspectConfig:
     sections: dict[str, Section] = {}
     disabled: list[str] = []
     if content is not None and not isinstance(content, dict):
-        problems.error("", f"sections are needed, 'name: ...', not {in_short(content)}")
+        problems.error("", f"sections are needed, 'name: ...', not {as_written(content)}")
         content = None
     for name, body in (content or {}).items():
         if not isinstance(name, str):
@@ -161,7 +161,7 @@ class _Reader:
     def _namespace(self, namespace: str, spelling: str, body: Any) -> None:
         where = f"{self.section}.{spelling}"
         if body is not None and not isinstance(body, dict):
-            self.problems.error(where, f"features are needed, 'name: ...', not {in_short(body)}")
+            self.problems.error(where, f"features are needed, 'name: ...', not {as_written(body)}")
             return
         for key, inner in (body or {}).items():
             self._feature(namespace, f"{where}.{_spelling(key)}", key, inner)
@@ -199,7 +199,7 @@ class _Reader:
 
     def _read_custom(self, custom: features.CustomFeature, where: str, body: Any) -> None:
         if not isinstance(body, dict):
-            self.problems.error(where, f"a mapping of keys is needed, not {in_short(body)}")
+            self.problems.error(where, f"a mapping of keys is needed, not {as_written(body)}")
         elif not isinstance(body.get("enabled"), bool):
             fault = "is missing" if "enabled" not in body else "has to be true or false"
             kind = AssertionError if "enabled" not in body else ValueError
@@ -215,7 +215,7 @@ def _section(name: str, body: Any, problems: Problems) -> Section | None:
     """Return a section that is not disabled; None where it has errors."""
     before = len(problems.errors)
     if not isinstance(body, dict):
-        problems.error(name, f"a mapping of keys is needed, not {in_short(body)}")
+        problems.error(name, f"a mapping of keys is needed, not {as_written(body)}")
         return None
     head = {key: body[key] for key in HEAD_KEYS if key in body}
     if isinstance(head.get("layers"), dict):
