@@ -98,12 +98,18 @@ def _tell_of(outcome: WriteOutcome, settings: RunSettings) -> None:
             logging.WARNING,
             "%d events were dropped: %s",
             outcome["dropped"],
-            f"the spool of {limit} bytes was full; raise spool_bytes, or set overflow='wait'"
+            f"the spool of {limit} bytes was full; {_against_losses(settings)}"
             if full
             else f"the spool could not grow beyond {outcome['spool_bytes']} bytes "
             f"({outcome['spool_refusal'] or 'a file system without room'}); choose another place "
             "with spool_dir",
         )
+
+
+def _against_losses(settings: RunSettings) -> str:
+    if settings["core"]["wait_on_overflow"]:
+        return "each thread takes 64 KiB of it, which cannot be waited for: raise spool_bytes"
+    return "raise spool_bytes, or set overflow='wait'"
 
 
 def _not_complete(outcome: WriteOutcome, settings: RunSettings) -> str:

@@ -65,7 +65,6 @@ def diff(
     Raises:
         TraceError: a path is missing or is no trace, or nothing can be read.
         ConfigError: a condition names what neither run has.
-        DftraceError: the native reader was not built, and DuckDB is not installed.
 
     Example::
 

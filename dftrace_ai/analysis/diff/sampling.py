@@ -98,7 +98,7 @@ class SampledRun:
     def _sum(self, values: Integers, places: Iterable[int]) -> Integers:
         total = np.zeros(len(self), float)
         for place in places:
-            low, high = self._cells.begins[place], self._cells.begins[place + 1]
+            low, high = np.searchsorted(self._cells.place, [place, place + 1])
             total[self._cells.column[low:high]] += values[low:high]
         return total
 
@@ -106,7 +106,7 @@ class SampledRun:
 class _Cells(NamedTuple):
     """Values of places by step, those that are zero left out: sorted by place."""
 
-    begins: Integers
+    place: Integers
     column: Integers
     own: Integers
     whole: Integers
@@ -164,23 +164,19 @@ def sampled(job: Job, name: str) -> SampledRun:
         by_length[len(one.steps)].append(one)
     whole: list[Integers] = []
     parts: dict[Part, list[Integers]] = defaultdict(list)
-    pieces: list[tuple[Integers, ...]] = []
+    cells: list[_Cells] = []
     begin = 0
     for group in by_length.values():
         # Ranks are slow together: a step of all of them is one sample.
         judged = np.flatnonzero(np.logical_and.reduce([one.steady for one in group]))
-        column = np.full(len(group[0].steps), -1, np.int64)
+        column = np.full(len(group[0].steps), -1, np.int32)
         column[judged] = begin + np.arange(len(judged))
         begin += len(judged)
+        cells.append(_summed(group, column))
         whole.append(np.mean([one.steps.time_ns[judged] for one in group], axis=0))
         for part in group[0].steps.parts:
             parts[part].append(np.mean([one.steps.parts[part][judged] for one in group], axis=0))
-        for one in group:
-            at = column[one.step]
-            some = at >= 0
-            of_rank = (one.own[some] / len(group), one.whole[some] / len(group))
-            pieces.append((one.path[some], at[some], *of_rank, np.full(some.sum(), 1 / len(group))))
-    cells, left_out = _cells(tree, pieces, begin)
+    kept, left_out = _with_most_time(cells, len(tree.places))
     return SampledRun(
         facts=RunFacts(
             path=name,
@@ -194,27 +190,60 @@ def sampled(job: Job, name: str) -> SampledRun:
         places=tuple(tree.places),
         labels=frozenset(labels),
         left_out=left_out,
-        _cells=cells,
+        _cells=kept,
     )
 
 
-def _cells(tree: _Tree, pieces: Sequence[tuple[Integers, ...]], columns: int) -> tuple[_Cells, int]:
-    """Add up spans by place and step, and say how many places are left out."""
-    path, column, own, whole, count = (
-        (np.concatenate(values) for values in zip(*pieces, strict=True))
-        if pieces
-        else (np.zeros(0, np.int64),) * 5
+def _summed(group: Sequence[_Measured], column: Integers) -> _Cells:
+    """Add up the spans of ranks by place and step, a mean of the ranks.
+
+    Args:
+        group: ranks with as many steps.
+        column: by step the number of the judged one; -1 for others.
+    """
+    rows = [np.flatnonzero(column[one.step] >= 0) for one in group]
+
+    def of_all(values: Iterable[Integers]) -> Integers:
+        return np.concatenate([each[row] for each, row in zip(values, rows, strict=True)])
+
+    width = int(column.max(initial=-1)) + 1
+    keys = of_all(one.path for one in group).astype(np.int64) * width
+    keys += of_all(column[one.step] for one in group)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+
+    def mean(values: Iterable[Integers]) -> Integers:
+        of_cells = np.add.reduceat(of_all(values)[order], first) if len(first) else np.zeros(0)
+        found: Integers = of_cells / len(group)
+        return found
+
+    keys = keys[first]
+    return _Cells(
+        keys // max(width, 1),
+        (keys % max(width, 1)).astype(np.int32),
+        mean(one.own for one in group),
+        mean(one.whole for one in group),
+        np.diff(first, append=len(order)) / len(group),
     )
-    total = np.bincount(path, whole, len(tree.places))
-    kept = np.zeros(len(tree.places), bool)
+
+
+def _with_most_time(groups: Sequence[_Cells], places: int) -> tuple[_Cells, int]:
+    """Put together the cells of the places with most time; say how many places are left out."""
+    total = np.zeros(places)
+    for cells in groups:
+        total += np.bincount(cells.place, cells.whole, places)
+    kept = np.zeros(places, bool)
     kept[np.argsort(-total, kind="stable")[:MOST_PATHS]] = True
     left_out = int((total[~kept] > 0).sum())
-    some = kept[path] if len(path) else np.zeros(0, bool)
-    keys, cell = np.unique(path[some] * max(columns, 1) + column[some], return_inverse=True)
-    sums = [np.bincount(cell, values[some], len(keys)) for values in (own, whole, count)]
-    places = keys // max(columns, 1)
-    begins = np.searchsorted(places, np.arange(len(tree.places) + 1))
-    return _Cells(begins, keys % max(columns, 1), *sums), left_out
+    some = [
+        cells if kept.all() else _Cells(*(v[kept[cells.place]] for v in cells)) for cells in groups
+    ]
+    if len(some) == 1:
+        return some[0], left_out
+    together = [np.concatenate(v) for v in zip(*some, strict=True)] or [np.zeros(0, np.int64)] * 5
+    order = np.argsort(together[0], kind="stable")
+    return _Cells(*(values[order] for values in together)), left_out
 
 
 def _measured(rank: Rank, tree: _Tree, labels: set[Label]) -> _Measured | None:
@@ -232,8 +261,8 @@ def _measured(rank: Rank, tree: _Tree, labels: set[Label]) -> _Measured | None:
     return _Measured(
         steps,
         steady_of(steps).mask,
-        np.concatenate([path, np.full(len(rest), number)]),
-        np.concatenate([step, np.arange(len(rest))]),
+        np.concatenate([path, np.full(len(rest), number, np.int32)]),
+        np.concatenate([step, np.arange(len(rest), dtype=np.int32)]),
         np.concatenate([own, rest]),
         np.concatenate([whole, rest]),
     )
@@ -285,13 +314,23 @@ def _placed(
     known: dict[Label, int] = {}
     code = _label_codes(process, known, labels)
     order = track_order(spans.tid, spans.start_ns, spans.end_ns, spans.id)
-    start, end, code = spans.start_ns[order], spans.end_ns[order], code[order]
-    parents = parents_of(spans.tid[order], start, end, process.near_ns)
-    beside = spans.has(*GPU_ROLES)[order] | (spans.tid[order] != steps.tid) | (not trains)
+    start, end, tid, code = (
+        spans.start_ns[order],
+        spans.end_ns[order],
+        spans.tid[order],
+        code[order],
+    )
+    beside = spans.has(*GPU_ROLES)[order] | (tid != steps.tid) | (not trains)
+    del order
+    parents = parents_of(tid, start, end, process.near_ns)
+    del tid
     names = list(known)
     roots = np.where(beside, ROOT_BESIDE, ROOT)
     path = places_of(parents, code, roots, lambda around, name: tree.number(around, names[name]))
+    path = path.astype(np.int32)
+    del code, roots
     own = own_ns(parents, start, end)
-    step = _step_of(steps, start, end, ~beside)
+    del parents
+    step = _step_of(steps, start, end, ~beside).astype(np.int32)
     inside = step >= 0
     return path[inside], step[inside], own[inside], (end - start)[inside]

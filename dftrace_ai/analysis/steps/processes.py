@@ -188,7 +188,6 @@ def read_job(traces: TraceSet, *, events: bool = False, all_starts: bool = False
 
     Raises:
         TraceError: a file cannot be read any more.
-        DftraceError: DuckDB is not installed.
 
     Example::
 

@@ -69,7 +69,6 @@ def why(paths: Iterable[str | os.PathLike[str]], limits: Limits | None = None) -
 
     Raises:
         TraceError: a path is missing or is no trace, or nothing can be read.
-        DftraceError: DuckDB is not installed.
 
     Example::
 

@@ -93,6 +93,34 @@ def test_program_ends_while_another_thread_tells_of_a_loss(run_script: RunScript
     assert done.stderr.count(" events were dropped: the spool of 1048576 bytes was full") == 1
 
 
+def test_advice_is_none_that_was_taken(run_script: RunScript) -> None:
+    """More threads live at once than the spool has room for: waiting would not help them."""
+    done = run_script("""
+        import threading
+        import dftrace_ai
+        from dftrace_ai import ai
+
+        dftrace_ai.initialize(spool_bytes=1 << 20, overflow="wait", system_counters_s=None)
+        all_there = threading.Barrier(40)
+
+        def work():
+            with ai.compute.forward:
+                pass
+            all_there.wait()
+
+        threads = [threading.Thread(target=work) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        dftrace_ai.finalize()
+    """)
+    assert "each thread takes 64 KiB of it, which cannot be waited for: raise spool_bytes" in (
+        done.stderr
+    )
+    assert "overflow=" not in done.stderr
+
+
 def test_nothing_is_said_in_another_way() -> None:
     package = Path(dftrace_ai.__file__).parent
     # Functions of dftracer's that make loggers are for its users to call.
