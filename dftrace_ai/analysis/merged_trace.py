@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from dftrace_ai.analysis.overlapping import OverlapTracks
 from dftrace_ai.analysis.process_order import processes_in_order
 from dftrace_ai.analysis.reading.given.near import lines_near
 from dftrace_ai.analysis.reading.identity import Owners
@@ -33,6 +34,9 @@ CHUNK_BYTES = 512 * 1024
 
 # Process ids beyond the greatest that Linux gives (2^22), for those that hosts have in common.
 FIRST_SPARE_PID = 1 << 22
+
+# Beyond it Perfetto knows no process.
+LARGEST_PID = 1 << 31
 
 # Arrows of a profile have small numbers, those of another one the same.
 ARROWS = frozenset("stf")
@@ -62,7 +66,9 @@ class MergedTrace:
     one track, and so are GPUs that several files of torch.profiler have in common. Lines that hold
     no event are left out, for one of them makes Perfetto refuse all; dftracer's numbers for phases
     become the letters that it knows. Ranks are shown in their order, and below each the processes
-    that it has started; so are the tracks of a process, unless a file orders them itself.
+    that it has started; so are the tracks of a process, unless a file orders them itself. Spans of
+    others that overlap others of their thread in part get tracks of their own: Perfetto would drop
+    them.
 
     Args:
         files: the files.
@@ -139,8 +145,10 @@ class MergedTrace:
         broken = 0
         loads = orjson.loads
         within = self._within
+        overlaps = OverlapTracks(file) if _is_of_others(file) else None
+        names = map(orjson.dumps, overlaps.names()) if overlaps else ()
         altered = change.shift_us != 0 or change.new_pid != change.pid
-        for line in chain(reader, self.tracks.get(file.path, ())):
+        for line in chain(names, reader, self.tracks.get(file.path, ())):
             text = line.strip()
             if text in FRAMING:
                 continue
@@ -158,6 +166,9 @@ class MergedTrace:
                 broken += 1
                 continue
             if within is None or within.has(event, change.shift_us):
+                if overlaps and (tid := overlaps.tid_of(event)) != event.get("tid"):
+                    event["tid"] = tid
+                    text = orjson.dumps(event)
                 if change.profile:
                     text = self._moved(text, event, number)
                 if ph == "C" and self.counters:
@@ -217,6 +228,10 @@ class MergedTrace:
         return changes
 
 
+def _is_of_others(file: Trace) -> bool:
+    return file.header is None or file.header.run is None
+
+
 def shown_base_us(files: Iterable[Trace]) -> int:
     """Return the time since which the merged trace of files counts, microseconds since 1970.
 
@@ -244,7 +259,7 @@ class _ProcessNumbers:
         """
         given = self._given.get((pid, owner))
         if given is None:
-            given = pid
+            given = pid if 0 <= pid < LARGEST_PID else FIRST_SPARE_PID
             while self._owners.setdefault(given, (pid, owner)) != (pid, owner):
                 self._spare += 1
                 given = self._spare

@@ -97,12 +97,16 @@ def find_steps(spans: Spans, tid: int) -> FoundSteps | None:
     evaluation = union(judged.start_ns, judged.end_ns)
     train = own.at(~_is_evaluated(evaluation, own))
     learning = spans.start_ns[spans.has("backward", "optimizer")]
-    found = (
-        _by_marks(train, evaluation)
-        or _by_loops(train, np.sort(learning), evaluation)
-        or _by_numbers(train, evaluation, told_apart=bool(len(learning) or len(judged)))
-        or _by_optimizer(train, evaluation, told_apart=bool(len(judged)))
-    )
+    found = _by_marks(train, evaluation)
+    # One mark alone may be around a whole training.
+    if found is None or len(found.start_ns) < 2:
+        others = (
+            _by_loops(train, np.sort(learning), evaluation)
+            or _by_numbers(train, evaluation, told_apart=bool(len(learning) or len(judged)))
+            or _by_optimizer(train, evaluation, told_apart=bool(len(judged)))
+        )
+        if found is None or (others is not None and len(others.start_ns) > 1):
+            found = others
     return _accumulated(found, train) if found is not None and len(found.start_ns) else None
 
 
@@ -114,7 +118,7 @@ def _outermost(spans: Spans) -> Spans:
 def _by_marks(train: Spans, evaluation: tuple[Integers, Integers]) -> FoundSteps | None:
     marks, waits = train.of("step"), train.of("wait")
     marks = _outermost(marks.at(marks.end_ns > marks.start_ns))
-    if len(marks) < 2:
+    if not len(marks):
         return None
     start, first = marks.start_ns.copy(), np.zeros(len(marks), bool)
     for at in range(len(marks)):

@@ -57,6 +57,7 @@ class Steps:
         parts: nanoseconds of each part, by step; they add up to `time_ns`.
         hidden_ns: nanoseconds that other threads and the GPU spent in spans of each part
             while the thread that trains was in another, in all steps together.
+        on_gpu: whether a GPU did anything in each step, as far as it was recorded.
         evaluation: starts and ends of what is evaluation.
         told_apart: evaluation would be known from training.
         accumulation: micro-batches in a step.
@@ -74,6 +75,7 @@ class Steps:
     first: Integers
     parts: dict[Part, Integers]
     hidden_ns: dict[Part, int]
+    on_gpu: Integers
     evaluation: tuple[Integers, Integers]
     told_apart: bool
     accumulation: int
@@ -135,6 +137,7 @@ def measure(process: Process) -> Steps | None:
         first=found.first,
         parts=parts,
         hidden_ns=_hidden(found, spans, beside, line),
+        on_gpu=_within(found, *union(spans.start_ns[on_gpu], spans.end_ns[on_gpu])) > 0,
         evaluation=found.evaluation,
         told_apart=found.told_apart,
         accumulation=found.accumulation,

@@ -17,11 +17,11 @@ NEVER = 2**63 - 1
 MOST_SPANS = 8_000_000
 
 
-def overlap_message(pid: int, tid: int, outer_line: int) -> str:
+def overlap_message(pid: int, tid: int, outer: int, noun: str = "line") -> str:
     """Return what is told of a span that begins in that of another line and ends after it."""
     return (
-        f"on pid {pid} tid {tid} the span overlaps the one of line "
-        f"{outer_line} in part: neither holds the other"
+        f"on pid {pid} tid {tid} the span overlaps the one of {noun} "
+        f"{outer} in part: neither holds the other"
     )
 
 
@@ -31,6 +31,9 @@ class Nesting:
     Takes 32 bytes a span whatever the number of threads, and three times as much in
     `overlaps`. Perfetto drops the later one of two such spans without a word (trace
     processor, ``slice_drop_overlapping_complete_event``).
+
+    Args:
+        noun: what the numbers count that are given as lines.
 
     Attributes:
         left_out: spans beyond the first `MOST_SPANS`, which are not looked at.
@@ -44,8 +47,9 @@ class Nesting:
         assert (count, line) == (1, 4)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, noun: str = "line") -> None:
         self.left_out = 0
+        self._noun = noun
         # Process id in the upper half, thread id in the lower one.
         self._threads = array("Q")
         self._starts = array("q")
@@ -85,7 +89,7 @@ class Nesting:
         for line, outer in first:
             # Both are of the same thread.
             pid, tid = divmod(self._threads[outer], 2**32)
-            told.append((line, overlap_message(pid, tid, lines[outer])))
+            told.append((line, overlap_message(pid, tid, lines[outer], self._noun)))
         return count, told
 
     def _pairs(self) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
@@ -12,9 +12,10 @@ from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorde
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.validating.index_files import index_file_faults
+from dftrace_ai.analysis.validating.nesting import Nesting
 from dftrace_ai.analysis.validating.passes import PartTracks, checking_pass, place_of
 from dftrace_ai.analysis.validating.rules import Fault
-from dftrace_ai.errors import TraceError
+from dftrace_ai.errors import TraceError, needs_numpy
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear
     from dftrace_ai.analysis.validating.rules import Rules
+
+# Perfetto keeps 32 bits of processes and threads.
+NUMBER: Final = 0xFFFF_FFFF
+
+ROWS_AT_ONCE: Final = 65_536
 
 __all__ = ["Fault", "FileCheck", "Validation", "validate_file", "validate_traces"]
 
@@ -159,9 +165,7 @@ def validate_file(
     one can be held against spans that lie in the part before it.
     """
     if file.file.copy and file.file.copy.profile:
-        raise TraceError(
-            f"{file}: a trace of torch.profiler; its format is not what is checked here"
-        )
+        return _checked_profile(file, limit, unfinished_ok=unfinished_ok)
     passed = checking_pass(file, limit, parts)
     passed.run()
     rules = passed.rules
@@ -189,6 +193,32 @@ def validate_file(
         closed=bool(rules.footer_line),
         notes=tuple(notes),
     )
+
+
+def _checked_profile(file: Trace, limit: int, *, unfinished_ok: bool) -> FileCheck:
+    """Check what is not of our format: whether it can be read, and its spans nest."""
+    with needs_numpy("checking a trace of torch.profiler"):
+        from dftrace_ai.analysis.reading.scanning.batches import event_batches
+    nesting = Nesting("event")
+    notes: list[str] = []
+    events = 0
+    columns = ("ph", "pid", "tid", "start_ns", "dur_ns")
+    for batch in event_batches([file], columns, ROWS_AT_ONCE, notes):
+        rows = zip(*(batch[name].tolist() for name in columns), strict=True)
+        for number, (ph, pid, tid, start_ns, dur_ns) in enumerate(rows, events + 1):
+            if ph == "X" and dur_ns > 0 and start_ns >= 0:
+                nesting.add(pid & NUMBER, tid & NUMBER, start_ns, start_ns + dur_ns, number)
+        events += len(batch["ph"])
+    path = str(file)
+    count, first = nesting.overlaps(limit)
+    faults = [Fault(path, event, message) for event, message in first]
+    tear = file.file.copy and file.file.copy.tear
+    if tear and not unfinished_ok:
+        count += 1
+        faults.append(Fault(path, events + 1, f"torn: {tear}"))
+    told = "a trace of others: of its events was checked whether they can be read, and spans nest"
+    found = [note.removeprefix(f"{file}: ") for note in notes if not tear or str(tear) not in note]
+    return FileCheck(path, events, events, count, tuple(faults[:limit]), not tear, (told, *found))
 
 
 def _ending(rules: Rules, lines: int, tear: Tear | None, *, unfinished_ok: bool) -> None:

@@ -16,6 +16,7 @@ from dftrace_ai.analysis.why.beginnings import beginnings_of, untold_evaluations
 from dftrace_ai.analysis.why.limits import severity
 from dftrace_ai.analysis.why.model import Finding
 from dftrace_ai.analysis.why.statistics import BatchSums, Share
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
@@ -82,10 +83,12 @@ def signals_of(rank: Rank, steps: Steps) -> Signals:
         return int(spans.has(*roles).sum()) >= 0.9 * len(steps)
 
     processes = (rank.process, *rank.workers)
+    # Operations that Kineto sees in every program are those of a forward where a backward is told.
+    whole = mostly("compute") and (rank.process.source != "kineto" or mostly("backward"))
     return Signals(
         loader=mostly("wait"),
-        forward=mostly("forward", "compute"),
-        backward=mostly("backward", "compute"),
+        forward=mostly("forward") or whole,
+        backward=mostly("backward") or whole,
         optimizer=mostly("optimizer"),
         comm=bool(spans.has("comm", "gpu_comm").any()),
         gpu=bool(spans.has("gpu_compute", "gpu_comm", "gpu_transfer").any()),
@@ -98,6 +101,10 @@ def signals_of(rank: Rank, steps: Steps) -> Signals:
 def _is_by_auto(steps: Steps) -> bool:
     marks = steps.thread.of("step")
     return bool(len(marks)) and BY_AUTO in marks.args(len(marks) - 1)
+
+
+# However fast a GPU is, it has something to do in nearly every step that needs one.
+MOST_ON_GPU: Final = 0.9
 
 
 @dataclass(frozen=True, repr=False)
@@ -246,6 +253,17 @@ class Evidence:
         """Something shows that a rank of the job has a loader: waits for it, or its work."""
         processes = (one for rank in self.job.ranks for one in (rank.process, *rank.workers))
         return any(bool(one.spans.has("wait", "block", *DATA_WORK).any()) for one in processes)
+
+    @cached_property
+    def gpu_told(self) -> str:
+        """Where a GPU is seen in some steps and not in others, what is told of it; else empty."""
+        seen, used = self.steps.on_gpu, self.used if self.used.any() else self.steady.mask
+        if not seen.any() or np.mean(seen[used] if used.any() else seen) >= MOST_ON_GPU:
+            return ""
+        return (
+            f"GPU events in {int(seen.sum()):,} of {counted(len(seen), 'step')}: the profiler has "
+            "lost them, or the GPU was not used"
+        )
 
     @property
     def hides_comm(self) -> bool:

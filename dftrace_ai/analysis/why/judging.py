@@ -170,7 +170,10 @@ def judge(job: Job, limits: Limits, steps: Sequence[Steps | None] | None = None)
 
 
 def _is_enough(found: Sequence[_Judged]) -> bool:
-    return any(one.evidence is not None and not one.evidence.is_short for one in found)
+    return any(
+        one.evidence is not None and not one.evidence.is_short and not one.evidence.gpu_told
+        for one in found
+    )
 
 
 def _plain(limits: Limits) -> dict[str, tuple[float, float | None]]:
@@ -312,6 +315,8 @@ def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:
                 f"{steady}, {evidence.limits['steps'].warning:g} are needed for the rest",
             )
         )
+    if evidence.gpu_told:
+        found.append(Abstention("what the GPU does", evidence.gpu_told))
     if evidence.hides_comm:
         found.append(
             Abstention(

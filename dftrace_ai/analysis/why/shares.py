@@ -92,7 +92,7 @@ def _all(evidence: Evidence) -> Iterator[Finding]:
             confidence="low" if hidden else sure,
         ),
         _other_heavy(evidence),
-        _host_bound(evidence) if evidence.signals.gpu else _not_annotated(evidence),
+        _idle(evidence),
     )
     yield from (finding for finding in others if finding)
 
@@ -110,6 +110,12 @@ def _other_heavy(evidence: Evidence) -> Finding | None:
         Others(spans=evidence.longest_others),
         confidence=evidence.confidence,
     )
+
+
+def _idle(evidence: Evidence) -> Finding | None:
+    if evidence.gpu_told:
+        return None
+    return _host_bound(evidence) if evidence.signals.gpu else _not_annotated(evidence)
 
 
 def _host_bound(evidence: Evidence) -> Finding | None:
@@ -160,7 +166,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     share = evidence.sums.share(*(("gpu",) if evidence.signals.gpu else parts))
     used = evidence.used
     idle = float(evidence.unnamed_ns[used].sum() / evidence.time[used].sum())
-    if evidence.hides_comm or evidence.is_short:
+    if evidence.hides_comm or evidence.is_short or evidence.gpu_told:
         return None
     if max(idle, evidence.between) > MOST_NOT_ANNOTATED:
         return None

@@ -247,13 +247,62 @@ def test_a_directory_is_searched_for_profiles_where_nothing_else_is(tmp_path: Pa
     assert [trace.path.name for trace in open_traces([tmp_path])] == ["t.pfw"]
 
 
-def test_the_format_of_a_profile_is_not_ours_to_check(tmp_path: Path) -> None:
+def test_of_a_profile_is_checked_what_a_viewer_needs(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json", profile([span("a", 1, 1)]))
     done = invoke("validate", path)
-    assert (done.status, done.out) == (2, "")
+    assert (done.status, done.out) == (0, "no faults in 1 file, 1 line, 1 event\n")
     assert done.err == (
-        f"dftrace: {path}: a trace of torch.profiler; its format is not what is checked here\n"
+        f"dftrace: {path}: a trace of others: of its events was checked whether they can be read, "
+        "and spans nest\n"
     )
+    path = written(tmp_path / "t.json", profile(CROSSING)[:-9])
+    done = invoke("validate", path)
+    assert done.status == 1
+    first, *_, last = done.out.splitlines()
+    assert first == (
+        f"{path}:2: on pid 7 tid 7 the span overlaps the one of event 1 in part: neither holds the "
+        "other"
+    )
+    assert "torn: the file ends within what begins at byte" in last
+
+
+# Of the first two one begins in the other and ends after it; the arrow is the later one's.
+CROSSING = [
+    span("a", 3, 3.776),
+    span("b", 5, 2),
+    span("in both", 5.5, 1),
+    span("in b", 6.9, 0.1),
+    span("in neither", 6.95, 0.1),
+    span("of a thread without a number of Linux", 5, 2, tid=-19_360_192),
+    span("of the main thread", 3, 3, tid=0),
+    span("of a process without one", 4, 3, pid=1 << 40),
+    {"ph": "M", "name": "thread_name", "pid": 7, "tid": 7, "args": {"name": "main"}},
+    {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 1, "pid": 7, "tid": 7, "ts": 5},
+    {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 1, "pid": 7, "tid": 7, "ts": 9, "bp": "e"},
+    span("end", 9, 1),
+]
+
+
+def test_spans_that_cross_are_all_shown_in_perfetto(tmp_path: Path) -> None:
+    since_1970 = [
+        {**one, "ts": one["ts"] + BASE_NS // 1000} if "ts" in one else one for one in CROSSING
+    ]
+    lines = "[\n" + ",\n".join(map(json.dumps, since_1970)) + "\n]\n"
+    for name, text in (("whole.json", profile(CROSSING)), ("lines.json", lines)):
+        path, shown = written(tmp_path / name, text), tmp_path / "shown.json"
+        assert invoke("convert", path, "--to", "perfetto", "--out", shown, "--force").status == 0
+        view = engine.view(shown)
+        assert view.answer.clean
+        spans = [one["name"] for one in CROSSING if one["ph"] == "X"]
+        assert sorted(one.name for one in view.slices) == sorted(spans)
+        of_name = {one.name: one for one in view.slices}
+        assert of_name["a"].tid == 7 != of_name["b"].tid
+        (arrow,) = view.flows
+        assert (arrow.slice_out, arrow.slice_in) == (of_name["b"].id, of_name["end"].id)
+    assert "main · overlapping" in shown.read_text("utf-8")
+    # What is no view of tracks stays on the threads that the file has.
+    (columns,) = event_columns(open_traces([tmp_path / "whole.json"]))
+    assert columns.tid[:2].tolist() == [7, 7]
 
 
 def test_copies_are_gone_with_their_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

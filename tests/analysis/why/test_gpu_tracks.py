@@ -38,6 +38,9 @@ HOST = [
 ]
 
 
+WAITS = [("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")]
+
+
 def shares(verdict: Verdict) -> dict[str, float]:
     return {part: round(time.share, 3) for part, time in verdict.parts.items() if time.share}
 
@@ -112,3 +115,47 @@ def test_spans_with_a_time_on_the_device_are_tracks_of_a_gpu(tmp_path: Path) -> 
         "none": 0.1,
     }
     assert "the GPU (times are the host's)" not in verdict.unseen
+
+
+def test_a_gpu_that_is_seen_in_some_steps_only_is_not_judged(tmp_path: Path) -> None:
+    kernels = [("kernel", "sgemm", GPU, 200, 500), ("kernel", "sgemm", GPU, 700, 8500)]
+    path = tmp_path / "profile.pfw"
+
+    def judged(steps: int, seen: int, spans: Made) -> Verdict:
+        profile(tmp_path, steps, [*HOST, *spans])
+        lines = path.read_text().splitlines()
+        lost = START_US + seen * STEP_US
+        kept = [one for one in lines[1:] if "kernel" not in one or json.loads(one)["ts"] < lost]
+        path.write_text("\n".join([lines[0], *kept]) + "\n")
+        return why([path])
+
+    for seen in (2, 25):
+        verdict = judged(32, seen, kernels)
+        assert (verdict.verdict, verdict.findings) == ("abstained", ())
+        (silent,) = verdict.abstained
+        assert silent.why == (
+            f"GPU events in {seen} of 32 steps: the profiler has lost them, or the GPU was not used"
+        )
+    # One that has little to do in each step is.
+    assert judged(32, 32, kernels[:1]).verdict == "host-bound"
+    assert judged(32, 32, kernels).verdict == "compute-bound"
+
+
+def test_all_that_is_not_annotated_is_named(tmp_path: Path) -> None:
+    (finding,) = profile(tmp_path, 30, [("cpu_op", "aten::mm", 1, 100, 200)]).findings
+    assert finding.kind == "not-annotated"
+    assert finding.evidence["lacking"] == ["forward", "backward", "optimizer"]
+
+
+def test_one_step_of_a_profile_is_told_with_its_parts(tmp_path: Path) -> None:
+    busy = [("kernel", "sgemm", GPU, 0, 8000), HOST[2], ("cpu_op", "Optimizer.step#A", 1, 9910, 50)]
+    verdict = profile(tmp_path, 1, [*HOST, *busy])
+    assert verdict.verdict == "abstained"
+    assert verdict.steps is not None
+    assert (verdict.steps.count, verdict.steps.median_ns) == (1, STEP_US * 1000)
+    assert shares(verdict)["gpu"] == 0.8
+    # It may also be around a whole training.
+    loop = [(f"{cat}", name, 1, at + 100, 90) for at in range(0, 9000, 300) for cat, name in WAITS]
+    steps = profile(tmp_path, 1, loop).steps
+    assert steps is not None
+    assert (steps.found_by, steps.count) == ("loader waits", 30)
