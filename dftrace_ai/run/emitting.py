@@ -37,6 +37,7 @@ __all__ = [
     "metadata",
     "moment",
     "quick_within_forward",
+    "record_within_forward",
     "ticks",
     "time_us",
 ]
@@ -117,6 +118,11 @@ does without a frame of Python where the thread is within a ``ThreadCounts.forwa
 runs the frames, a second argument has to return None: what torch compiles this thread's by. With a
 `RecordedForward`, and a module that has torch's flag of compiling, the outermost calls go by that
 one; without them the one before is forgotten."""
+
+record_within_forward: Callable[..., None] = _native.record_within_forward
+"""Has such calls within a forward recorded: ``record_within_forward(node_of, gate, plain)``, by the
+node that a function returns for a module and how deep it is. Without arguments they are not any
+more."""
 
 is_recording: Callable[[], bool] = _native.is_on
 """Returns whether a run is on: who has to work for an event asks first."""

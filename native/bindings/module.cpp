@@ -48,6 +48,8 @@ PyMethodDef functions[] = {
      "show_method(name, method): what decorated functions show to who reads their type."},
     {"quick_within_forward", quick_within_forward, METH_VARARGS,
      "quick_within_forward(function, compiler=None, /): calls of modules within modules go past its frame."},
+    {"record_within_forward", record_within_forward, METH_VARARGS,
+     "record_within_forward(node_of=None, gate, plain=True): these are recorded by nodes of modules."},
     {"look_into", or_memory_error<look_into_spool>, METH_VARARGS,
      "look_into(spool, window_s): what its process is doing."},
     {"unwritten_events", or_memory_error<unwritten_in_spool>, METH_O,

@@ -16,7 +16,11 @@ from dftrace_ai.integrations.torch.backward import compiler_flags, running_graph
 from dftrace_ai.integrations.torch.depth import depth, kept, leave_hooked
 from dftrace_ai.integrations.torch.modules import InnerModules
 from dftrace_ai.integrations.torch.uncompiled import compiler_of_thread
-from dftrace_ai.run.emitting import RecordedForward, quick_within_forward
+from dftrace_ai.run.emitting import (
+    RecordedForward,
+    quick_within_forward,
+    record_within_forward,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,19 +44,36 @@ def install(options: AutoOptions) -> Callable[[], None]:
     """
     inner = InnerModules(options) if options.depth > 1 or options.modules else None
     with Swaps() as swaps:
-        make = (
-            _known(options, swaps) if inner is None else functools.partial(_deeper, options, inner)
-        )
+        make = _known(options, swaps) if inner is None else _named(options, swaps, inner)
         swaps.swap(torch.nn.Module, "__call__", make)
     return swaps.restore
+
+
+def _is_known(original: Any) -> bool:
+    """Whether it is the `Module.__call__` whose work is known."""
+    names = getattr(getattr(original, "__code__", None), "co_names", ())
+    return tuple(sorted(set(names))) == ("_call_impl", "_compiled_call_impl")
+
+
+def _named(options: AutoOptions, swaps: Swaps, inner: InnerModules) -> Callable[[Any], Any]:
+    """Make one that records modules within modules, and leaves them as much room to recurse."""
+
+    def make(original: Any) -> Any:
+        recorded = _deeper(options, inner, original)
+        if _is_known(original):
+            quick_within_forward(recorded, compiler_of_thread())
+            record_within_forward(inner.node_of, options.gate, not options.companions)
+            swaps.then(record_within_forward)
+        return recorded
+
+    return make
 
 
 def _known(options: AutoOptions, swaps: Swaps) -> Callable[[Any], Any]:
     """Make a `Module.__call__` that costs modules within modules next to nothing."""
 
     def make(original: Any) -> Any:
-        names = getattr(getattr(original, "__code__", None), "co_names", ())
-        if tuple(sorted(set(names))) != ("_call_impl", "_compiled_call_impl"):
+        if not _is_known(original):
             return _around(options, original)
         is_compiling, recorded = torch.compiler.is_compiling, _outermost(options, original)
 

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include "instrumentation/call_span.hpp"
 #include "instrumentation/thread_counts.hpp"
 #include "training/recorded_forward.hpp"
 
@@ -20,6 +21,11 @@ _PyFrameEvalFunction of_torch = nullptr;  // what runs frames for it, once that 
 PyObject* quick_function = nullptr;  // the one that stands for torch's, borrowed; and what records its calls
 PyObject* outermost = nullptr;
 PyObject* compiler_flags = nullptr;  // a module
+
+// Where modules within modules are recorded: what says by which node, and as which gate says; or null.
+PyObject* node_of = nullptr;
+Gate* gate_of_nodes = nullptr;
+bool are_plain = true;
 
 // Whether two functions are of one library.
 bool are_together(void* one, void* other) {
@@ -62,10 +68,35 @@ PyObject* call_plainly(RecordedForward*, PyObject* const* arguments, std::size_t
     return result;
 }
 
+// The span of a module within a model, by a node that may record nothing.
+PyObject* call_recorded(PyObject* const* arguments, std::size_t count, PyObject* names) {
+    const long level = count_of(Inside::forward) + 1;
+    const Ref gate(Py_NewRef(reinterpret_cast<PyObject*>(gate_of_nodes)));
+    const Ref asked(Py_NewRef(node_of)), depth(PyLong_FromLong(level));
+    const Ref node(depth ? PyObject_CallFunctionObjArgs(asked.get(), arguments[0], depth.get(), nullptr)
+                         : nullptr);
+    if (!node && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+    if (!node) PyErr_Clear();  // what cannot be named has no span
+    const bool known = node && PyObject_TypeCheck(node.get(), &node_type) && as<Node>(node.get())->enabled;
+    set_count(Inside::forward, level);
+    if (!known) {
+        PyObject* const result = call_plainly(nullptr, arguments, count, names);
+        set_count(Inside::forward, level - 1);
+        return result;
+    }
+    CallSpan span(as<Node>(node.get()), as<Gate>(gate.get()), are_plain);
+    Ref result(span.open() ? call_plainly(nullptr, arguments, count, names) : nullptr);
+    const bool closed = span.close(!result);
+    set_count(Inside::forward, level - 1);
+    return closed ? result.release() : nullptr;
+}
+
 PyObject* call_module(PyObject* function, PyObject* const* arguments, std::size_t count, PyObject* names) {
     if (PyVectorcall_NARGS(count) < 1 || frames_are_watched())
         return by_frame(function, arguments, count, names);
-    if (count_of(Inside::forward)) return call_plainly(nullptr, arguments, count, names);
+    if (count_of(Inside::forward))
+        return node_of ? call_recorded(arguments, count, names)
+                       : call_plainly(nullptr, arguments, count, names);
     if (function != quick_function || !outermost) return by_frame(function, arguments, count, names);
     const Ref held(Py_NewRef(outermost));
     const int compiles = is_compiling(compiler_flags);
@@ -96,6 +127,17 @@ PyObject* quick_within_forward(PyObject*, PyObject* arguments) {
     made->vectorcall = call_module;
 #endif
     return Py_NewRef(function);
+}
+
+PyObject* record_within_forward(PyObject*, PyObject* arguments) {
+    PyObject *asked = nullptr, *gate = nullptr;
+    int plain = 1;
+    if (!PyArg_ParseTuple(arguments, "|OO!p", &asked, &gate_type, &gate, &plain)) return nullptr;
+    const Ref asked_before(std::exchange(node_of, gate ? Py_NewRef(asked) : nullptr));
+    const Ref gate_before(
+        reinterpret_cast<PyObject*>(std::exchange(gate_of_nodes, as<Gate>(Py_XNewRef(gate)))));
+    are_plain = plain != 0;
+    Py_RETURN_NONE;
 }
 
 int prepare_inner_calls() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -177,3 +178,48 @@ def test_a_module_that_is_compiled_within_one_that_is_not(traced: Traced, auto: 
     assert len(graphs) == 1
     assert all(torch.equal(one, expected) for one in found)
     assert len(run.trace.spans) == 4
+
+
+class Recursive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, times: int) -> torch.Tensor:
+        return self.last(x) if times <= 0 else self(x, times - 1)  # type: ignore[no-any-return]
+
+
+def room_of(model: nn.Module) -> int:
+    """How often it can call itself in some room."""
+    before, least, most = sys.getrecursionlimit(), 1, 200
+    sys.setrecursionlimit(len(inspect.stack()) + 300)
+    try:
+        while least < most:
+            times = (least + most + 1) // 2
+            try:
+                model(torch.ones(2), times)
+            except RecursionError:
+                most = times - 1
+            else:
+                least = times
+    finally:
+        sys.setrecursionlimit(before)
+    return least
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"depth": 2}, {"depth": 100, "nvtx": True}, {"modules": "last"}]
+)
+def test_a_model_may_call_itself_as_often_as_without(
+    traced: Traced, auto: Auto, options: dict[str, Any]
+) -> None:
+    model = Recursive()
+    without = room_of(model)
+    with traced(perfetto=False) as run:
+        auto(**options)
+        assert without <= room_of(model)
+        auto.remove()
+    assert without == room_of(model)
+    assert run.trace.named("forward")
+    if "modules" in options:
+        assert run.trace.named("forward.last")
