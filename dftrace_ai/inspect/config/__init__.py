@@ -1,7 +1,7 @@
 """The config of tensor inspection: its grammar, how it is read, and what it means for a layer."""
 
 from dftrace_ai.inspect.config.layers import LayerInfo
-from dftrace_ai.inspect.config.plans import PLAN_LINES, LayerPlan, Modify, layer_plan
+from dftrace_ai.inspect.config.plans import PLAN_LINES, LayerPlan, Modify, layer_plan, observed_by
 from dftrace_ai.inspect.config.problems import Problem
 from dftrace_ai.inspect.config.reading.loading import examine, load
 from dftrace_ai.inspect.config.schedule import Schedule
@@ -23,4 +23,5 @@ __all__ = [
     "examine",
     "layer_plan",
     "load",
+    "observed_by",
 ]

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.config.layers import LayerInfo
 
-__all__ = ["PLAN_LINES", "LayerPlan", "Modify", "fp8_off_gemms", "layer_plan", "modified"]
+__all__ = [
+    "PLAN_LINES",
+    "LayerPlan",
+    "Modify",
+    "fp8_off_gemms",
+    "layer_plan",
+    "modified",
+    "observed_by",
+]
 
 # Operands in the order in which their plan is told.
 PLAN_LINES = (
@@ -101,13 +109,7 @@ def layer_plan(section: Section | None, layer: LayerInfo) -> LayerPlan:
     """
     if section is None:
         return LayerPlan()
-    observe = tuple(
-        found
-        for feature in section.features
-        if feature in names.LOG_FEATURES
-        for tensor in listed_names(section.features[feature], "tensor")
-        if (found := observed(feature, section.features[feature], tensor)) is not None
-    )
+    observe = observed_by(section)
     if not layer.has_gemms:
         ignored = tuple(one for one in section.features if one in names.GEMM_FEATURES)
         return LayerPlan(section.name, observe=observe, custom=section.custom, ignored=ignored)
@@ -117,6 +119,17 @@ def layer_plan(section: Section | None, layer: LayerInfo) -> LayerPlan:
         high_precision |= fp8_off_gemms(feature, keys)
         modify |= modified(feature, keys)
     return LayerPlan(section.name, modify, frozenset(high_precision), observe, section.custom)
+
+
+def observed_by(section: Section) -> tuple[Observe, ...]:
+    """Return what a section observes in each layer that it selects."""
+    return tuple(
+        found
+        for feature in section.features
+        if feature in names.LOG_FEATURES
+        for tensor in listed_names(section.features[feature], "tensor")
+        if (found := observed(feature, section.features[feature], tensor)) is not None
+    )
 
 
 def fp8_off_gemms(feature: str, keys: Mapping[str, Any]) -> frozenset[str]:

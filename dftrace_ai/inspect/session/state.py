@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.inspect.collecting.collector import DEFAULT_GROUP, Collector
 from dftrace_ai.inspect.collecting.rings import Rings
-from dftrace_ai.inspect.config import LayerInfo, layer_plan, load
+from dftrace_ai.inspect.config import load, observed_by
 from dftrace_ai.inspect.output.log_files import LogNames, MainLog, StatisticsFile
 from dftrace_ai.inspect.output.outbox import Outbox
 from dftrace_ai.inspect.output.sinks import Sinks
@@ -77,7 +77,7 @@ class SessionState:
             {
                 observe.schedule
                 for section in self.config.sections.values()
-                for observe in layer_plan(section, LayerInfo("", "")).observe
+                for observe in observed_by(section)
             }
         )
         """When ranks exchange records: the config alone decides."""
