@@ -14,6 +14,7 @@ from dftrace_ai.loggers.endings import hook
 from dftrace_ai.loggers.interfaces.finding import logint_class
 from dftrace_ai.loggers.routines.base import RoutineSettings
 from dftrace_ai.loggers.routines.finding import routine_class
+from dftrace_ai.loggers.routines.metric import MetricLogger
 from dftrace_ai.loggers.routing import Routine, Subscriber
 from dftrace_ai.loggers.run_place import place_of, rank_logs
 from dftrace_ai.wording import quoted, warn
@@ -122,6 +123,10 @@ def routes(entries: Sequence[Entry]) -> tuple[list[Routine], list[Subscriber]]:
             variables[place] = None if names is None else frozenset(names)
         if entry.delivery is not None:
             subscribers.append(Subscriber(entry.delivery, variables))
+    tracked = {name for routine in routines for name in routine.names or ()}
+    for routine in routines:
+        if isinstance(routine.logger, MetricLogger):
+            routine.logger.apart |= tracked
     return routines, subscribers
 
 

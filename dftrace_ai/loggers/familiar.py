@@ -23,8 +23,8 @@ class FamiliarMethods:
     """Logs single values at any time, under the names of Lightning, SummaryWriter and wandb.
 
     What is logged so need not be configured as a tracked variable; it reaches all interfaces.
-    Without a step it belongs to the last iteration. What cannot be logged is told once, and nothing
-    is raised.
+    Without a step it belongs to the last iteration; of numbers without any see `log` and
+    `log_metrics`. What cannot be logged is told once, and nothing is raised.
     """
 
     _log: Log
@@ -33,14 +33,27 @@ class FamiliarMethods:
         """Log numbers.
 
         Args:
-            metrics: numbers, or tensors of one element, by name.
-            step: number of the iteration.
+            metrics: numbers, or tensors of one element, by name; mappings of them, whose names
+                have slashes between.
+            step: number of the iteration. Without, that of the last iteration or call of `log`;
+                where there is neither, one more than the last of these names.
         """
         self._log.log_numbers(metrics, step)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
-        """Log numbers, as wandb and accelerate have it; see `log_metrics`."""
-        self.log_metrics(values, step)
+        """Log numbers, as wandb and accelerate have it.
+
+        Args:
+            values: numbers, or mappings of them, by name.
+            step: number of the iteration. Without, that of the last iteration; where `log_iter`
+                counts none, each call has a number of its own: one more than that of the last.
+            kwargs: what trackers take besides, which is not looked at.
+
+        Example::
+
+            loggers.log({"loss": 0.5, "eval": {"accuracy": 0.9}})  # eval/accuracy
+        """
+        self._log.log_numbers(values, step, counts=True)
 
     def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> None:
         """Log a number, as SummaryWriter has it."""

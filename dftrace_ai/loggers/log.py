@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from itertools import count
-from operator import index
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,12 +14,15 @@ from dftrace_ai.loggers.delivery.nesting import Nesting
 from dftrace_ai.loggers.endings import unwatch
 from dftrace_ai.loggers.entry import routes, settings_of
 from dftrace_ai.loggers.pipeline import Pipeline
-from dftrace_ai.loggers.records import MOST_STEP, MetricsRecord
+from dftrace_ai.loggers.records import MetricsRecord
 from dftrace_ai.loggers.routines.finding import routine_class
+from dftrace_ai.loggers.routines.metric import spread
+from dftrace_ai.loggers.runs.log_files import Reached, reached
 from dftrace_ai.loggers.status_line import StatusLine
+from dftrace_ai.loggers.steps import Steps
 from dftrace_ai.loggers.system_metrics import SystemMetrics
 from dftrace_ai.run import emitting
-from dftrace_ai.wording import ToldOnce, briefly, described, in_short, text_of, warn
+from dftrace_ai.wording import ToldOnce, briefly, in_short, text_of, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,11 +58,10 @@ class Log:
         self.status: Status = "running"
         self._parts = parts
         self._owner: Log | None = None
+        self.steps: Steps = Steps(self._reached)
         for part in parts:
             part._owner = self
-        self._last = -1
-        self._next = count()
-        self._next_epoch = count()
+            part.steps.others = self.steps
         self._calls, self._epochs = count(1), count(1)
         self._told = ToldOnce()
         # The first counts: with which status it ends, and until when that may take.
@@ -71,31 +72,20 @@ class Log:
         self._direct: dict[str, BaseLogger] = {}
         self._pipeline = self._made(samples=samples)
 
-    def log_iter(self, data: Mapping[str, Any], step: int | None) -> None:
+    def log_iter(self, data: Mapping[str, Any], step: Any) -> None:
         """Take an iteration."""
-        if step is not None:
-            step = self._whole(step)
-        if step is None:
-            step = next(self._next)
-        else:
-            self._next = count(step + 1)
-        self._last = step
+        number = self.steps.iteration(step)
         next(self._calls)
         if self.entries:
-            self._pipeline.log_iter(data, step)
+            self._pipeline.log_iter(data, number)
 
-    def log_epoch(self, epoch: int | None) -> None:
+    def log_epoch(self, epoch: Any) -> None:
         """Take the end of an epoch."""
-        if epoch is not None:
-            epoch = self._whole(epoch)
-        if epoch is None:
-            epoch = next(self._next_epoch)
-        else:
-            self._next_epoch = count(epoch + 1)
+        number = self.steps.epoch(epoch)
         # Counted together, for that cannot be interrupted, and the epochs taken off.
         iterations = next(self._calls) - next(self._epochs)
         if self.entries:
-            self._pipeline.log_epoch(epoch, iterations)
+            self._pipeline.log_epoch(number, iterations)
 
     def log_made(self, method: str, make: Callable[[], Record]) -> None:
         """Deliver a record to everyone; where it cannot be made of what was given, tell it once."""
@@ -107,24 +97,33 @@ class Log:
         if self.entries:
             self._pipeline.log(record)
 
-    def log_numbers(self, metrics: Mapping[str, Any], step: int | None, prefix: str = "") -> None:
-        """Deliver numbers to everyone; what is no number is told once by its name."""
+    def log_numbers(
+        self, metrics: Mapping[str, Any], step: Any, prefix: str = "", *, counts: bool = False
+    ) -> None:
+        """Deliver numbers to everyone; what is no number is told once by its name.
+
+        Args:
+            metrics: numbers, or mappings of them, by name.
+            step: their number, or None.
+            prefix: what their names begin with.
+            counts: whether a call without a step has a number of its own.
+        """
         if not self.entries:
             return
         try:
-            logger, given = self._routine("metric"), list(metrics.items())
+            logger, given = self._routine("metric"), list(spread(metrics.items(), prefix))
         except Exception as error:  # noqa: BLE001 - a user's mapping, in his training
             self._refuse("log_metrics", error)
             return
-        values = {}
+        values: dict[str, float] = {}
         for name, value in given:
-            full = f"{prefix}{text_of(name)}"
             try:
-                values[full] = float(logger.take(value))
-            except Exception as error:  # noqa: BLE001 - a user's value, in his training
-                self._pipeline.values.refuse(logger, full, error)
+                values[name] = float(logger.take(value))
+            except Exception as error:  # noqa: BLE001, PERF203 - a user's value, in his training
+                self._pipeline.values.refuse(logger, name, error)
         if values:
-            self._pipeline.log(MetricsRecord(values, self.point(step)))
+            number = self.steps.call(step) if counts else self.steps.of_names(values, step)
+            self._pipeline.log(MetricsRecord(values, self._pipeline.point(number)))
 
     def log_by(self, key: str, name: str, value: Any, step: int | None) -> None:
         """Have a value converted by a routine, whether or not it is configured."""
@@ -135,7 +134,7 @@ class Log:
         except DftraceError as error:  # what it needs is not installed
             self._refuse(f"log_{key}", error)
             return
-        self._pipeline.log_by(logger, text_of(name), value, self.step(step))
+        self._pipeline.log_by(logger, text_of(name), value, self.steps.other(step))
 
     def known(self, what: str, value: Any, accepted: Sequence[Word], otherwise: Word) -> Word:
         """Return one of a few words; for what is none of them, which is told once, another."""
@@ -152,14 +151,9 @@ class Log:
             )
         return otherwise
 
-    def step(self, step: int | None) -> int:
-        """Return a step that was given, or that of the last iteration."""
-        step = None if step is None else self._whole(step)
-        return max(0, self._last) if step is None else step
-
-    def point(self, step: int | None) -> Any:
-        """Return when and where it is now."""
-        return self._pipeline.point(self.step(step))
+    def point(self, step: Any) -> Any:
+        """Return when and where it is now, of what is no number."""
+        return self._pipeline.point(self.steps.other(step))
 
     def wait(self) -> None:
         """Wait until everything is converted and delivered, within the limit."""
@@ -265,18 +259,12 @@ class Log:
             if self._is_let_go:
                 self.settle()
 
-    def _whole(self, step: Any) -> int | None:
-        """Return a number as Python has it; None for what is none, which is told once."""
-        try:
-            return _number(step)
-        except Exception as error:  # noqa: BLE001 - whatever a training has for a step
-            if self._told.first("step", type(step)):
-                warn(
-                    "a step has to be a whole number, not a %s (%s); the next number is taken",
-                    type(step).__name__,
-                    described(error),
-                )
-            return None
+    def _reached(self) -> Reached:
+        facts = self.entries[0].facts if self.entries else None
+        if facts is None:
+            return Reached()
+        names = (facts.project, facts.run_name)
+        return reached(facts.log_dir, facts.rank, names, facts.begun_ns)
 
     def _attach(self) -> None:
         """Keep with the run what is to be kept; its interfaces do so together."""
@@ -310,16 +298,6 @@ class Log:
             last=self._attach if any(config.attach for config in configs) else None,
             on_end=self._on_converted,
         )
-
-
-def _number(step: Any) -> int:
-    try:
-        whole = index(step)
-    except TypeError:
-        whole = int(step)
-    if abs(whole) > MOST_STEP:
-        raise OverflowError("it has more than 63 bits")
-    return whole
 
 
 class NotInProcessError(DftraceError, AttributeError):

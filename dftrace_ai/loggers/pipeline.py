@@ -378,6 +378,12 @@ class Pipeline:
                 if kept is not None:
                     subscriber.delivery.put(kept)
 
+    def _was_seen(self, index: int, name: str) -> bool:
+        """Return whether there was a variable, or a mapping of numbers of that name."""
+        return (index, name) in self._seen or any(
+            place == index and seen.startswith(f"{name}/") for place, seen in tuple(self._seen)
+        )
+
     def _tell_missing(self) -> None:
         from difflib import get_close_matches
 
@@ -385,7 +391,7 @@ class Pipeline:
             return
         for index, (logger, names) in enumerate(self._routines):
             for name in names or ():
-                if (index, name) not in self._seen and self._told.first(logger.key, name):
+                if not self._was_seen(index, name) and self._told.first(logger.key, name):
                     near = get_close_matches(name, self._offered, 1)
                     hint = f"; did you mean {quoted(near[0])}?" if near else ""
                     warn(

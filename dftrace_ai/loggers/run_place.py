@@ -117,6 +117,7 @@ def place_of(config: EntryConfig, run_name: str) -> RunFacts:
         all_ranks=of_several,
         file_mode=int(config.file_mode, 8),
         mask_secrets=config.mask_secrets,
+        begun_ns=time.time_ns(),
     )
 
 

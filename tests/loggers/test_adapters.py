@@ -103,7 +103,8 @@ if hasattr(accelerate.tracking, "register_tracker_class"):
     registered = Accelerator(cpu=True, log_with=register_tracker())
     of_name = {"local": {"config": entry["config"] | {"run_name": "registered"}}}
     registered.init_trackers("project", init_kwargs={"dftrace_ai": {"config": of_name}})
-    registered.log({"loss": 1.0})
+    for step in range(3):
+        registered.log({"loss": 1.0, "eval": {"acc": 0.5}})
     registered.end_training()
     assert os.listdir(f"{out}/default/registered")
 """,
@@ -171,6 +172,10 @@ def test_what_a_trainer_logs_is_found(framework, tmp_path, run_script):
     assert "0.01" in json.dumps(params) or framework == "keras"
     if framework == "lightning that forks":
         assert "written by another run" not in done.stderr
+    if framework == "accelerate" and (kept.folder.parent / "registered").exists():
+        counted = Kept(tmp_path / "runs", "registered")
+        assert counted.metric("loss") == [(0, 1.0), (1, 1.0), (2, 1.0)]
+        assert counted.metric("eval/acc") == [(0, 0.5), (1, 0.5), (2, 0.5)]
     if framework == "lightning":
         assert len(kept.metric("test_loss")) == 1
     if framework == "keras":

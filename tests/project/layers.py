@@ -104,8 +104,9 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "attached": {"records", "config", "delivery", "entry", "runs"},
         "log": {
             *("records", "routines", "delivery", "pipeline"),
-            *("status_line", "system_metrics", "entry", "attached", "endings"),
+            *("status_line", "system_metrics", "entry", "attached", "endings", "steps", "runs"),
         },
+        "steps": {"records", "runs"},
         "familiar": {"records", "routines", "log"},
         "logger": {
             *("records", "config", "run_place", "endings", "entry", "attached", "log", "familiar"),

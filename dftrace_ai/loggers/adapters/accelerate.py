@@ -90,7 +90,7 @@ def _tracker_class() -> type[Any]:
         def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
             numbers = {name: one for name, one in values.items() if not isinstance(one, str)}
             if numbers:
-                self.loggers.log_metrics(numbers, step)
+                self.loggers.log(numbers, step)
             for name, one in values.items():
                 if isinstance(one, str):
                     self.loggers.log_text(name, one, step)

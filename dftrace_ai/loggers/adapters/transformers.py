@@ -52,7 +52,7 @@ def _callback_class() -> type[Any]:
             logs: Mapping[str, Any] | None = None,
             **kwargs: Any,
         ) -> None:
-            numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, int | float)}
+            numbers = {k: v for k, v in (logs or {}).items() if not isinstance(v, str)}
             if numbers and state.is_world_process_zero:
                 self.loggers.log_metrics(numbers, state.global_step)
 

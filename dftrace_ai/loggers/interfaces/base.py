@@ -49,6 +49,7 @@ class RunFacts:
         all_ranks: whether each rank logs, not only the first.
         file_mode: of logs and media.
         mask_secrets: whether secrets of the command line are left out.
+        begun_ns: when this process began with it, in nanoseconds since 1970.
     """
 
     project: str
@@ -64,6 +65,7 @@ class RunFacts:
     all_ranks: bool = False
     file_mode: int = 0o600
     mask_secrets: bool = True
+    begun_ns: int = 0
 
     @property
     def title(self) -> str:

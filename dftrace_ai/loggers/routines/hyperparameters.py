@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from argparse import Namespace
 from collections.abc import Mapping
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from dftrace_ai.loggers.names import free_name
 from dftrace_ai.loggers.records import ParamsRecord
@@ -55,6 +57,12 @@ class HyperparameterLogger(BaseLogger):
         yield ParamsRecord(taken if isinstance(taken, dict) else {name: taken}, at)
 
 
+class _Single(NamedTuple):
+    """What a scalar of numpy, or an array or tensor without dimensions, holds."""
+
+    item: Any
+
+
 def plain_params(value: Any, depth: int = 0) -> Any:
     """Return hyper-parameters as every tracker takes them; what is none of theirs, as text.
 
@@ -73,10 +81,12 @@ def plain_params(value: Any, depth: int = 0) -> Any:
         return plain_params(value.value, depth)
     if isinstance(value, int):
         return int(value)
-    if isinstance(value, float):
+    if isinstance(value, float | Decimal | Fraction):
         return float(value)
     if depth < MOST_DEPTH:
         inner = _parts(value)
+        if isinstance(inner, _Single):
+            return plain_params(inner.item, depth + 1)
         if isinstance(inner, Mapping):
             found: JsonObject = {}
             for key, part in inner.items():
@@ -103,8 +113,21 @@ def _parts(value: Any) -> Any:
     if hasattr(kind, "model_fields") and hasattr(value, "model_dump"):
         return value.model_dump()
     if hasattr(value, "tolist") and hasattr(value, "shape"):
-        return value.tolist() if value.shape else [value.item()][0]
+        return _of_array(value)
     return value
+
+
+def _of_array(value: Any) -> Any:
+    """Return what is in an array or tensor, of numpy, torch or another library; exactly."""
+    try:
+        if tuple(value.shape):
+            return value.tolist()
+        item = value.item()
+    except Exception:  # noqa: BLE001 - a tensor that has no numbers: of shapes alone, or broken
+        return value
+    if getattr(getattr(value, "dtype", None), "kind", "") == "f":
+        item = float(item)  # numpy's own for what Python has no type for
+    return value if item is value else _Single(item)
 
 
 def _text(value: Any) -> str:

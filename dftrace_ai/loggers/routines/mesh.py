@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["MeshLogger"]
 
 
+# As trimesh shows what has none.
+WITHOUT_COLOR = 102
+
+
 class _Taken(NamedTuple):
     vertices: NDArray[np.float32]
     faces: NDArray[np.int32]
@@ -35,7 +39,7 @@ class MeshLogger(BaseLogger):
     accepts: ClassVar[str] = (
         "a mapping with `vertices` (V x 3), `faces` (F x 3, indices; without, they are points) and "
         "`colors` (V x 3, floats from 0 to 1 or whole numbers from 0 to 255), a mesh or point "
-        "cloud of Open3D or trimesh, or V x 3 points"
+        "cloud of Open3D or trimesh, a scene of trimesh, or V x 3 points"
     )
 
     def take(self, value: Any) -> Any:
@@ -88,21 +92,62 @@ def _parts(value: Any) -> tuple[Any, Any, Any]:
         return _tensor(vertices, "positions"), faces, _tensor(vertices, "colors")
     if hasattr(value, "point"):  # a PointCloud of them
         return _tensor(value.point, "positions"), None, _tensor(value.point, "colors")
-    if hasattr(value, "vertices"):
-        if hasattr(value, "triangles"):  # Open3D's TriangleMesh
-            colors = value.vertex_colors if value.has_vertex_colors() else None
-            return value.vertices, value.triangles, colors
-        colors = None
-        visual: Any = getattr(value, "visual", None)
-        if getattr(visual, "kind", None) == "vertex":  # trimesh
-            colors = visual.vertex_colors
-        elif visual is None:
-            colors = getattr(value, "colors", None)
-            colors = colors if colors is not None and len(colors) else None
-        return value.vertices, getattr(value, "faces", None), colors
-    if hasattr(value, "points"):  # Open3D's PointCloud
+    if hasattr(value, "has_vertex_colors"):  # Open3D's TriangleMesh
+        colors = value.vertex_colors if value.has_vertex_colors() else None
+        return value.vertices, value.triangles, colors
+    if hasattr(value, "has_colors"):  # its PointCloud
         return value.points, None, value.colors if value.has_colors() else None
+    if hasattr(value, "geometry") and hasattr(value, "dump"):  # a Scene of trimesh
+        return _of_scene(value)
+    if hasattr(value, "vertices"):
+        return _of_trimesh(value)
     return value, None, None
+
+
+def _of_trimesh(value: Any) -> tuple[Any, Any, Any]:
+    """Return what a mesh or cloud of trimesh is made of."""
+    import numpy as np
+
+    if hasattr(value, "entities"):
+        raise ValueError("a path of lines")
+    faces = getattr(value, "faces", None)
+    visual: Any = getattr(value, "visual", None)
+    kind = getattr(visual, "kind", None)
+    if kind == "face" and faces is not None:
+        # Colours are those of corners in the file: each face has its own three.
+        corners = np.asarray(value.vertices)[np.asarray(faces)].reshape(-1, 3)
+        own = np.arange(len(corners)).reshape(-1, 3)
+        return corners, own, np.repeat(np.asarray(visual.face_colors), 3, axis=0)
+    if kind == "texture":
+        visual, kind = visual.to_color(), "vertex"
+    colors = visual.vertex_colors if kind == "vertex" else None
+    return value.vertices, faces, colors if colors is not None and len(colors) else None
+
+
+def _of_scene(value: Any) -> tuple[Any, Any, Any]:
+    """Return the meshes and clouds of a scene, where they stand in it; lines are left out."""
+    import numpy as np
+
+    parts = [
+        _of_trimesh(one) for one in value.dump(concatenate=False) if not hasattr(one, "entities")
+    ]
+    if not parts:
+        raise ValueError("a scene without a mesh or points")
+    has_colors = any(colors is not None for _, _, colors in parts)
+    vertices, faces, all_colors, before = [], [], [], 0
+    for points, corners, colors in parts:
+        vertices.append(np.asarray(points))
+        if corners is not None:
+            faces.append(np.asarray(corners) + before)
+        if has_colors:
+            own = np.full((len(points), 3), WITHOUT_COLOR, np.uint8) if colors is None else colors
+            all_colors.append(np.asarray(own)[:, :3])
+        before += len(points)
+    return (
+        np.concatenate(vertices),
+        np.concatenate(faces) if faces else None,
+        np.concatenate(all_colors) if has_colors else None,
+    )
 
 
 def _tensor(attributes: Any, name: str) -> Any:

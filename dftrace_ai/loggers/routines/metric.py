@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.records import MetricsRecord, SoFar
@@ -13,20 +14,26 @@ from dftrace_ai.run.loaded_torch import loaded_torch
 from dftrace_ai.wording import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dftrace_ai.loggers.records import Point, Record
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["EpochFigures", "MetricLogger", "number_of"]
+__all__ = ["EpochFigures", "MetricLogger", "number_of", "spread"]
 
 
 # Whole numbers up to here are floats, too.
 EXACT = 1 << 53
 ONLY_FLOATS = frozenset({float})
+# Of mappings in mappings, and of values in one call.
+MOST_DEPTH = 16
+MOST_NAMES = 100_000
+# Mappings that other routines take for a mesh, a picture or a clip.
+MEDIA = ("vertices", "image", "video")
 
 
 FLOATS = frozenset({float, SoFar})
+MISSING = object()
 
 
 class EpochFigures:
@@ -104,6 +111,52 @@ class EpochFigures:
         return found
 
 
+class _Refused:
+    """Stands in the place of a value that is not looked into."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __float__(self) -> float:
+        raise ValueError(self._reason)
+
+
+def spread(items: Iterable[tuple[Any, Any]], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield values by their names, those in mappings by names with slashes between.
+
+    Args:
+        items: names and values, which may be mappings of mappings.
+        before: what the names begin with.
+
+    Example::
+
+        dict(spread({"eval": {"acc": 0.3}, "loss": 1.0}.items()))  # {"eval/acc": 0.3, "loss": 1.0}
+    """
+    waiting = [(before, iter(items), frozenset[int]())]
+    seen: set[str] = set()
+    while waiting:
+        start, inner, within = waiting[-1]
+        for name, value in inner:
+            full = f"{start}{text_of(name)}"
+            if full in seen:
+                yield full, _Refused("there is another one of that name in the same call")
+            elif not isinstance(value, Mapping):
+                yield full, value
+            elif id(value) in within:
+                yield full, _Refused("a mapping that holds itself")
+            elif len(waiting) > MOST_DEPTH:
+                yield full, _Refused(f"mappings deeper than {MOST_DEPTH}")
+            else:
+                waiting.append((f"{full}/", iter(value.items()), within | {id(value)}))
+                break
+            seen.add(full)
+            if len(seen) > MOST_NAMES:
+                yield full, _Refused(f"more than {MOST_NAMES:,} values in one call")
+                return
+        else:
+            waiting.pop()
+
+
 class MetricLogger(BaseLogger):
     """Logs numbers for each iteration, and their mean, minimum, maximum and last for each epoch.
 
@@ -111,11 +164,13 @@ class MetricLogger(BaseLogger):
     """
 
     key: ClassVar[str] = "metric"
-    accepts: ClassVar[str] = "a number, or a tensor or array of one element"
+    accepts: ClassVar[str] = "a number, a tensor or array of one element, or a mapping of these"
 
     def __init__(self, settings: RoutineSettings) -> None:
         super().__init__(settings)
         self.figures: dict[str, EpochFigures] = {}
+        # Names of mappings that are other routines'.
+        self.apart: frozenset[str] = frozenset({"hparams"})
 
     def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of all that are numbers."""
@@ -127,13 +182,18 @@ class MetricLogger(BaseLogger):
         # After a step of the training nothing is in a cache, and a loop in Python costs the most.
         if ONLY_FLOATS.issuperset(map(type, items.values())):
             return items, []
-        return _sorted_out(items.items(), others=False)
+        return _sorted_out(items.items(), others=False, apart=self.apart)
 
     def numbers_of(
         self, names: Iterable[str], data: Mapping[str, Any]
     ) -> tuple[JsonObject, list[tuple[str, Any]]]:
         """Return the numbers of these names, likewise; what the data lacks is left out."""
-        items = {name: data[name] for name in names if name in data}
+        items = {}
+        for name in names:
+            if name in data:
+                items[name] = data[name]
+            elif "/" in name and (value := _within(data, name)) is not MISSING:
+                items[name] = value
         if ONLY_FLOATS.issuperset(map(type, items.values())):
             return items, []
         return _sorted_out(items.items(), others=True)
@@ -214,13 +274,14 @@ class _OnItsWay:
 
 
 def _sorted_out(
-    items: Iterable[tuple[str, Any]], *, others: bool
+    items: Iterable[tuple[str, Any]], *, others: bool, apart: frozenset[str] = frozenset()
 ) -> tuple[JsonObject, list[tuple[str, Any]]]:
     """Return numbers at once where that is quick, and apart what may be numbers.
 
     Args:
         items: values by name.
         others: whether what does not look like a number is one, too.
+        apart: names of mappings that hold none.
     """
     found: JsonObject = {}
     odd: list[tuple[str, Any]] = []
@@ -243,9 +304,45 @@ def _sorted_out(
                 odd.append((name, value))
         elif kind is bool or (kind is int and -EXACT < value < EXACT):
             found[name] = float(value)
+        elif isinstance(value, Mapping):
+            if others or not (name in apart or any(key in value for key in MEDIA)):
+                _add_inner(name, value, found, odd, others=others)
         elif others or _is_number(value):
             odd.append((name, value))
     return found, odd
+
+
+def _add_inner(
+    name: str,
+    mapping: Mapping[Any, Any],
+    found: JsonObject,
+    odd: list[tuple[str, Any]],
+    *,
+    others: bool,
+) -> None:
+    for full, value in spread([(name, mapping)]):
+        if full in found:
+            odd.append((full, _Refused("there is another one of that name in the same call")))
+        elif type(value) is float:
+            found[full] = value
+        elif others or isinstance(value, _Refused) or _is_number(value):
+            odd.append((full, value))
+
+
+def _within(data: Mapping[str, Any], name: str) -> Any:
+    """Return what mappings hold under a name with slashes between; `MISSING` for nothing."""
+    start, slash, rest = name.partition("/")
+    while slash:
+        inner = data.get(start)
+        if isinstance(inner, Mapping):
+            if rest in inner:
+                return inner[rest]
+            found = _within(inner, rest)
+            if found is not MISSING:
+                return found
+        more, slash, rest = rest.partition("/")
+        start = f"{start}/{more}"
+    return MISSING
 
 
 def number_of(value: Any) -> Any:

@@ -6,22 +6,39 @@ import errno
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.errors import DftraceError
-from dftrace_ai.loggers.runs.lines import RunLine, line_of
+from dftrace_ai.loggers.runs.lines import (
+    MediaLine,
+    MetricsLine,
+    RunLine,
+    line_of,
+    whole_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["LINE_BYTES", "LOG", "LogLines", "NoRunsError", "head_of", "kept_bytes"]
+__all__ = [
+    "LINE_BYTES",
+    "LOG",
+    "LogLines",
+    "NoRunsError",
+    "Reached",
+    "head_of",
+    "kept_bytes",
+    "reached",
+]
 
 LINE_BYTES = 16 << 20
 """A longer line is passed over, and counted."""
 MOST_WITHOUT_END = 256 << 20
 """After so many bytes without the end of a line nothing more is read of a log."""
 PIECE_BYTES = 1 << 20
+END_BYTES = 1 << 20
+"""So much of a log is looked at for the steps that it has reached."""
 
 LOG = re.compile(r"rank(\d{1,9})-\d{1,9}-(\d{1,20})\.jsonl", re.ASCII)
 """The name of a log: its rank, its process, and when it was begun."""
@@ -45,6 +62,46 @@ def head_of(path: Path) -> RunLine | None:
     finally:
         log.close()
     return head if isinstance(head, RunLine) else None
+
+
+class Reached(NamedTuple):
+    """How far a run has come; -1 where nothing was logged."""
+
+    iteration: int = -1
+    epoch: int = -1
+
+
+def reached(folder: Path, rank: int, names: tuple[str, str], before_ns: int) -> Reached:
+    """Return the greatest steps in the ends of the logs that a rank has written to a run.
+
+    Args:
+        folder: of the run.
+        rank: whose logs.
+        names: project and name of the run.
+        before_ns: logs that were begun later do not count; in nanoseconds since 1970.
+    """
+    found = {"iteration": -1, "epoch": -1}
+    own = (whole_text(names[0]), whole_text(names[1]))
+    for path in folder.glob(f"rank{rank}-*.jsonl"):
+        name = LOG.fullmatch(path.name)
+        if name is None or int(name[2]) >= before_ns:
+            continue
+        head = head_of(path)
+        if head is not None and (head.project, head.name) != own:
+            continue
+        try:
+            log = LogLines(path)
+        except OSError:
+            continue
+        try:
+            for line in map(line_of, log.last_bytes(END_BYTES).splitlines()):
+                if isinstance(line, MetricsLine | MediaLine) and line.axis in found:
+                    found[line.axis] = max(found[line.axis], line.step)
+        except OSError:
+            continue
+        finally:
+            log.close()
+    return Reached(**found)
 
 
 class LogLines:

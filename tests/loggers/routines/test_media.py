@@ -173,14 +173,58 @@ def test_meshes_come_back_from_glb(tmp_path):
     colors = np.random.default_rng(5).integers(0, 256, (20, 3), np.uint8)
     mesh = {"vertices": torch.from_numpy(vertices), "faces": faces, "colors": colors}
     made = trimesh.Trimesh(vertices, faces, vertex_colors=colors, process=False)
-    ((points, _),) = logged(tmp_path / "cloud", "mesh", trimesh.PointCloud(vertices))
-    assert (points["vertices"], points["faces"]) == (20, 0)
-    for line, path in logged(tmp_path, "mesh", mesh, made):
+    plain = trimesh.Trimesh(vertices, faces, process=False)
+    given = [mesh, made, plain]
+    lines = logged(tmp_path, "mesh", *given)
+    assert len(lines) == len(given)
+    for one, (line, path) in zip(given, lines, strict=True):
         found = trimesh.load(path, process=False, force="mesh")
         assert np.array_equal(found.vertices.astype(np.float32), vertices)
         assert np.array_equal(found.faces, faces)
-        assert np.array_equal(found.visual.vertex_colors[:, :3], colors)
+        if one is not plain:
+            assert np.array_equal(found.visual.vertex_colors[:, :3], colors)
         assert (line["vertices"], line["faces"]) == (20, 18)
+
+
+def test_everything_of_trimesh_comes_back_from_glb(tmp_path):
+    trimesh = pytest.importorskip("trimesh", reason="makes the meshes, and reads GLB")
+    drawn = np.random.default_rng(6)
+    points = drawn.normal(size=(5, 3)).astype(np.float32)
+    colors = drawn.integers(0, 256, (12, 4), np.uint8)
+    box, faced = trimesh.creation.box(), trimesh.creation.box()
+    faced.visual.face_colors = colors
+    textured = trimesh.creation.box()
+    textured.visual = trimesh.visual.TextureVisuals(uv=drawn.random((8, 2)))
+    cloud = trimesh.PointCloud(points, colors=colors[:5])
+    scene = trimesh.Scene([box, cloud])
+    scene.add_geometry(faced, transform=trimesh.transformations.translation_matrix([7, 0, 0]))
+    scene.add_geometry(trimesh.load_path(np.array([[0, 0, 0], [1, 1, 1.0]])))
+    given = [
+        (trimesh.Trimesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 2]], process=False), 3, 1),
+        (box, 8, 12),
+        (trimesh.primitives.Sphere(), 642, 1280),
+        (trimesh.creation.icosphere(1), 42, 80),
+        (faced, 36, 12),
+        (textured, 8, 12),
+        (trimesh.PointCloud(points), 5, 0),
+        (cloud, 5, 0),
+        (scene, 8 + 5 + 36, 24),
+    ]
+    lines = logged(tmp_path, "mesh", *(mesh for mesh, _, _ in given))
+    assert [(line["vertices"], line["faces"]) for line, _ in lines] == [
+        (vertices, faces) for _, vertices, faces in given
+    ]
+    found = [trimesh.load(path, process=False) for _, path in lines]
+    (back,) = found[4].geometry.values()
+    assert np.array_equal(back.triangles, faced.triangles.astype(np.float32))
+    assert np.array_equal(back.visual.vertex_colors, np.repeat(colors | [0, 0, 0, 255], 3, axis=0))
+    (back,) = found[7].geometry.values()
+    assert np.array_equal(back.vertices, points)
+    assert np.array_equal(back.colors[:, :3], colors[:5, :3])
+    (back,) = found[8].geometry.values()
+    assert back.bounds[1][0] == 7.5
+    assert np.array_equal(back.visual.vertex_colors[8:13, :3], colors[:5, :3])
+    assert np.array_equal(back.visual.vertex_colors[:8, :3], np.full((8, 3), 102))
 
 
 def test_meshes_that_are_none(tmp_path, caplog):

@@ -185,3 +185,49 @@ def test_what_a_framework_has_taken_over_the_epoch_so_far(tmp_path):
     np.testing.assert_equal(kept.metric("epoch/loss/last"), [(0, 2.5), (1, 2.0), (2, math.nan)])
     assert kept.metric("epoch/loss/mean_2") == [(0, 2.5), (1, 2.25), (2, 2.25)]
     assert kept.metric("epoch/own/mean_2") == [(0, 2.75), (1, 1.5), (2, 1.5)]
+
+
+def test_mappings_of_numbers_are_metrics_by_their_names(tmp_path, caplog):
+    deep = inner = {}
+    for _ in range(20):
+        inner["down"] = inner = {}
+    inner["x"] = 1.0
+    cyclic = {"a": 1.0}
+    cyclic["self"] = cyclic
+    evaluated = {"acc": 0.25, "f1": np.float32(0.5), "of": {"x": torch.tensor(2), 3: True}}
+    wrong = {"none": None, "array": np.zeros(3), "text": "x", "empty": {}}
+    values = {"eval": evaluated | wrong, "loss": 1.0, "deep": deep, "cyclic": cyclic, "a/b": 1}
+    media = {"mesh": {"vertices": np.eye(3), "k": 1.0}, "hparams": {"lr": 0.5}, "track": {"x": 1}}
+    expected = {"eval/acc": 0.25, "eval/f1": 0.5, "eval/of/x": 2.0, "eval/of/3": 1.0, "loss": 1.0}
+    expected |= {"cyclic/a": 1.0, "a/b": 1.0}
+    tracked = {"metric": ["eval/of", "eval/acc", "cyclic", "a/b"], "hist": ["track"]}
+    with (
+        Logger({"local": entry(tmp_path / "direct")}) as direct,
+        Logger({"local": entry(tmp_path / "all")}) as every,
+        Logger(
+            {"local": entry(tmp_path / "some", "metric", "hist", tracked_variables=tracked)}
+        ) as some,
+    ):
+        direct.log(values | {"a": {"b": 2}}, step=1)
+        every.log_iter(values | media, step=1)
+        every.log_epoch()
+        some.log_iter(values | {"track": {"x": torch.ones(3)}}, step=1)
+        some.log_epoch()
+    for name in ("direct", "all"):
+        (found, *epoch) = (line["v"] for line in Kept(tmp_path / name).of("m"))
+        found.pop("track/x", None)
+        assert found == expected
+        assert all(line["epoch/eval/acc/last"] == 0.25 for line in epoch)
+    found, epoch = (line["v"] for line in Kept(tmp_path / "some").of("m"))
+    assert found == {
+        "eval/of/x": 2.0,
+        "eval/of/3": 1.0,
+        "eval/acc": 0.25,
+        "cyclic/a": 1.0,
+        "a/b": 1.0,
+    }
+    told = [record.getMessage() for record in caplog.records]
+    for name in ("eval/none", "eval/array", "eval/text", "cyclic/self", "a/b"):
+        assert any(f"metric {name} cannot be logged" in line for line in told), name
+    assert any("mappings deeper than 16" in line for line in told)
+    assert not any("was in no data" in line for line in told)
