@@ -269,11 +269,16 @@ def _measured(rank: Rank, tree: _Tree, labels: set[Label]) -> _Measured | None:
 
 
 def _rest_of(steps: Steps) -> Integers:
-    thread = steps.thread
+    thread, stood = steps.thread, steps.standstill
     held = thread.at(
         _step_of(steps, thread.start_ns, thread.end_ns, np.ones(len(thread), bool)) >= 0
     )
-    covered = covered_within(*union(held.start_ns, held.end_ns), steps.start_ns, steps.end_ns)
+    # What stands still for others is theirs, in a span or in none.
+    taken = union(
+        np.concatenate([held.start_ns, stood.start_ns]),
+        np.concatenate([held.end_ns, stood.end_ns]),
+    )
+    covered = covered_within(*taken, steps.start_ns, steps.end_ns)
     rest: Integers = np.maximum(steps.time_ns - covered, 0)
     return rest
 
@@ -321,6 +326,12 @@ def _placed(
         code[order],
     )
     beside = spans.has(*GPU_ROLES)[order] | (tid != steps.tid) | (not trains)
+    which = order[:0]
+    if trains and len(steps.standstill.span):
+        row = np.empty(len(order), np.int32)
+        row[order] = np.arange(len(order), dtype=np.int32)
+        which = row[steps.standstill.span]
+        del row
     del order
     parents = parents_of(tid, start, end, process.near_ns)
     del tid
@@ -328,9 +339,47 @@ def _placed(
     roots = np.where(beside, ROOT_BESIDE, ROOT)
     path = places_of(parents, code, roots, lambda around, name: tree.number(around, names[name]))
     path = path.astype(np.int32)
-    del code, roots
-    own = own_ns(parents, start, end)
-    del parents
+    own, whole = own_ns(parents, start, end), end - start
     step = _step_of(steps, start, end, ~beside).astype(np.int32)
+    if len(which):
+        stood = steps.standstill
+        length = stood.end_ns - stood.start_ns
+        around = _innermost(np.flatnonzero(~beside), start, end, parents, stood.start_ns)
+        held = around >= 0
+        # It is the thread's that stands still, not that of whom it is in, nor beside it.
+        for rows, ns in ((which, length), (around[held], length[held])):
+            np.subtract.at(own, rows, ns)
+        np.subtract.at(whole, which, length)
+        own, whole = np.maximum(own, 0), np.maximum(whole, 0)
+        outer = np.where(held, path[np.maximum(around, 0)], ROOT).astype(np.int64)
+        pairs, kind = np.unique(outer * len(names) + code[which], return_inverse=True)
+        numbers = [
+            tree.number(*(int(out), names[name]))
+            for out, name in zip(*np.divmod(pairs, len(names)), strict=True)
+        ]
+        in_steps = _step_of(steps, stood.start_ns, stood.end_ns, np.zeros(len(length), bool))
+        path = np.concatenate([path, np.array(numbers, np.int32)[kind]])
+        step = np.concatenate([step, in_steps.astype(np.int32)])
+        own, whole = np.concatenate([own, length]), np.concatenate([whole, length])
+    del code, roots, parents
     inside = step >= 0
-    return path[inside], step[inside], own[inside], (end - start)[inside]
+    return path[inside], step[inside], own[inside], whole[inside]
+
+
+def _innermost(
+    rows: Integers, start: Integers, end: Integers, parents: Integers, at_ns: Integers
+) -> Integers:
+    """Return which span of a thread is the innermost around each moment; -1 for none.
+
+    Args:
+        rows: of the thread's spans, by their start.
+        start: of all spans.
+        end: of the same.
+        parents: which span is around each; -1 for none.
+        at_ns: the moments.
+    """
+    index = np.searchsorted(start[rows], at_ns, side="right") - 1
+    around = np.where(index >= 0, rows[np.maximum(index, 0)] if len(rows) else -1, -1)
+    while (over := (around >= 0) & (end[around] <= at_ns)).any():
+        around[over] = parents[around[over]]
+    return around

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.steps.spans import union
+from dftrace_ai.analysis.steps.spans import common, union
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.spans import Spans
 
-__all__ = ["FIRST_TRACK", "blocked_by_others"]
+__all__ = ["FIRST_TRACK", "Standstill", "standstill"]
 
 FIRST_TRACK: Final = 1 << 30
 """From here on numbers are of tracks, and of no thread."""
@@ -49,6 +49,7 @@ class _Calls(NamedTuple):
         late_ns: how much earlier it may have been.
         waited_ns: how long its wait had lasted then; `UNKNOWN` where torch waits by itself.
         within: torch may have waited for it by itself, which it does not do for another call.
+        row: its number.
     """
 
     start_ns: Integers
@@ -56,16 +57,36 @@ class _Calls(NamedTuple):
     late_ns: Integers
     waited_ns: Integers
     within: Integers
+    row: Integers
 
     def only(self, which: Integers | slice) -> _Calls:
         """Return some of them, by a mask or in a row."""
         return _Calls(*(column[which] for column in self))
 
 
-def blocked_by_others(
-    spans: Spans, thread: Spans, tid: int, main: int
-) -> tuple[Integers, Integers]:
-    """Return when a thread stood still for collectives and messages, as starts and ends in order.
+class Standstill(NamedTuple):
+    """When a thread stood still for collectives and messages, in order and without overlaps.
+
+    Attributes:
+        start_ns: when each stretch began.
+        end_ns: when it ended.
+        span: index of what it was that ended it, among the spans of the process.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    span: Integers
+
+    def within(self, start_ns: Integers, end_ns: Integers) -> Standstill:
+        """Return what of it lies in stretches that are in order and do not overlap."""
+        start, end = common(self.start_ns, self.end_ns, start_ns, end_ns)
+        return Standstill(
+            start, end, self.span[np.searchsorted(self.start_ns, start, side="right") - 1]
+        )
+
+
+def standstill(spans: Spans, thread: Spans, tid: int, main: int) -> Standstill:
+    """Return when a thread stood still for collectives and messages.
 
     Args:
         spans: of the process.
@@ -73,19 +94,25 @@ def blocked_by_others(
         tid: its number.
         main: number of the process' main thread.
     """
-    beside = spans.at(spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid))
+    rows = np.flatnonzero(spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid))
+    beside = spans.at(rows)
     if not len(beside):
-        return beside.start_ns, beside.end_ns
+        return Standstill(beside.start_ns, beside.end_ns, rows)
     calls, launches = _calls(beside, tid, main)
     told = calls.waited_ns != UNKNOWN
     waits = calls.only(told & (calls.waited_ns > 0))
-    begins, ends = [_waits_from(waits, thread, launches)], [waits.end_ns]
+    begins, ends, which = [_waits_from(waits, thread, launches)], [waits.end_ns], [waits.row]
     untold = calls.only(~told)
     for first in range(0, len(untold.start_ns), AT_ONCE):
-        begin, end = _silences(untold.only(slice(first, first + AT_ONCE)), thread, launches)
+        some = untold.only(slice(first, first + AT_ONCE))
+        begin, end, row = _silences(some, thread, launches)
         begins.append(begin)
         ends.append(end)
-    return union(np.concatenate(begins), np.concatenate(ends))
+        which.append(row)
+    start, end, row = (np.concatenate(columns) for columns in (begins, ends, which))
+    by_end = np.argsort(end, kind="stable")
+    low, high = union(start, end)
+    return Standstill(low, high, rows[row[by_end[np.searchsorted(end[by_end], high)]]])
 
 
 def _calls(beside: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
@@ -108,7 +135,7 @@ def _calls(beside: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
                 late[at], within[at] = seen, True
             elif "group" in args and "until" not in args:
                 late[at] = LATE_NS + int(length[at]) // LATE_SHARE
-    calls = _Calls(beside.start_ns, beside.end_ns, late, waited, within)
+    calls = _Calls(beside.start_ns, beside.end_ns, late, waited, within, np.arange(count))
     return calls.only(kept), beside.start_ns[own]
 
 
@@ -126,19 +153,22 @@ def _ns(us: object) -> int | None:
     return round(us * 1000) if isinstance(us, (int, float)) and 0 <= us < MOST_US else None
 
 
-def _silences(calls: _Calls, thread: Spans, launches: Integers) -> tuple[Integers, Integers]:
-    """Return the longest silence of a thread that the end of each call broke, up to that end."""
+def _silences(calls: _Calls, thread: Spans, launches: Integers) -> tuple[Integers, ...]:
+    """Return the longest silence of a thread that the end of each call broke, up to that end.
+
+    Returns:
+        Starts, ends and numbers of the calls.
+    """
     low, high = int(calls.start_ns.min()), int(calls.end_ns.max()) + SOON_NS
     of_spans, of_calls = (
         np.concatenate([times[(times >= low) & (times <= high)] for times in columns])
         for columns in ((thread.start_ns, thread.end_ns), (launches,))
     )
     signs = np.unique(np.concatenate([of_spans, of_calls]))
-    silence = np.append(np.diff(signs), 0)
-    by_length = np.argsort(silence, kind="stable")
+    by_length = np.argsort(np.append(np.diff(signs), 0), kind="stable")
     rank = np.empty(len(signs), np.int64)
     rank[by_length] = np.arange(len(signs))
-    begins, ends = [], []
+    found = []
     for within in (False, True):
         some = calls.only(calls.within == within)
         if within:
@@ -153,9 +183,9 @@ def _silences(calls: _Calls, thread: Spans, launches: Integers) -> tuple[Integer
         if not len(pairs):
             continue
         best = np.maximum.reduceat(rank, pairs)[::2]
-        found = by_length[best[best >= 0]]
-        begins.append(signs[found])
-        ends.append(np.minimum(signs[found + 1], some.end_ns[there][best >= 0]))
-    if not begins:
-        return signs[:0], signs[:0]
-    return np.concatenate(begins), np.concatenate(ends)
+        ended = some.only(there).only(best >= 0)
+        silence = by_length[best[best >= 0]]
+        found.append((signs[silence], np.minimum(signs[silence + 1], ended.end_ns), ended.row))
+    if not found:
+        return signs[:0], signs[:0], calls.row[:0]
+    return tuple(map(np.concatenate, zip(*found, strict=True)))

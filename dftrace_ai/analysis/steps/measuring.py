@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.steps.blocking import blocked_by_others
+from dftrace_ai.analysis.steps.blocking import standstill
 from dftrace_ai.analysis.steps.feeding import feeders_of
 from dftrace_ai.analysis.steps.finding import find_steps
 from dftrace_ai.analysis.steps.marks import marks_of
 from dftrace_ai.analysis.steps.processes import step_thread
-from dftrace_ai.analysis.steps.spans import union
+from dftrace_ai.analysis.steps.spans import common, union
 from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_of
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.blocking import Standstill
     from dftrace_ai.analysis.steps.feeding import Feeders
     from dftrace_ai.analysis.steps.finding import FoundBy, FoundSteps
     from dftrace_ai.analysis.steps.marks import StepMarks
@@ -64,6 +65,7 @@ class Steps:
         timeline: the time of the thread that trains.
         thread: its spans, to which the timeline's indices lead.
         tid: its number.
+        standstill: when it stood still for collectives and messages, and for which.
         feeders: threads that iterate the loader for it; None where it waits for none.
         marks: memory and tensors beside each step.
     """
@@ -82,6 +84,7 @@ class Steps:
     timeline: Timeline
     thread: Spans
     tid: int
+    standstill: Standstill
     feeders: Feeders | None
     marks: StepMarks
 
@@ -116,8 +119,9 @@ def measure(process: Process) -> Steps | None:
     thread = spans.at(own)
     host = timeline_of(thread, process.near_ns)
     beside = ~own
-    blocked = blocked_by_others(spans, thread, tid, process.pid)
-    line = host.overlaid(*blocked, "comm", below=("evaluation", "checkpoint", "transfer"))
+    stood = standstill(spans, thread, tid, process.pid)
+    below: tuple[Part, ...] = ("evaluation", "checkpoint", "transfer")
+    line = host.overlaid(stood.start_ns, stood.end_ns, "comm", below=below)
     feeders = feeders_of(spans, thread, tid, found)
     if feeders:
         line = line.filled(feeders.start_ns, feeders.end_ns, "wait")
@@ -144,6 +148,7 @@ def measure(process: Process) -> Steps | None:
         timeline=line,
         thread=thread,
         tid=tid,
+        standstill=stood.within(*line.of("comm")),
         feeders=feeders,
         marks=marks_of(process, found.start_ns, found.end_ns),
     )
@@ -188,19 +193,6 @@ def _hidden(found: FoundSteps, spans: Spans, beside: Integers, line: Timeline) -
         if not len(start):
             continue
         whole = int(_within(found, start, end).sum())
-        seen = _common(start, end, *line.of(part))
+        seen = common(start, end, *line.of(part))
         hidden[part] = max(0, whole - int(_within(found, *seen).sum()))
     return hidden
-
-
-def _common(
-    start: Integers, end: Integers, other_start: Integers, other_end: Integers
-) -> tuple[Integers, Integers]:
-    """Return what two rows of stretches, each in order and without overlaps, have in common."""
-    before = np.searchsorted(other_end, start, side="right")
-    met = np.maximum(np.searchsorted(other_start, end) - before, 0)
-    each = np.repeat(np.arange(len(start)), met)
-    other = np.arange(len(each)) - np.repeat(np.cumsum(met) - met - before, met)
-    low = np.maximum(start[each], other_start[other])
-    high = np.minimum(end[each], other_end[other])
-    return low[low < high], high[low < high]

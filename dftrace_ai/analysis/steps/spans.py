@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.steps.roles import Role, Source
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["SpanColumns", "Spans", "in_pieces", "integer", "span_columns", "spans_of", "union"]
+__all__ = [
+    "SpanColumns",
+    "Spans",
+    "common",
+    "in_pieces",
+    "integer",
+    "span_columns",
+    "spans_of",
+    "union",
+]
 
 ROWS_AT_ONCE = 65_536
 
@@ -221,3 +230,16 @@ def union(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:
     begins = np.concatenate([[True], start[1:] > reach[:-1]])
     last = np.flatnonzero(np.concatenate([begins[1:], [True]]))
     return start[begins], reach[last]
+
+
+def common(
+    start: Integers, end: Integers, other_start: Integers, other_end: Integers
+) -> tuple[Integers, Integers]:
+    """Return what two rows of stretches, each in order and without overlaps, have in common."""
+    before = np.searchsorted(other_end, start, side="right")
+    met = np.maximum(np.searchsorted(other_start, end) - before, 0)
+    each = np.repeat(np.arange(len(start)), met)
+    other = np.arange(len(each)) - np.repeat(np.cumsum(met) - met - before, met)
+    low = np.maximum(start[each], other_start[other])
+    high = np.minimum(end[each], other_end[other])
+    return low[low < high], high[low < high]
