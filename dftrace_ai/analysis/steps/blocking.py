@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from dftrace_ai.analysis.steps.spans import common, union
+from dftrace_ai.analysis.steps.spans import common, rising, union
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.spans import Spans
 
@@ -30,7 +32,7 @@ LATE_NS: Final = 6_000_000
 LATE_SHARE: Final = 8
 
 # Ends that say nothing of a wait: the call's, and that of what nobody waited for.
-NO_WAIT: Final = frozenset({"enqueued", "dropped", "removed"})
+NO_WAIT: Final = ("enqueued", "dropped", "removed")
 
 # Who waits so soon behind a call has called for it to wait.
 CALL_NS: Final = 500_000
@@ -38,16 +40,18 @@ CALL_NS: Final = 500_000
 UNKNOWN: Final = -1
 MOST_US: Final = 2.0**50
 AT_ONCE: Final = 100_000
+READ_AT_ONCE: Final = 10_000
 
 
 class _Calls(NamedTuple):
-    """Collectives and messages that somebody may have waited for, by their start.
+    """Collectives and messages by their start.
 
     Attributes:
         start_ns: when each was called.
         end_ns: when its end was seen.
         late_ns: how much earlier it may have been.
-        waited_ns: how long its wait had lasted then; `UNKNOWN` where torch waits by itself.
+        waited_ns: how long its wait had lasted then, 0 where nobody waited for it; `UNKNOWN` where
+            torch waits by itself.
         within: torch may have waited for it by itself, which it does not do for another call.
         row: its number.
     """
@@ -94,77 +98,90 @@ def standstill(spans: Spans, thread: Spans, tid: int, main: int) -> Standstill:
         tid: its number.
         main: number of the process' main thread.
     """
-    rows = np.flatnonzero(spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid))
-    beside = spans.at(rows)
-    if not len(beside):
-        return Standstill(beside.start_ns, beside.end_ns, rows)
-    calls, launches = _calls(beside, tid, main)
-    told = calls.waited_ns != UNKNOWN
-    waits = calls.only(told & (calls.waited_ns > 0))
-    begins, ends, which = [_waits_from(waits, thread, launches)], [waits.end_ns], [waits.row]
-    untold = calls.only(~told)
-    for first in range(0, len(untold.start_ns), AT_ONCE):
-        some = untold.only(slice(first, first + AT_ONCE))
-        begin, end, row = _silences(some, thread, launches)
-        begins.append(begin)
-        ends.append(end)
-        which.append(row)
-    start, end, row = (np.concatenate(columns) for columns in (begins, ends, which))
-    by_end = np.argsort(end, kind="stable")
+    beside = spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid)
+    rows = np.flatnonzero(beside).astype(np.int32 if len(spans) < 2**31 else np.int64)
+    del beside
+    if not len(rows):
+        return Standstill(spans.start_ns[:0], spans.end_ns[:0], rows)
+    calls, launches = _calls(spans.at(rows), tid, main)
+    signs = thread.start_ns, np.sort(thread.end_ns), launches
+    found: list[tuple[Integers, ...]] = []
+    for first in range(0, len(rows), AT_ONCE):
+        some = calls.only(slice(first, first + AT_ONCE))
+        waits = some.only(some.waited_ns > 0)
+        found.append((_waits_from(waits, signs), waits.end_ns, waits.row))
+        found.append(_silences(some.only(some.waited_ns == UNKNOWN), signs))
+    start, end, row = map(np.concatenate, zip(*found, strict=True))
+    del calls, found
     low, high = union(start, end)
-    return Standstill(low, high, rows[row[by_end[np.searchsorted(end[by_end], high)]]])
+    by_end = np.argsort(end, kind="stable")
+    which = by_end[np.searchsorted(end, high, sorter=by_end)]
+    return Standstill(low, high, rows[row[which]])
 
 
 def _calls(beside: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
-    """Return the calls that may have been waited for, and when the thread made any."""
+    """Return the calls, and when the thread made any."""
     count = len(beside)
-    length = beside.end_ns - beside.start_ns
     late, waited = np.zeros(count, np.int64), np.full(count, UNKNOWN, np.int64)
-    within, kept, own = np.zeros(count, bool), np.ones(count, bool), np.ones(count, bool)
-    for place in np.unique(beside.place).tolist():
-        here = np.flatnonzero(beside.place == place)
-        here = here[np.argsort(beside.row[here], kind="stable")]
-        all_args = beside.columns[place].all_args(beside.row[here])
-        for at, args in zip(here.tolist(), all_args, strict=True):
-            if args.get("until") in NO_WAIT:
-                kept[at] = False
-            elif (stood := _ns(args.get("waited_us"))) is not None:
-                own[at] = args.get("waited_by", main) == tid
-                waited[at] = stood if own[at] else 0
-            elif (seen := _ns(args.get("late_us"))) is not None:
-                late[at], within[at] = seen, True
-            elif "group" in args and "until" not in args:
-                late[at] = LATE_NS + int(length[at]) // LATE_SHARE
-    calls = _Calls(beside.start_ns, beside.end_ns, late, waited, within, np.arange(count))
-    return calls.only(kept), beside.start_ns[own]
+    within, own = np.zeros(count, bool), np.ones(count, bool)
+    for place in np.flatnonzero(np.bincount(beside.place)).tolist():
+        there = np.flatnonzero(beside.place == place)
+        there = there[np.argsort(beside.row[there], kind="stable")]
+        for first in range(0, len(there), READ_AT_ONCE):
+            here = there[first : first + READ_AT_ONCE]
+            told = list(beside.columns[place].all_args(beside.row[here]))
+            stood = _nanoseconds([args.get("waited_us") for args in told])
+            ends = np.array([args.get("until") in NO_WAIT for args in told])
+            mine = np.array([args.get("waited_by", main) == tid for args in told])
+            own[here] = mine | (stood == UNKNOWN)
+            waited[here] = np.where(own[here] & ~ends, stood, 0)
+            seen = _nanoseconds([args.get("late_us") for args in told])
+            within[here] = (stood == UNKNOWN) & (seen != UNKNOWN)
+            looked = np.array(["group" in args and "until" not in args for args in told])
+            guess = LATE_NS + (beside.end_ns[here] - beside.start_ns[here]) // LATE_SHARE
+            late[here] = np.where(within[here], seen, np.where(looked, guess, 0))
+    calls = _Calls(
+        beside.start_ns, beside.end_ns, late, waited, within, np.arange(count, dtype=np.int32)
+    )
+    return calls, beside.start_ns if own.all() else beside.start_ns[own]
 
 
-def _waits_from(waits: _Calls, thread: Spans, launches: Integers) -> Integers:
+def _nanoseconds(told_us: list[object]) -> Integers:
+    """Return microseconds of arguments as nanoseconds; `UNKNOWN` for what is no such number."""
+    try:
+        us = np.array(told_us, float)
+    except (TypeError, ValueError):
+        us = np.array([one if isinstance(one, (int, float)) else None for one in told_us], float)
+    known = (us >= 0) & (us < MOST_US)
+    return np.where(known, np.rint(np.where(known, us, 0) * 1000), UNKNOWN).astype(np.int64)
+
+
+def _waits_from(waits: _Calls, signs: Sequence[Integers]) -> Integers:
     """Return when waits that are told began: with their calls, where nothing came between."""
     begin = np.maximum(waits.end_ns - waits.waited_ns, waits.start_ns)
     behind = waits.start_ns + 1
     alone = begin - waits.start_ns <= CALL_NS
-    for signs in (thread.start_ns, np.sort(thread.end_ns), launches):
-        alone &= np.searchsorted(signs, behind) == np.searchsorted(signs, begin)
+    for moments in signs:
+        alone &= np.searchsorted(moments, behind) == np.searchsorted(moments, begin)
     return np.where(alone, waits.start_ns, begin)
 
 
-def _ns(us: object) -> int | None:
-    return round(us * 1000) if isinstance(us, (int, float)) and 0 <= us < MOST_US else None
-
-
-def _silences(calls: _Calls, thread: Spans, launches: Integers) -> tuple[Integers, ...]:
+def _silences(calls: _Calls, of_thread: Sequence[Integers]) -> tuple[Integers, ...]:
     """Return the longest silence of a thread that the end of each call broke, up to that end.
+
+    Args:
+        calls: that may have been waited for.
+        of_thread: the thread's signs of life: starts and ends of its spans, and its calls.
 
     Returns:
         Starts, ends and numbers of the calls.
     """
-    low, high = int(calls.start_ns.min()), int(calls.end_ns.max()) + SOON_NS
-    of_spans, of_calls = (
-        np.concatenate([times[(times >= low) & (times <= high)] for times in columns])
-        for columns in ((thread.start_ns, thread.end_ns), (launches,))
-    )
-    signs = np.unique(np.concatenate([of_spans, of_calls]))
+    none = calls.start_ns[:0], calls.end_ns[:0], calls.row[:0]
+    if not len(calls.row):
+        return none
+    window = int(calls.start_ns.min()), int(calls.end_ns.max()) + SOON_NS + 1
+    near = [moments[slice(*np.searchsorted(moments, window))] for moments in of_thread]
+    signs, own = rising(*near), rising(*near[:2])
     by_length = np.argsort(np.append(np.diff(signs), 0), kind="stable")
     rank = np.empty(len(signs), np.int64)
     rank[by_length] = np.arange(len(signs))
@@ -173,7 +190,9 @@ def _silences(calls: _Calls, thread: Spans, launches: Integers) -> tuple[Integer
         some = calls.only(calls.within == within)
         if within:
             # Who calls another one has not waited for this one.
-            rank[:-1][~np.isin(signs[1:], of_spans)] = UNKNOWN
+            after = np.searchsorted(own, signs[1:])
+            other = own[np.minimum(after, len(own) - 1)] != signs[1:] if len(own) else True
+            rank[:-1][other] = UNKNOWN
         least = np.searchsorted(signs, some.end_ns - some.late_ns) - 1
         least = np.maximum(least, np.searchsorted(signs, some.start_ns))
         behind = np.searchsorted(signs, some.end_ns + SOON_NS, side="right") - 1
@@ -187,5 +206,5 @@ def _silences(calls: _Calls, thread: Spans, launches: Integers) -> tuple[Integer
         silence = by_length[best[best >= 0]]
         found.append((signs[silence], np.minimum(signs[silence + 1], ended.end_ns), ended.row))
     if not found:
-        return signs[:0], signs[:0], calls.row[:0]
+        return none
     return tuple(map(np.concatenate, zip(*found, strict=True)))

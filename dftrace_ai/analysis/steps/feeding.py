@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.steps.blocking import FIRST_TRACK
-from dftrace_ai.analysis.steps.spans import union
+from dftrace_ai.analysis.steps.spans import rising, union
 from dftrace_ai.analysis.steps.timeline import covered_within
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def feeders_of(spans: Spans, thread: Spans, tid: int, found: FoundSteps) -> Feed
     if not tids:
         return None
     own = fetches.at(np.isin(fetches.tid, tids))
-    signs = np.unique(np.concatenate([thread.start_ns, thread.end_ns]))
+    signs = rising(thread.start_ns, thread.end_ns)
     # Where the silence begins in which a batch came, and where it ends.
     behind = np.searchsorted(signs, own.end_ns)
     inside = (behind > 0) & (behind < len(signs))

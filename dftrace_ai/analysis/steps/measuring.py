@@ -117,17 +117,18 @@ def measure(process: Process) -> Steps | None:
     on_gpu = spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
     own = (spans.tid == tid) & ~on_gpu
     thread = spans.at(own)
-    host = timeline_of(thread, process.near_ns)
+    line = timeline_of(thread, process.near_ns)
+    evaluated = line.of("evaluation")
     beside = ~own
     stood = standstill(spans, thread, tid, process.pid)
     below: tuple[Part, ...] = ("evaluation", "checkpoint", "transfer")
-    line = host.overlaid(stood.start_ns, stood.end_ns, "comm", below=below)
+    line = line.overlaid(stood.start_ns, stood.end_ns, "comm", below=below)
     feeders = feeders_of(spans, thread, tid, found)
     if feeders:
         line = line.filled(feeders.start_ns, feeders.end_ns, "wait")
     line = _with_other_tracks(line, process, beside)
     # What kernels do for an evaluation is its own, too.
-    line = line.overlaid(*host.of("evaluation"), "evaluation")
+    line = line.overlaid(*evaluated, "evaluation")
     parts: dict[Part, Integers] = {
         part: _within(found, *line.of(part)) for part in STEP_PARTS if part != "none"
     }

@@ -212,6 +212,14 @@ def in_pieces(order: Integers, *columns: Integers) -> Iterator[tuple[int, ...]]:
         yield from zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
+def rising(*moments: Integers) -> Integers:
+    """Return the moments that there are in any of some columns, each once."""
+    # NumPy's own goes by hashes, which takes ten times as long for what is nearly in order.
+    every = np.concatenate(moments)
+    every.sort(kind="stable")
+    return every[np.append(True, every[1:] != every[:-1])] if len(every) else every
+
+
 def union(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:
     """Return the stretches of time that intervals cover, in order, none touching the next.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
-from dftrace_ai.analysis.steps.spans import in_pieces, union
+from dftrace_ai.analysis.steps.spans import in_pieces, rising, union
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -145,7 +145,7 @@ class Timeline:
         """As `overlaid`, of intervals in order that do not overlap."""
         if not len(start):
             return self
-        cuts = np.unique(np.concatenate([self.start_ns, self.end_ns, start, end]))
+        cuts = rising(self.start_ns, self.end_ns, start, end)
         low, high = cuts[:-1], cuts[1:]
         before = _holder(low, self.start_ns, self.end_ns)
         over = _holder(low, start, end) >= 0
