@@ -22,8 +22,8 @@ OF_THREAD: Final = " · "
 # What torch calls the threads that run the backward pass of a device.
 BACKWARD: Final = re.compile(r"pt_autograd_\d+", re.ASCII)
 
-# What `auto` knows only afterwards: it measures the tracks below.
-PROGRESS: Final = ("epochs", "evaluations", "steps")
+# What `auto` knows only afterwards: it measures the tracks below. Of further threads that train, with a number.
+PROGRESS: Final = re.compile(r"(epochs|evaluations|steps)( [0-9]+)?")
 
 # So many nobody looks through; others stay where the viewer puts them.
 MOST_TRACKS: Final = 100_000
@@ -77,7 +77,7 @@ def tracks_in_order(pid: int, names: Mapping[int, str]) -> list[int]:
         if tid == pid:
             group = 0
         elif tid >= FIRST_LANE:
-            group = 1 if name in PROGRESS else 4
+            group = 1 if PROGRESS.fullmatch(name) else 4
         else:
             group = 2 if BACKWARD.fullmatch(name) else 3
         return group, natural_key(name), tid

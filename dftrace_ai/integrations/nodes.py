@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from dftrace_ai.annotation.node import AccompaniedNode, ProfilerNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-__all__ = ["ALL_NODES", "NOTHING", "beside", "forget_arguments", "give_anew", "give_to_all"]
+__all__ = ["ALL_NODES", "NOTHING", "beside", "forget_arguments", "give_anew"]
 
 NOTHING = ProfilerNode("", "", enabled=False)
 """Records nothing: takes the place of a node outside of the steps that are asked for."""
@@ -36,7 +36,7 @@ def beside(
     Args:
         node: of the tree.
         name: what is added to its name, behind a dot.
-        of_the_step: it carries what is said of the step, see `give_to_all`.
+        of_the_step: it carries what is said of the step.
         copy: one of several for the same place, such as that of a thread.
         companions: what goes beside its spans, such as ``device``.
 
@@ -75,10 +75,6 @@ def give_anew(node: ProfilerNode, told: Mapping[str, object]) -> None:
     kept = {name: value for name, value in node._copy_args().items() if name not in told}
     node._clear_args()
     node._merge_args(kept | {name: one for name, one in told.items() if one is not None})
-
-
-give_to_all: Callable[..., object] = ALL_NODES.update
-"""Sets arguments of all nodes that carry those of the step: numbers by name, in one native call."""
 
 
 def forget_arguments() -> None:

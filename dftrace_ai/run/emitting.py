@@ -94,8 +94,10 @@ TrainingState = _native.TrainingState
 """Where a training is: a class for one to be derived from, with what comes by in each step. It has
 a step recorded by its node when it is over, and its numbers reach all nodes below another one.
 The class that is derived has ``_take_pass(iterator, first, now)``, which sets ``_pass``,
-``_end_pass(over, end)``, ``_pass_learns(over)``, ``_judges()``, ``_feeds()``, whether that pass may
-give more, and ``_optimizers_alive()``, how many there are."""
+``_end_pass(over, end)``, ``_pass_learns(over)``, ``_judges()``, ``_feeds()``, whether that pass
+may give more, and ``_optimizers_alive()``, how many there are. What one is told is about the thread
+that tells: ``_of_thread(number)`` makes another for a further thread, and ``_takes_tracks(number)``
+is called of one that trains beside others, ``_are_several()`` when the second does."""
 
 Gated = _native.Gated
 """``Gated(wrapped, node, gate)`` stands for a function or a data set: its calls and items are those

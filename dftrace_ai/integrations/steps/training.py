@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING
 
 from dftrace_ai.annotation.node import ProfilerNode
-from dftrace_ai.integrations.nodes import ALL_NODES, forget_arguments, give_to_all
+from dftrace_ai.integrations.nodes import ALL_NODES, forget_arguments
 from dftrace_ai.integrations.steps.passes import Pass, epoch_of
 from dftrace_ai.run.emitting import TrainingState, complete_between, ticks
 from dftrace_ai.wording import ToldOnce, described, warn
@@ -40,6 +41,9 @@ class Training(TrainingState):
     that take turns between two fetches share a step; without a loader each update is one, unless
     they did so before.
 
+    Each thread that trains has its own. This one is that of the first thread, and stands for all:
+    what is told it is about the thread that tells.
+
     What comes by in each step, and its numbers, are in the native half.
 
     Attributes:
@@ -51,23 +55,36 @@ class Training(TrainingState):
 
     _node: ProfilerNode
 
-    def __new__(cls, gate: Gate, steps: StepRange) -> Self:
+    def __new__(cls, gate: Gate, steps: StepRange, of: Self | None = None) -> Self:
         """Make one that tells a gate whether the step that is on is one of those to record."""
         # The step's is nobody else's: what is told of the tree's is not said of it.
         node = ProfilerNode("pipeline", "step")
-        made = super().__new__(cls, gate, node, ALL_NODES, TRACKS["step"], *steps.reach)
+        made = super().__new__(cls, gate, node, ALL_NODES, TRACKS["step"], *steps.reach, of)
         made._node = node
         return made
 
-    def __init__(self, gate: Gate, steps: StepRange) -> None:
+    def __init__(self, gate: Gate, steps: StepRange, of: Self | None = None) -> None:
         self._gate = gate
+        self._steps = steps
+        self._tracks = TRACKS
         self._told_once = ToldOnce()
         self.recorded = False
-        self.optimizers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self.begin()
+        # Those that were made meanwhile and live, by identity, in whichever thread.
+        self.optimizers: weakref.WeakValueDictionary[int, Any] = (
+            weakref.WeakValueDictionary() if of is None else of.optimizers
+        )
+        if of is None:
+            self.begin()
+        else:
+            self._reset()
 
     def begin(self) -> None:
-        """Count from 0 again: another run has begun."""
+        """Count from 0 again, in all threads: another run has begun."""
+        self._forget_threads()
+        self._reset()
+        self._tell()
+
+    def _reset(self) -> None:
         self.step = 0
         self.epoch = None
         self._passes: dict[int, Pass] = {}
@@ -78,10 +95,32 @@ class Training(TrainingState):
         self._have_told(None)
         self._epoch_begun = self._epoch_last = self._evaluation = 0
         self._fed = self._clears_first = self._together = self._follows = False
-        self._thread = 0
         self._node._clear_args()
         self._clear()
-        self._tell()
+
+    def _of_thread(self, thread: int) -> Training:
+        """Return one for a thread that has none: that of a thread which has ended, or another."""
+        living = sys._current_frames()
+        ended = [one for one in (self, *self._others.values()) if one._thread not in living]
+        if ended:
+            found = ended[0]
+            found._leave()
+            self._others.pop(found._thread, None)
+        else:
+            found = Training(self._gate, self._steps, self)
+        found._thread = thread
+        if found is not self:
+            self._others[thread] = found
+        return found
+
+    def _takes_tracks(self, number: int) -> None:
+        """This thread trains, beside others: its steps and epochs lie apart."""
+        self._tracks = {name: f"{track} {number}" for name, track in TRACKS.items()}
+        self._track = self._tracks["step"]
+
+    def _are_several(self) -> None:
+        """A second thread trains: from now on all spans carry what is said of their own thread."""
+        forget_arguments()
 
     def _have_told(self, epoch: int | None) -> None:
         self._epoch_told = epoch
@@ -97,8 +136,11 @@ class Training(TrainingState):
             epoch: number of the one that is on.
             begins: a batch that something is learned from is about to be computed.
         """
-        if self._is_elsewhere():
-            return
+        on = self._here(True)
+        if on is not None:
+            on._told_here(step, epoch, begins=begins)
+
+    def _told_here(self, step: int | None, epoch: int | None, *, begins: bool) -> None:
         if begins and (self._closing or not self._begun):  # no loader that is seen has fed it
             now = ticks()
             if self._closing:
@@ -118,14 +160,15 @@ class Training(TrainingState):
 
     def told_all(self) -> None:
         """The training of a framework is over: what is counted here counts again."""
-        if not self._is_elsewhere():
-            self._end_epoch()
-            self._have_told(None)
-            self._evaluation = 0
+        on = self._here(False)
+        if on is not None:
+            on._end_epoch()
+            on._have_told(None)
+            on._evaluation = 0
 
     def _end_epoch(self) -> None:
         """End the epoch that a framework has told of: from its first step to the last one."""
-        self.pause()
+        self._pause()
         if self._epoch_begun and self._is_recorded():
             arguments = {"epoch": self._epoch_told}
             self._record("epoch", self._epoch_begun, self._epoch_last, arguments)
@@ -137,10 +180,11 @@ class Training(TrainingState):
         Returns:
             Whether it did not do so already.
         """
-        if self._evaluation or self._is_elsewhere():
+        on = self._here(True)
+        if on is None or on._evaluation:
             return False
-        self.pause()
-        self._evaluation = ticks()
+        on._pause()
+        on._evaluation = ticks()
         return True
 
     def evaluation_ends(self, stage: str) -> None:
@@ -149,9 +193,12 @@ class Training(TrainingState):
         Args:
             stage: what it was, such as ``validate``.
         """
+        on = self._here(False)
+        if on is not None and on._evaluation:
+            on._evaluated(stage)
+
+    def _evaluated(self, stage: str) -> None:
         begun, now = self._evaluation, ticks()
-        if not begun or self._is_elsewhere():
-            return
         for one in list(self._passes.values()):
             if not one.trained and one.begun >= begun:
                 self._end_pass(one, now)
@@ -171,8 +218,11 @@ class Training(TrainingState):
 
     def fetched_nothing(self, iterator: object) -> None:
         """The pass over a loader is over."""
-        if self._is_elsewhere():
-            return
+        on = self._here(False)
+        if on is not None:
+            on._drain(iterator)
+
+    def _drain(self, iterator: object) -> None:
         over = self._passes.get(id(iterator))
         if over is not None:
             over.fetched -= 1
@@ -208,7 +258,7 @@ class Training(TrainingState):
             self._record("epoch" if one.trained else "evaluate", one.begun, end, arguments)
 
     def _record(self, name: str, begun: int, end: int, arguments: Mapping[str, object]) -> None:
-        complete_between(name, begun, end, arguments, category="pipeline", track=TRACKS[name])
+        complete_between(name, begun, end, arguments, category="pipeline", track=self._tracks[name])
 
     def _judges(self) -> None:
         """A model's forward is about to begin that nothing is learned from."""
@@ -223,11 +273,12 @@ class Training(TrainingState):
 
     def judged(self) -> None:
         """A forward that does not learn has ended."""
-        over = self._pass
-        if over is not None and over.drained and not over.trained and not self._is_elsewhere():
+        on = self._here(False)
+        over = None if on is None else on._pass
+        if on is not None and over is not None and over.drained and not over.trained:
             over.last = ticks()
             if not over.is_ahead:
-                self._end_pass(over, over.last)
+                on._end_pass(over, over.last)
 
     def _pass_learns(self, over: Pass) -> None:
         """Something is learned from a pass for the first time."""
@@ -244,8 +295,7 @@ class Training(TrainingState):
         self.epoch = over.number = counted if self._epoch_told is None else self._epoch_told
         self._told_epoch = told
         self._epochs = self.epoch + 1
-        if self._gate.recording:
-            give_to_all(epoch=self.epoch)
+        self._tell_epoch()
 
     def _failed(self, error: Exception) -> None:
         """What is done here has raised, where the training goes on."""
@@ -256,14 +306,25 @@ class Training(TrainingState):
 
     def pause(self) -> None:
         """Something begins that is no part of a step, such as the writing of a checkpoint."""
-        if self._closing and not self._is_elsewhere():
+        on = self._here(False)
+        if on is not None:
+            on._pause()
+
+    def _pause(self) -> None:
+        if self._closing:
             self._close(ticks())
 
     def end(self) -> None:
+        """Record what is over, for nothing more will come, in any thread."""
+        for one in (self, *self._others.values()):
+            one._leave()
+        forget_arguments()
+
+    def _leave(self) -> None:
         """Record what is over, for nothing more will come."""
         if self._closing:
             self._close(self._last)
         self._end_epoch()
         for one in list(self._passes.values()):
             self._end_pass(one, one.last)
-        forget_arguments()
+        self._clear()

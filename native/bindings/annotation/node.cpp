@@ -13,10 +13,43 @@
 
 namespace dftrace::py {
 
+namespace {
+
+struct NumbersOfThread {
+    std::uint64_t since;  // which time they were given since all were forgotten
+    Numbers numbers;
+};
+thread_local NumbersOfThread numbers_of_thread;
+std::uint64_t times_forgotten = 0;
+
+// Those of the node with the thread's over them; null where they cannot be told.
+NumberSet* set_of_thread(Node* node) {
+    const NumbersOfThread& here = numbers_of_thread;
+    if (here.since != times_forgotten || !here.numbers.count || !is_plain(as<Arguments>(node->arguments)))
+        return nullptr;
+    Numbers all = node->numbers ? node->numbers->numbers : Numbers{};
+    for (std::size_t i = 0; i < here.numbers.count; ++i)
+        if (!all.put(here.numbers.keys[i], here.numbers.values[i])) return nullptr;
+    return take_numbers(node->arguments ? as<Arguments>(node->arguments)->number : 0, all);
+}
+
+}  // namespace
+
+void put_in_thread(const Numbers& numbers) noexcept {
+    NumbersOfThread& here = numbers_of_thread;
+    if (here.since != times_forgotten) here = {times_forgotten, {}};
+    for (std::size_t i = 0; i < numbers.count; ++i)
+        static_cast<void>(here.numbers.put(numbers.keys[i], numbers.values[i]));
+}
+
 bool prepare_slow(Node* node, Thread* thread) {
     const std::uint64_t generation = thread->generation;
     Snapshot snapshot;
-    if (node->numbers) {
+    NumberSet* const of_thread = node->by_thread ? set_of_thread(node) : nullptr;
+    if (of_thread) {
+        snapshot.number = snapshot_of(of_thread, as<Arguments>(node->arguments), thread);
+        drop_numbers(std::exchange(node->numbers_of_one, of_thread));
+    } else if (node->numbers) {
         snapshot.number = snapshot_of(node->numbers, as<Arguments>(node->arguments), thread);
     } else if (node->arguments) {
         // Held: what converts the values is the user's code, and may give the node others.
@@ -34,7 +67,7 @@ bool prepare_slow(Node* node, Thread* thread) {
         node->name_generation = generation;
     }
     node->args_id = snapshot.number;
-    node->args_generation = snapshot.settled ? generation : 0;
+    node->args_generation = snapshot.settled && !node->by_thread ? generation : 0;
     return true;
 }
 
@@ -106,6 +139,7 @@ int node_clear(PyObject* self) {
     Node* node = as<Node>(self);
     node->args_generation = 0;
     drop_numbers(std::exchange(node->numbers, nullptr));
+    drop_numbers(std::exchange(node->numbers_of_one, nullptr));
     Py_CLEAR(node->arguments);
     Py_CLEAR(node->arguments_of_one);
     Py_CLEAR(node->children);
@@ -198,11 +232,20 @@ PyObject* node_switch(PyObject* self, PyObject* value) {
     Py_RETURN_NONE;
 }
 
+void set_by_thread(Node* node, bool on) {
+    each_below(node, [on](Node* below) {
+        below->by_thread = on;
+        below->args_generation = 0;
+        return true;
+    });
+}
+
 PyObject* node_add_child(PyObject* self, PyObject* child) {
     Node* node = as<Node>(self);
     if (!PyObject_TypeCheck(child, &node_type)) return PyErr_Format(PyExc_TypeError, "a child is a Node");
     if (!node->children && !(node->children = PyList_New(0))) return nullptr;
     if (PyList_Append(node->children, child) != 0) return nullptr;
+    if (node->by_thread) set_by_thread(as<Node>(child), true);
     Py_RETURN_NONE;
 }
 
@@ -241,6 +284,11 @@ bool merge_numbers(Node* node, const Numbers& numbers) {
     return merge_into(node, merge);
 }
 
+void number_by_thread(Node* node, bool on) {
+    set_by_thread(node, on);
+    if (!on) ++times_forgotten;
+}
+
 Node* made_by_call(PyTypeObject* type, Node* from, const Numbers& numbers) {
     Carried carried = carried_by(from);
     if (numbers.count) {
@@ -265,6 +313,7 @@ Node* made_by_call(PyTypeObject* type, Node* from, const Numbers& numbers) {
     node->vectorcall = from->vectorcall;
     node->name = from->name;
     node->enabled = from->enabled;
+    node->by_thread = from->by_thread;
     node->name_generation = from->name_generation;
     node->arguments = carried.arguments;
     node->numbers = carried.numbers;

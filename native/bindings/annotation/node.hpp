@@ -15,11 +15,13 @@ struct Node {
     PyObject_HEAD vectorcallfunc vectorcall;
     std::uint32_t name;             // number in the table of names
     bool enabled;                   // worked out when it is switched, not when a span runs
+    bool by_thread;                 // carries the numbers of the thread that records, over its own
     std::uint32_t args_id;          // snapshot of the arguments in the session below, 0 for none
     std::uint64_t args_generation;  // session that knows the name and the snapshot; 0: not up to date
     std::uint64_t name_generation;  // session that knows the name
     PyObject* arguments;            // Arguments, shared with other nodes, or null
     NumberSet* numbers;             // over the arguments, shared with other nodes, or null
+    NumberSet* numbers_of_one;      // those of the last snapshot, where threads have their own; or null
     PyObject* arguments_of_one;     // those of the snapshot, which changed while it was taken; or null
     PyObject* children;             // list of Node, or null
     PyObject* category;
@@ -38,5 +40,11 @@ int add_node_type(PyObject* module);
 
 // Merges numbers into the arguments of the node and of all below it; false with an error set.
 [[nodiscard]] bool merge_numbers(Node* node, const Numbers& numbers);
+
+// Numbers that this thread's spans of the nodes below carry for which `number_by_thread` was called.
+void put_in_thread(const Numbers& numbers) noexcept;
+// Has all below a node, and what comes below it later, carry the numbers of the thread that records. Switched
+// off, those of all threads are forgotten.
+void number_by_thread(Node* node, bool on);
 
 }  // namespace dftrace::py

@@ -16,7 +16,7 @@ namespace {
 bool resting = false;
 std::uint8_t microbatch_key, microbatches_key;
 PyObject *take_pass_name, *end_pass_name, *pass_learns_name, *judges_name, *feeds_name, *alive_name,
-    *failed_name;
+    *failed_name, *of_thread_name, *tracks_name, *apart_name;
 
 long long now() {
     Thread* const thread = recording_thread();
@@ -30,16 +30,9 @@ bool call(TrainingState* self, PyObject* name, Objects*... arguments) {
     return static_cast<bool>(done);
 }
 
-// This thread, which learns, is the one that trains.
-void come_here(TrainingState* self) {
-    const unsigned long me = PyThread_get_thread_ident();
-    if (!resting && self->thread == me) return;
-    self->thread = me;
-    clear(self);
-}
+constexpr std::uint8_t epoch_key = 0, step_key = 1;
 
 Numbers numbers_of_step(const TrainingState* self, long long step) {
-    constexpr std::uint8_t epoch_key = 0, step_key = 1;
     Numbers numbers;
     if (self->epoch.known) numbers.put(epoch_key, self->epoch.value);
     numbers.put(step_key, step);
@@ -52,6 +45,47 @@ long long next_step(const TrainingState* self) {
 
 bool is_among(long long step, const TrainingState* self) {
     return step >= self->first_step && step < self->end_step;
+}
+
+// The one that trains, of which there is one at most.
+const TrainingState* only_training(const TrainingState* first) {
+    PyObject* other = nullptr;
+    Py_ssize_t at = 0;
+    while (!first->training && PyDict_Next(first->others, &at, nullptr, &other))
+        if (as<TrainingState>(other)->training) return as<TrainingState>(other);
+    return first;
+}
+
+// Numbers reach all that carry those of the step. Where several threads train, those of this thread alone.
+bool give(const TrainingState* self, const Numbers& numbers) {
+    const int trainings = self->first->trainings;
+    if (trainings && !self->training)
+        return true;  // what it fetches and computes leads to no step of its own
+    put_in_thread(numbers);
+    return trainings > 1 || merge_numbers(self->everyone, numbers);
+}
+
+// This thread trains: something is learned from what it has fetched or cleared itself, or its optimizer
+// steps.
+bool comes_to_train(TrainingState* self) {
+    TrainingState* const first = self->first;
+    if (self->training) return true;
+    self->training = ++first->trainings;
+    if (self->training == 2) {
+        const Ref apart(PyObject_CallMethodNoArgs(reinterpret_cast<PyObject*>(first), apart_name));
+        if (!apart) return false;
+        number_by_thread(first->everyone, true);
+    }
+    if (self->training > 1) {
+        const Ref number(PyLong_FromLong(self->training));
+        const Ref named(
+            number ? PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(self), tracks_name, number.get())
+                   : nullptr);
+        if (!named) return false;
+    }
+    Numbers numbers = numbers_of_step(self, self->step);
+    numbers.put(microbatch_key, std::max(self->backwards - 1, 0ll));
+    return give(self, numbers);
 }
 
 void learn(TrainingState* self) {
@@ -76,15 +110,44 @@ bool is_resting_here() noexcept { return resting; }
 
 void rest_here() noexcept { resting = true; }
 
-bool is_here(TrainingState* self) {
-    if (resting) return false;
+TrainingState* state_here(TrainingState* first, bool made) {
+    if (resting) return nullptr;
     const unsigned long me = PyThread_get_thread_ident();
-    if (self->thread == 0) self->thread = me;
-    return self->thread == me;
+    if (first->thread == me) [[likely]]
+        return first;
+    if (first->thread == 0) {
+        first->thread = me;
+        return first;
+    }
+    const Ref number(PyLong_FromUnsignedLong(me));
+    if (!number) return nullptr;
+    PyObject* const known = PyDict_GetItemWithError(first->others, number.get());
+    if (known || !made || PyErr_Occurred()) return as<TrainingState>(known);
+    // Kept by the first.
+    const Ref fresh(
+        PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(first), of_thread_name, number.get()));
+    return as<TrainingState>(fresh.get());
 }
 
 bool is_recorded(const TrainingState* self) {
-    return self->recorded && self->gate->live && is_among(self->step, self) && !resting;
+    const TrainingState* const first = self->first;
+    if (!first->recorded || !self->gate->live || resting) return false;
+    return self->training > 1 ? self->gate->recording : is_among(self->step, self);
+}
+
+bool step_here(TrainingState* first, long long& step) {
+    const TrainingState* self = state_here(first, false);
+    if (PyErr_Occurred() || (first->trainings > 1 && (!self || !self->training))) return false;
+    if (!self || (first->trainings && !self->training)) self = only_training(first);
+    step = self->ahead ? next_step(self) : self->step;
+    return true;
+}
+
+void forget_threads(TrainingState* first) {
+    PyDict_Clear(first->others);
+    first->thread = 0;
+    first->trainings = first->training = 0;
+    number_by_thread(first->everyone, false);
 }
 
 void clear(TrainingState* self) {
@@ -96,6 +159,12 @@ void clear(TrainingState* self) {
 bool tell(TrainingState* self) {
     Gate* const gate = self->gate;
     const long long step = self->ahead ? next_step(self) : self->step;
+    if (self->training > 1 || (self->first->trainings && !self->training)) {
+        // Which steps are recorded goes by the training that was there first.
+        Numbers numbers = numbers_of_step(self, step);
+        numbers.put(microbatch_key, 0);
+        return give(self, numbers);
+    }
     gate->recording = gate->live && is_among(step, self);
     if (gate->shared && gate->shared != Py_None && !resting) {
         const Ref held(Py_NewRef(gate->shared));
@@ -105,7 +174,13 @@ bool tell(TrainingState* self) {
     if (!gate->recording) return true;
     Numbers numbers = numbers_of_step(self, step);
     numbers.put(microbatch_key, 0);
-    return merge_numbers(self->everyone, numbers);
+    return give(self, numbers);
+}
+
+bool tell_epoch(TrainingState* self) {
+    Numbers numbers;
+    numbers.put(epoch_key, self->epoch.value);
+    return !self->gate->recording || !self->epoch.known || give(self, numbers);
 }
 
 bool close_step(TrainingState* self, long long end) {
@@ -210,13 +285,14 @@ bool decide(TrainingState* self, PyObject* optimizer) {
     if (backwards < 2 || !self->gate->recording) return true;
     Numbers numbers;
     numbers.put(microbatch_key, backwards - 1);
-    return merge_numbers(self->everyone, numbers);
+    return give(self, numbers);
 }
 
 }  // namespace
 
-bool fetch(TrainingState* self, PyObject* iterator, bool first) {
-    if (!is_here(self)) return true;
+bool fetch(TrainingState* all, PyObject* iterator, bool first) {
+    TrainingState* const self = state_here(all, first);
+    if (!self) return !PyErr_Occurred();
     const long long time = now();
     if (self->closing && !close_step(self, time)) return false;
     if (first || !self->pass || self->pass->of != reinterpret_cast<std::uintptr_t>(iterator)) {
@@ -233,19 +309,23 @@ bool fetch(TrainingState* self, PyObject* iterator, bool first) {
     return true;
 }
 
-bool forward(TrainingState* self, bool learns) {
-    if (!is_here(self)) return true;
+bool forward(TrainingState* all, bool learns) {
+    TrainingState* const self = state_here(all, learns);
+    if (!self) return !PyErr_Occurred();
     if (!learns) return call(self, judges_name);
+    if (!self->training && (self->fed || self->cleared) && !comes_to_train(self)) return false;
     if (!update_begins(self, Sign::none, true)) return false;
     learn(self);
     if (!self->backwards || !self->gate->recording) return true;
     Numbers numbers;
     numbers.put(microbatch_key, self->backwards);
-    return merge_numbers(self->everyone, numbers);
+    return give(self, numbers);
 }
 
-bool clears(TrainingState* self, PyObject* optimizer) {
-    if (!is_here(self)) return true;
+bool clears(TrainingState* all, PyObject* optimizer) {
+    TrainingState* const self = state_here(all, true);
+    if (!self) return !PyErr_Occurred();
+    if (!self->training && self->fed && !comes_to_train(self)) return false;
     if (self->closing) {
         const bool again = has_stepped(self, optimizer);
         // Behind its own step it belongs to that one, unless clearing is what begins an update.
@@ -261,17 +341,21 @@ bool clears(TrainingState* self, PyObject* optimizer) {
     return true;
 }
 
-void cleared(TrainingState* self) {
-    if (self->closing && !self->boundary && is_here(self)) self->last = now();
+bool cleared(TrainingState* all) {
+    TrainingState* const self = state_here(all, false);
+    if (self && self->closing && !self->boundary) self->last = now();
+    return self || !PyErr_Occurred();
 }
 
-bool backward_begins(TrainingState* self) {
+bool backward_begins(TrainingState* all) {
+    TrainingState* const self = state_here(all, true);
     // What was computed in one forward may be for several optimizers, with a loader and without.
-    return !is_here(self) || update_begins(self, Sign::none, false);
+    return self ? update_begins(self, Sign::none, false) : !PyErr_Occurred();
 }
 
-bool backward(TrainingState* self, bool in_optimizer) {
-    come_here(self);
+bool backward(TrainingState* all, bool in_optimizer) {
+    TrainingState* const self = state_here(all, true);
+    if (!self) return !PyErr_Occurred();
     learn(self);
     self->inner |= in_optimizer;
     ++self->backwards;
@@ -280,18 +364,20 @@ bool backward(TrainingState* self, bool in_optimizer) {
     return true;
 }
 
-bool optimizer_begins(TrainingState* self, PyObject* optimizer) {
-    come_here(self);
-    if (!decide(self, optimizer)) return false;
+bool optimizer_begins(TrainingState* all, PyObject* optimizer) {
+    TrainingState* const self = state_here(all, true);
+    if (!self) return !PyErr_Occurred();
+    if (!comes_to_train(self) || !decide(self, optimizer)) return false;
     learn(self);
     self->inner = false;
     return true;
 }
 
-bool optimizer_ends(TrainingState* self, PyObject* optimizer) {
-    come_here(self);
+bool optimizer_ends(TrainingState* all, PyObject* optimizer) {
+    TrainingState* const self = state_here(all, true);
+    if (!self) return !PyErr_Occurred();
     // One that is left out has not begun.
-    if (!decide(self, optimizer)) return false;
+    if (!comes_to_train(self) || !decide(self, optimizer)) return false;
     learn(self);
     ++self->optimizers_ended;
     try {
@@ -327,9 +413,12 @@ bool prepare_training_state() {
     judges_name = PyUnicode_InternFromString("_judges");
     feeds_name = PyUnicode_InternFromString("_feeds");
     alive_name = PyUnicode_InternFromString("_optimizers_alive");
+    of_thread_name = PyUnicode_InternFromString("_of_thread");
+    tracks_name = PyUnicode_InternFromString("_takes_tracks");
+    apart_name = PyUnicode_InternFromString("_are_several");
     return failed_name && take_pass_name && end_pass_name && pass_learns_name && judges_name && feeds_name &&
-           alive_name && learn_key("microbatch", microbatch_key) &&
-           learn_key("microbatches", microbatches_key);
+           alive_name && of_thread_name && tracks_name && apart_name &&
+           learn_key("microbatch", microbatch_key) && learn_key("microbatches", microbatches_key);
 }
 
 }  // namespace dftrace::py

@@ -25,10 +25,16 @@ struct MaybeNumber {
     bool known;
 };
 
+// Of one thread. The first of them stands for all: who tells something tells it, and it goes to the one of
+// the thread that tells. Each thread that trains has steps, epochs and tracks of its own.
 struct TrainingState {
     PyObject_HEAD Gate* gate;
-    Node* node;      // the step's
-    Node* everyone;  // reaches those that carry what is said of the step
+    TrainingState* first;  // owned by the others
+    PyObject* others;      // of the first: dict, by the threads' numbers
+    int trainings;         // of the first: threads that train
+    int training;          // which one of those this is, from 1; 0 for none
+    Node* node;            // the step's
+    Node* everyone;        // reaches those that carry what is said of the step
     PyObject* track;
     PassState* pass;                 // that fed the step last; or null
     long long first_step, end_step;  // those to record
@@ -53,21 +59,26 @@ struct TrainingState {
 bool is_resting_here() noexcept;
 void rest_here() noexcept;
 
-// Whether this thread is the one that trains; the first that asks is.
-bool is_here(TrainingState* self);
+// That of this thread, borrowed; null where it has none, or with an error set. `made`: it gets one.
+TrainingState* state_here(TrainingState* first, bool made);
 bool is_recorded(const TrainingState* self);
+// Number of the step that this thread is in; false where nobody knows.
+bool step_here(TrainingState* first, long long& step);
+// Another run has begun, and nobody trains.
+void forget_threads(TrainingState* first);
 void clear(TrainingState* self);
-// What comes by in a step. All that return bool: false with an error set.
+// What comes by in a step, from `fetch` on in this thread. All that return bool: false with an error set.
 bool tell(TrainingState* self);
+bool tell_epoch(TrainingState* self);
 bool close_step(TrainingState* self, long long end);
-bool fetch(TrainingState* self, PyObject* iterator, bool first);
-bool forward(TrainingState* self, bool learns);
-bool clears(TrainingState* self, PyObject* optimizer);
-void cleared(TrainingState* self);
-bool backward_begins(TrainingState* self);
-bool backward(TrainingState* self, bool in_optimizer);
-bool optimizer_begins(TrainingState* self, PyObject* optimizer);
-bool optimizer_ends(TrainingState* self, PyObject* optimizer);
+bool fetch(TrainingState* all, PyObject* iterator, bool first);
+bool forward(TrainingState* all, bool learns);
+bool clears(TrainingState* all, PyObject* optimizer);
+bool cleared(TrainingState* all);
+bool backward_begins(TrainingState* all);
+bool backward(TrainingState* all, bool in_optimizer);
+bool optimizer_begins(TrainingState* all, PyObject* optimizer);
+bool optimizer_ends(TrainingState* all, PyObject* optimizer);
 
 // An error is set, which is of ours: whether the training goes on all the same, told once. It does not where
 // somebody asks it to stop, as by Ctrl-C.

@@ -49,7 +49,27 @@ PyObject* close_at(PyObject* object, PyObject* end) {
     return none_if(!PyErr_Occurred() && close_step(of(object), time));
 }
 
-PyObject* is_elsewhere(PyObject* object, PyObject*) { return PyBool_FromLong(!is_here(of(object))); }
+PyObject* here(PyObject* object, PyObject* made) {
+    TrainingState* const found = state_here(of(object), made == Py_True);
+    if (!found && PyErr_Occurred()) return nullptr;
+    return Py_NewRef(found ? reinterpret_cast<PyObject*>(found) : Py_None);
+}
+
+PyObject* number_of_step_here(PyObject* object, PyObject*) {
+    long long step = 0;
+    if (step_here(of(object), step)) return PyLong_FromLongLong(step);
+    if (PyErr_Occurred()) return nullptr;
+    Py_RETURN_NONE;
+}
+
+// Of the thread that asks; nothing has ended in one that has none.
+PyObject* get_optimizers_ended(PyObject* object, void*) {
+    const TrainingState* const found = state_here(of(object), false);
+    if (!found && PyErr_Occurred()) return nullptr;
+    return PyLong_FromLongLong(found ? found->optimizers_ended : 0);
+}
+
+PyObject* get_others(PyObject* object, void*) { return Py_NewRef(of(object)->others); }
 
 PyObject* is_step_recorded(PyObject* object, PyObject*) { return PyBool_FromLong(is_recorded(of(object))); }
 
@@ -93,14 +113,19 @@ int set_pass(PyObject* self, PyObject* value, void*) {
 }
 
 PyObject* training_new(PyTypeObject* type, PyObject* positional, PyObject*) {
-    PyObject *gate, *node, *everyone, *track;
+    PyObject *gate, *node, *everyone, *track, *all = Py_None;
     long long first, end;
-    if (!PyArg_ParseTuple(positional, "O!O!O!ULL", &gate_type, &gate, &node_type, &node, &node_type,
-                          &everyone, &track, &first, &end))
+    if (!PyArg_ParseTuple(positional, "O!O!O!ULL|O", &gate_type, &gate, &node_type, &node, &node_type,
+                          &everyone, &track, &first, &end, &all))
         return nullptr;
-    PyObject* const object = type->tp_alloc(type, 0);
+    if (all != Py_None && !PyObject_TypeCheck(all, &training_state_type))
+        return PyErr_Format(PyExc_TypeError, "the first of all is a training, or None");
+    Ref others(PyDict_New());
+    PyObject* const object = others ? type->tp_alloc(type, 0) : nullptr;
     if (!object) return nullptr;
     TrainingState* const self = of(object);
+    self->first = all == Py_None ? self : of(Py_NewRef(all));
+    self->others = others.release();
     new (&self->stepped) std::vector<const void*>();
     new (&self->roster) std::vector<const void*>();
     self->gate = as<Gate>(Py_NewRef(gate));
@@ -117,16 +142,24 @@ int training_traverse(PyObject* object, visitproc visit, void* arg) {
     Py_VISIT(reinterpret_cast<PyObject*>(of(object)->node));
     Py_VISIT(reinterpret_cast<PyObject*>(of(object)->everyone));
     Py_VISIT(reinterpret_cast<PyObject*>(of(object)->pass));
+    Py_VISIT(of(object)->others);
+    if (of(object)->first != of(object)) Py_VISIT(reinterpret_cast<PyObject*>(of(object)->first));
     return 0;
 }
 
-int training_clear(PyObject* object) { return set_pass(object, nullptr, nullptr); }
+// What they refer to each other by goes with the dict.
+int training_clear(PyObject* object) {
+    PyDict_Clear(of(object)->others);
+    return set_pass(object, nullptr, nullptr);
+}
 
 void training_dealloc(PyObject* object) {
     PyObject_GC_UnTrack(object);
     TrainingState* const self = of(object);
-    for (void* held : {static_cast<void*>(self->pass), static_cast<void*>(self->gate),
-                       static_cast<void*>(self->node), static_cast<void*>(self->everyone)})
+    for (void* held :
+         {static_cast<void*>(self->pass), static_cast<void*>(self->gate), static_cast<void*>(self->node),
+          static_cast<void*>(self->everyone), static_cast<void*>(self->others),
+          static_cast<void*>(self->first != self ? self->first : nullptr)})
         Py_XDECREF(static_cast<PyObject*>(held));
     Py_XDECREF(self->track);
     self->stepped.~vector();
@@ -143,31 +176,32 @@ PyMemberDef pass_members[] = {OF_PASS(T_ULONGLONG, of),     OF_PASS(T_LONGLONG, 
 
 #define OF_TRAINING(kind, name) \
     { "_" #name, kind, offsetof(TrainingState, name), 0, nullptr }
-PyMemberDef training_members[] = {
-    {"step", T_LONGLONG, offsetof(TrainingState, step), 0, nullptr},
-    {"recorded", T_BOOL, offsetof(TrainingState, recorded), 0, nullptr},
-    {"optimizers_ended", T_LONGLONG, offsetof(TrainingState, optimizers_ended), READONLY,
-     "How many steps of optimizers have ended, those left out as well."},
-    OF_TRAINING(T_LONGLONG, begun),
-    OF_TRAINING(T_LONGLONG, last),
-    OF_TRAINING(T_LONGLONG, epoch_begun),
-    OF_TRAINING(T_LONGLONG, epoch_last),
-    OF_TRAINING(T_ULONG, thread),
-    OF_TRAINING(T_BOOL, epoch_is_told),
-    OF_TRAINING(T_BOOL, closing),
-    OF_TRAINING(T_BOOL, trained),
-    OF_TRAINING(T_BOOL, judged),
-    OF_TRAINING(T_BOOL, fed),
-    OF_TRAINING(T_BOOL, clears_first),
-    OF_TRAINING(T_BOOL, together),
-    OF_TRAINING(T_BOOL, follows),
-    {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef training_members[] = {{"step", T_LONGLONG, offsetof(TrainingState, step), 0, nullptr},
+                                  {"recorded", T_BOOL, offsetof(TrainingState, recorded), 0, nullptr},
+                                  OF_TRAINING(T_LONGLONG, begun),
+                                  OF_TRAINING(T_LONGLONG, last),
+                                  OF_TRAINING(T_LONGLONG, epoch_begun),
+                                  OF_TRAINING(T_LONGLONG, epoch_last),
+                                  OF_TRAINING(T_ULONG, thread),
+                                  OF_TRAINING(T_OBJECT, track),
+                                  OF_TRAINING(T_BOOL, epoch_is_told),
+                                  OF_TRAINING(T_BOOL, closing),
+                                  OF_TRAINING(T_BOOL, trained),
+                                  OF_TRAINING(T_BOOL, judged),
+                                  OF_TRAINING(T_BOOL, fed),
+                                  OF_TRAINING(T_BOOL, clears_first),
+                                  OF_TRAINING(T_BOOL, together),
+                                  OF_TRAINING(T_BOOL, follows),
+                                  {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef training_properties[] = {
     {"epoch", get_maybe<&TrainingState::epoch>, set_maybe<&TrainingState::epoch>, nullptr, nullptr},
     {"_step_told", get_maybe<&TrainingState::step_told>, set_maybe<&TrainingState::step_told>, nullptr,
      nullptr},
     {"_pass", get_pass, set_pass, nullptr, nullptr},
+    {"_others", get_others, nullptr, "Those of other threads, by their numbers.", nullptr},
+    {"optimizers_ended", get_optimizers_ended, nullptr,
+     "How many steps of optimizers have ended in this thread, those left out as well.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef training_methods[] = {
@@ -187,8 +221,12 @@ PyMethodDef training_methods[] = {
      "optimizer_ends(optimizer): it has stepped, or its step was left out for its gradients."},
     {"_close", close_at, METH_O, "_close(end): the step that is on ends."},
     {"_tell", plainly<tell>, METH_NOARGS, "Have the step's numbers reach all that carry them."},
+    {"_tell_epoch", plainly<tell_epoch>, METH_NOARGS, "Have the number of the epoch reach them."},
     {"_clear", plainly<clear>, METH_NOARGS, "Nothing of a step has been seen."},
-    {"_is_elsewhere", is_elsewhere, METH_NOARGS, "Whether this thread is another than the one that trains."},
+    {"_here", here, METH_O, "_here(made): that of this thread, which gets one if `made`; or None."},
+    {"step_here", number_of_step_here, METH_NOARGS,
+     "Number of the step that this thread is in; None where nobody knows."},
+    {"_forget_threads", plainly<forget_threads>, METH_NOARGS, "No thread trains."},
     {"_is_recorded", is_step_recorded, METH_NOARGS, "Whether steps become spans now."},
     {"rest", rest, METH_NOARGS | METH_STATIC, "Have no steps told in this process."},
     {"is_resting", is_resting, METH_NOARGS | METH_STATIC, "Whether none are."},
@@ -207,7 +245,8 @@ int add_training_types(PyObject* module) {
     pass_type.tp_new = [](PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); };
     pass_type.tp_members = pass_members;
     training_state_type.tp_name = "dftrace_ai._native.TrainingState";
-    training_state_type.tp_doc = "TrainingState(gate, node, everyone, track, first_step, end_step)";
+    training_state_type.tp_doc =
+        "TrainingState(gate, node, everyone, track, first_step, end_step, first=None)";
     training_state_type.tp_basicsize = sizeof(TrainingState);
     training_state_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
     training_state_type.tp_new = training_new;

@@ -176,7 +176,9 @@ class _Seam:
         group = self._groups.of(handle)
         told: dict[str, object] = {"group": group.name}
         if self._training is not None and self._training.recorded:
-            told["step"] = self._training.step
+            step = self._training.step_here()
+            if step is not None:
+                told["step"] = step
         if operation.sized:
             # What goes to all, or comes from all: the larger of the two.
             sizes = [bytes_of(args[at]) for at in operation.tensors_at]
