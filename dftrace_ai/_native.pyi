@@ -118,11 +118,14 @@ class Gated:
 @disjoint_base
 class PassState:
     of: int
+    begun: int
     last: int
     fetched: int
     used: int
+    number: int | None
     trained: bool
     drained: bool
+    told: bool
 
 @disjoint_base
 class TrainingState:
@@ -139,6 +142,7 @@ class TrainingState:
     _epoch_last: int
     _thread: int
     _track: str
+    _epoch_track: str
     _epoch_is_told: bool
     _closing: bool
     _trained: bool
@@ -174,6 +178,7 @@ class TrainingState:
     def _here(self, made: bool, /) -> Self | None: ...
     def step_here(self) -> int | None: ...
     def _forget_threads(self) -> None: ...
+    def _forget_epoch(self) -> None: ...
     def _tell_epoch(self) -> None: ...
     def _is_recorded(self) -> bool: ...
     @staticmethod

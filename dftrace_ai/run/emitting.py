@@ -83,11 +83,14 @@ is derived from this one.
 
 Attributes:
     of: id of the loader's iterator.
+    begun: when the first batch was asked for, in `ticks`.
     last: when it was last used, in `ticks`.
     fetched: batches that it has given.
     used: of these, those that something was done with.
+    number: of the epoch that it is; None for none.
     trained: something was learned from it.
     drained: it gives no more.
+    told: a framework tells of its epochs, which need not be passes.
 """
 
 TrainingState = _native.TrainingState

@@ -30,14 +30,13 @@ class Pass(PassState):
         drained: it gives no more, and some of its batches have been fetched ahead of their use.
     """
 
-    __slots__ = ("begun", "evaluated", "iterator", "number", "told")
+    __slots__ = ("evaluated", "iterator")
 
     def __init__(self, iterator: object, begun: int) -> None:
         self.of = id(iterator)
         self.iterator = weakref.ref(iterator)
         self.begun = self.last = begun
-        self.number: int | None = None
-        self.evaluated = self.told = False
+        self.evaluated = False
 
     @property
     def is_ahead(self) -> bool:

@@ -61,6 +61,7 @@ class Training(TrainingState):
         node = ProfilerNode("pipeline", "step")
         made = super().__new__(cls, gate, node, ALL_NODES, TRACKS["step"], *steps.reach, of)
         made._node = node
+        made._epoch_track = TRACKS["epoch"]
         return made
 
     def __init__(self, gate: Gate, steps: StepRange, of: Self | None = None) -> None:
@@ -116,7 +117,7 @@ class Training(TrainingState):
     def _takes_tracks(self, number: int) -> None:
         """This thread trains, beside others: its steps and epochs lie apart."""
         self._tracks = {name: f"{track} {number}" for name, track in TRACKS.items()}
-        self._track = self._tracks["step"]
+        self._track, self._epoch_track = self._tracks["step"], self._tracks["epoch"]
 
     def _are_several(self) -> None:
         """A second thread trains: from now on all spans carry what is said of their own thread."""
@@ -258,6 +259,8 @@ class Training(TrainingState):
             self._record("epoch" if one.trained else "evaluate", one.begun, end, arguments)
 
     def _record(self, name: str, begun: int, end: int, arguments: Mapping[str, object]) -> None:
+        if name == "epoch":
+            self._forget_epoch()
         complete_between(name, begun, end, arguments, category="pipeline", track=self._tracks[name])
 
     def _judges(self) -> None:

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 #include "annotation/events.hpp"
 #include "arguments/numbers.hpp"
 #include "dftrace/recording/runtime.hpp"
+#include "dftrace/recording/session.hpp"
+#include "dftrace/text/names.hpp"
 #include "instrumentation/thread_counts.hpp"
 
 namespace dftrace::py {
@@ -183,14 +186,69 @@ bool tell_epoch(TrainingState* self) {
     return !self->gate->recording || !self->epoch.known || give(self, numbers);
 }
 
+namespace {
+
+// Where step and epoch stand until they are recorded, for who completes the trace of a process that dies.
+enum Awaited : std::uint8_t { the_step, the_epoch };
+
+// It is recorded, or never will be. The place may be another thread's by now.
+void forget(const TrainingState* self, Awaited which, std::uint64_t& id) {
+    const std::uint64_t before = std::exchange(id, 0);
+    if (!before || self->awaited_generation != *detail::live_generation) return;
+    AwaitedSlot& slot = self->awaited_in->awaited[which];
+    if (slot.span.id == before) slot.clear();
+}
+
+// An optimizer has stepped: the process may die before the step and its epoch are recorded.
+void await(TrainingState* self) try {
+    if (!is_recorded(self) || !self->node->enabled || !run_is_on()) return;
+    Thread* const thread = recording_thread();
+    if (!thread) return;
+    const bool told = self->epoch_is_told;
+    const PassState* const pass = self->pass;
+    const bool in_epoch = told || (pass && pass->trained && !pass->told);
+    static const std::uint32_t epoch_name = intern_name("pipeline", "epoch");
+    thread->session->define_names(std::max(self->node->name, epoch_name));
+    if (thread->block != self->awaited_in || thread->generation != self->awaited_generation) {
+        forget(self, the_step, self->step_id);
+        forget(self, the_epoch, self->epoch_id);
+        self->awaited_in = thread->block;
+        self->awaited_generation = thread->generation;
+    }
+    if (!self->step_id) self->step_id = thread->new_id();
+    const auto number = [](const MaybeNumber& one, std::uint32_t which) { return one.known ? which : 0u; };
+    const std::uint32_t step_lane = thread->session->lane_named(*thread, number_of_track(self->track));
+    self->awaited_in->awaited[the_step].put(
+        {self->step_id, static_cast<std::uint64_t>(self->begun), static_cast<std::uint64_t>(self->last),
+         self->node->name, step_lane, self->epoch.value, self->step,
+         std::max({self->microbatches, self->backwards, 1ll}),
+         number(self->epoch, awaited_epoch) | awaited_step | awaited_microbatches, 0});
+    if (!in_epoch) return;
+    const long long begun = told ? (self->epoch_begun ? self->epoch_begun : self->begun) : pass->begun;
+    AwaitedSlot& epoch = self->awaited_in->awaited[the_epoch];
+    if (self->epoch_id && epoch.span.start == static_cast<std::uint64_t>(begun)) return;
+    const MaybeNumber& which = told ? self->epoch : pass->number;
+    self->epoch_id = thread->new_id();
+    epoch.put({self->epoch_id, static_cast<std::uint64_t>(begun), 0, epoch_name,
+               thread->session->lane_named(*thread, number_of_track(self->epoch_track)), which.value, 0, 0,
+               number(which, awaited_epoch), 0});
+} catch (const std::bad_alloc&) {
+    // Should the process die, it is not told.
+}
+
+}  // namespace
+
+void forget_epoch(TrainingState* self) { forget(self, the_epoch, self->epoch_id); }
+
 bool close_step(TrainingState* self, long long end) {
     if (self->begun && is_recorded(self)) {
         Numbers numbers = numbers_of_step(self, self->step);
         numbers.put(microbatches_key, std::max({self->microbatches, self->backwards, 1ll}));
         if (!merge_numbers(self->node, numbers)) return false;
         put_between(self->node, static_cast<std::uint64_t>(self->begun), static_cast<std::uint64_t>(end),
-                    self->track);
+                    self->track, self->step_id);
     }
+    forget(self, the_step, self->step_id);
     if (self->begun && self->epoch_is_told) {
         if (!self->epoch_begun) self->epoch_begun = self->begun;
         self->epoch_last = end;
@@ -390,6 +448,7 @@ bool optimizer_ends(TrainingState* all, PyObject* optimizer) {
     self->backwards = 0;
     self->closing = true;
     if (!pass_trains(self)) return false;
+    await(self);
     if (!self->inner) return true;
     const int fed = is_fed(self);
     return fed > 0 || (!fed && close_step(self, now()));

@@ -7,22 +7,24 @@
 #include <vector>
 
 #include "annotation/node.hpp"
+#include "dftrace/spool/spool.hpp"
 #include "instrumentation/gate.hpp"
 #include "python.hpp"
 
 namespace dftrace::py {
 
-// A pass over a loader, of which Python knows more.
-struct PassState {
-    PyObject_HEAD unsigned long long of;  // id of the iterator
-    long long last;
-    long long fetched, used;
-    bool trained, drained;
-};
-
 struct MaybeNumber {
     long long value;
     bool known;
+};
+
+// A pass over a loader, of which Python knows more.
+struct PassState {
+    PyObject_HEAD unsigned long long of;  // id of the iterator
+    long long begun, last;
+    long long fetched, used;
+    MaybeNumber number;  // of the epoch
+    bool trained, drained, told;
 };
 
 // Of one thread. The first of them stands for all: who tells something tells it, and it goes to the one of
@@ -45,6 +47,10 @@ struct TrainingState {
     long long optimizers_ended;
     long long epoch_begun, epoch_last;  // as a framework tells of epochs
     unsigned long thread;
+    ThreadBlock* awaited_in;           // where step and epoch stand until they are recorded; or null
+    std::uint64_t awaited_generation;  // of the session that this belongs to
+    std::uint64_t step_id, epoch_id;   // 0 while none stands there
+    PyObject* epoch_track;
     bool recorded, epoch_is_told;
     bool closing, fed, trained, judged, inner;
     bool cleared, clears_first;        // in this step before all else; as of the step that learned last
@@ -71,6 +77,8 @@ void clear(TrainingState* self);
 bool tell(TrainingState* self);
 bool tell_epoch(TrainingState* self);
 bool close_step(TrainingState* self, long long end);
+// The epoch is recorded, or none.
+void forget_epoch(TrainingState* self);
 bool fetch(TrainingState* all, PyObject* iterator, bool first);
 bool forward(TrainingState* all, bool learns);
 bool clears(TrainingState* all, PyObject* optimizer);

@@ -80,18 +80,18 @@ PyObject* rest(PyObject*, PyObject*) {
 
 PyObject* is_resting(PyObject*, PyObject*) { return PyBool_FromLong(is_resting_here()); }
 
-template <MaybeNumber TrainingState::*number>
+template <class Of, MaybeNumber Of::*number>
 PyObject* get_maybe(PyObject* self, void*) {
-    const MaybeNumber& found = of(self)->*number;
+    const MaybeNumber& found = as<Of>(self)->*number;
     return found.known ? PyLong_FromLongLong(found.value) : Py_NewRef(Py_None);
 }
 
-template <MaybeNumber TrainingState::*number>
+template <class Of, MaybeNumber Of::*number>
 int set_maybe(PyObject* self, PyObject* value, void*) {
     MaybeNumber made{0, value && value != Py_None};
     if (made.known) made.value = PyLong_AsLongLong(value);
     if (PyErr_Occurred()) return -1;
-    of(self)->*number = made;
+    as<Of>(self)->*number = made;
     return 0;
 }
 
@@ -132,6 +132,7 @@ PyObject* training_new(PyTypeObject* type, PyObject* positional, PyObject*) {
     self->node = as<Node>(Py_NewRef(node));
     self->everyone = as<Node>(Py_NewRef(everyone));
     self->track = Py_NewRef(track);
+    self->epoch_track = Py_NewRef(track);
     self->first_step = first;
     self->end_step = end;
     return object;
@@ -162,17 +163,24 @@ void training_dealloc(PyObject* object) {
           static_cast<void*>(self->first != self ? self->first : nullptr)})
         Py_XDECREF(static_cast<PyObject*>(held));
     Py_XDECREF(self->track);
+    Py_XDECREF(self->epoch_track);
     self->stepped.~vector();
     self->roster.~vector();
     Py_TYPE(object)->tp_free(object);
 }
 
+#define OF_NUMBER(of, text, name) \
+    { text, get_maybe<of, &of::name>, set_maybe<of, &of::name>, nullptr, nullptr }
+
 #define OF_PASS(kind, name) \
     { #name, kind, offsetof(PassState, name), 0, nullptr }
-PyMemberDef pass_members[] = {OF_PASS(T_ULONGLONG, of),     OF_PASS(T_LONGLONG, last),
-                              OF_PASS(T_LONGLONG, fetched), OF_PASS(T_LONGLONG, used),
-                              OF_PASS(T_BOOL, trained),     OF_PASS(T_BOOL, drained),
-                              {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef pass_members[] = {
+    OF_PASS(T_ULONGLONG, of),     OF_PASS(T_LONGLONG, begun), OF_PASS(T_LONGLONG, last),
+    OF_PASS(T_LONGLONG, fetched), OF_PASS(T_LONGLONG, used),  OF_PASS(T_BOOL, trained),
+    OF_PASS(T_BOOL, drained),     OF_PASS(T_BOOL, told),      {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef pass_properties[] = {OF_NUMBER(PassState, "number", number),
+                                 {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 #define OF_TRAINING(kind, name) \
     { "_" #name, kind, offsetof(TrainingState, name), 0, nullptr }
@@ -184,6 +192,7 @@ PyMemberDef training_members[] = {{"step", T_LONGLONG, offsetof(TrainingState, s
                                   OF_TRAINING(T_LONGLONG, epoch_last),
                                   OF_TRAINING(T_ULONG, thread),
                                   OF_TRAINING(T_OBJECT, track),
+                                  OF_TRAINING(T_OBJECT, epoch_track),
                                   OF_TRAINING(T_BOOL, epoch_is_told),
                                   OF_TRAINING(T_BOOL, closing),
                                   OF_TRAINING(T_BOOL, trained),
@@ -195,9 +204,8 @@ PyMemberDef training_members[] = {{"step", T_LONGLONG, offsetof(TrainingState, s
                                   {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef training_properties[] = {
-    {"epoch", get_maybe<&TrainingState::epoch>, set_maybe<&TrainingState::epoch>, nullptr, nullptr},
-    {"_step_told", get_maybe<&TrainingState::step_told>, set_maybe<&TrainingState::step_told>, nullptr,
-     nullptr},
+    OF_NUMBER(TrainingState, "epoch", epoch),
+    OF_NUMBER(TrainingState, "_step_told", step_told),
     {"_pass", get_pass, set_pass, nullptr, nullptr},
     {"_others", get_others, nullptr, "Those of other threads, by their numbers.", nullptr},
     {"optimizers_ended", get_optimizers_ended, nullptr,
@@ -220,6 +228,7 @@ PyMethodDef training_methods[] = {
     {"optimizer_ends", of_optimizer<optimizer_ends>, METH_O,
      "optimizer_ends(optimizer): it has stepped, or its step was left out for its gradients."},
     {"_close", close_at, METH_O, "_close(end): the step that is on ends."},
+    {"_forget_epoch", plainly<forget_epoch>, METH_NOARGS, "The epoch is recorded, or none."},
     {"_tell", plainly<tell>, METH_NOARGS, "Have the step's numbers reach all that carry them."},
     {"_tell_epoch", plainly<tell_epoch>, METH_NOARGS, "Have the number of the epoch reach them."},
     {"_clear", plainly<clear>, METH_NOARGS, "Nothing of a step has been seen."},
@@ -244,6 +253,7 @@ int add_training_types(PyObject* module) {
     // What a derived class is made with is its own.
     pass_type.tp_new = [](PyTypeObject* type, PyObject*, PyObject*) { return type->tp_alloc(type, 0); };
     pass_type.tp_members = pass_members;
+    pass_type.tp_getset = pass_properties;
     training_state_type.tp_name = "dftrace_ai._native.TrainingState";
     training_state_type.tp_doc =
         "TrainingState(gate, node, everyone, track, first_step, end_step, first=None)";

@@ -154,7 +154,7 @@ struct DeadRun {
     std::set<std::uint64_t> last_spans;  // the last that each thread stored
 
     // Killed between storing a record and taking its span off the open ones: it ended.
-    bool ended(const OpenSpan& span) const { return last_spans.count(span.id) != 0; }
+    bool ended(std::uint64_t id) const { return last_spans.count(id) != 0; }
 };
 
 void sort_units(SpoolView& spool, const std::vector<UnitHeader*>& units, DeadRun& run) {
@@ -226,17 +226,20 @@ void write_records(SpoolView& spool, TraceWriter& writer, DeadThread& thread, co
     }
 }
 
-void write_unfinished(TraceWriter& writer, DeadThread& thread, const DeadRun& run, const ClockMap& clock) {
+void write_unfinished(TraceWriter& writer, DeadThread& thread, DeadRun& run, const ClockMap& clock) {
     if (!thread.block) return;
     const ThreadBlock& block = *thread.block;
     for (std::uint32_t i = 0; i < thread.open_spans(); ++i) {
         // Killed while a span was taken off the middle: the one above it stands there twice.
         if (i && block.open[i].id == block.open[i - 1].id) continue;
-        if (!run.ended(block.open[i])) writer.unfinished(block.open[i], thread.track, run.tables, clock);
+        if (!run.ended(block.open[i].id)) writer.unfinished(block.open[i], thread.track, run.tables, clock);
     }
     for (std::uint32_t i = 0; i < std::min(block.task_slots, max_open_task_spans); ++i)
-        if (block.tasks[i].live && !run.ended(block.tasks[i]))
+        if (block.tasks[i].live && !run.ended(block.tasks[i].id))
             writer.unfinished(block.tasks[i], thread.track, run.tables, clock);
+    for (const AwaitedSlot& slot : block.awaited)
+        if (slot.holds() && !run.ended(slot.span.id))
+            writer.awaited(slot.span, thread.track, run.tables, clock);
 }
 
 // Compressing takes three times as long as the rest. On a single processor threads would gain nothing.

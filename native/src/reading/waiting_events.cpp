@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 
 #include "dftrace/writing/trace_writer.hpp"
 
@@ -28,9 +29,11 @@ std::uint32_t open_spans(const ThreadBlock& block) {
 
 std::uint64_t open_in(const ThreadBlock& block) {
     const std::uint32_t slots = std::min(block.task_slots, max_open_task_spans);
-    return open_spans(block) +
-           static_cast<std::uint64_t>(std::count_if(block.tasks, block.tasks + slots,
-                                                    [](const OpenSpan& span) { return span.live != 0; }));
+    const auto open =
+        std::count_if(block.tasks, block.tasks + slots, [](const OpenSpan& span) { return span.live != 0; });
+    const auto awaited = std::count_if(std::begin(block.awaited), std::end(block.awaited),
+                                       [](const AwaitedSlot& slot) { return slot.holds(); });
+    return open_spans(block) + static_cast<std::uint64_t>(open + awaited);
 }
 
 std::uint64_t count(SpoolView& spool) {

@@ -42,6 +42,7 @@ Thread* ThreadRegistry::attach(UnitSupply& units, std::uint32_t tid, std::string
     block->depth.store(0, std::memory_order_relaxed);
     block->task_slots = 0;
     std::fill(std::begin(block->tasks), std::end(block->tasks), OpenSpan{});
+    for (AwaitedSlot& slot : block->awaited) slot.clear();
     std::memset(block->name, 0, sizeof block->name);
     std::memcpy(block->name, name.data(), std::min(name.size(), sizeof block->name - 1));
 

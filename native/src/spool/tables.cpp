@@ -56,6 +56,14 @@ bool BlobTables::believable(const BlobHeader& blob, std::string_view text,
     return false;
 }
 
+std::uint32_t BlobTables::add(std::string members) {
+    const std::size_t at = added_.size() % page_entries;
+    if (pages_.empty()) pages_.emplace_back();  // number 0 is none
+    if (at == 0) pages_.push_back(std::make_unique<Page>());
+    pages_.back()->entries[at].text = added_.emplace_back(std::move(members));
+    return static_cast<std::uint32_t>((pages_.size() - 1) * page_entries + at);
+}
+
 UnitHeader* BlobTables::forget(std::uint32_t id) {
     const std::size_t page = id / page_entries;
     if (page >= pages_.size() || !pages_[page]) return nullptr;

@@ -1,6 +1,8 @@
 // The writer's lines of spans that have not ended: at the end of a run, and in the dumps before it.
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "dftrace/writing/trace_writer.hpp"
 
@@ -28,6 +30,28 @@ void TraceWriter::unfinished(const OpenSpan& span, Track& track, const BlobTable
                              const ClockMap& clock) {
     name_track(track);
     one(record_of(span), track, tables, clock);
+}
+
+void TraceWriter::awaited(const AwaitedSpan& span, Track& track, BlobTables& tables, const ClockMap& clock) {
+    std::string members;
+    const auto add = [&](AwaitedNumber which, std::string_view key, std::int64_t value) {
+        if (span.has & which) members.append(key).append(std::to_string(value));
+    };
+    add(awaited_epoch, ",\"epoch\":", span.epoch);
+    add(awaited_step, ",\"step\":", span.step);
+    add(awaited_microbatches, ",\"microbatches\":", span.microbatches);
+    Record r{};
+    r.start = span.start;
+    r.end = span.end;
+    r.id = span.id;
+    r.node = span.node;
+    r.args = tables.add(std::move(members));
+    r.lane = span.lane;
+    r.level = 1;
+    r.kind = Kind::span;
+    if (!span.end) r.flags = RecordFlag::unfinished;
+    name_track(track);
+    one(r, track, tables, clock);
 }
 
 int TraceWriter::begin_dump() {

@@ -120,3 +120,33 @@ TEST("a span that ended is not told as open when its record is in the trace alre
     CHECK_EQ(footer.number("spans"), 1);
     CHECK_EQ(footer.number("unfinished"), 0);
 }
+
+TEST("spans that were to be recorded when they are over are told as far as they have come, and once") {
+    const ScratchDir dir;
+    const std::string spool = leave_spool(dir, unwritten(dir.settings()), [] {
+        EventName step("pipeline", "step"), epoch("pipeline", "epoch");
+        Thread* thread = recording_thread();
+        AwaitedSlot* slots = thread->block->awaited;
+        const std::uint64_t start = thread->tick(), end = thread->tick();
+        slots[0].put({thread->new_id(), start, end, step.in(*thread), 0, 3, 19, 2,
+                      awaited_epoch | awaited_step | awaited_microbatches, 0});
+        slots[1].put({thread->new_id(), start, 0, epoch.in(*thread), 0, -1, 0, 0, awaited_epoch, 0});
+        std::thread([&] {
+            Thread* other = recording_thread();
+            const std::uint64_t id = other->new_id();
+            other->block->awaited[0].put({id, start, end, step.in(*other), 0, 0, 0, 0, 0, 0});
+            store(*other, {id, start, 0, step.in(*other), 0, 0, 1, 1});
+            other->block->awaited[1].put({other->new_id(), start, end, epoch.in(*other), 0, 0, 0, 0, 0, 0});
+            other->block->awaited[1].clear();
+        }).join();
+    });
+    const Trace trace = adopted(spool);
+    const Footer footer = check_complete(trace, "died");
+    CHECK_EQ(footer.number("spans"), 2);
+    CHECK_EQ(footer.number("unfinished"), 1);
+    CHECK_EQ(trace.of("B")[0].number("epoch"), -1);
+    const auto told = trace.of("X").back();
+    CHECK_EQ(told.number("step"), 19);
+    CHECK_EQ(told.number("epoch"), 3);
+    CHECK_EQ(told.number("microbatches"), 2);
+}

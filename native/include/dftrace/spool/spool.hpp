@@ -65,6 +65,40 @@ constexpr std::uint64_t starting_over = std::uint64_t{1} << 63;
 constexpr std::uint32_t max_open_spans = 240;
 constexpr std::uint32_t max_open_task_spans = 120;
 
+// A span that is recorded when it is over, such as a training's step, as far as it has come: should the
+// process die before, it is told by this. Killed between its record and this, it stands in both places by one
+// id.
+struct AwaitedSpan {
+    std::uint64_t id;
+    std::uint64_t start;
+    std::uint64_t end;  // 0 while it goes on
+    std::uint32_t node;
+    std::uint32_t lane;
+    std::int64_t epoch;
+    std::int64_t step;
+    std::int64_t microbatches;
+    std::uint32_t has;  // which of these numbers: `AwaitedNumber`s
+    std::uint32_t reserved;
+};
+enum AwaitedNumber : std::uint32_t { awaited_epoch = 1, awaited_step = 2, awaited_microbatches = 4 };
+// Its place. What a unit held before it was a thread's is none.
+struct AwaitedSlot {
+    static constexpr std::uint64_t valid = 0x6465746961776173;
+    std::atomic<std::uint64_t> mark;  // `valid` xor the span's id
+    AwaitedSpan span;
+
+    bool holds() const noexcept {
+        return span.id && mark.load(std::memory_order_acquire) == (valid ^ span.id);
+    }
+    void put(const AwaitedSpan& what) noexcept {
+        clear();
+        span = what;
+        mark.store(valid ^ span.id, std::memory_order_release);
+    }
+    void clear() noexcept { mark.exchange(0); }
+};
+constexpr std::uint32_t max_awaited_spans = 2;
+
 // First part of a thread's first unit: who it is and what it is in right now.
 struct ThreadBlock {
     UnitHeader unit;
@@ -75,6 +109,7 @@ struct ThreadBlock {
     char name[112];
     OpenSpan open[max_open_spans];
     OpenSpan tasks[max_open_task_spans];
+    AwaitedSlot awaited[max_awaited_spans];
 };
 constexpr std::size_t thread_block_bytes = 16 * 1024;
 static_assert(sizeof(ThreadBlock) <= thread_block_bytes);

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -34,6 +36,9 @@ class BlobTables {
         if (page >= pages_.size() || !pages_[page]) return {};
         return pages_[page]->entries[id % page_entries].text;
     }
+
+    // Takes in a snapshot that is in no unit; its number.
+    std::uint32_t add(std::string members);
 
     std::uint64_t refused() const noexcept { return refused_; }
 
@@ -73,6 +78,7 @@ class BlobTables {
     bool believable(const BlobHeader& blob, std::string_view text, const Progress& progress) const noexcept;
 
     bool doubting_;
+    std::deque<std::string> added_;
     std::uint64_t refused_ = 0;
     std::vector<StoredText> names_;
     std::vector<std::unique_ptr<Page>> pages_;

@@ -79,6 +79,9 @@ class TraceWriter {
     int end_records();
     // A span that never ended.
     void unfinished(const OpenSpan& span, Track& track, const BlobTables& tables, const ClockMap& clock);
+    // A span that was to be recorded when it is over; its arguments, which the tables take in, are told of
+    // it.
+    void awaited(const AwaitedSpan& span, Track& track, BlobTables& tables, const ClockMap& clock);
     // The dump of a flight recorder begins. In this order: all spans that are open, all records, the spans
     // of the dump before of which nothing is known any more, what else there is to tell, and, once that is
     // written, those that are open still. Each returns 0 or an errno.
