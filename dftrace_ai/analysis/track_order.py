@@ -22,8 +22,8 @@ OF_THREAD: Final = " · "
 # What torch calls the threads that run the backward pass of a device.
 BACKWARD: Final = re.compile(r"pt_autograd_\d+", re.ASCII)
 
-# What `auto` knows only afterwards: it measures the tracks below. Of further threads that train they
-# have a number.
+# What `auto` knows only afterwards: it measures the tracks below. Of further threads that train
+# they have a number.
 PROGRESS: Final = re.compile(r"(epochs|evaluations|steps)( [0-9]+)?")
 
 # So many nobody looks through; others stay where the viewer puts them.
