@@ -55,7 +55,8 @@ def steady_of(steps: Steps) -> Steady:
         steps: of a rank; at least one.
     """
     time, count = steps.time_ns, len(steps)
-    body = ~steps.first
+    # Where every pass is of one step, there are no others than the first.
+    body = np.ones(count, bool) if steps.first.all() else ~steps.first
     body[0] = False
     late = body.copy()
     late[: int(WARM_UP_SHARE * count)] = False

@@ -252,6 +252,7 @@ class Between(TypedDict):
     ns: int
     spans: list[SpanShare]
     workers_unseen: bool
+    untold_evaluation: bool
 
 
 class Memory(TypedDict):
@@ -268,6 +269,8 @@ class NotAnnotated(TypedDict):
 
     lacking: list[str]
     by_auto: bool
+    # So many steps hold most of it, where the usual step holds little; 0 where it does.
+    bursts: int
 
 
 INPUT_BOUND: Final = Told[Input]("input-bound")

@@ -9,7 +9,7 @@ import numpy as np
 
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
-from dftrace_ai.analysis.why.beginnings import LEAST_LOOPS, first_steps
+from dftrace_ai.analysis.why.beginnings import first_steps
 from dftrace_ai.analysis.why.figures import (
     BETWEEN_STEPS,
     INPUT_BOUND,
@@ -38,6 +38,8 @@ NAMED_ELSEWHERE: Final[tuple[Part, ...]] = ("checkpoint", *LOADING)
 # Most of the time between steps is that of so few gaps, or else of nearly all.
 MOST_OF_GAPS, MANY_GAPS = 0.9, 0.5
 NAMED_SPANS, LEAST_NAMED = 3, 0.02
+# With so much of forward passes it may be an evaluation.
+SOME_FORWARD: Final = 0.1
 
 
 def loop_findings(evidence: Evidence) -> Iterator[Finding]:
@@ -68,7 +70,7 @@ def _start_of_loading(evidence: Evidence) -> Finding | None:
     """Return what it costs to begin to load: the first waits, and the starts of workers."""
     steps, begins = evidence.steps, evidence.beginnings.begins
     later = begins > 0
-    if later.sum() < LEAST_LOOPS or steps.first.all():
+    if not later.any() or steps.first.all():
         return None
     starts = _starts(evidence)
     cost, started = starts.cost_ns, starts.started
@@ -195,10 +197,21 @@ def _between_steps(evidence: Evidence) -> Finding | None:
             ns=whole,
             spans=_named_between(evidence, taken, float(evidence.training_ns)),
             workers_unseen=of_loops and evidence.signals.loader and not evidence.signals.data,
+            untold_evaluation=_forwards(evidence, begin, end) >= SOME_FORWARD * whole,
         ),
         share_of="training",
         cause="loops" if of_loops else "steps",
     )
+
+
+def _forwards(evidence: Evidence, begin: Integers, end: Integers) -> int:
+    """Return the time of forward passes in gaps in which nothing learns, nanoseconds."""
+    line = evidence.beside_steps
+    forward = line.only(line.part == PART_CODE["forward"])
+    learning = line.only(np.isin(line.part, [PART_CODE["backward"], PART_CODE["optimizer"]]))
+    learns = covered_within(learning.start_ns, learning.end_ns, begin, end) > 0
+    inside = covered_within(forward.start_ns, forward.end_ns, begin, end)
+    return int(inside[~learns].sum())
 
 
 def _named_between(

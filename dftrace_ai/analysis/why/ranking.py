@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from dftrace_ai.analysis.why.figures import INPUT_BOUND, SLOWER_AND_SLOWER, Also, Input
+from dftrace_ai.analysis.why.figures import (
+    INPUT_BOUND,
+    NOT_ANNOTATED,
+    SLOWER_AND_SLOWER,
+    Also,
+    Input,
+)
 from dftrace_ai.analysis.why.model import KINDS
 
 if TYPE_CHECKING:
@@ -69,6 +75,10 @@ def explained(findings: Iterable[Finding], limits: Limits) -> list[Finding]:
         # Of a change, of a beat and of bursts there are two kinds of steps, too.
         if finding.kind == "two-kinds" and kinds & {"periodic", *DRIFTS}:
             return True
+        if finding.kind == "two-kinds" and finding.cause == "none":
+            return "not-annotated" in kinds
+        if finding.kind == "not-annotated" and NOT_ANNOTATED.of(finding)["bursts"]:
+            return any(one.cause == "none" and one.kind != "two-kinds" for one in found)
         patterns = {"periodic", "slow-step", "slow-loop-start", "two-kinds"}
         return finding.kind in patterns and EXPLAINS.get(finding.cause) in kinds
 

@@ -270,6 +270,8 @@ def _between(finding: Finding, said: _Said) -> _Sentences:
     if told["spans"]:
         spans = _spans(told["spans"], "the training")
         because = [f"What is in spans there: {spans}."]
+    if told["untold_evaluation"]:
+        because.append(UNTOLD_EVALUATION)
     if told["workers_unseen"]:
         because.append("Workers of a loader without persistent_workers=True end and start there.")
     return _Sentences(
@@ -299,6 +301,11 @@ def _memory(finding: Finding, _: _Said) -> _Sentences:
 def _not_annotated(finding: Finding, said: _Said) -> _Sentences:
     told = told_by.NOT_ANNOTATED.of(finding)
     what = f"{said.share} of a step is in no span."
+    if bursts := told["bursts"]:
+        what = (
+            f"{said.share} of the steps' time is in no span, most of it in {bursts:,} of "
+            f"{said.steps:,} steps."
+        )
     if lacking := ", ".join(told["lacking"]):
         return _Sentences(what, f"Annotate {lacking}.", f"These are not annotated: {lacking}.")
     if told["by_auto"]:

@@ -42,6 +42,8 @@ HOST_PARTS: Final[tuple[Part, ...]] = (
 )
 # Of the limit: what at least the median step has in no span.
 TYPICAL: Final = 0.75
+# So much of what is in no span has to be in the steps that are told as having most of it.
+MOST_OF_IT: Final = 0.9
 # As much would be a finding, were it annotated.
 MOST_NOT_ANNOTATED: Final = 0.10
 
@@ -128,9 +130,10 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
     limit = evidence.limits["not-annotated"]
     used = evidence.used
     unnamed = evidence.unnamed_ns[used]
-    typical = np.median(unnamed / evidence.time[used])
-    if typical < TYPICAL * limit.warning:
-        return None
+    # Of what only some steps have a shape may tell more.
+    typical = float(np.median(unnamed / evidence.time[used])) >= TYPICAL * limit.warning
+    largest = np.cumsum(np.sort(unnamed)[::-1])
+    bursts = 0 if typical else int(np.searchsorted(largest, MOST_OF_IT * largest[-1])) + 1
     signals = evidence.signals
     lacking = [name for name in ("forward", "backward", "optimizer") if not getattr(signals, name)]
     # Neither has every loop a loader, nor every stage of a pipeline that has one.
@@ -143,11 +146,11 @@ def _not_annotated(evidence: Evidence) -> Finding | None:
         NOT_ANNOTATED,
         limit,
         BatchSums.of({"none": unnamed}, evidence.time[used]).share("none"),
-        NotAnnotated(lacking=lacking, by_auto=by_auto),
+        NotAnnotated(lacking=lacking, by_auto=by_auto, bursts=bursts),
         confidence="low" if lacking else evidence.confidence,
     )
     # What a framework does for each step is much of small ones, and nobody's to annotate.
-    if found and by_auto and np.median(unnamed) < evidence.bound_ns("not-annotated-ms"):
+    if found and by_auto and typical and np.median(unnamed) < evidence.bound_ns("not-annotated-ms"):
         return replace(found, severity="info")
     return found
 

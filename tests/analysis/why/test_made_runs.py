@@ -103,6 +103,51 @@ def test_what_only_some_steps_do_on_a_busy_machine_is_told_with_low_confidence()
     ) == ("slower-and-slower", "low")
 
 
+@pytest.mark.parametrize(
+    ("passes", "gap_ms", "wait_ms", "kind", "cause"),
+    [
+        # By the numbers of steps alone the time between epochs is that of the last of each.
+        ([7, 13, 9, 20, 11, 5, 17], 600, 0, "not-annotated", ""),
+        ([10] * 7, 600, 0, "not-annotated", ""),
+        ([30, 40], 0, 3000, "input-bound", "start-up"),
+        ([30, 40], 3000, 0, "between-steps", "loops"),
+        ([2] * 30, 0, 300, "input-bound", "start-up"),
+        ([3] * 5, 300, 0, "between-steps", "loops"),
+        # The first step of each pass is the rule where there is no other.
+        ([1] * 30, 0, 300, "input-bound", ""),
+        ([1] * 30, 300, 0, "between-steps", "loops"),
+    ],
+)
+def test_a_run_that_is_mostly_elsewhere_is_told_to_be(
+    passes: list[int], gap_ms: float, wait_ms: float, kind: str, cause: str, tmp_path: Path
+) -> None:
+    """However few the passes and their steps are, and however steps are found."""
+    numbered, now = gap_ms == 600, 0.0
+    lines = Lines(100, rank=0, world_size=1)
+    for epoch, steps in enumerate(passes):
+        for step in range(steps):
+            tags = {"epoch": epoch, "step": step} if numbered else {}
+            wait = (0.3 if step else wait_ms or 0.3) * 1e6
+            begin = now + wait
+            if not numbered:
+                lines.say("dataloader", "fetch.iter", now, wait, 900 + epoch, count=step + 1)
+            now = begin
+            for name, ms in (("forward", 3), ("backward", 6), ("step", 0.7)):
+                lines.say("compute", name, now, ms * 1e6, **tags)
+                now += ms * 1e6
+            if not numbered:
+                length = now + 10 - begin
+                lines.say("dataloader", "fetch.block", begin, length, 900 + epoch, count=step + 1)
+            now += 20
+        now += gap_ms * 1e6
+    lines.footer()
+    lines.write(tmp_path / "t-host-100.pfw", 10**9)
+    verdict = why([tmp_path])
+    first = verdict.findings[0]
+    assert (first.kind, first.cause, first.severity) == (kind, cause, "critical")
+    assert first.cost > 0.8
+
+
 def test_the_start_of_a_short_run_is_a_note() -> None:
     short = Training(start_ms=4000)
     verdict = verdict_of(short, 1)
