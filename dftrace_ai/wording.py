@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ __all__ = [
     "counted",
     "described",
     "escaped",
+    "in_csv",
     "in_short",
     "quoted",
     "shortened",
@@ -44,6 +45,9 @@ LOOK_S = 0.001
 # Control characters, marks that cannot be seen (those that turn the direction of writing are among
 # them), halves of surrogates (bytes of a path that are not UTF-8), ends of lines and paragraphs.
 ESCAPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+# By these a spreadsheet knows that a field is to be reckoned; East Asian ones are taken alike.
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 # Persian, Hindi and joined emoji need these two.
 JOINERS = "\u200c\u200d"
@@ -101,6 +105,28 @@ def escaped(text: str, kept: str = "") -> str:
         return ascii(letter)[1:-1]
 
     return "".join(map(seen, text))
+
+
+def in_csv(value: Any) -> Any:
+    """Return a value for a field of CSV: a text that a spreadsheet would run gets ``'`` before it.
+
+    Numbers stay what they are, also those that are texts.
+
+    Args:
+        value: of the field.
+
+    Example::
+
+        assert in_csv("=1+1") == "'=1+1"
+        assert in_csv("-1.5") == "-1.5"
+    """
+    if not isinstance(value, str) or not value.startswith(FORMULAS) or value == "-":
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def shortened(text: str, letters: int) -> str:

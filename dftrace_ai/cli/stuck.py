@@ -87,10 +87,10 @@ def _print(verdict: Verdict, *, as_json: bool) -> None:
     if as_json:
         import orjson
 
-        from dftrace_ai.cli.terminal import write_out
+        from dftrace_ai.cli.terminal import acting_escaped, write_out
 
         option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        write_out(orjson.dumps(verdict, option=option).decode())
+        write_out(acting_escaped(orjson.dumps(verdict, option=option).decode()))
         return
     from rich.text import Text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bar",
+    "acting_escaped",
     "complain",
     "console",
     "figures_table",
@@ -46,6 +48,9 @@ PIPE_WIDTH = 200
 # Characters of one message, and of one name in a table.
 MESSAGE_LETTERS = 2000
 NAME_LETTERS = 200
+
+# Of these orjson escapes none, and a terminal of 8 bits takes them for escape sequences.
+C1 = re.compile(r"[\x80-\x9f]")
 
 # Who waits for longer wants to know for what.
 SHOWN_AFTER_S = 2.0
@@ -114,7 +119,17 @@ def write_json(value: Any) -> None:
     except TypeError:
         # A path that is not UTF-8 has halves of surrogates, which only escapes can carry.
         text = json.dumps(value, indent=2, default=_plain).encode("ascii")
-    typer.echo(text)
+    typer.echo(acting_escaped(text.decode()))
+
+
+def acting_escaped(text: str) -> str:
+    r"""Return JSON with escapes in place of letters that a terminal of 8 bits obeys.
+
+    Example::
+
+        assert acting_escaped('{"name":"\x9b2J"}') == '{"name":"\\u009b2J"}'
+    """
+    return text if text.isascii() else C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def json_line(value: Any) -> str:
@@ -122,7 +137,7 @@ def json_line(value: Any) -> str:
     import orjson
 
     try:
-        return orjson.dumps(value, default=str).decode()
+        return acting_escaped(orjson.dumps(value, default=str).decode())
     except TypeError:
         # Integers beyond 64 bits, and halves of surrogates, which only escapes can carry.
         return json.dumps(value, default=_plain)

@@ -10,9 +10,9 @@ from dftrace_ai.database.opening import duckdb_module
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["QueryError", "interruptibly", "one_select", "said"]
+__all__ = ["QueryError", "execute", "interruptibly", "one_select", "said"]
 
 Found = TypeVar("Found")
 
@@ -68,6 +68,19 @@ def interruptibly(connection: Any, ask: Callable[[], Found]) -> Found:
                 connection.interrupt()
                 wait([asked], INTERRUPT_AGAIN_S)
             raise
+
+
+def execute(connection: Any, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    """Have DuckDB do something that may take a while; a signal ends it, as of `interruptibly`.
+
+    On the main thread DuckDB would take the signal itself, and raise a RuntimeError in its place.
+
+    Args:
+        connection: DuckDB's.
+        sql: what to do.
+        parameters: of it.
+    """
+    return interruptibly(connection, lambda: connection.execute(sql, list(parameters)))
 
 
 def said(error: Exception) -> str:

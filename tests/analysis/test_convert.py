@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -251,6 +252,11 @@ def test_what_is_there_stays_unless_a_conversion_made_it(job: Path, tmp_path: Pa
         assert {path: path.stat().st_ino for path in [out, *out.rglob("*")]} == before
         converted(job, form, out, "--force")
         assert out.stat().st_ino != before[out]
+    # By force also what one has written in another form.
+    other = tmp_path / "other.out"
+    for form in (*FORMS, *reversed(FORMS)):
+        converted(job, form, other, "--force")
+        assert other.is_dir() == (form != "perfetto")
     # Nor by force what somebody else has put there, or what is converted itself.
     (tmp_path / "parquet.out" / "notes.txt").write_text("mine")
     for out, why in (
@@ -267,6 +273,14 @@ def test_what_is_there_stays_unless_a_conversion_made_it(job: Path, tmp_path: Pa
     assert done.status == 2
     assert "holds what is converted" in done.err
     assert {path: path.read_bytes() for path in job.iterdir()} == inputs
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    for form in FORMS:
+        done = invoke("convert", job, "--to", form, "--out", notes, "--force")
+        assert "holds what no conversion has written" in done.err
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    shutil.rmtree(other)
     assert names(tmp_path) == ["dftracer.out", "job", "parquet.out", "perfetto.out"]
 
 

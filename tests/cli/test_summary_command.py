@@ -249,6 +249,29 @@ def test_csv_has_all_figures_of_the_rows(job: Path, tmp_path: Path) -> None:
     assert invoke("summary", job, "--csv", "--json").status == 2
 
 
+ACTS = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-x", "\uff1d1", "-1.5", "plain=1"]
+
+
+def test_what_a_spreadsheet_or_a_terminal_would_obey_is_made_harmless(tmp_path: Path) -> None:
+    trace = TraceLines()
+    for number, name in enumerate([*ACTS, "\x9b2J"]):
+        trace.span(name, "compute", 10 * number, 5)
+    trace.footer()
+    path = trace.write(tmp_path / "t.pfw")
+    safe = {"'" + name if name not in ACTS[-2:] else name for name in ACTS}
+    query = "select name, -dur_ns as dur_ns from spans"
+    for words in (("summary", path), ("sql", path, query)):
+        done = invoke(*words, "--csv")
+        rows = list(csv.DictReader(done.out.splitlines()))
+        assert safe < {row["name"] for row in rows}
+        assert all(float(row.get("dur_ns", -1)) < 0 for row in rows)
+        done = invoke(*words, "--json")
+        assert "\x9b" not in done.out
+        found = json.loads(done.out)
+        named = found["spans"] if isinstance(found, dict) else found
+        assert {row["name"] for row in named} == {*ACTS, "\x9b2J"}
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -49,7 +49,7 @@ def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Co
         convert(open_traces(["out/"]), "perfetto", Path("all.pfw.gz"))
     """
     directory = to != "perfetto"
-    check_place(out, [trace.path for trace in traces], directory=directory, force=force)
+    check_place(out, [trace.path for trace in traces], force=force)
     with in_place(out, directory=directory) as unnamed:
         files, notes = _write(traces, to, unnamed, out)
         lines = sum(file.lines for file in files)

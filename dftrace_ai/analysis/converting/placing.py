@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,15 +29,18 @@ INDEX: Final = ".dftindex"
 
 FILE_MODE: Final = 0o600
 
+MERGED: Final = b"[\n"
+GZIP_MAGIC: Final = b"\x1f\x8b"
+HEAD_BYTES: Final = 4096
 
-def check_place(target: Path, inputs: Sequence[Path], *, directory: bool, force: bool) -> None:
+
+def check_place(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
     """Refuse a target that something else stands at.
 
     Args:
         target: the file or directory to be written.
         inputs: what is converted, which is never replaced.
-        directory: it is to be a directory.
-        force: what an earlier conversion has written may be replaced.
+        force: what an earlier conversion has written may be replaced, in whatever form.
 
     Raises:
         DftraceError: it is there, and not to be replaced.
@@ -53,17 +57,31 @@ def check_place(target: Path, inputs: Sequence[Path], *, directory: bool, force:
     real = os.path.realpath(target)
     if any(Path(os.path.realpath(path)).is_relative_to(real) for path in inputs):
         raise DftraceError(f"{name}: holds what is converted; choose another place")
-    if directory and not _of_a_conversion(target):
+    if not _of_a_conversion(target):
         raise DftraceError(
             f"{name}: holds what no conversion has written, so it is not replaced; choose "
             "another place"
         )
-    if not directory and target.is_dir():
-        raise DftraceError(f"{name}: is a directory; a file is to be written")
 
 
-def _of_a_conversion(folder: Path) -> bool:
-    """Return whether a directory holds nothing but the files of a conversion."""
+def _of_a_conversion(target: Path) -> bool:
+    """Return whether a file, or all that a directory holds, can be of a conversion."""
+    return _is_merged(target) if target.is_file() else _holds_conversion(target)
+
+
+def _is_merged(path: Path) -> bool:
+    """Return whether a file begins as those for Perfetto do."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        if head.startswith(GZIP_MAGIC):
+            head = zlib.decompressobj(wbits=31).decompress(head, len(MERGED))
+    except (OSError, zlib.error):
+        return False
+    return head.startswith(MERGED)
+
+
+def _holds_conversion(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return False
     inside = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
@@ -122,10 +140,14 @@ def cannot_be_written(target: Path, why: str) -> DftraceError:
 
 
 def _name(unnamed: Path, target: Path) -> None:
-    if not target.is_dir() or target.is_symlink():
+    try:
         unnamed.replace(target)
+    except OSError:
+        if not target.exists():
+            raise
+    else:
         return
-    # A directory takes no place of another that is not empty.
+    # A directory takes no place of a file, nor of another that is not empty.
     old = unnamed.with_name(f"{unnamed.name}-old")
     target.rename(old)
     try:
@@ -133,7 +155,7 @@ def _name(unnamed: Path, target: Path) -> None:
     except OSError:
         old.rename(target)
         raise
-    shutil.rmtree(old)
+    _remove(old)
 
 
 def _remove_left(target: Path) -> None:

@@ -10,7 +10,7 @@ from dftrace_ai.analysis.converting.report import ConvertedFile
 from dftrace_ai.analysis.sql.database import open_views
 from dftrace_ai.analysis.sql.loading import EventLoader, load_processes
 from dftrace_ai.analysis.sql.processes import Processes
-from dftrace_ai.database.asking import said
+from dftrace_ai.database.asking import execute, said
 from dftrace_ai.database.opening import duckdb_module, quoted_text
 from dftrace_ai.spare_folders import SpareFolder
 
@@ -54,7 +54,7 @@ def write_as_parquet(
                 rank = processes.rank_of(trace)
                 place = f"events/rank={NO_RANK if rank is None else rank}/{number:05}.parquet"
                 made = _copy(connection, "SELECT * EXCLUDE (rank) FROM events", folder, place, rank)
-                connection.execute("DELETE FROM read.events")
+                execute(connection, "DELETE FROM read.events")
                 files.append(made)
             load_processes(connection, processes)
             whole = _copy(connection, "FROM processes", folder, "processes.parquet", None)
@@ -72,6 +72,6 @@ def _copy(connection: Any, query: str, folder: Path, name: str, rank: int | None
     new_file(path)
     # The file is there already, with the rights that it is to have.
     options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
-    connection.execute(f"COPY ({query}) TO {quoted_text(str(path))} ({options})")
-    (lines,) = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()  # noqa: S608
+    execute(connection, f"COPY ({query}) TO {quoted_text(str(path))} ({options})")
+    (lines,) = execute(connection, f"SELECT count(*) FROM ({query})").fetchone()  # noqa: S608
     return ConvertedFile(name, rank, lines, path.stat().st_size)

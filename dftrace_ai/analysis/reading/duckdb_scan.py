@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.analysis.reading.reader import FRAMING, LINE_BYTES, LongLine
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
+from dftrace_ai.database.asking import execute
 from dftrace_ai.database.opening import duckdb_module, lock, open_database
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.spare_folders import SpareFolder
@@ -140,7 +141,7 @@ class Scan:
         counts = ", ".join(f"count({name})" for name in self.columns)
         query = PROBE.format(counts=counts, lines=self.lines(sources))
         try:
-            connection.execute(query, paths_of(sources))
+            execute(connection, query, paths_of(sources))
         except duckdb_module().Error:
             return False
         return True

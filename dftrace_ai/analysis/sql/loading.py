@@ -16,6 +16,7 @@ from dftrace_ai.analysis.reading.scanning.blocks import (
 from dftrace_ai.analysis.sql.views import TABLES
 from dftrace_ai.analysis.steps import measure, read_job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.database.asking import execute
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
@@ -194,12 +195,12 @@ def _insert(connection: Any, table: str, columns: Columns) -> int:
     connection.register("rows_to_put", columns)
     try:
         try:
-            connection.execute(put)
+            execute(connection, put)
         except duckdb.ConversionException:
             if "args" not in columns:
                 raise
-            connection.execute(put.replace(', "args" FROM', ", TRY_CAST(args AS JSON) FROM"))
-            (count,) = connection.execute(REFUSED).fetchone()
+            execute(connection, put.replace(', "args" FROM', ", TRY_CAST(args AS JSON) FROM"))
+            (count,) = execute(connection, REFUSED).fetchone()
             return int(count)
         return 0
     finally:
@@ -302,7 +303,7 @@ def load_processes(connection: Any, processes: Processes) -> None:
     places = ", ".join("?" * len(TABLES["processes"]))
     for row in processes.rows:
         put = f"INSERT INTO read.processes VALUES ({places})"  # noqa: S608
-        connection.execute(put, list(row.values()))
+        execute(connection, put, list(row.values()))
 
 
 def load_steps(connection: Any, traces: TraceSet, processes: Processes) -> list[str]:

@@ -19,7 +19,7 @@ from dftrace_ai.analysis.sql.views import (
     VIEWS,
     view_sql,
 )
-from dftrace_ai.database.asking import QueryError, interruptibly, one_select, said
+from dftrace_ai.database.asking import QueryError, execute, interruptibly, one_select, said
 from dftrace_ai.database.opening import duckdb_module, lock
 from dftrace_ai.spare_folders import SpareFolder
 
@@ -198,7 +198,7 @@ class TraceTables:
             # Those that were read without.
             again = {name for name in self._read if "args" in VIEWS[name].columns}
             for name in again:
-                self._connection.execute(f"DELETE FROM read.{name}")  # noqa: S608
+                execute(self._connection, f"DELETE FROM read.{name}")  # noqa: S608
             self._read -= again
             views = views | again
         self._arguments = self._arguments or arguments

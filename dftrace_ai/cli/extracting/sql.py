@@ -115,13 +115,13 @@ def _csv_lines(answer: Answer, limit: int | None) -> Iterator[str]:
     import csv
     from io import StringIO
 
-    from dftrace_ai.wording import escaped
+    from dftrace_ai.wording import escaped, in_csv
 
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(escaped, answer.columns))
+    writer.writerow(in_csv(escaped(column)) for column in answer.columns)
     for row in _rows(answer, limit):
-        writer.writerow("" if value is None else escaped(_plain(value)) for value in row)
+        writer.writerow("" if value is None else in_csv(escaped(_plain(value))) for value in row)
         yield text.getvalue()
         text.seek(0)
         text.truncate()

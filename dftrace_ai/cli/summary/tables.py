@@ -178,7 +178,7 @@ def csv_text(report: Report) -> str:
     from io import StringIO
 
     from dftrace_ai.analysis.summary.report import Row
-    from dftrace_ai.wording import escaped
+    from dftrace_ai.wording import escaped, in_csv
 
     columns = [field.name for field in fields(Row)]
     text = StringIO()
@@ -186,7 +186,7 @@ def csv_text(report: Report) -> str:
     writer.writerow(columns)
     for row in report.spans:
         values = (getattr(row, column) for column in columns)
-        writer.writerow([escaped(each) if isinstance(each, str) else each for each in values])
+        writer.writerow(in_csv(escaped(one)) if isinstance(one, str) else one for one in values)
     return text.getvalue()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.reading import Runs, read_run
 from dftrace_ai.loggers.runs.rows import TABLES, json_text, media_row, metrics_row, param_rows
-from dftrace_ai.wording import quoted
+from dftrace_ai.wording import in_csv, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,9 +83,10 @@ class _CsvRows:
 
     def take_metrics(self, run: LocalRun, writer: Writer, line: MetricsLine) -> None:
         row = metrics_row(run, writer, line)
-        fields = [row.get(column) for column in METRICS]
+        fields = [in_csv(row.get(column)) for column in METRICS]
         write = self._writers["metrics"].writerow
-        for fields[NAME_AT], fields[VALUE_AT] in line.values.items():
+        for name, value in line.values.items():
+            fields[NAME_AT], fields[VALUE_AT] = in_csv(name), value
             write(fields)
 
     def take_media(self, run: LocalRun, writer: Writer, line: MediaLine) -> None:
@@ -96,4 +97,4 @@ class _CsvRows:
 
 
 def _field(value: Any) -> Any:
-    return json_text(value) if isinstance(value, list) else value
+    return json_text(value) if isinstance(value, list) else in_csv(value)

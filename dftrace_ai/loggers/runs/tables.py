@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.database.asking import QueryError, interruptibly, one_select, said
+from dftrace_ai.database.asking import QueryError, execute, interruptibly, one_select, said
 from dftrace_ai.database.opening import duckdb_module, lock, open_database, quoted_text
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.lines import number_text
@@ -152,7 +152,7 @@ class RunTables:
         # The file is there already, with the rights that it is to have.
         options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
         try:
-            self._connection.execute(f"COPY {table} TO {quoted_text(str(path))} ({options})")
+            execute(self._connection, f"COPY {table} TO {quoted_text(str(path))} ({options})")
         except duckdb_module().Error as error:
             raise DftraceError(f"{path}: cannot be written: {said(error)}") from error
 
@@ -171,10 +171,11 @@ class RunTables:
             )
             types = ", ".join(f"{name}: '{kind}'" for name, kind in read.items())
             path = quoted_text(str(spare / f"{table}.jsonl"))
-            self._connection.execute(
+            execute(
+                self._connection,
                 f"CREATE TABLE {table} AS SELECT {names} FROM read_json({path}, "  # noqa: S608
                 f"format = 'newline_delimited', columns = {{{types}}}, "
-                f"maximum_object_size = {OBJECT_BYTES})"
+                f"maximum_object_size = {OBJECT_BYTES})",
             )
 
 
