@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
+from setting_values import agreements, alternatives, as_read
 
 from dftrace_ai.config.model import Config
 from dftrace_ai.config.sources import variable_of
@@ -64,7 +65,12 @@ def _config_schema() -> dict[str, Any]:
     schema["title"] = "Settings of a dftrace run"
     schema["description"] = "The YAML file that DFTRACE_CONFIG names; every key may be left out."
     for name, field in schema["properties"].items():
+        kept = {key: field[key] for key in ("title", "description", "default") if key in field}
+        kinds = alternatives(name)
+        field.clear()
+        field |= {**kept, **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})}
         field["x-environment-variable"] = variable_of(name)
+    schema["allOf"] = agreements()
     return schema
 
 
@@ -83,7 +89,7 @@ def _inspect_schema() -> dict[str, Any]:
     schema["title"] = "Config of tensor inspection"
     schema["description"] = (
         "Sections by name, each with a selection of layers and the features for them. Custom "
-        "features and contradictions are checked by `dftrace inspect check` only."
+        "features are checked by `dftrace inspect check` only."
     )
     return schema
 
@@ -94,6 +100,16 @@ def _loggers_schema() -> dict[str, Any]:
     schema = LoggersFile.model_json_schema()
     schema["title"] = "Config of experiment loggers"
     schema["description"] = "What `make_loggers` takes; other keys of the file are not looked at."
+    settings = schema["$defs"]["EntryConfig"]["properties"]
+    for name, field in settings.items():
+        settings[name] = as_read(field)
+    mode = settings["file_mode"]
+    del mode["type"]
+    mode["anyOf"] = alternatives("file_mode")
+    entries = schema["properties"]["logger"]
+    # An entry without settings may be left empty.
+    entries["additionalProperties"] = {"anyOf": [entries["additionalProperties"], {"type": "null"}]}
+    entries["minProperties"] = 1
     return schema
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -62,7 +62,7 @@ class EntryConfig(BaseModel):
     gpu: bool = Field(
         default=False, description="Log memory and utilisation of the GPU with the metrics."
     )
-    windows: list[int] = Field(
+    windows: list[Annotated[int, Field(ge=1)]] = Field(
         default_factory=list,
         description="Over how many of the last iterations an epoch's means are also taken.",
     )
@@ -126,12 +126,15 @@ class EntryConfig(BaseModel):
     def _octal(cls, mode: Any) -> Any:
         return octal_mode(mode)
 
-    @field_validator("windows")
+    @field_validator("*", mode="before")
     @classmethod
-    def _positive(cls, windows: list[int]) -> list[int]:
-        if any(window < 1 for window in windows):
-            raise ValueError("each of at least 1")
-        return windows
+    def _bool_is_no_number(cls, value: object, info: Any) -> object:
+        """Refuse true and false where numbers are meant, which pydantic would take as 1 and 0."""
+        found = value if isinstance(value, list) else [value]
+        kind = cls.model_fields[info.field_name].annotation
+        if kind is not bool and any(isinstance(one, bool) for one in found):
+            raise ValueError("a truth value")
+        return value
 
 
 class LoggerEntry(BaseModel):

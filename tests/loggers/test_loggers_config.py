@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 from loggers.local_lines import Kept, entry
 
 from dftrace_ai import ConfigError, LogDirectoryError
 from dftrace_ai.loggers import BaseLogger, BaseLogint, Logger, make_loggers
+from dftrace_ai.loggers.config import EntryConfig, entries_of
 from dftrace_ai.loggers.records import TextRecord
 
 
@@ -46,7 +52,7 @@ WRONG = {
         "local": {"config": {"loggers": ["metrics"]}}
     },
     "local.config.resume: 'perhaps' is not accepted": {"local": {"config": {"resume": "perhaps"}}},
-    "local.config.windows: [0] is not accepted: each of at least 1": {
+    "local.config.windows.0: 0 is not accepted: Input should be greater than or equal to 1": {
         "local": {"config": {"windows": [0]}}
     },
     "local.configs: unknown key; did you mean 'config'?": {"local": {"configs": {}}},
@@ -151,3 +157,36 @@ def test_only_the_first_rank_logs_unless_all_do(tmp_path, monkeypatch):
     kept = Kept(tmp_path)
     assert kept.metric("x") == [(0, 2.0)]
     assert (kept.of("run")[0]["rank"], kept.of("run")[0]["group"]) == (1, "run")
+
+
+GIVEN: list[Any] = [
+    *(None, True, False, 0, 1, 2, -1, 64, 4096, 4097, 0.5, 0.1, 0.05, 1000, 1000.5, 3600, 3601),
+    *(10_000_001, 5.0, 1.5, "", "x", "all", "zero", "gif", "allow", "must", "3", "64", "4097", "0"),
+    *("0.0", "0.05", "0.5", "1000", "1000.0", "1000.1", "yes", "TRUE", "on", "0640", " 7 "),
+    *(["metric"], ["x", 1], [], [1, 2], [0], ["3"], [True], [1.5], ["trace"], {}, {"a": None}),
+    *({"metric": ["loss"]}, {"metric": "loss"}, {"metric": [1]}),
+]
+
+
+def test_the_schema_takes_what_the_reader_takes():
+    path = Path(__file__).parents[2] / "schemas" / "loggers.schema.json"
+    schema = Draft202012Validator(json.loads(path.read_text(encoding="utf-8")))
+    choose, taken = random.Random(29), 0
+    names = sorted(EntryConfig.model_fields)
+    for _ in range(2_000):
+        settings = {
+            name: choose.choice(GIVEN) for name in choose.sample(names, choose.randint(0, 3))
+        }
+        if choose.random() < 0.03:
+            settings["foo"] = 1
+        rare = choose.choice([None, {}, {"config": None}, {"conf": settings}, [], 3])
+        entry = rare if choose.random() < 0.1 else {"config": settings}
+        config = {"logger": choose.choice([{}, None, []] + [{"local": entry, "trace": None}] * 30)}
+        try:
+            entries_of(config)
+            fault = ""
+        except ConfigError as error:
+            fault = str(error)
+        taken += not fault
+        assert schema.is_valid(config) == (not fault), (config, fault)
+    assert taken > 400

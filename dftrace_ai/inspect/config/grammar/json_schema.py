@@ -15,6 +15,7 @@ from dftrace_ai.inspect.config.grammar.models import (
     Layers,
     SectionHead,
 )
+from dftrace_ai.inspect.config.grammar.needs import contradictions, needs_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,8 +37,8 @@ DISABLED = {"properties": {"enabled": {"const": False}}, "required": ["enabled"]
 def config_schema() -> JsonSchema:
     """Return the schema of a whole config file.
 
-    It is as strict as a schema can be: it does not know custom features, does not see that
-    features contradict each other, nor that an item lacks its statistics.
+    It is as strict as a schema can be: it does not know custom features, and does not see that a
+    range ends before it begins, nor that a feature is given in two spellings.
     """
     _, schema = models_json_schema([(model, "validation") for model in MODELS])
     definitions = schema["$defs"]
@@ -46,6 +47,8 @@ def config_schema() -> JsonSchema:
     for model in PARTS:
         definition = definitions[model.__name__]
         _need_one(definition, model.needs_one_of)
+        if needs := needs_of(model.__name__):
+            definition["allOf"] = [*definition.get("allOf", ()), *needs]
         if "enabled" in definition["properties"]:
             definitions[model.__name__] = _or_disabled(definition)
     section = definitions.pop("SectionHead")
@@ -69,6 +72,7 @@ def _take_aliases(definition: JsonSchema) -> None:
     for alias, key in KEY_ALIASES.items():
         if key in properties:
             properties[alias] = {**properties[key], "deprecated": True}
+            definition["allOf"] = [{"not": {"required": [key, alias]}}]
 
 
 def _need_one(definition: JsonSchema, keys: tuple[str, ...]) -> None:
@@ -98,6 +102,9 @@ def _namespace() -> JsonSchema:
     }
     for feature in FEATURE_MODELS:
         _add(definition, feature, feature, names.FEATURE_ALIASES)
+    twins = ({"required": [*pair]} for pair in names.FEATURE_ALIASES.items())
+    definition["allOf"] = [{"not": {"type": "object", **twin}} for twin in twins]
+    definition["allOf"] += contradictions()
     return definition
 
 

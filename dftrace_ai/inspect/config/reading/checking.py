@@ -16,7 +16,7 @@ from dftrace_ai.inspect.config.schedule import Schedule
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from dftrace_ai.inspect.config.problems import Problems
 
@@ -61,11 +61,21 @@ def _selects(keys: Mapping[str, Any], kind: str, where: str, problems: Problems)
     return False
 
 
+def _in_force(keys: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each name that keys select with the keys in force there; a twin's, too."""
+    struct = f"{kind}s_struct"
+    for_one = for_gemm if kind == "gemm" else for_tensor
+    if struct not in keys:
+        for name in listed_names(keys, kind):
+            yield name, for_one(keys, name) or {}
+    for item in keys.get(struct, ()):
+        yield item[kind], for_one({**keys, struct: (item,)}, item[kind]) or {}
+
+
 def _check_log(keys: Mapping[str, Any], where: str, problems: Problems) -> None:
     if not _selects(keys, "tensor", where, problems):
         return
-    for tensor in listed_names(keys, "tensor"):
-        found = for_tensor(keys, tensor) or {}
+    for tensor, found in _in_force(keys, "tensor"):
         if not found.get("stats"):
             problems.error(where, f"stats is needed for {tensor}, a list of statistics")
         schedule = Schedule.of(found)
@@ -82,11 +92,10 @@ def _check_gemms(name: str, keys: Mapping[str, Any], where: str, problems: Probl
         return
     of_gemms = {gemm: for_gemm(keys, gemm) or {} for gemm in listed_names(keys, "gemm")}
     lacking: list[str] = []
-    for gemm, found in of_gemms.items():
+    for gemm, found in _in_force(keys, "gemm"):
         if not _selects(found, "tensor", f"{where} ({gemm})", problems):
             continue
-        for tensor in listed_names(found, "tensor"):
-            inner = for_tensor(found, tensor) or {}
+        for tensor, inner in _in_force(found, "tensor"):
             if name == "FakeQuant" and not inner.get("quant_format"):
                 lacking.append(f"{tensor} in {gemm}")
     if lacking:
