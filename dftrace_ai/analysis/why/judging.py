@@ -248,8 +248,12 @@ def _with_late_ranks(finding: Finding, judged: Sequence[_Judged]) -> Finding:
     shares = {one.number: one.sums.share("comm").share for one in judged if one.sums is not None}
     waiting = float(np.median([shares[rank] for rank in finding.ranks]))
     late = sorted(rank for rank, share in shares.items() if share < LATE * waiting)
+    if not late:
+        return finding
     told = Communication(**COMMUNICATION_BOUND.of(finding), late_ranks=late)
-    return replace(finding, evidence=cast("JsonObject", told)) if late else finding
+    # What is said of waiting, and the parts below it, are of those who wait.
+    ranks = tuple(rank for rank in finding.ranks if rank not in late)
+    return replace(finding, evidence=cast("JsonObject", told), ranks=ranks)
 
 
 def _step_facts(evidence: Evidence) -> StepFacts:

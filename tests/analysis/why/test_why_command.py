@@ -219,11 +219,15 @@ def test_of_several_ranks_half_make_a_verdict_and_fewer_are_named(tmp_path: Path
     assert as_json(*(tmp_path / f"rank{rank}" for rank in (1, 2, 3)))["parts"] == value["parts"]
 
 
-def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own_ms", [0.5, 7])
+def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(
+    tmp_path: Path, own_ms: float
+) -> None:
+    """Also one that communicates for long enough to be told of, were it alone."""
     waiting = Training(comm_ms=25, world=4)
     for rank in range(4):
         folder = tmp_path / f"rank{rank}"
-        training = Training(item_ms=28, comm_ms=0.5, world=4) if rank == 2 else waiting
+        training = Training(item_ms=28, comm_ms=own_ms, world=4) if rank == 2 else waiting
         for file in training.write(folder, rank + 1).glob("*.pfw"):
             text = file.read_text("utf-8").replace('"rank":0,', f'"rank":{rank},')
             file.write_text(text.replace('"host":"host"', f'"host":"h{rank}"'), "utf-8")
