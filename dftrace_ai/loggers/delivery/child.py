@@ -14,7 +14,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.loggers.delivery.guard import ignore_termination, own_signals, stand_by
+from dftrace_ai.loggers.delivery.guard import (
+    ignore_termination,
+    own_signals,
+    stand_by,
+    take_orphans,
+)
 from dftrace_ai.loggers.delivery.own_process import END, LENGTH
 from dftrace_ai.loggers.delivery.shared_count import SharedCount
 from dftrace_ai.wording import described
@@ -46,6 +51,7 @@ def serve(told_by: int, output: str, limit_s: float) -> NoReturn:
     told.close_number()
     own_signals()
     ignore_termination()
+    take_orphans()
     printed, printing = os.pipe()
     try:
         child = os.fork()

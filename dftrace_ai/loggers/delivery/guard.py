@@ -6,11 +6,13 @@ itself when its training is gone.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.loggers.interfaces.file_paths import opened_file
 from dftrace_ai.masking import masked_text
@@ -21,12 +23,13 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.delivery.shared_count import SharedCount
 
-__all__ = ["ignore_termination", "own_signals", "stand_by"]
+__all__ = ["ignore_termination", "own_signals", "stand_by", "take_orphans"]
 
 MOST_OUTPUT = 1 << 20
 CUT = b"\n(what it has printed from here on is not kept)\n"
 LINE_BYTES = 1 << 16
 POLL_MS = 100
+PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
@@ -95,19 +98,34 @@ def stand_by(
         printed.take(data)
     printed.end()
     told.end(status)
-    _clear_away(child, max(1.0, limit_s))
+    _clear_away(max(1.0, limit_s))
 
 
-def _clear_away(group: int, limit_s: float) -> None:
+def take_orphans() -> None:
+    """Become the parent of what a tracker leaves behind, in whatever session it is."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _clear_away(limit_s: float) -> None:
     """End what a tracker has started and left, which may write the last of it for a while."""
+    import psutil
+
     until_s = time.monotonic() + limit_s
-    try:
-        while time.monotonic() < until_s:
-            os.killpg(group, 0)
-            time.sleep(POLL_MS / 1000)
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    while (left := _own_processes(psutil)) and time.monotonic() < until_s + limit_s:
+        if time.monotonic() >= until_s:
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        time.sleep(POLL_MS / 1000)
+
+
+def _own_processes(psutil: Any) -> list[Any]:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    with contextlib.suppress(psutil.Error):
+        return list(psutil.Process().children(recursive=True))
+    return []
 
 
 def _process_number(child: int) -> int | None:
@@ -124,8 +142,13 @@ def _wait_ms(until_s: float | None, *, polls: bool) -> int | None:
 
 
 def _ended(child: int) -> int | None:
-    found, status = os.waitpid(child, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status) if found else None
+    """Return how a process has ended, if it has; others that have ended are let go."""
+    while True:
+        found, status = os.waitpid(-1, os.WNOHANG)
+        if found == child:
+            return os.waitstatus_to_exitcode(status)
+        if not found:
+            return None
 
 
 def _read(output: int) -> bytes:

@@ -117,6 +117,17 @@ class Nasty(BaseLogint):
         KEPT.append(program)
         self.name_process(program.pid)
 
+    def start_a_session(self) -> None:
+        """As a server of a tracker's that lives on: of no group or session of its parent's."""
+        found = subprocess.run(
+            ["sh", "-c", f"setsid sleep {FOREVER_S} >/dev/null 2>&1 & echo $!"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            start_new_session=True,
+        )
+        self.name_process(int(found.stdout))
+
     def read_stdin(self) -> None:
         self.say(f"stdin {sys.stdin.read()!r}")
 

@@ -25,6 +25,7 @@ APART = {
     "print_a_lot": None,
     "fork": None,
     "start_a_program": None,
+    "start_a_session": None,
     "read_stdin": None,
     "change_directory": None,
     "close_descriptors": None,
@@ -100,7 +101,9 @@ def test_training_is_killed_beside_a_tracker_that_hangs(left: dict[str, Left], h
     assert found.processes_at_last() == []
 
 
-@pytest.mark.parametrize("how", ["fork", "start_a_program", "keep_the_lock", "leave_a_thread"])
+@pytest.mark.parametrize(
+    "how", ["fork", "start_a_program", "start_a_session", "keep_the_lock", "leave_a_thread"]
+)
 def test_nothing_of_a_tracker_stays(left: dict[str, Left], how: str) -> None:
     assert left[f"log-{how}-apart"].processes_at_last() == []
 
