@@ -113,6 +113,18 @@ def _loggers_schema() -> dict[str, Any]:
     return schema
 
 
+def _log_line_schema() -> dict[str, Any]:
+    from dftrace_ai.loggers.runs.line_types import log_line_adapter
+
+    schema = log_line_adapter().json_schema(schema_generator=_Schema)
+    schema["title"] = "A line of the log of an experiment, which the interface `local` writes"
+    schema["description"] = (
+        "Each line of `rank*.jsonl` is one such object, nested 64 deep at most. Numbers that are "
+        "not finite are texts. Other members are left alone."
+    )
+    return schema
+
+
 def _why_schema() -> dict[str, Any]:
     from dftrace_ai.analysis.why.model import verdict_adapter
 
@@ -215,6 +227,7 @@ def schema_texts() -> dict[str, str]:
         "snapshot.schema.json": _snapshot_schema(),
         "inspect.schema.json": _inspect_schema(),
         "loggers.schema.json": _loggers_schema(),
+        "run-line.schema.json": _log_line_schema(),
         "why.schema.json": _why_schema(),
         "summary.schema.json": _summary_schema(),
         "convert.schema.json": _convert_schema(),

@@ -126,7 +126,7 @@ def line_of(data: bytes) -> Line | None:
         if kind == "p":
             return ParamsLine(_time(found), _flat(_mapping(found.get("v"))))
         if kind == "end":
-            status = found.get("status")
+            status = _text(found, "status")
             return EndLine(_time(found), status if status in ENDS else "unknown")
         if kind == "run":
             return _run_line(found)
@@ -195,14 +195,14 @@ def _run_line(found: Mapping[str, Any]) -> RunLine:
         _whole_number(found, "pid"),
         _whole_number(found, "start"),
     )
-    tags = found.get("tags")
+    _texts(found, "argv")
     return RunLine(
         _time(found),
         process,
         _text(found, "project"),
         _text(found, "name"),
         _text(found, "group"),
-        tuple(map(str, tags)) if isinstance(tags, list) else (),
+        _texts(found, "tags"),
         _whole_number(found, "rank"),
         max(1, _whole_number(found, "world_size")),
     )
@@ -222,7 +222,7 @@ def _media_line(kind: str, found: Mapping[str, Any]) -> MediaLine:
 
 
 def _place(found: Mapping[str, Any]) -> tuple[int, str, float]:
-    step, axis = found.get("s"), found.get("a")
+    step, axis = _whole_of(found.get("s")), found.get("a")
     if type(step) is not int or not -MOST_STEP <= step <= MOST_STEP or type(axis) is not str:
         raise _NotOfTheFormatError
     if axis not in AXES:
@@ -282,7 +282,19 @@ def _text(found: Mapping[str, Any], key: str) -> str:
 
 
 def _whole_number(found: Mapping[str, Any], key: str) -> int:
-    value = found.get(key, 0)
+    value = _whole_of(found.get(key, 0))
     if type(value) is not int or not -MOST_STEP <= value <= MOST_STEP:
         raise _NotOfTheFormatError
     return value
+
+
+def _texts(found: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    values = found.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise _NotOfTheFormatError
+    return tuple(values)
+
+
+def _whole_of(value: Any) -> Any:
+    """Return a whole number as such that JSON has with a point: to its schemas it is one."""
+    return int(value) if type(value) is float and value.is_integer() else value

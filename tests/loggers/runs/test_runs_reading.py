@@ -119,7 +119,7 @@ WRONG = (
     b'{"k":"f","s":1,"a":"i","t":1,"kind":"program","name":"x","file":"x"}',
     b'{"k":"h","s":1,"a":"i","t":1,"name":{}}',
     b'{"k":"run","t":1,"pid":"1"}',
-    b'{"k":"run","t":1,"pid":1e3}',
+    b'{"k":"run","t":1,"pid":1.5}',
 )
 
 
@@ -265,3 +265,38 @@ def changed(line: bytes, chance: random.Random) -> bytes:
     if way < 0.9:
         return line[:at] + bytes([chance.randrange(256)]) + line[at + 1 :] + b"\n"
     return line[:at] + b"\n"
+
+
+def test_a_line_is_read_where_its_schema_accepts_it(tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    path = Path(__file__).parents[3] / "schemas" / "run-line.schema.json"
+    accepts = jsonschema.Draft202012Validator(json.loads(path.read_text())).is_valid
+    settings = entry(tmp_path, "metric", "hparams", "hist", "image", tags=["a"], group="g")
+    with make_loggers({"local": settings}) as loggers:
+        loggers.log_iter({"loss": 1.0, "odd": math.nan, "hparams": {"lr": math.inf, "a": [{}]}})
+        loggers.log_histogram("w", list(range(10)))
+        loggers.log_image("im", [[0, 255]])
+        loggers.log_text("note", "x")
+        loggers.log_artifact(path)
+        loggers.alert("title")
+        loggers.log_epoch()
+    (log,) = tmp_path.rglob("*.jsonl")
+    lines = [json.loads(line) for line in log.read_bytes().splitlines()]
+    assert {line["k"] for line in lines} == {"run", "m", "p", "h", "f", "x", "a", "!", "end"}
+
+    drawn = random.Random(7)
+    odd = [None, True, -1, 0, 1.5, 2.0, 1e12, 2**63 - 1, -(2**63), "", "NaN", "i", "m", [], {}]
+    odd += [["a"], [1], {"a": 1}, {"a": "NaN"}, {"a": "x"}, {"a": None}, {"a": True}, {"a": {}}]
+    tried = [*lines]
+    for _ in range(times(2000, 1.0)):
+        line = dict(drawn.choice(lines))
+        for _ in range(drawn.randint(1, 2)):
+            name = drawn.choice(["k", "s", "t", "a", "v", "name", "file", "status", *line])
+            if drawn.random() < 0.3:
+                line.pop(name, None)
+            else:
+                line[name] = drawn.choice(odd)
+        tried.append(line)
+    read = {json.dumps(line): line_of(json.dumps(line).encode()) is not None for line in tried}
+    assert {text: accepts(json.loads(text)) for text in read} == read
+    assert 300 < sum(read.values()) < len(read) - 300
