@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.spans import common, rising, union
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class _Calls(NamedTuple):
         late_ns: how much earlier it may have been.
         waited_ns: how long its wait had lasted then, 0 where nobody waited for it; `UNKNOWN` where
             torch waits by itself.
-        within: torch may have waited for it by itself, which it does not do for another call.
+        within: torch may have waited for it by itself, in the call that it was made in.
+        until_ns: when the span ended in which it was made, where torch waits by itself.
         row: its number.
     """
 
@@ -61,6 +63,7 @@ class _Calls(NamedTuple):
     late_ns: Integers
     waited_ns: Integers
     within: Integers
+    until_ns: Integers
     row: Integers
 
     def only(self, which: Integers | slice) -> _Calls:
@@ -103,7 +106,7 @@ def standstill(spans: Spans, thread: Spans, tid: int, main: int) -> Standstill:
     del beside
     if not len(rows):
         return Standstill(spans.start_ns[:0], spans.end_ns[:0], rows)
-    calls, launches = _calls(spans.at(rows), tid, main)
+    calls, launches = _calls(spans.at(rows), thread, tid, main)
     signs = thread.start_ns, np.sort(thread.end_ns), launches
     found: list[tuple[Integers, ...]] = []
     for first in range(0, len(rows), AT_ONCE):
@@ -119,11 +122,13 @@ def standstill(spans: Spans, thread: Spans, tid: int, main: int) -> Standstill:
     return Standstill(low, high, rows[row[which]])
 
 
-def _calls(beside: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
+def _calls(beside: Spans, thread: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
     """Return the calls, and when the thread made any."""
     count = len(beside)
     late, waited = np.zeros(count, np.int64), np.full(count, UNKNOWN, np.int64)
     within, own = np.zeros(count, bool), np.ones(count, bool)
+    until = np.full(count, LATEST_NS, np.int64)
+    by_id = np.argsort(thread.id, kind="stable")
     for place in np.flatnonzero(np.bincount(beside.place)).tolist():
         there = np.flatnonzero(beside.place == place)
         there = there[np.argsort(beside.row[there], kind="stable")]
@@ -137,13 +142,29 @@ def _calls(beside: Spans, tid: int, main: int) -> tuple[_Calls, Integers]:
             waited[here] = np.where(own[here] & ~ends, stood, 0)
             seen = _nanoseconds([args.get("late_us") for args in told])
             within[here] = (stood == UNKNOWN) & (seen != UNKNOWN)
+            around = np.array([_number(args.get("p_idx")) for args in told], np.int64)
+            until[here] = np.where(within[here], _ends_of(thread, by_id, around), LATEST_NS)
             looked = np.array(["group" in args and "until" not in args for args in told])
             guess = LATE_NS + (beside.end_ns[here] - beside.start_ns[here]) // LATE_SHARE
             late[here] = np.where(within[here], seen, np.where(looked, guess, 0))
     calls = _Calls(
-        beside.start_ns, beside.end_ns, late, waited, within, np.arange(count, dtype=np.int32)
+        *(beside.start_ns, beside.end_ns, late, waited, within, until),
+        np.arange(count, dtype=np.int32),
     )
     return calls, beside.start_ns if own.all() else beside.start_ns[own]
+
+
+def _number(told: object) -> int:
+    """Return the number of a span; 0 where it is none."""
+    return told if type(told) is int and 0 < told < LATEST_NS else 0
+
+
+def _ends_of(thread: Spans, by_id: Integers, ids: Integers) -> Integers:
+    """Return when spans of a thread ended, by their numbers; `LATEST_NS` for those of others."""
+    if not len(by_id):
+        return np.full(len(ids), LATEST_NS)
+    at = by_id[np.minimum(np.searchsorted(thread.id, ids, sorter=by_id), len(by_id) - 1)]
+    return np.where((thread.id[at] == ids) & (ids > 0), thread.end_ns[at], LATEST_NS)
 
 
 def _nanoseconds(told_us: list[object]) -> Integers:
@@ -197,6 +218,7 @@ def _silences(calls: _Calls, of_thread: Sequence[Integers]) -> tuple[Integers, .
         least = np.maximum(least, np.searchsorted(signs, some.start_ns))
         behind = np.searchsorted(signs, some.end_ns + SOON_NS, side="right") - 1
         behind = np.minimum(behind, np.searchsorted(signs, some.end_ns))
+        behind = np.minimum(behind, np.searchsorted(signs, some.until_ns, side="right") - 1)
         there = least < behind
         pairs = np.stack([least[there], behind[there]], 1).ravel()
         if not len(pairs):

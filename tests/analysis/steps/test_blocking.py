@@ -35,13 +35,16 @@ def measured(folder: Path, work: Mapping[str, tuple[float, float]], calls: list[
     for step in range(STEPS):
         begin = START_NS + step * 100 * MS
         lines.span("step", "pipeline", begin, 100 * MS, tid=STEP_TRACK, step=step)
+        ids: dict[str, int] = {}
         for name, (low, high) in work.items():
             cat = name.partition(".")[0] if "." in name else "compute"
             word = name.rpartition(".")[2].rstrip("0123456789")
             lines.span(word, cat, begin + round(low * MS), round((high - low) * MS))
+            ids[name] = lines.last_id
         for number, call in enumerate(calls):
             start, length = begin + round(call.start * MS), round((call.end - call.start) * MS)
             told = {"group": "0", **call.args}
+            told["p_idx"] = ids.get(told.get("p_idx", ""), 0)
             lines.span(call.name, "comm", start, length, tid=COLLECTIVES + number, **told)
     lines.footer()
     lines.write(folder / "t.pfw")
@@ -114,6 +117,11 @@ CASES: dict[str, tuple[Mapping[str, tuple[float, float]], list[Call], dict[str, 
         WORK,
         [Call(20, 39, {"late_us": 1500}), Call(40, 90, {"late_us": 100})],
         {"comm": 50, "backward": 30},
+    ),
+    "torch waits in the span in which the call is made": (
+        {"backward": (11, 31), "forward": (31, 81), "step": (91, 96)},
+        [Call(21, 80, {"late_us": 60_000, "p_idx": "backward"})],
+        {"comm": 10, "backward": 10, "forward": 50},
     ),
     "within other work that is told": (
         {"checkpoint.capture": (10, 50), "dataloader.fetch": (50, 90), "step": (91, 96)},
