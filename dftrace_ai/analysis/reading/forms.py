@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Form", "form_of", "json_told", "other_told"]
 
-Form = Literal["lines", "documents", "none"]
-"""An event on each line, JSON as a whole that may hold events, or neither."""
+Form = Literal["lines", "documents", "objects", "none"]
+"""An event on each line, JSON as a whole that may hold events, events of torch.profiler one behind
+the other without a list around them, or none of these."""
 
 # Of lines, so many are looked at for one that is an event.
 MOST_LINES: Final = 64
@@ -95,7 +96,10 @@ def _form_of_lines(body: bytes, *, framed: bool, whole: bool) -> Form:
         return "lines" if framed and whole and b"\n" not in body.strip() else "documents"
     found = [each for each in objects if each is not None]
     over_lines = objects and objects[0] is None and first_value == "whole"
-    document = any(EVENTS in each or str(each.get("cat")).lower() in KINETO for each in found)
+    of_kineto = any(str(each.get("cat")).lower() in KINETO for each in found)
+    if of_kineto and not framed and EVENT in found[0]:
+        return "objects"
+    document = of_kineto or any(EVENTS in each for each in found)
     events = any(EVENT in each or (framed and "name" in each) for each in found)
     broken = framed and first_value == "broken"
     return "lines" if (events or broken) and not (over_lines or document) else "documents"

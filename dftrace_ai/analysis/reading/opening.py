@@ -90,7 +90,7 @@ def traces_of(
         return [file]
     from dftrace_ai.analysis.reading.gathering.profiles import opened_profiles
 
-    return opened_profiles(file, skipped)
+    return opened_profiles(file, skipped, framed=form == "documents")
 
 
 def _plain_head(path: Path, codec: Codec, head: bytes) -> bytes:

@@ -228,7 +228,8 @@ def test_what_is_broken_or_hostile_is_told(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_is_no_profile_is_refused_as_before(tmp_path: Path) -> None:
-    line = json.dumps({**span("a", 1, 1), "args": {"schemaVersion": 1, "traceEvents": []}})
+    others = {"cat": "mine", "args": {"schemaVersion": 1, "traceEvents": []}}
+    line = json.dumps({**span("a", 1, 1), **others})
     path = written(tmp_path / "lines.json", line + "\n" + line + "\n")
     assert len(read(path)) == 2
     (trace,) = open_traces([path])

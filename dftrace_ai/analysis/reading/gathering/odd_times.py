@@ -73,8 +73,8 @@ class Mending(NamedTuple):
         if self.dur_ns:
             count = counted(len(self.dur_ns), "duration")
             told.append(
-                f"{count} on streams of a GPU that cannot be, cut where the next event of the "
-                "stream begins or the trace ends"
+                f"{count} that cannot be, cut where the next event of a stream of the GPU begins "
+                "or the trace ends"
             )
         return told
 
@@ -147,6 +147,8 @@ class OddTimes:
         self._buckets: dict[int, _Together] = {}
         self._streams: dict[Hashable, _Stream] = {}
         self._around = _Stream()
+        # What the host has done for hours; a profiler has rarely seen that.
+        self._long = _Stream()
 
     def add(self, number: int, event: JsonObject) -> None:
         """Take an event in.
@@ -171,6 +173,8 @@ class OddTimes:
                 self._streams.setdefault(stream, _Stream()).add(start, dur, number, launch)
             elif kind == AROUND:
                 self._around.add(start, dur, number, -1)
+            elif dur > SILENCE_NS:
+                self._long.add(start, dur, number, -1)
             else:
                 end += dur
         # What is not behind 0 is by itself.
@@ -220,12 +224,12 @@ class OddTimes:
         return groups
 
     def _durations(self, all_others: _Together) -> dict[int, int]:
-        first, end = all_others.first, all_others.end
+        first, last, end = all_others.first, all_others.last, all_others.end
         cut: dict[int, int] = {}
         ends: dict[int, int] = {}
         tails: list[tuple[int, int, int]] = []
         for stream in self._streams.values():
-            rows = stream.in_order(first, all_others.last)
+            rows = stream.in_order(first, last)
             for (start, dur, number, _), later in zip(rows, _next_of(rows), strict=True):
                 if later is None:
                     tails.append((start, dur, number))
@@ -235,8 +239,13 @@ class OddTimes:
                     cut[number] = later[0] - start
                     ends[start + dur] = later[0]
                 end = max(end, start + cut.get(number, dur))
+        for start, dur, number, _ in sorted(self._long.in_order(first, last), key=_end_of):
+            if self.kineto and start + dur > end + max(end - first, SILENCE_NS):
+                cut[number] = max(0, end - start)
+            else:
+                end = max(end, start + dur)
         latest = end + max(end - first, TAIL_NS)
-        around = self._around.in_order(first, all_others.last)
+        around = self._around.in_order(first, last)
         for start, dur, number in (*tails, *(row[:3] for row in around)):
             if start + dur > latest:
                 cut[number] = max(0, end - start)
@@ -245,6 +254,10 @@ class OddTimes:
             if start + dur in ends and number not in cut:
                 cut[number] = max(0, ends[start + dur] - start)
         return cut
+
+
+def _end_of(row: tuple[int, int, int, int]) -> int:
+    return row[0] + row[1]
 
 
 def _next_of(

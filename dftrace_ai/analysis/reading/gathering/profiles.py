@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -46,7 +47,9 @@ EVENT: Final = "ph"
 MOST_DOCUMENTS: Final = 1_000
 
 
-def opened_profiles(file: TraceFile, skipped: list[SkippedFile]) -> list[TraceFile]:
+def opened_profiles(
+    file: TraceFile, skipped: list[SkippedFile], *, framed: bool = True
+) -> list[TraceFile]:
     """Copy the events of a file as lines, and return the file with that copy.
 
     Times keep their digits. What the file says beside the events, the time since which it
@@ -56,6 +59,7 @@ def opened_profiles(file: TraceFile, skipped: list[SkippedFile]) -> list[TraceFi
     Args:
         file: the file.
         skipped: gets what of the file is no trace.
+        framed: its events are in a list.
 
     Returns:
         The traces; the file itself where it turns out to be one of lines.
@@ -65,7 +69,7 @@ def opened_profiles(file: TraceFile, skipped: list[SkippedFile]) -> list[TraceFi
         DftraceError: there is no room for the copy.
     """
     stream = PlainStream(file)
-    text = ProfileText(stream)
+    text = ProfileText(stream if framed else chain([b"["], stream))
     found: list[TraceFile] = []
     for number in range(1, MOST_DOCUMENTS + 1):
         shown = file if number == 1 else replace(file, path=file.path / str(number))
