@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -13,7 +12,7 @@ from dftrace_ai.analysis.diff.model import RunFacts
 from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.steps import measure
 from dftrace_ai.analysis.steps.finding import is_within
-from dftrace_ai.analysis.steps.roles import GPU_ROLES
+from dftrace_ai.analysis.steps.roles import GPU_ROLES, KINETO_STEP
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.steady import steady_of
 from dftrace_ai.analysis.steps.timeline import covered_within
@@ -51,9 +50,6 @@ class Place(NamedTuple):
 
 IN_NO_SPAN: Final = Label("none", "not annotated")
 """The time of a step in which the thread that trains was in no span at all."""
-
-# torch.profiler numbers its steps by name.
-KINETO_STEP: Final = re.compile(r"^(ProfilerStep)#\d+$")
 
 # Who makes a name for every step makes millions; the places with most time are compared.
 MOST_PATHS: Final = 5_000

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["Owner", "Owners", "recordings_of"]
+__all__ = ["Owner", "Owners", "recording_of", "recordings_of"]
 
 # Whoever says that there are a million ranks gets no list of them.
 MOST_RANKS: Final = 100_000
@@ -232,7 +232,7 @@ class Owners:
     def _units(self) -> Iterator[list[Owner]]:
         """Yield the processes that say that they are of one run."""
         units: dict[Hashable, list[Owner]] = defaultdict(list)
-        runs = {_recording(owner.files[0]): owner.header.run for owner in self.all}
+        runs = {recording_of(owner.files[0]): owner.header.run for owner in self.all}
         for owner in self.all:
             if owner.is_known:
                 path = owner.files[0].path
@@ -361,20 +361,21 @@ def recordings_of(traces: Iterable[Trace]) -> dict[tuple[Path, str], list[Trace]
     """Return the files of each recording, its parts in their order, by folder and name."""
     recordings: dict[tuple[Path, str], list[tuple[int, Trace]]] = {}
     for trace in traces:
-        recordings.setdefault(_recording(trace), []).append((_part(trace), trace))
+        recordings.setdefault(recording_of(trace), []).append((_part(trace), trace))
     return {
         recording: [trace for _, trace in sorted(parts, key=lambda each: each[0])]
         for recording, parts in recordings.items()
     }
 
 
-def _recording(trace: Trace) -> tuple[Path, str]:
+def recording_of(trace: Trace) -> tuple[Path, str]:
+    """Return the folder of a file, and what all parts of its recording are called."""
     name = trace_name(trace.path.name)
     return trace.path.parent, name.base if name else trace.path.name
 
 
 def _base(trace: Trace) -> Path:
-    folder, base = _recording(trace)
+    folder, base = recording_of(trace)
     return folder / base
 
 

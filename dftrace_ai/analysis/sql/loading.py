@@ -324,7 +324,7 @@ def load_steps(connection: Any, traces: TraceSet, processes: Processes) -> list[
         columns: Columns = {
             "process": np.full(count, number, np.int32),
             "rank": np.full(count, -1 if known is None or known >= 2**31 else known, np.int32),
-            "step": np.arange(count),
+            "step": steps.number,
             "start_ns": steps.start_ns,
             "end_ns": steps.end_ns,
             "dur_ns": steps.time_ns,

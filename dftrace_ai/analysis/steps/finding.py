@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
+from dftrace_ai.analysis.steps.roles import KINETO_STEP
 from dftrace_ai.analysis.steps.spans import integer, union
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def _none() -> Integers:
     return np.zeros(0, np.int64)
 
 
+NEVER_RESUMED: Final = _none()
+
+
 @dataclass(frozen=True, repr=False)
 class FoundSteps:
     """Steps in order.
@@ -44,6 +48,7 @@ class FoundSteps:
         gap_start_ns: stretches between loops within steps, which are no time of theirs.
         gap_end_ns: where these end.
         gap_step: in which step each lies.
+        number: what each is called, where its span says it; they rise.
     """
 
     found_by: FoundBy
@@ -56,6 +61,12 @@ class FoundSteps:
     gap_start_ns: Integers = field(default_factory=_none)
     gap_end_ns: Integers = field(default_factory=_none)
     gap_step: Integers = field(default_factory=_none)
+    number: Integers | None = None
+
+    @property
+    def numbers(self) -> Integers:
+        """What each is called: by who named it, else counted from 0."""
+        return np.arange(len(self.start_ns)) if self.number is None else self.number
 
 
 class _Piece(NamedTuple):
@@ -85,19 +96,20 @@ def _is_evaluated(evaluation: tuple[Integers, Integers], spans: Spans) -> Intege
     return inside
 
 
-def find_steps(spans: Spans, tid: int) -> FoundSteps | None:
+def find_steps(spans: Spans, tid: int, resumed_ns: Integers = NEVER_RESUMED) -> FoundSteps | None:
     """Return the steps of a rank; None where nothing says what a step is.
 
     Args:
         spans: of its process.
         tid: the thread that trains.
+        resumed_ns: when recording went on behind a pause, in order.
     """
     own = spans.at(spans.tid == tid)
     judged = own.of("evaluation")
     evaluation = union(judged.start_ns, judged.end_ns)
     train = own.at(~_is_evaluated(evaluation, own))
     learning = spans.start_ns[spans.has("backward", "optimizer")]
-    found = _by_marks(train, evaluation)
+    found = _by_marks(train, evaluation, resumed_ns)
     # One mark alone may be around a whole training.
     if found is None or len(found.start_ns) < 2:
         others = (
@@ -115,25 +127,49 @@ def _outermost(spans: Spans) -> Spans:
     return spans.at(spans.start_ns >= reach) if len(spans) else spans
 
 
-def _by_marks(train: Spans, evaluation: tuple[Integers, Integers]) -> FoundSteps | None:
+def _by_marks(
+    train: Spans, evaluation: tuple[Integers, Integers], resumed_ns: Integers
+) -> FoundSteps | None:
     marks, waits = train.of("step"), train.of("wait")
     marks = _outermost(marks.at(marks.end_ns > marks.start_ns))
     if not len(marks):
         return None
     start, first = marks.start_ns.copy(), np.zeros(len(marks), bool)
+    ends = marks.end_ns
+    if len(resumed_ns):
+        behind = np.searchsorted(resumed_ns, marks.start_ns[1:], side="right")
+        ends = np.append(np.maximum(ends[:-1], np.append(-1, resumed_ns)[behind]), ends[-1])
     for at in range(len(marks)):
         # The wait that leads to it, or is its first part; before the first step only the last of
         # them: others may be an evaluation's.
         before = int(np.searchsorted(waits.start_ns, marks.start_ns[at]))
-        after = int(np.searchsorted(waits.start_ns, marks.end_ns[at - 1])) if at else before - 1
+        after = int(np.searchsorted(waits.start_ns, ends[at - 1])) if at else before - 1
         wait = max(after, 0)
         if wait < np.searchsorted(waits.start_ns, marks.end_ns[at]):
             start[at] = min(start[at], waits.start_ns[wait])
             first[at] = integer(waits.args(wait).get("count")) == 1
     size = _batches_of_each(waits, start, marks.end_ns)
     return FoundSteps(
-        "step spans", start, marks.end_ns, first, evaluation, accumulation=max(1, size)
+        "step spans",
+        start,
+        marks.end_ns,
+        first,
+        evaluation,
+        accumulation=max(1, size),
+        number=_numbers_of(marks),
     )
+
+
+def _numbers_of(marks: Spans) -> Integers | None:
+    """Return the numbers that torch.profiler has put into the names of steps; None without."""
+    numbers = np.full(len(marks), -1, np.int64)
+    for place, columns in enumerate(marks.columns):
+        here = marks.place == place
+        codes, which = np.unique(columns.label[marks.row[here]], return_inverse=True)
+        found = [KINETO_STEP.fullmatch(columns.labels[code].name) for code in codes.tolist()]
+        numbers[here] = np.array([int(one[2]) if one else -1 for one in found], np.int64)[which]
+    rise = bool((numbers >= 0).all() and (np.diff(numbers) > 0).all())
+    return numbers if rise else None
 
 
 def _batches_of_each(waits: Spans, start_ns: Integers, end_ns: Integers) -> int:
@@ -312,6 +348,7 @@ def _accumulated(found: FoundSteps, train: Spans) -> FoundSteps:
         start_ns=found.start_ns[begins],
         end_ns=found.end_ns[at],
         first=np.logical_or.reduceat(found.first[: at[-1] + 1], begins),
+        number=None if found.number is None else found.number[begins],
         accumulation=size,
         gap_start_ns=found.end_ns[inner],
         gap_end_ns=found.start_ns[inner + 1],

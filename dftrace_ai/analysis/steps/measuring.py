@@ -55,6 +55,7 @@ class Steps:
         end_ns: where it ends.
         time_ns: what it took, without evaluation inside of it.
         first: it is the first of its loop.
+        number: what it is called: its place, from 0, or the number that torch.profiler gave it.
         parts: nanoseconds of each part, by step; they add up to `time_ns`.
         hidden_ns: nanoseconds that other threads and the GPU spent in spans of each part
             while the thread that trains was in another, in all steps together.
@@ -75,6 +76,7 @@ class Steps:
     end_ns: Integers
     time_ns: Integers
     first: Integers
+    number: Integers
     parts: dict[Part, Integers]
     hidden_ns: dict[Part, int]
     on_gpu: Integers
@@ -111,7 +113,7 @@ def measure(process: Process) -> Steps | None:
     """
     spans = process.spans
     tid = step_thread(spans)
-    found = None if tid is None else find_steps(spans, tid)
+    found = None if tid is None else find_steps(spans, tid, process.pauses[1])
     if tid is None or found is None:
         return None
     on_gpu = spans.has("gpu_compute", "gpu_comm", "gpu_transfer")
@@ -140,6 +142,7 @@ def measure(process: Process) -> Steps | None:
         end_ns=found.end_ns,
         time_ns=time,
         first=found.first,
+        number=found.numbers,
         parts=parts,
         hidden_ns=_hidden(found, spans, beside, line),
         on_gpu=_within(found, *union(spans.start_ns[on_gpu], spans.end_ns[on_gpu])) > 0,

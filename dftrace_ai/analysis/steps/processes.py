@@ -10,7 +10,7 @@ import numpy as np
 
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.event_columns import event_columns
-from dftrace_ai.analysis.reading.identity import Owners
+from dftrace_ai.analysis.reading.identity import Owners, recording_of
 from dftrace_ai.analysis.reading.indexed.clocks import (
     NEVER,
     SetBack,
@@ -43,6 +43,7 @@ NEAR_NS: Final = 2
 NEAR_WHOLE_US_NS: Final = 1500
 
 SAMPLED: Final = ("memory", "cpu %")
+NO_PAUSES: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 # The category of what tensor inspection says of a tensor that is not finite any more.
 NONFINITE: Final = "nonfinite"
 
@@ -74,6 +75,7 @@ class Process:
         samples: of the counters of memory and processors, by time.
         nonfinite: when tensors stopped being finite, by time, each with layer and tensor.
         clock: how the clock was set back while it recorded.
+        pauses: from when to when nothing was recorded, between files of torch.profiler, in order.
         unfinished: spans without an end.
         dropped: events that were lost.
         waits: how often a thread waited for a full spool.
@@ -93,6 +95,7 @@ class Process:
     events: tuple[EventColumns, ...] = ()
     nonfinite: tuple[Moment, ...] = ()
     clock: SetBack = NEVER
+    pauses: tuple[Integers, Integers] = NO_PAUSES
 
     @property
     def header(self) -> HeaderFacts:
@@ -175,6 +178,7 @@ class _Part:
     nonfinite: tuple[Moment, ...]
     unfinished: int
     clock: SetBack
+    reach: Reach | None
 
 
 def read_job(traces: TraceSet, *, events: bool = False, all_starts: bool = False) -> Job:
@@ -207,7 +211,7 @@ def read_job(traces: TraceSet, *, events: bool = False, all_starts: bool = False
         notes += _without_length(columns)
         owner = owners.of(columns.trace)
         for key, mask in _processes_in(columns, owner):
-            files[key].append(_part(columns, owner, mask, clock, events=events))
+            files[key].append(_part(columns, owner, mask, times[-1], events=events))
         # Before the next file is read, or all are sorted.
         del columns
     processes = [_process(files.pop(key)) for key in list(files)]
@@ -234,7 +238,7 @@ def _without_length(columns: EventColumns) -> Iterator[str]:
 
 
 def _part(
-    columns: EventColumns, owner: Owner, mask: Integers | None, clock: SetBack, *, events: bool
+    columns: EventColumns, owner: Owner, mask: Integers | None, times: FileTimes, *, events: bool
 ) -> _Part:
     source = _source(columns)
     first = 0 if mask is None else int(np.argmax(mask))
@@ -249,7 +253,8 @@ def _part(
         samples=tuple(_samples(columns, mask)),
         nonfinite=tuple(_nonfinite(columns, mask)),
         unfinished=int((open_ones if mask is None else open_ones & mask).sum()),
-        clock=clock,
+        clock=times.clock,
+        reach=times.reach,
     )
 
 
@@ -288,12 +293,26 @@ def _process(parts: Sequence[_Part]) -> Process:
         samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
         nonfinite=tuple(sorted(moment for part in parts for moment in part.nonfinite)),
         clock=max(part.clock for part in parts),
+        pauses=_pauses(parts) if first.owner.is_known else NO_PAUSES,
         unfinished=sum(part.unfinished for part in parts),
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),
         waits=sum((footer and footer.waits) or 0 for footer in footers),
         near_ns=_near_ns(spans),
         events=tuple(part.events for part in parts if part.events is not None),
     )
+
+
+def _pauses(parts: Sequence[_Part]) -> tuple[Integers, Integers]:
+    """Return from when to when none of the recordings of a process went on."""
+    recordings: dict[Hashable, list[Reach | None]] = defaultdict(list)
+    for part in parts:
+        recordings[recording_of(part.names.trace)].append(part.reach)
+    reaches = sorted(joined(reaches) or NOWHERE for reaches in recordings.values())
+    known = [reach for reach in reaches if reach != NOWHERE]
+    begins = np.array([begin for begin, _ in known[1:]], np.int64)
+    ends = np.maximum.accumulate(np.array([end for _, end in known[:-1]], np.int64))
+    some = begins > ends
+    return ends[some], begins[some]
 
 
 def _near_ns(spans: Spans) -> int:

@@ -11,12 +11,16 @@ __all__ = [
     "DATA_WORK",
     "GPU_ROLES",
     "KINETO_CATEGORIES",
+    "KINETO_STEP",
     "NO_PART",
     "ROLES",
     "Role",
     "Source",
     "role_of",
 ]
+
+KINETO_STEP: Final = re.compile(r"(ProfilerStep)#(\d{1,18})", re.ASCII)
+"""How torch.profiler calls a step: by its number."""
 
 Role = Literal[
     "step",

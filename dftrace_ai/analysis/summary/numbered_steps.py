@@ -27,7 +27,7 @@ class NumberedSteps(NamedTuple):
         pid: the process; None for all that are in the files.
         start_ns: where each begins, nanoseconds since 1970.
         end_ns: where it ends.
-        number: counted from 0, over all steps of the process.
+        number: counted from 0, over all steps of the process, or as torch.profiler has it.
     """
 
     pid: int | None
@@ -68,7 +68,7 @@ def steps_without_number(parts: Sequence[Trace]) -> tuple[NumberedSteps, ...]:
     for rank in read_job(TraceSet(tuple(parts))).ranks:
         process = rank.process
         tid = step_thread(process.spans)
-        steps = None if tid is None else find_steps(process.spans, tid)
+        steps = None if tid is None else find_steps(process.spans, tid, process.pauses[1])
         if steps is None or steps.found_by != "step spans":
             continue
         marks = process.spans.of("step")
@@ -80,5 +80,7 @@ def steps_without_number(parts: Sequence[Trace]) -> tuple[NumberedSteps, ...]:
         if len(at):
             alone = process.source == "kineto" or (process.header and process.header.run)
             pid = None if alone else process.pid
-            found.append(NumberedSteps(pid, steps.start_ns[at], steps.end_ns[at], at))
+            found.append(
+                NumberedSteps(pid, steps.start_ns[at], steps.end_ns[at], steps.numbers[at])
+            )
     return tuple(found)

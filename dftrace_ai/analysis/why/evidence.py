@@ -173,6 +173,12 @@ class Evidence:
         return union(np.concatenate([told[0], more[0]]), np.concatenate([told[1], more[1]]))
 
     @cached_property
+    def apart(self) -> tuple[Integers, Integers]:
+        """Starts and ends of what is no training: evaluation, and when nothing was recorded."""
+        told, pauses = self.evaluations, self.rank.process.pauses
+        return union(np.concatenate([told[0], pauses[0]]), np.concatenate([told[1], pauses[1]]))
+
+    @cached_property
     def isolated(self) -> Integers:
         """Single slow steps, as a mask; none where they are more than a few."""
         found = np.arange(len(self.steps)) >= self.steady.warm_up
@@ -272,8 +278,8 @@ class Evidence:
 
     @cached_property
     def wall_ns(self) -> int:
-        """From the first event of the process to its last, nanoseconds."""
-        return max(1, self.last_ns - self.first_ns)
+        """From the first event of the process to its last, nanoseconds, without pauses."""
+        return max(1, self._recorded_ns(self.first_ns, self.last_ns))
 
     @cached_property
     def first_ns(self) -> int:
@@ -287,8 +293,13 @@ class Evidence:
 
     @cached_property
     def training_ns(self) -> int:
-        """From the beginning of the first step to the end of the last one."""
-        return max(1, int(self.steps.end_ns[-1] - self.steps.start_ns[0]))
+        """From the beginning of the first step to the end of the last one, without pauses."""
+        return max(1, self._recorded_ns(int(self.steps.start_ns[0]), int(self.steps.end_ns[-1])))
+
+    def _recorded_ns(self, first_ns: int, last_ns: int) -> int:
+        """Return the time from one moment to another in which was recorded."""
+        window = np.array([first_ns]), np.array([last_ns])
+        return last_ns - first_ns - int(covered_within(*self.rank.process.pauses, *window)[0])
 
     @property
     def steps_share(self) -> float:
@@ -307,11 +318,12 @@ class Evidence:
         """Share of the training that is in no span between steps, or the wait for first ones."""
         steps, line = self.steps, self.beside_steps
         taken = union(
-            np.concatenate([steps.start_ns, line.start_ns, self.evaluations[0]]),
-            np.concatenate([steps.end_ns, line.end_ns, self.evaluations[1]]),
+            np.concatenate([steps.start_ns, line.start_ns, self.apart[0]]),
+            np.concatenate([steps.end_ns, line.end_ns, self.apart[1]]),
         )
         window = steps.start_ns[:1], steps.end_ns[-1:]
-        gaps = self.training_ns - int(covered_within(*taken, *window)[0])
+        whole = int(steps.end_ns[-1] - steps.start_ns[0])
+        gaps = whole - int(covered_within(*taken, *window)[0])
         return (gaps + float((self.time - self.calmed).sum())) / self.training_ns
 
     def medians(self, chosen: Any) -> dict[Part, float]:

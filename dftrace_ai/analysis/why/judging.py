@@ -296,7 +296,7 @@ def _slowest(evidence: Evidence) -> tuple[SlowStep, ...]:
     starts, ts_us = evidence.steps.start_ns, evidence.rank.process.ts_us
     return tuple(
         SlowStep(
-            *(at, ts_us(int(starts[at])), int(evidence.time[at])),
+            *(int(evidence.steps.number[at]), ts_us(int(starts[at])), int(evidence.time[at])),
             **vars(evidence.steps.marks.beside(at)),
         )
         for at in order.tolist()

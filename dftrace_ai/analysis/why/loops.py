@@ -109,7 +109,7 @@ def _starts(evidence: Evidence) -> _Starts:
     cost = sums[ends] - sums[begins]
     # What leads to a loop, behind the evaluation before it.
     low, high = _end_before(steps, begins), steps.start_ns[begins]
-    _, judged = evidence.evaluations
+    _, judged = evidence.apart
     if len(judged):
         last = np.searchsorted(judged, high, side="right") - 1
         low = np.maximum(low, np.where(last >= 0, judged[np.maximum(last, 0)], low))
@@ -177,8 +177,8 @@ def _between_steps(evidence: Evidence) -> Finding | None:
     line = evidence.beside_steps
     told = line.only(np.isin(line.part, [PART_CODE[part] for part in NAMED_ELSEWHERE]))
     taken = union(
-        np.concatenate([told.start_ns, evidence.evaluations[0]]),
-        np.concatenate([told.end_ns, evidence.evaluations[1]]),
+        np.concatenate([told.start_ns, evidence.apart[0]]),
+        np.concatenate([told.end_ns, evidence.apart[1]]),
     )
     gaps = end - begin - covered_within(*taken, begin, end)
     whole = int(gaps.sum())

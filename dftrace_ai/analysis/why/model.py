@@ -134,7 +134,7 @@ class SlowStep:
     """A step.
 
     Attributes:
-        step: its number in the order of time, from 0.
+        step: its number in the order of time, from 0, or that which torch.profiler gave it.
         at_us: where it begins, microseconds, as ``ts`` of the trace's lines.
         ns: how long it took.
         rss_bytes: memory of the process: the greatest sample in the step, or else the last before

@@ -257,7 +257,12 @@ def drift_of(evidence: Evidence) -> Finding | None:
     else:
         at_us = evidence.rank.process.ts_us(int(evidence.steps.start_ns[cut]))
         found = evidence.finding(
-            *(SLOWER_SINCE, limit, rise, DriftSince(**told, step=int(cut), at_us=at_us)),
+            *(
+                SLOWER_SINCE,
+                limit,
+                rise,
+                DriftSince(**told, step=int(evidence.steps.number[cut]), at_us=at_us),
+            ),
             share_of="growth",
             cause=part,
             confidence=sure,

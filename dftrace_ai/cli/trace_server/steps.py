@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 import orjson
 
 from dftrace_ai.analysis.merged_trace import shown_base_us
@@ -66,7 +67,7 @@ def parsed_steps(text: str) -> range:
 
 
 def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
-    """Find steps as `dftrace why` does, which counts them from 0.
+    """Find steps as `dftrace why` does, which counts them from 0 or takes torch.profiler's numbers.
 
     Args:
         traces: the traces of a run.
@@ -80,16 +81,19 @@ def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
     ends: list[int] = []
     tracks: dict[Path, list[bytes]] = {}
     most = 0
+    last = -1
     for process, tid, found in _found_steps(traces):
-        count = len(found.start_ns)
-        most = max(most, count)
-        if wanted.start < count:
-            begins.append(int(found.start_ns[wanted.start]))
-            ends.append(int(found.end_ns[min(wanted.stop, count) - 1]))
+        numbers = found.numbers
+        most, last = max(most, len(numbers)), max(last, int(numbers[-1]))
+        low, high = np.searchsorted(numbers, (wanted.start, wanted.stop)).tolist()
+        if low < high:
+            begins.append(int(found.start_ns[low]))
+            ends.append(int(found.end_ns[high - 1]))
         path, lines = _track(process, tid, found, FIRST_TRACK + len(tracks))
         tracks[path] = lines
     if not begins:
-        there = f"there are {counted(most, 'step')}, counted from 0" if most else "none were found"
+        told = "counted from 0" if last == most - 1 else f"up to number {last}"
+        there = f"there are {counted(most, 'step')}, {told}" if most else "none were found"
         raise TraceError(f"no step {wanted.start}: {there}")
     base_ns = shown_base_us(traces) * 1000
     window = TimeWindow((min(begins) - base_ns) / 1000, (max(ends) - base_ns) / 1000)
@@ -130,7 +134,7 @@ def _found_steps(traces: Sequence[Trace]) -> Iterator[tuple[Process, int, FoundS
     """Yield the ranks that have steps, with the thread on which they are."""
     for rank in read_job(TraceSet(tuple(traces)), events=True).ranks:
         tid = step_thread(rank.process.spans)
-        found = None if tid is None else find_steps(rank.process.spans, tid)
+        found = None if tid is None else find_steps(rank.process.spans, tid, rank.process.pauses[1])
         if tid is not None and found is not None:
             yield rank.process, tid, found
 
@@ -142,11 +146,11 @@ def _track(process: Process, tid: int, found: FoundSteps, track: int) -> tuple[P
     pid = int(columns.pid[int(own.row[0])])
     base_us = (process.header and process.header.time_base_us) or 0
     name = {"name": "thread_name", "pid": pid, "tid": track, "ph": "M", "args": {"name": "steps"}}
-    spots = _spans(found, base_us * 1000)
+    spots = zip(found.numbers.tolist(), _spans(found, base_us * 1000), strict=True)
     lines = [
         b'{"name":"step %d","cat":"dftrace","pid":%d,"tid":%d,"ts":%s,"dur":%s,"ph":"X"}'
         % (number, pid, track, begin, length)
-        for number, (begin, length) in enumerate(spots)
+        for number, (begin, length) in spots
     ]
     return columns.trace.path, [orjson.dumps(name), *lines]
 

@@ -31,6 +31,7 @@ PROGRAM = """
 import sys
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.profiler import tensorboard_trace_handler
 from torch.utils.data import DataLoader, TensorDataset
 
 model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
@@ -49,6 +50,16 @@ with profile(
         optimizer.step()
         profiler.step()
 profiler.export_chrome_trace(sys.argv[1])
+with profile(
+    activities=[ProfilerActivity.CPU],
+    schedule=schedule(wait=1, warmup=1, active=3, repeat=4),
+    on_trace_ready=tensorboard_trace_handler(sys.argv[2]),
+) as profiler:
+    for _ in range(22):
+        optimizer.zero_grad()
+        model(images).sum().backward()
+        optimizer.step()
+        profiler.step()
 """
 
 
@@ -57,7 +68,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     path = tmp_path_factory.mktemp("profile") / "rank0.pt.trace.json"
     environment = {**clean_environment(), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", PROGRAM, str(path)]
+    command = [sys.executable, "-c", PROGRAM, str(path), str(path.parent / "windows")]
     subprocess.run(command, check=True, env=environment, timeout=240, capture_output=True)
     return path
 
@@ -322,3 +333,62 @@ def test_copies_are_gone_with_their_traces(tmp_path: Path, monkeypatch: pytest.M
     done = invoke("summary", path)
     assert (done.status, done.out) == (2, "")
     assert "choose another place with TMPDIR" in done.err
+
+
+def test_the_files_of_a_worker_are_one_process(recorded: Path) -> None:
+    """Its steps have the numbers that torch.profiler gave them; what lies between is not known."""
+    folder = recorded.parent / "windows"
+    assert len(list(folder.iterdir())) == 4
+    rows = json.loads(invoke("sql", folder, "select process, step from steps", "--json").out)
+    numbers = [2, 3, 4, 7, 8, 9, 12, 13, 14, 17, 18, 19]
+    assert [(row["process"], row["step"]) for row in rows] == [(0, number) for number in numbers]
+    (process,) = json.loads(invoke("sql", folder, "from processes", "--json").out)
+    assert len(process["files"]) == 4
+    assert next(folder.iterdir()).name.startswith(f"{process['host']}_{process['pid']}.")
+    verdict = json.loads(invoke("why", folder, "--json").out)
+    assert (verdict["ranks"], verdict["steps"]["count"], verdict["notes"]) == (1, 12, [])
+    assert {step["step"] for step in verdict["slowest"]} < set(numbers)
+    by_step = json.loads(invoke("summary", folder, "--by", "step", "--json").out)
+    assert {row["group"] for row in by_step["spans"]} - {"-"} == set(map(str, numbers))
+    by_process = json.loads(invoke("summary", folder, "--by", "process", "--json").out)
+    label = f"{process['host']}:{process['pid']}"
+    assert {row["group"] for row in by_process["spans"]} == {label}
+
+
+def window(first: int, at_us: float, pid: int = 7, **members: Any) -> str:
+    """What a profiler has recorded of four steps."""
+    events = []
+    for step in range(4):
+        begin = at_us + step * 10_000
+        name = f"ProfilerStep#{first + step}"
+        events.append(span(name, begin, 9_990, cat="user_annotation"))
+        events.append(span("forward", begin + 10, 9_900, cat="user_annotation"))
+    return profile([{**event, "pid": pid} for event in events], **members)
+
+
+RANK = {"distributedInfo": {"rank": 0, "world_size": 1}}
+
+WINDOWS = {
+    "a rank's, by any name": (("a", "b", "c"), (7, 7, 7), RANK, 30, 1, 12),
+    "a worker's": (("h_7.1", "h_7.2", "h_7.3"), (7, 7, 7), {}, 30, 1, 12),
+    "of another start": (("h_7.1", "h_7.2", "h_8.3"), (7, 7, 8), RANK, 30, 2, 4),
+    "at one time": (("h_7.1", "h_7.2", "h_7.3"), (7, 7, 7), {}, 0, 3, 4),
+    "nobody knows whose": (("a", "b", "c"), (7, 7, 7), {}, 30, 3, 4),
+}
+
+
+@pytest.mark.parametrize("way", WINDOWS)
+def test_whose_the_files_of_a_profiler_are(way: str, tmp_path: Path) -> None:
+    names, pids, members, apart_s, processes, judged = WINDOWS[way]
+    for at, (name, pid) in enumerate(zip(names, pids, strict=True)):
+        text = window(10 * at, 1e6 * (1 + at * apart_s), pid, **members)
+        written(tmp_path / f"{name}.pt.trace.json", text)
+    asked = "select count(*) as steps, count(distinct process) as processes from steps"
+    found = json.loads(invoke("sql", tmp_path, asked, "--json").out)
+    assert found == [{"steps": 12, "processes": processes}]
+    verdict = why([tmp_path])
+    assert verdict.steps is not None
+    assert verdict.steps.count == judged
+    # Between the files of one process is no time of its training.
+    assert not [note for note in verdict.notes if "lies between" in note]
+    assert verdict.ranks == (3 if way == "at one time" else 1)

@@ -123,7 +123,7 @@ def _slow_step(measured: MeasuredRank, at: int) -> SlowStepFigures:
     beside = steps.marks.beside(at)
     return SlowStepFigures(
         rank=measured.number,
-        step=at,
+        step=int(steps.number[at]),
         epoch=_epoch_at(steps, at),
         ns=ns,
         at_us=at_us,
