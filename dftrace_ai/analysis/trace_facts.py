@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from dftrace_ai.analysis.reading.identity import Owners
+from dftrace_ai.analysis.reading.held_parts import deleted_told
+from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
 from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES, utc_text
 from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorded
@@ -157,6 +158,7 @@ def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
             *owners.told(""),
             *owners.missing_told(),
             *(note for trace in traces for note in trace.file.notes),
+            *deleted_told(recordings_of(readable).values()),
             *clock_notes(times, owners),
         ),
     )

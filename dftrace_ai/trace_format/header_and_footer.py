@@ -198,6 +198,7 @@ class FooterFacts(NamedTuple):
         drain_cpu_us: microseconds of processor time for formatting and writing.
         ended: how recording ended: an `Ending` where the recorder wrote it.
         part: number of the file among the parts of a trace.
+        earlier_events: events in the parts before it.
         error: type of the exception that nobody caught.
         signal: that killed the process.
         exit_status: of the process.
@@ -224,6 +225,7 @@ class FooterFacts(NamedTuple):
     drain_cpu_us: int | None = None
     ended: str | None = None
     part: int | None = None
+    earlier_events: int | None = None
     error: str | None = None
     signal: int | None = None
     exit_status: int | None = None

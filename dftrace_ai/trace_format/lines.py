@@ -314,6 +314,7 @@ class FooterArgs(_Open):
     drain_cpu_us: Count
     ended: Ending
     part: Annotated[int, Field(ge=0)] | None = None
+    earlier_events: Annotated[int, Field(ge=1, description="In the parts before.")] | None = None
     error: Annotated[str, Field(description="Type of the exception that nobody caught.")] | None = (
         None
     )

@@ -393,7 +393,7 @@ def _files_of_each(traces: Iterable[Trace]) -> Iterator[tuple[list[Trace], bool]
         if header.run is not None:
             found[_key(header, base)].append(files)
         elif copy is not None and copy.profile:
-            found[_key_of_profile(header, folder, base)].append(files)
+            found[_key_of_profile(header, folder, base, len(found))].append(files)
         else:
             yield from (([trace], False) for trace in files)
     for key, recordings in found.items():
@@ -421,10 +421,14 @@ def _key(header: HeaderFacts, base: str) -> tuple[Hashable, ...]:
     return ("named", *own, base) if re.search(own_name, base) else ("renamed", *own)
 
 
-def _key_of_profile(header: HeaderFacts, folder: Path, base: str) -> tuple[Hashable, ...]:
+def _key_of_profile(
+    header: HeaderFacts, folder: Path, base: str, number: int
+) -> tuple[Hashable, ...]:
+    if base.isdecimal() and worker_of_profile(folder.name):
+        folder, base = folder.parent, folder.name  # one of several documents of a file
     worker, rank = worker_of_profile(base), header.rank
     if rank is None and not worker:
-        return "alone", folder, base
+        return "alone", number
     own = header.host, header.pid, worker, rank, header.world_size
     return "profile", *own, folder if rank is None or header.pid is None else None
 

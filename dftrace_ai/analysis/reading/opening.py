@@ -13,7 +13,7 @@ from dftrace_ai.errors import TraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dftrace_ai.analysis.reading.trace_file import Codec, Copy, SkippedFile
+    from dftrace_ai.analysis.reading.trace_file import Codec, Copy, HeldFile, SkippedFile
 
 __all__ = ["Head", "read_head", "traces_of"]
 
@@ -61,6 +61,7 @@ def traces_of(
     *,
     asked_for: bool = False,
     copy: Copy | None = None,
+    held: HeldFile | None = None,
 ) -> list[TraceFile]:
     """Return the traces of a file that begins with a head: one, or as many as documents in it.
 
@@ -74,6 +75,7 @@ def traces_of(
         skipped: gets what of the file is no trace.
         asked_for: see `TraceFile`.
         copy: where it is, if not at `path`.
+        held: see `TraceFile`.
 
     Raises:
         TraceError: it cannot be read, or is no trace.
@@ -82,7 +84,7 @@ def traces_of(
     first, _, others = head.plain.partition(b"\n")
     named = others.startswith(b'{"name":"process_name"')
     framed = first.strip() == b"["
-    file = TraceFile(path, head.codec, framed, named, asked_for, copy)
+    file = TraceFile(path, head.codec, framed, named, asked_for, copy, held)
     form = "lines" if framed and named else form_of(head.plain, whole=head.whole)
     if form == "none":
         raise TraceError(f"{path}: not a trace file: {other_told(head.plain)}")

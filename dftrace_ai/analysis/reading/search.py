@@ -7,9 +7,10 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
+from dftrace_ai.analysis.reading.held_parts import held_parts, was_deleted
 from dftrace_ai.analysis.reading.opening import read_head, traces_of
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
@@ -21,12 +22,16 @@ from dftrace_ai.trace_format.file_names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from dftrace_ai.analysis.reading.gathering.archives import OpenedArchive
     from dftrace_ai.analysis.reading.opening import Head
+    from dftrace_ai.analysis.reading.trace_file import HeldFile
 
 __all__ = ["TraceSearch", "profiles_beside", "search_traces"]
+
+# Where parts were deleted before they could be opened.
+MOST_LISTINGS: Final = 8
 
 # As recorders write them.
 LINES_BEGIN = b'[\n{"'
@@ -69,10 +74,32 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
         for skipped in found.skipped:
             print("skipped", skipped)
     """
+    given = list(paths)
+    for last in (*(False,) * MOST_LISTINGS, True):
+        listed = _listed(given)
+        held, gone = held_parts([*listed.asked.values(), *listed.inside.values()])
+        if last or not gone:
+            break
+    return _opened(listed, held, gone)
+
+
+class _Listed(NamedTuple):
+    """Files that were given, those of directories, and those of which it is known why not."""
+
+    asked: dict[str, Path]
+    inside: dict[str, Path]
+    skipped: list[SkippedFile]
+
+
+def _listed(paths: Iterable[str | os.PathLike[str]]) -> _Listed:
     asked: dict[str, Path] = {}
     inside: dict[str, Path] = {}
     skipped: list[SkippedFile] = []
+    deleted = []
     for path in matching_paths(paths):
+        if was_deleted(path):
+            deleted.append(path)
+            continue
         if not _is_directory(path):
             asked.setdefault(os.path.realpath(path), path)
             continue
@@ -88,22 +115,37 @@ def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
                 skipped.append(SkippedFile(str(file), reason))
             else:
                 inside.setdefault(os.path.realpath(file), file)
+    if deleted and not (asked or inside or skipped):
+        raise TraceError(f"{deleted[0]}: no such file: its recorder has deleted it")
+    return _Listed(asked, inside, skipped)
+
+
+def _opened(listed: _Listed, held: Mapping[Path, HeldFile], gone: Container[Path]) -> TraceSearch:
+    asked, inside, skipped = listed
     files: list[TraceFile] = []
+
+    def at(path: Path) -> Path:
+        return held[path].path if path in held else path
+
     for path in asked.values():
-        head = read_head(path)
+        if path in gone:
+            continue
+        head = read_head(path, at(path))
         if opened := _opened_archive(path, head):
             files += opened.files
             skipped += opened.skipped
         else:
-            files += traces_of(path, head, skipped, asked_for=True)
+            files += traces_of(path, head, skipped, asked_for=True, held=held.get(path))
     for real, path in inside.items():
-        if real in asked:
+        if real in asked or path in gone:
             continue
         try:
-            files += traces_of(path, read_head(path), skipped)
+            files += traces_of(path, read_head(path, at(path)), skipped, held=held.get(path))
         except TraceError as error:
             skipped.append(SkippedFile.because_of(error, path))
     skipped.sort(key=lambda one: one.path)
+    if not skipped and not files:
+        raise TraceError("the recorder deletes the parts of its trace faster than they are read")
     if skipped and not files:
         others = f"; {len(skipped) - 1} more cannot be read either" if len(skipped) > 1 else ""
         raise TraceError(f"{skipped[0]}{others}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import weakref
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dftrace_ai.errors import TraceError
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
@@ -16,9 +16,11 @@ __all__ = [
     "EMPTY",
     "GZIP_MAGIC",
     "MAGIC_BYTES",
+    "OPEN_FILES",
     "ZSTD_MAGIC",
     "Codec",
     "Copy",
+    "HeldFile",
     "SkippedFile",
     "Tear",
     "TraceFile",
@@ -26,6 +28,9 @@ __all__ = [
     "is_skippable",
     "tear_told",
 ]
+
+OPEN_FILES: Final = Path("/proc/self/fd")
+"""Where the system shows the files that this process has open."""
 
 Codec = Literal["gzip", "zstd", "plain"]
 
@@ -105,6 +110,26 @@ class Copy:
     notes: tuple[str, ...] = ()
 
 
+class HeldFile:
+    """A file that can be read for as long as this is there, whoever removes its name.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        path: where it is read.
+
+    Raises:
+        OSError: it cannot be opened, as where it is a link.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW
+        descriptor = os.open(path, flags)
+        self.path = OPEN_FILES / str(descriptor)
+        weakref.finalize(self, os.close, descriptor)
+
+
 @dataclass(frozen=True)
 class TraceFile:
     """A file on disk that holds a trace, or the beginning of one.
@@ -117,6 +142,7 @@ class TraceFile:
         named: its first event is ``process_name``, as the recorder of this package has it.
         asked_for: its path was given, and not that of a directory which holds it.
         copy: what is read in its place; None where it is read itself.
+        held: keeps it readable where its recorder may delete it meanwhile.
     """
 
     path: Path
@@ -125,6 +151,7 @@ class TraceFile:
     named: bool
     asked_for: bool = False
     copy: Copy | None = None
+    held: HeldFile | None = None
 
     def __str__(self) -> str:
         return str(self.path)
@@ -132,7 +159,9 @@ class TraceFile:
     @property
     def content(self) -> Path:
         """Where the bytes are that are read."""
-        return self.copy.path if self.copy else self.path
+        if self.copy:
+            return self.copy.path
+        return self.held.path if self.held else self.path
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ import numpy as np
 
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.event_columns import event_columns
-from dftrace_ai.analysis.reading.identity import Owners, recording_of
+from dftrace_ai.analysis.reading.held_parts import deleted_told
+from dftrace_ai.analysis.reading.identity import Owners, recording_of, recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import (
     NEVER,
     SetBack,
@@ -21,7 +22,7 @@ from dftrace_ai.analysis.reading.indexed.clocks import (
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.steps.believed import believed_columns
 from dftrace_ai.analysis.steps.clock_jumps import clock_of
-from dftrace_ai.analysis.steps.roles import DATA_WORK, GPU_ROLES, KINETO_CATEGORIES
+from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, GPU_ROLES, KINETO_CATEGORIES
 from dftrace_ai.analysis.steps.spans import span_columns, spans_of
 from dftrace_ai.wording import counted
 
@@ -219,6 +220,7 @@ def read_job(traces: TraceSet, *, events: bool = False, all_starts: bool = False
     traces.notes = chosen.notes
     mended = [note for trace in chosen for note in trace.file.notes]
     told = [] if all_starts else [*owners.told_of_last(), *owners.missing_told(last=True)]
+    told += deleted_told(recordings_of(chosen).values())
     first = *mended, *clock_notes(times, owners), *told
     others = (note for note in chosen.notes if note not in mended)
     job = _job(processes, owners, (*first, *notes, *others))
@@ -282,6 +284,7 @@ def _source(columns: EventColumns) -> Source:
 
 def _process(parts: Sequence[_Part]) -> Process:
     first = parts[0]
+    pauses = _pauses(parts) if first.owner.is_known else NO_PAUSES
     spans = spans_of([part.names for part in parts], [part.spans for part in parts])
     footers = [part.names.trace.end.footer for part in parts]
     samples = [sample for part in parts for sample in part.samples]
@@ -293,7 +296,7 @@ def _process(parts: Sequence[_Part]) -> Process:
         samples=tuple(sorted(samples, key=lambda sample: sample.at_ns)),
         nonfinite=tuple(sorted(moment for part in parts for moment in part.nonfinite)),
         clock=max(part.clock for part in parts),
-        pauses=_pauses(parts) if first.owner.is_known else NO_PAUSES,
+        pauses=pauses,
         unfinished=sum(part.unfinished for part in parts),
         dropped=sum((footer and footer.dropped) or 0 for footer in footers),
         waits=sum((footer and footer.waits) or 0 for footer in footers),
@@ -306,13 +309,23 @@ def _pauses(parts: Sequence[_Part]) -> tuple[Integers, Integers]:
     """Return from when to when none of the recordings of a process went on."""
     recordings: dict[Hashable, list[Reach | None]] = defaultdict(list)
     for part in parts:
-        recordings[recording_of(part.names.trace)].append(part.reach)
+        recordings[recording_of(part.names.trace)].append(_recorded(part))
     reaches = sorted(joined(reaches) or NOWHERE for reaches in recordings.values())
     known = [reach for reach in reaches if reach != NOWHERE]
     begins = np.array([begin for begin, _ in known[1:]], np.int64)
     ends = np.maximum.accumulate(np.array([end for _, end in known[:-1]], np.int64))
     some = begins > ends
     return ends[some], begins[some]
+
+
+def _recorded(part: _Part) -> Reach | None:
+    """Return from when to when a file tells of the training."""
+    steps = part.spans["role"] == CODE["step"]
+    if part.source != "kineto" or not steps.any():
+        return part.reach
+    # Before and behind its steps a profiler has the work of its own.
+    start, end = part.spans["start_ns"][steps], part.spans["end_ns"][steps]
+    return Reach(int(start.min()), int(end.max()))
 
 
 def _near_ns(spans: Spans) -> int:

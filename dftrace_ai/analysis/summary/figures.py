@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from dftrace_ai.analysis.reading.identity import Owners
+from dftrace_ai.analysis.reading.held_parts import deleted_told
+from dftrace_ai.analysis.reading.identity import Owners, recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import clock_notes
 from dftrace_ai.analysis.reading.indexed.reach import joined
 from dftrace_ai.analysis.reading.trace_set import open_traces
@@ -282,6 +283,7 @@ class _Sums:
                 *(note for trace in read for note in trace.file.notes),
                 *clock_notes([self.times[trace.path] for trace in read], owners),
                 *owners.told("added up"),
+                *deleted_told(recordings_of(read).values()),
             ),
             reach=joined(reaches.values()),
         )

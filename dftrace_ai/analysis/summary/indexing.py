@@ -129,7 +129,7 @@ def _indexed(parts: Sequence[Trace]) -> IndexedProcess:
         raise TraceError("is written to at this moment; try again when its process has ended")
     mode = 0o777
     for trace in parts:
-        mode &= trace.path.stat().st_mode
+        mode &= trace.file.content.stat().st_mode
     write_index(path, files, figures, mode)
     return IndexedProcess(str(path), "made", count, figures.lines)
 

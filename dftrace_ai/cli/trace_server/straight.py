@@ -40,7 +40,7 @@ class Straight:
     def __iter__(self) -> Iterator[bytes]:
         left = self.size - len(self._behind)
         try:
-            with open_regular(self._trace.path) as raw:
+            with open_regular(self._trace.file.content) as raw:
                 while left:
                     piece = raw.read(min(left, PIECE_BYTES))
                     if not piece:
@@ -79,7 +79,7 @@ def straight(
     if file.codec != "gzip" or file.copy or not ours or footer is None:
         return None
     try:
-        size = trace.path.stat().st_size
+        size = file.content.stat().st_size
     except OSError as error:
         raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
     added = add_traces([trace])

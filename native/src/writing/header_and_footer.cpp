@@ -70,18 +70,24 @@ void LineFormatter::index(ByteBuffer& out, std::string_view members) const {
         out.append(part);
 }
 
+std::uint64_t events_of(const LineCounts& lines) noexcept {
+    std::uint64_t events = lines[0];  // spans without an end
+    for (const Kind kind :
+         {Kind::span, Kind::instant, Kind::counter, Kind::metadata, Kind::flow_out, Kind::flow_in})
+        events += lines[static_cast<std::size_t>(kind)];
+    return events;
+}
+
 void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losses& losses,
                            std::uint64_t plain_bytes, std::uint64_t file_bytes, const Ending& ending,
                            std::uint32_t part) const {
     const auto count = [&lines](Kind kind) { return lines[static_cast<std::size_t>(kind)]; };
     const std::uint64_t flows = count(Kind::flow_out) + count(Kind::flow_in);
-    const std::uint64_t events = lines[0] + count(Kind::span) + count(Kind::instant) + count(Kind::counter) +
-                                 count(Kind::metadata) + flows;
     std::string text = "{\"name\":\"end\",\"cat\":\"dftrace\"" + own_track_ + ",\"ph\":\"M\"," + args_open_;
     const auto member = [&text](std::string_view key, std::uint64_t value) {
         text.append(",\"").append(key).append("\":").append(std::to_string(value));
     };
-    member("events", events);
+    member("events", events_of(lines));
     member("spans", count(Kind::span));
     member("instants", count(Kind::instant));
     member("counters", count(Kind::counter));
@@ -97,6 +103,7 @@ void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losse
     member("drain_cpu_us", losses.drain_cpu_us);
     text.append(",\"ended\":\"").append(ending.how).append("\"");
     if (part || ending.how == "rotated") member("part", part);
+    if (ending.earlier_events) member("earlier_events", ending.earlier_events);
     if (!ending.error.empty()) {
         text.append(",\"error\":");
         append_json_string(text, ending.error);

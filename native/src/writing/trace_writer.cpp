@@ -230,8 +230,10 @@ int TraceWriter::next_part() {
     if (const int error = write_index(true)) return last_error_ = error;
     const Losses losses = header_.losses();
     ByteBuffer end;
+    Ending ending{"rotated"};
+    ending.earlier_events = events_of(parts_.earlier_lines());
     formatter_.footer(end, parts_.lines(), difference(losses, parts_.told()), parts_.plain_bytes(),
-                      parts_.file_bytes(), {"rotated"}, parts_.part());
+                      parts_.file_bytes(), ending, parts_.part());
     std::string footer;
     codec_->append(footer, end.view(), facts_of_lines(end, {}));
     FirstBlock first = first_of_next();
@@ -294,8 +296,10 @@ int TraceWriter::finish(const Ending& ending) {
         reach_ = BlockReach::everywhere();  // nobody has looked at its times
         ++lines_[is_open_span(told) ? 0 : static_cast<std::size_t>(Kind::span)];
     }
+    Ending told = ending;
+    told.earlier_events = events_of(parts_.earlier_lines());
     formatter_.footer(text_, lines_, difference(header_.losses(), parts_.told()),
-                      parts_.plain_bytes() + text_.size(), parts_.file_bytes(), ending, parts_.part());
+                      parts_.plain_bytes() + text_.size(), parts_.file_bytes(), told, parts_.part());
     stage_ = TraceStage::complete;
     return flush();
 }

@@ -163,7 +163,7 @@ def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
         raise IndexFileError("is no index")
     with file:
         status = os.fstat(file.fileno())
-        owners = {os.geteuid(), 0, *(trace.path.stat().st_uid for trace in parts)}
+        owners = {os.geteuid(), 0, *(trace.file.content.stat().st_uid for trace in parts)}
         if status.st_uid not in owners or stat.S_IMODE(status.st_mode) & 0o022:
             raise IndexFileError("may have been written by somebody else")
         content = file.read(MOST_BYTES + 1)

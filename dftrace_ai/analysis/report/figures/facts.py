@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.report.figures.counters import process_name
@@ -10,12 +9,10 @@ from dftrace_ai.analysis.report.figures.envelopes import briefly_named
 from dftrace_ai.analysis.report.figures.flame import processes_of
 from dftrace_ai.analysis.report.model import ProcessFacts
 from dftrace_ai.masking import masked_words
-from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.steps import Job
@@ -52,8 +49,7 @@ def losses_of(traces: TraceSet, summary: Report, notes: Sequence[str]) -> list[s
 
 
 def _gone(traces: TraceSet) -> Iterator[str]:
-    """What is in no file any more: let go by a flight recorder, damaged, or in a deleted part."""
-    parts: dict[Path, set[int]] = defaultdict(set)
+    """What is in no file any more: let go by a flight recorder, or damaged."""
     for trace in traces:
         footer = trace.end.footer
         if footer is not None and footer.overwritten:
@@ -61,14 +57,6 @@ def _gone(traces: TraceSet) -> Iterator[str]:
             yield f"{trace}: {events} let go by the flight recorder before they were asked for"
         if footer is not None and footer.damaged:
             yield f"{trace}: its spool was damaged in {counted(footer.damaged, 'way')}"
-        name = trace_name(trace.path.name)
-        if name is not None:
-            parts[trace.path.parent / name.base].add(name.part)
-    for base, numbers in parts.items():
-        missing = max(numbers) + 1 - len(numbers)
-        if missing:
-            told = counted(missing, "part")
-            yield f"{base}: {told} of {max(numbers) + 1} deleted by max_files, or not given"
 
 
 def process_facts(job: Job) -> tuple[list[ProcessFacts], int]:
