@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.forms import form_of, other_told
 from dftrace_ai.analysis.reading.regular_file import open_regular
-from dftrace_ai.analysis.reading.trace_file import TraceFile, codec_of
+from dftrace_ai.analysis.reading.trace_file import TraceFile, codec_of, codec_of_name
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def read_head(path: Path, content: Path | None = None) -> Head:
             head = file.read(HEAD_BYTES)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
-    codec = codec_of(head)
+    # One that has nothing yet may have something when it is read.
+    codec = codec_of(head) if head else codec_of_name(path.name)
     plain = head if codec == "plain" else _plain_head(path, codec, head)
     return Head(codec, plain, max(len(head), len(plain)) < HEAD_BYTES)
 

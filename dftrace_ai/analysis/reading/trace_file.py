@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.trace_format.file_names import SUFFIX_OF
+
 if TYPE_CHECKING:
     from dftrace_ai.errors import TraceError
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
@@ -25,6 +27,7 @@ __all__ = [
     "Tear",
     "TraceFile",
     "codec_of",
+    "codec_of_name",
     "is_skippable",
     "tear_told",
 ]
@@ -46,6 +49,12 @@ def codec_of(head: bytes) -> Codec:
     if head.startswith(GZIP_MAGIC):
         return "gzip"
     return "zstd" if head.startswith(ZSTD_MAGIC) or is_skippable(head) else "plain"
+
+
+def codec_of_name(name: str) -> Codec:
+    """Return how a file is compressed whose name the recorder has given."""
+    codecs: dict[str, Codec] = {SUFFIX_OF["gzip"]: "gzip", SUFFIX_OF["zstd"]: "zstd"}
+    return next((codec for suffix, codec in codecs.items() if name.endswith(suffix)), "plain")
 
 
 def is_skippable(head: bytes) -> bool:

@@ -70,8 +70,6 @@ def test_commands_read_a_job_that_deletes_its_parts(tmp_path: Path) -> None:
         made = {
             "sql": ["select count(*) from events"],
             "convert": ["--to", "perfetto", "--out", tmp_path / "all.pfw"],
-            "report": ["-o", tmp_path / "page.html"],
-            "diff": [folder],
             "validate": ["--unfinished-ok"],
             "info": [],
             "summary": [],
@@ -90,7 +88,7 @@ def test_commands_read_a_job_that_deletes_its_parts(tmp_path: Path) -> None:
     told = [note for note in facts.notes if "deleted by max_files" in note]
     gone = int(told[0].partition("with ")[2].partition(" event")[0].replace(",", ""))
     assert (len(files), gone + facts.events) == (3, counted)
-    for command in ("summary", "info", "why", "report"):
+    for command in ("summary", "why"):
         value = json.loads(invoke(command, folder, "--json").out)
         notes = value.get("notes", value.get("warnings", value.get("losses")))
         assert [note for note in notes if "deleted" in note] == told, command
@@ -133,3 +131,14 @@ def test_parts_that_go_while_they_are_looked_for_are_left_out(
     # A shell had found it.
     assert len(summarise(paths).files) == 3
     assert invoke("info", paths[0]).status == 2
+
+
+def test_a_part_that_has_just_been_begun_is_read_as_what_it_is_named(tmp_path: Path) -> None:
+    """It is empty when it is found, and no longer when it is read."""
+    part(tmp_path, 1, ended="rotated", earlier=2)
+    begun = tmp_path / "t-host-100.part2.pfw.gz"
+    begun.touch()
+    traces = open_traces([tmp_path])
+    begun.write_bytes(part(tmp_path / "other", 2, ended=None, earlier=4).read_bytes())
+    assert sum(len(batch["ph"]) for batch in traces.batches(["ph"])) == 11
+    assert not [note for note in traces.notes if "without an event" in note]
