@@ -69,7 +69,7 @@ def start_slowly(_: int) -> None:
 
 
 def test_what_lies_around_loops_is_named(traced: Traced, auto: Auto) -> None:
-    """Beginnings of passes, time between epochs, evaluations by hand; with a status that says so."""
+    """Beginnings of passes, time between epochs, evaluations by hand."""
     data = TensorDataset(torch.randn(32, 4))
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -112,6 +112,7 @@ class _Judged:
     evidence: Evidence | None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    start_note: str = ""
     sums: BatchSums | None = None
 
 
@@ -138,14 +139,15 @@ def judge(job: Job, limits: Limits, steps: Sequence[Steps | None] | None = None)
             notes=job.notes,
             limits=_plain(limits),
         )
-    of_ranks = (note for one in found for note in one.notes)
-    # Of the notes few are shown: what times cannot be comes first.
-    notes = dict.fromkeys([*job.notes[: job.first_notes], *of_ranks, *job.notes])
     common, rare, speakers = _of_ranks(found)
     if common:
         # The steps that are shown are of a rank for which the verdict holds.
         shown = next(one for one in found if one.number == speakers[common[0].kind])
     common = [_with_late_ranks(finding, found) for finding in common]
+    of_ranks = [note for one in found for note in one.notes]
+    start = [shown.start_note] if shown.start_note else []
+    # Of the notes few are shown: what times cannot be comes first.
+    notes = dict.fromkeys([*job.notes[: job.first_notes], *of_ranks, *start, *job.notes])
     evidence = shown.evidence
     assert evidence is not None  # noqa: S101 - `found` has evidence
     enough = bool(found)
@@ -206,15 +208,14 @@ def _judge_rank(job: Job, rank: Rank, steps: Steps | None, limits: Limits) -> _J
         if not findings:
             compute = compute_bound(evidence)
             findings += [compute] if compute else []
-        if note := start_note(evidence):
-            notes.append(note)
     if evidence.crowded:
         notes.append("other programs kept the processors of the host busy meanwhile")
     waits = sum(process.waits for process in (rank.process, *rank.workers))
     if waits:
         times = counted(waits, "time")
         notes.append(f"threads waited {times} for a full spool; durations hold those waits")
-    return _Judged(number, evidence, tuple(findings), tuple(notes), evidence.sums)
+    start = "" if evidence.is_short else start_note(evidence)
+    return _Judged(number, evidence, tuple(findings), tuple(notes), start, evidence.sums)
 
 
 def _of_ranks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.indexed.reach import local_text
+from dftrace_ai.analysis.why.figures import COMMUNICATION_BOUND
 from dftrace_ai.analysis.why.words import beside_text, part_name, percent, sureness, time_text
 from dftrace_ai.trace_format.running import told_of
 from dftrace_ai.wording import counted
@@ -122,6 +123,10 @@ def _first(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
     if finding.because:
         yield "because", finding.because
     yield "do next", finding.next
+    # As fast as what they wait for may be no rank.
+    late = finding.kind == COMMUNICATION_BOUND.kind and COMMUNICATION_BOUND.of(finding)
+    if late and late.get("late_ranks"):
+        return
     if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
         times = 1 / (1 - finding.share)
         # Where steps are not all of the training, it is not the training.

@@ -159,9 +159,9 @@ def _communication(finding: Finding, said: _Said) -> _Sentences:
     because = ""
     if late:
         ranks = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
-        because = f"Rank {ranks} keeps the others waiting: it hardly waits itself."
+        because = f"Rank {ranks} keeps the others waiting: it waits less than half as long."
         if len(late) > 1:
-            because = f"Ranks {ranks} keep the others waiting: they hardly wait themselves."
+            because = f"Ranks {ranks} keep the others waiting: they wait less than half as long."
     return _Sentences(
         f"{said.share} of a step is communication that no computation hides.",
         "See which rank comes last, in the trace; overlap, larger buckets, fewer synchronisations.",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from analysis.why.made_runs import CATEGORIES, CLEAN, PLANTED, Lines, Training
 from analysis.why.verdicts import found, training_of, verdict_of, wrong_without
+from safety.commands import invoke
 
 from dftrace_ai.analysis.why import limits_of, why
 from dftrace_ai.analysis.why.model import KINDS
@@ -142,8 +143,8 @@ def test_a_run_that_is_mostly_elsewhere_is_told_to_be(
         now += gap_ms * 1e6
     lines.footer()
     lines.write(tmp_path / "t-host-100.pfw", 10**9)
-    verdict = why([tmp_path])
-    first = verdict.findings[0]
+    assert invoke("why", tmp_path, "--fail-on", "warning").status == 1
+    first = why([tmp_path]).findings[0]
     assert (first.kind, first.cause, first.severity) == (kind, cause, "critical")
     assert first.cost > 0.8
 

@@ -224,10 +224,11 @@ def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(
     tmp_path: Path, own_ms: float
 ) -> None:
     """Also one that communicates for long enough to be told of, were it alone."""
-    waiting = Training(comm_ms=25, world=4)
+    waiting = Training(comm_ms=25, world=4, start_ms=4000)
+    late = Training(item_ms=28, comm_ms=own_ms, world=4, start_ms=4000)
     for rank in range(4):
         folder = tmp_path / f"rank{rank}"
-        training = Training(item_ms=28, comm_ms=own_ms, world=4) if rank == 2 else waiting
+        training = late if rank == 2 else waiting
         for file in training.write(folder, rank + 1).glob("*.pfw"):
             text = file.read_text("utf-8").replace('"rank":0,', f'"rank":{rank},')
             file.write_text(text.replace('"host":"host"', f'"host":"h{rank}"'), "utf-8")
@@ -237,6 +238,8 @@ def test_the_rank_that_keeps_the_others_waiting_is_in_the_words(
     assert (finding["kind"], finding["ranks"]) == ("communication-bound", [0, 1, 3])
     assert finding["evidence"]["late_ranks"] == [2]
     assert "Rank 2 keeps the others waiting" in finding["because"]
+    assert "at best" not in dftrace_why(tmp_path).stdout
+    assert len([note for note in value["notes"] if "of this short run" in note]) == 1
     (late,) = value["of_some_ranks"]
     assert (late["kind"], late["cause"], late["ranks"]) == ("input-bound", "workers", [2])
     rows = [line[2:] for line in dftrace_why(tmp_path).stdout.splitlines() if line[:2] == "  "]
