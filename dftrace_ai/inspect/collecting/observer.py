@@ -143,7 +143,7 @@ class TensorObserver:
             The record of this tensor alone, or what was asked for, of a tensor whose record comes
             later. None where it has no elements or could not be seen.
         """
-        if self.tensor == "weight" and self.seen:
+        if self.tensor == "weight" and self.seen.has(self.sources):
             return None
         try:
             ring = None if self.rings is None else self.rings.of(tensor)

@@ -10,6 +10,8 @@ from dftrace_ai.inspect.collecting.rings import Awaited
 from dftrace_ai.inspect.numerics.record import Record, merge
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dftrace_ai.run.emitting import Moment
 
 __all__ = ["Seen", "SeenParts"]
@@ -52,6 +54,10 @@ class Seen:
 
     def __bool__(self) -> bool:
         return bool(self._parts)
+
+    def has(self, sources: Iterable[str]) -> bool:
+        """Tell whether something was seen by each of some scales."""
+        return all(source in self._parts for source in sources)
 
     def add(self, source: str, part: Record | Awaited, moment: Moment, *, once: bool) -> None:
         """Take in a record, or one that comes later.

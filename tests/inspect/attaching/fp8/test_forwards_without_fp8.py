@@ -131,7 +131,7 @@ def test_any_forward_outside_of_the_recipe_goes_on_and_is_told_once(features, co
 
 
 def test_statistics_of_delayed_scaling_are_those_of_forwards_under_it(tmp_path):
-    with session(section(DELAYED), tmp_path) as values:
+    with session(section(BOTH), tmp_path) as values:
         model = nn.Linear(8, 8)
         debug_api.attach(model)
         for step, ways in enumerate(itertools.product([False, True], repeat=2)):
