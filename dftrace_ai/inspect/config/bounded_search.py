@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["searcher"]
+__all__ = ["MOST_WRITTEN", "searcher"]
 
 # How an expression is read; the same in all Pythons up to now, by another name before 3.11.
 _PARSER: Final[Any] = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
@@ -28,6 +28,8 @@ MOST_LONG: Final = 2
 MOST_WAYS: Final = 64
 """What the other choices in it may come to."""
 SHORT: Final = 8
+MOST_WRITTEN: Final = 10_000
+"""Letters of an expression."""
 MOST_LETTERS: Final = 500
 """Of a name that `re` gets."""
 MOST_STEPS: Final = 2_000
@@ -60,6 +62,8 @@ def searcher(pattern: str) -> Callable[[str], bool]:
 
         assert searcher(r"layers\.\d+\.(attn|mlp)$")("model.layers.3.mlp")
     """
+    if len(pattern) > MOST_WRITTEN:
+        raise ValueError(f"is not accepted: it has more than {MOST_WRITTEN:,} letters")
     try:
         compiled = re.compile(pattern)
         tree = _PARSER.parse(pattern)
@@ -82,16 +86,17 @@ def searcher(pattern: str) -> Callable[[str], bool]:
 def _is_cheap(tree: Any) -> bool:
     """Tell whether the ways that `re` may have to try are few, on names of any kind."""
     long, ways = 0, 1
-    pending = [(tree, False)]
+    pending = [(tree, False, 1)]
     while pending:
-        items, repeated = pending.pop()
+        items, repeated, times = pending.pop()
         for op, argument in items:
-            within = repeated
+            within, often = repeated, times
             inner, choices = _inside(op.name, argument), 1
             if op.name in _REPEATS:
                 least, most, _ = argument
                 choices = most - least + 1
                 within |= most > 1
+                often *= max(least, 1)
             elif op.name == "BRANCH":
                 choices = len(argument[1])
             elif op.name in _UNSUPPORTED:
@@ -102,8 +107,10 @@ def _is_cheap(tree: Any) -> bool:
                 long += 1
             else:
                 ways *= choices
-            pending += [(one, within) for one in inner]
-    return long <= MOST_LONG and ways <= MOST_WAYS
+            if long > MOST_LONG or ways > MOST_WAYS or often > MOST_LETTERS:
+                return False
+            pending += [(one, within, often) for one in inner]
+    return True
 
 
 def _inside(name: str, argument: Any) -> Iterable[Any]:
@@ -196,7 +203,10 @@ class _Automaton:
     def _add_repeat(self, argument: Any, flags: int) -> None:
         least, most, inner = argument
         for _ in range(least):
+            before = len(self._steps)
             self._add(inner, flags)
+            if len(self._steps) == before:
+                break  # nothing, however often
         if most is _PARSER.MAXREPEAT:
             fork = self._put(_Step())
             self._add(inner, flags)

@@ -31,6 +31,8 @@ HARMFUL = [
     r"(?!(a|aa)+b)c",
     r"(?<=(?:a|a){30})b",
     "(?=(?=(?=(?=a*b)*)*)*)*c",
+    "(){1000000000}b",
+    "(?:(?:(?:){1000}){1000}){1000000}b",
     f"({'|'.join('a' * count for count in range(1, 30))})*b",
 ]
 NAMES = ["a" * 40, "a" * 400, "aé" * 150, "a " * 100, "model.layers.11.self_attn.q_proj"]
@@ -44,7 +46,17 @@ def test_what_might_take_for_ever_does_not(pattern: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("pattern", [r"(.+)+\1c", r"(a+)(b+)\1\2(c+)+$x", "(a{0,100}){0,100}b"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(.+)+\1c",
+        r"(a+)(b+)\1\2(c+)+$x",
+        "(a{0,100}){0,100}b",
+        "a{100000}",
+        r"((\b){1000}){1000}b",
+        r"(\b|a){9999}b",
+    ],
+)
 def test_what_has_no_bounds_is_refused_by_name(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"one\.layers\.layer_name_regex_pattern.*may take") as at:
         load(one_section(layers={"layer_name_regex_pattern": pattern}, LogTensorStats=LOG))

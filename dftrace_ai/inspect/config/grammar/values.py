@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dftrace_ai.inspect.config import names, schedule
-from dftrace_ai.inspect.config.bounded_search import searcher
+from dftrace_ai.inspect.config.bounded_search import MOST_WRITTEN, searcher
 from dftrace_ai.inspect.config.problems import all_checked, as_written
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
 
 ITERATION = {"type": ["integer", "null"], "minimum": -1}
 NAMED = {"type": "string", "minLength": 1}
+PATTERN = {**NAMED, "format": "regex", "maxLength": MOST_WRITTEN}
 
 JsonSchema: TypeAlias = "dict[str, Any]"
 """A schema as JSON has it."""
@@ -225,7 +226,7 @@ Name = Annotated[str, PlainValidator(_text), WithJsonSchema(NAMED)]
 Names = Annotated[
     tuple[str, ...], PlainValidator(_several(_text)), WithJsonSchema(_one_or_more(NAMED))
 ]
-Pattern = Annotated[str, PlainValidator(_pattern), WithJsonSchema({**NAMED, "format": "regex"})]
+Pattern = Annotated[str, PlainValidator(_pattern), WithJsonSchema(PATTERN)]
 _NUMBER = {
     "anyOf": [
         {"type": "integer", "minimum": 0},

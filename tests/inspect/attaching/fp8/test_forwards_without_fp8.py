@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from attached_models import main_log, section, session
+from late_rings import through_rings
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -130,8 +131,11 @@ def test_any_forward_outside_of_the_recipe_goes_on_and_is_told_once(features, co
         assert len(layers) == (4 if asked else 0), feature
 
 
-def test_statistics_of_delayed_scaling_are_those_of_forwards_under_it(tmp_path):
+@pytest.mark.parametrize("late", [False, True], ids=["host", "device"])
+def test_statistics_of_delayed_scaling_are_those_of_forwards_under_it(late, tmp_path):
     with session(section(BOTH), tmp_path) as values:
+        if late:
+            through_rings(0)
         model = nn.Linear(8, 8)
         debug_api.attach(model)
         for step, ways in enumerate(itertools.product([False, True], repeat=2)):
@@ -139,7 +143,9 @@ def test_statistics_of_delayed_scaling_are_those_of_forwards_under_it(tmp_path):
                 with debug_api.fp8_autocast() if under else nullcontext():
                     outside(model, torch.ones(2, 8))
             debug_api.step()
-            assert (("model_weight_fp8_delayed_scaling_mse", step) in values) == any(ways)
+    for step, ways in enumerate(itertools.product([False, True], repeat=2)):
+        assert (("model_weight_fp8_delayed_scaling_mse", step) in values) == any(ways)
+        assert ("model_weight_underflows%", step) in values
 
 
 def test_a_section_that_never_had_its_recipe_is_told_at_the_end(tmp_path):
