@@ -94,10 +94,11 @@ class _Together:
 
     def add(self, start: int, end: int) -> None:
         self.count += 1
-        self.times += start != self.latest
-        self.latest = start
-        self.first = min(self.first, start)
-        self.last = max(self.last, start)
+        if start != self.latest:
+            self.times += 1
+            self.latest = start
+            if not self.first <= start <= self.last:
+                self.first, self.last = min(self.first, start), max(self.last, start)
         self.end = max(self.end, end)
 
     def join(self, later: _Together) -> None:
@@ -299,9 +300,11 @@ def digits_of(ns: int) -> Any:
 def _nanoseconds(us: Any) -> int | None:
     """Return microseconds, as `ProfileText` gives numbers; None for what is none."""
     if isinstance(us, orjson.Fragment):
-        text = orjson.dumps(us).decode()
-        whole, _, fraction = text.partition(".")
-        if whole.isdecimal() and fraction.isdecimal():
-            return int(whole) * US + int((fraction + "000")[:3])
-        return round(float(text) * US)
+        digits = orjson.dumps(us)
+        if digits[-4:-3] == b"." and digits[-3:].isdigit():
+            return int(digits[:-4] + digits[-3:])
+        whole, _, fraction = digits.partition(b".")
+        if whole.isdigit() and fraction.isdigit():
+            return int(whole) * US + int((fraction + b"000")[:3])
+        return round(float(digits) * US)
     return us * US if isinstance(us, int) and not isinstance(us, bool) else None

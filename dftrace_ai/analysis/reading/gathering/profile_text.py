@@ -175,6 +175,9 @@ class ProfileText:
 
     def _peek(self, blanks: re.Pattern[str] = BLANKS) -> str:
         """Return the next letter that is no blank; nothing at the end."""
+        # Mostly there is none, and an event has several such letters around it.
+        if (letter := self._text[self._at : self._at + 1]) > " ":
+            return letter
         while True:
             match = blanks.match(self._text, self._at)
             if match:
