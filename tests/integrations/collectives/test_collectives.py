@@ -173,6 +173,14 @@ def test_every_way_to_communicate(tmp_path: Path) -> None:
             if way in EXPECTED
         }
         assert told == EXPECTED
+        # Of each it is known for how long somebody waits in Python, or how late its end is seen.
+        known = {
+            way: [("waited_us" in e.user) + ("late_us" in e.user) for e in events]
+            for way, events in found.items()
+            if way in EXPECTED and way != "functional reduce_scatter"
+        }
+        assert known == {way: [1] * len(EXPECTED[way]) for way in known}
+        assert all(e.user["waited_us"] > 0 for e in found["barrier"] + found["monitored_barrier"])
     zero, one = ways
     # Both count alike, group by group.
     for way, events in zero.items():
