@@ -18,7 +18,8 @@ ALWAYS = re.compile(r"passwords?|passwd|passphrase|pwd|secrets?|credentials?|cre
 ABOUT = re.compile(r"file|path|dir|directory|folder|name|env|var|length|len|type|policy|url")
 # These say it at the end, but behind one that tells of which of many keys or tokens they are.
 AT_END = re.compile(
-    r"key|token|auth|authorization|(api|access|secret|private|auth|session)(key|token)"
+    r"key|token|auth|authorization|pass"
+    r"|(api|access|secret|private|auth|session|hf|wandb|openai|github)(key|token)"
 )
 BEHIND = re.compile(r"value|string|str|data|base64|header")
 HARMLESS = {
@@ -28,6 +29,10 @@ HARMLESS = {
         r"|instruction|item|join|json|labels?|last|lookup|loss|map|mapping|metrics?|model|module"
         r"|monitor|order|outputs?|partition|primary|prompt|public|query|question|response|reward"
         r"|rng|row|sample|score|shard|sort|state|target|text|time|track|video"
+    ),
+    "pass": re.compile(
+        r"all|back|backward|band|by|each|eval|first|forward|full|high|last|low|max|min|multi|next|num"
+        r"|one|per|second|single|test|train|two|warmup"
     ),
     "token": re.compile(
         r"additional|audio|bo[is]|bot|by|class|cls|control|decoder|end|eo[ist]|extra|fim|first"
@@ -74,6 +79,8 @@ def names_secret(name: str) -> bool:
         return not ABOUT.fullmatch(words[-1])
     if len(words) > 1 and (BEHIND.fullmatch(words[-1]) or words[-2:] == ["key", "id"]):
         del words[-1]
+    if words == ["pass"]:  # one of several over the data
+        return False
     harmless = HARMLESS.get(words[-1])
     if harmless is not None and len(words) > 1 and harmless.fullmatch(words[-2]):
         return False

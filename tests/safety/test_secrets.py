@@ -25,6 +25,7 @@ LINES = [
     "-H 'Authorization: $' -H 'X-Api-Key: $' --header=Authorization:$ 'Bearer $' --h 'bearer $'",
     """--config '{"api_key": "$", "lr": 1}' --config "{'token': '$', 'b': 2}" """,
     r"""-c 'os.environ["WANDB_API_KEY"] = "$"' --json '{\"password\":\"$\"}' 'a.token=$'""",
+    "DB_PASS=$ --smtp-pass $ --wandbkey $ --hftoken=$ --pass 2 --forward-pass x --per-pass=3",
     "--tokenizer bert --tokens 5 --max-tokens 5 --key-frames 5 --keys a --monkey b --keyboard c",
     "--sort-key loss --image_key jpg --pad-token x --cls_token=y --eos-token-id 5 --authors me",
     "--password-file /p --token_path=/t --key-file k --credentials-dir d --secret-name n",
