@@ -60,6 +60,8 @@ FASTEST, ALL_GREW = 10, 0.5
 # Two kinds of steps: each is so much of all, and as far apart; within a kind they hardly differ,
 # and they come by turns.
 LEAST_OF_KIND, LEAST_APART, MOST_SPREAD, LEAST_TURNS = 0.1, 0.4, 0.4, 6
+# Of the slow steps so many are slow in the part that is named.
+NEARLY_ALL: Final = 0.9
 
 # Found in one of these ways, an evaluation that nothing annotates looks like a step.
 UNTOLD: Final[frozenset[FoundBy]] = frozenset({"step numbers", "optimizer ends"})
@@ -343,7 +345,9 @@ def two_kinds_of(evidence: Evidence) -> Finding | None:
     more: dict[Part, float] = {part: with_it[part] - without[part] for part in with_it}
     part = max(more, key=lambda name: more[name])
     fast = float(np.median(time[~slow]))
-    if more[part] < ONE_PART * (float(np.median(time[slow])) - fast) or alike(with_it, without):
+    # Steps that get a processor and that wait for one are two kinds, too: these wait anywhere.
+    excess = evidence.steps.parts[part][kinds.at[slow]] - without[part]
+    if np.mean(excess >= ONE_PART * (time[slow] - fast)) < NEARLY_ALL or alike(with_it, without):
         return None
     return evidence.finding(
         TWO_KINDS,

@@ -93,7 +93,7 @@ def test_what_is_fixed_is_as_the_page_says() -> None:
         *(shapes.SLOW_STEP_TIMES, phases.START_STEPS, phases.WARM_UP_STEPS, shapes.TREND_STEPS),
         *(shapes.LEAST_TAU, shapes.SOME_OF_IT, shapes.ALL_GREW, beginnings.LEAST_LOOPS),
         *(beginnings.LEAST_LONGER, shapes.LEAST_OF_KIND, shapes.LEAST_APART, shapes.MOST_SPREAD),
-        *(shapes.ONE_PART, shapes.LEAST_TURNS, judging.LATE),
+        *(shapes.ONE_PART, shapes.NEARLY_ALL, shapes.LEAST_TURNS, judging.LATE),
         *(counters.FEWEST_SAMPLES, counters.LEAST_TAU),
     ]
     assert [float(value) for _, value in table(between(PAGE, "fixed"))] == wanted
