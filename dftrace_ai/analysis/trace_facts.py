@@ -59,7 +59,8 @@ class FileFacts:
             the run.
         began_at: the first moment of its events, as ISO 8601 has it, in UTC; null as well where
             more than its blocks' heads and 8 MiB would have to be read.
-        length_us: from then to the last moment of its events, microseconds.
+        length_us: from then to the last moment of its events or, of a process that died, to when it
+            is known to have lived, microseconds: one that hung has recorded nothing for long.
         version: that of dftrace_ai.
         command: words of the command line.
         events: events by its closing line.
@@ -180,6 +181,9 @@ def _file(trace: Trace) -> tuple[FileFacts, FileTimes]:
     times = times._replace(clock=clock_in_lines(trace, LITTLE_BYTES))
     reach = times.reach
     length_ns = reach and reach.length_ns
+    if reach and length_ns is not None and header and footer and footer.alive_us:
+        alive_ns = ((header.time_base_us or 0) + footer.alive_us) * 1000
+        length_ns = max(length_ns, alive_ns - (reach.began_ns or alive_ns))
     try:
         size = trace.file.content.stat().st_size
     except OSError as error:

@@ -205,6 +205,7 @@ class FooterFacts(NamedTuple):
         write_error: why the process could not write the rest itself, so that another has.
         damaged: kinds of damage found in the spool.
         overwritten: events that a flight recorder let go.
+        alive_us: until when the process is known to have lived, as `ts`, where it died.
         layout: as in the header, where it became known later.
     """
 
@@ -232,6 +233,7 @@ class FooterFacts(NamedTuple):
     write_error: str | None = None
     damaged: int | None = None
     overwritten: int | None = None
+    alive_us: int | None = None
     layout: str | None = None
 
     @classmethod

@@ -329,6 +329,10 @@ class FooterArgs(_Open):
     overwritten: (
         Annotated[int, Field(ge=1, description="Events that a flight recorder let go.")] | None
     ) = None
+    alive_us: (
+        Annotated[int, Field(ge=1, description="A process that died is known to have lived then.")]
+        | None
+    ) = None
     layout: Annotated[str, Field(description="As in the header, known later.")] | None = None
 
 

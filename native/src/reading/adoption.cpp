@@ -276,10 +276,23 @@ Ending ending_of(const SpoolHeader& h) {
     return ending;
 }
 
+// When the process last said that it lives, by its own clock; 0 for unknown. How long ago that was the wall
+// clock tells, which may be another one than the process had.
+std::uint64_t alive_until(const SpoolHeader& h, std::uint64_t touched_ns, const ClockMap& clock) {
+    constexpr std::uint64_t one_a_tick = std::uint64_t{1} << 32;
+    const std::uint64_t wall_ns = clock_ns(CLOCK_REALTIME);
+    const bool ticks_alike = tick_source.tsc == (clock.segments().back().scale != one_a_tick);
+    if (!touched_ns || touched_ns > wall_ns || !ticks_alike || ProcessIdentity::of(h).of_earlier_boot())
+        return 0;
+    const std::uint64_t now_ns = clock.to_ns(tick_source.now()), age_ns = wall_ns - touched_ns;
+    return now_ns > age_ns ? now_ns - age_ns : 0;
+}
+
 // Writes what the trace lacks; returns its path, empty if there is nothing to tell.
 std::string complete_trace(SpoolView& spool, const TraceSettings& settings, const TracePlace& place,
                            bool anew, DeadRun& run) {
     SpoolHeader& h = spool.header();
+    const std::uint64_t touched_ns = spool.touched_ns();
     const std::vector<UnitHeader*> units = spool.units(run.damage);
     settle_last_write(spool, place, units, anew, run.damage);
     const ClockMap clock = spool.clock();
@@ -308,6 +321,9 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     if (spool.cut_meanwhile()) run.damage.emplace_back("what was cut off while it was read");
     if (writer.unreadable()) run.damage.push_back(counted(writer.unreadable(), "records"));
     Ending ending = ending_of(h);
+    const std::uint64_t base_us = settings.epoch_us ? 0 : settings.time_base_us;
+    const std::uint64_t alive_ns = alive_until(h, touched_ns, clock);
+    if (alive_ns / 1000 > base_us) ending.alive_us = alive_ns / 1000 - base_us;
     ending.damaged = run.damage.size();
     ending.overwritten += writer.take_left_out();
     if (!error) error = writer.finish(ending);

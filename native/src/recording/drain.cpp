@@ -2,6 +2,7 @@
 #include "dftrace/recording/drain.hpp"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -155,6 +156,8 @@ void Drain::loop() {
         if (now >= next_write) {
             write_out = true;
             next_write = now + interval;
+            // Whoever completes the trace of this process sees until when it lived, also where it hung.
+            if (const int file = spool_.descriptor(); file >= 0) futimens(file, nullptr);
         }
         const int error = turn(write_out, std::move(reason));
         tell_of_failure(error);

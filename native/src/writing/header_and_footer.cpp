@@ -116,6 +116,7 @@ void LineFormatter::footer(ByteBuffer& out, const LineCounts& lines, const Losse
     }
     if (ending.damaged) member("damaged", ending.damaged);
     if (ending.overwritten) member("overwritten", ending.overwritten);
+    if (ending.alive_us) member("alive_us", ending.alive_us);
     if (!ending.layout.empty()) {
         text.append(",\"layout\":");
         append_json_string(text, ending.layout);

@@ -44,6 +44,11 @@ class SpoolView {
     SpoolHeader& header() noexcept { return *reinterpret_cast<SpoolHeader*>(base_); }
     std::uint32_t owner() const noexcept { return found_.st_uid; }
     std::uint32_t group() const noexcept { return found_.st_gid; }
+    // When its process last said that it lives, in nanoseconds since 1970 by the wall clock; 0 for unknown.
+    std::uint64_t touched_ns() const noexcept {
+        return static_cast<std::uint64_t>(found_.st_mtim.tv_sec) * 1'000'000'000u +
+               static_cast<std::uint64_t>(found_.st_mtim.tv_nsec);
+    }
 
     // The headers of all sound units in use, in the order in which they were taken. What is wrong is
     // added to `damage`, a line for each kind of fault.
