@@ -143,8 +143,10 @@ def _chosen(runs: Runs, choice: Choice, sort: str, *, reverse: bool) -> Runs:
 
 def _ask(runs: Runs, sql: str, *, as_json: bool) -> Runs:
     from dftrace_ai.cli.runs_view.listing import MOST_ROWS, print_rows
+    from dftrace_ai.database.asking import ask_alone
     from dftrace_ai.loggers.runs.tables import RunTables
 
+    ask_alone()
     with RunTables(run.folder for run in runs) as tables:
         rows = tables.query(sql, None if as_json else MOST_ROWS + 1)
         print_rows(rows, as_json)

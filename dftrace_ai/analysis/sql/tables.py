@@ -132,7 +132,9 @@ class TraceTables:
         try:
             one_select(self._connection, sql)
             self._show(self._read | set(VIEWS), arguments=True)
-            self._connection.execute("EXPLAIN " + sql)
+            # Names are looked up, and nothing is worked out, as EXPLAIN would have it.
+            described = "DESCRIBE " + sql
+            interruptibly(self._connection, lambda: self._connection.execute(described).fetchall())
         except duckdb.Error as error:
             raise QueryError(f"the query is not accepted: {_said(error)}") from error
         # What a query does not name and needs all the same, it comes upon.

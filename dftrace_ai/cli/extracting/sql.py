@@ -52,6 +52,7 @@ def command(
     where args->>'epoch' = '1' group by name"
     """
     from dftrace_ai.cli.terminal import complain, shown_progress
+    from dftrace_ai.database.asking import ask_alone
     from dftrace_ai.database.opening import duckdb_module
 
     if json and csv:
@@ -61,6 +62,7 @@ def command(
         from dftrace_ai.analysis.reading.identity import Owners
         from dftrace_ai.analysis.sql import TraceTables
     duckdb_module()
+    ask_alone()
     if recover:
         complete_dead_traces(paths)
     with shown_progress("reading", paths):

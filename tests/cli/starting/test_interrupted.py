@@ -9,8 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from analysis.trace_lines import small_trace
 from conftest import clean_environment
+from safety.commands import dftrace
+
+from dftrace_ai.loggers import make_loggers
 
 # Each in a child of a process that has loaded nothing yet: the signal comes when it looks for its
 # n-th module, or is over.
@@ -80,9 +84,19 @@ def test_an_interrupted_command_ends_quietly(tmp_path: Path) -> None:
     assert said[0] == said[8] == "-2 b''"
 
 
-def test_a_query_that_would_take_hours_ends(tmp_path: Path) -> None:
+HOURS = "select sum(a.range * b.range) from range(100000000) a, range(100000000) b"
+# Worked out while the query is planned, in one step that looks for nothing.
+CONSTANT = "select length(replace(repeat('a', 400000000), 'a', 'b'))"
+
+
+@pytest.mark.parametrize(
+    ("query", "number", "status"),
+    [(HOURS, signal.SIGINT, 130), (CONSTANT, signal.SIGINT, -2), (CONSTANT, signal.SIGTERM, -15)],
+)
+def test_a_query_that_takes_long_ends(
+    query: str, number: signal.Signals, status: int, tmp_path: Path
+) -> None:
     path = small_trace().write(tmp_path / "t.pfw.gz")
-    query = "select sum(a.range * b.range) from range(100000000) a, range(100000000) b"
     asking = subprocess.Popen(
         [sys.executable, "-m", "dftrace_ai.cli", "sql", path, query],
         env=clean_environment(),
@@ -95,11 +109,22 @@ def test_a_query_that_would_take_hours_ends(tmp_path: Path) -> None:
             while _computed_beside_main_s(asking.pid) < 0.5:
                 assert asking.poll() is None
                 time.sleep(0.01)
-            asking.send_signal(signal.SIGINT)
+            asking.send_signal(number)
             said = asking.communicate(timeout=120)
         finally:
             asking.kill()
-    assert (asking.returncode, *said) == (130, b"", b"")
+    assert (asking.returncode, *said) == (status, b"", b"")
+
+
+def test_a_constant_beyond_the_limit_of_memory_is_refused(tmp_path: Path) -> None:
+    path = small_trace().write(tmp_path / "t.pfw.gz")
+    with make_loggers({"local": {"config": {"log_dir": str(tmp_path / "logged")}}}) as loggers:
+        loggers.log_hyperparams({"lr": 1})
+    query = "select length(repeat('a', 3000000000))"
+    for words in (["sql", path, query], ["runs", tmp_path / "logged", "--sql", query]):
+        done = dftrace(*words)
+        assert (done.status, done.out) == (2, ""), words
+        assert "Out of Memory Error" in done.err
 
 
 def _computed_beside_main_s(pid: int) -> float:
