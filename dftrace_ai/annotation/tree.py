@@ -55,6 +55,9 @@ class Tree(Categories):
 
 
 ai = Tree(*ROOT)
+# What counts steps tells of them beside what the user says of his spans; not of steps themselves.
+ai._takes_told(True)
+ai.pipeline._takes_told(False)
 
 
 def _at(*keys: str) -> ProfilerNode:

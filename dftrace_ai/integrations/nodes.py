@@ -50,6 +50,7 @@ def beside(
         found = kind(node.cat, f"{node.name}.{name}" if name else node.name, node.enabled)
         if isinstance(found, AccompaniedNode):
             found._take_companions(companions)
+        found._takes_told(False)
         found._take_args(node)
         node._add_child(found)
         if of_the_step:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle, islice
+from threading import Thread
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from sampling import times
 from torch import nn
 from torch.utils.data import DataLoader
 
+from dftrace_ai import ai
 from dftrace_ai.integrations.auto import Auto
 from integrations.test_fetching_ahead import one_ahead
 
@@ -318,3 +320,49 @@ def test_an_update_is_a_step_however_often_a_batch_is_used(traced: Traced, auto:
         assert (train, len(steps)) == (train, expected)
         for step, inside in zip(steps, work_in(steps, run.trace), strict=True):
             assert {e.args["step"] for e in inside} == {step.args["step"]}
+
+
+def test_spans_by_hand_have_the_numbers_of_the_step_unless_they_are_given_others(
+    traced: Traced, auto: Auto
+) -> None:
+    made_before = ai.comm.reduce(layer="first")
+
+    @ai.comm.derive("decorated")
+    def decorated() -> None:
+        pass
+
+    def by_hand(number: int) -> None:
+        with ai.comm.send, made_before, ai.comm.all_reduce(step=100 + number, bytes=4):
+            decorated()
+        with ai.comm.receive(args={"step": "late"}), ai.pipeline.test, ai.comm.barrier(sizes=[1]):
+            pass
+
+    with traced(perfetto=False) as run:
+        auto()
+        by_hand(1)  # nothing is learned yet
+        for number, x in enumerate(loader(4)):
+            NET(x).square().mean().backward()
+            if number % 2:
+                OPTIMIZER.step()
+            by_hand(number)
+        in_a_thread = Thread(target=by_hand, args=[9])
+        in_a_thread.start()
+        in_a_thread.join()
+        auto.remove()
+        by_hand(0)
+
+    def expected(number: int, **args: int) -> list[tuple[str, dict[str, object]]]:
+        return [
+            *[("send", args), ("reduce", args), ("all_reduce", args | {"step": 100 + number})],
+            *[("comm.decorated", args), ("receive", args | {"step": "late"})],
+            *[("test", {}), ("barrier", {})],
+        ]
+
+    told = [
+        (e.name, {key: e.args[key] for key in ("step", "microbatch", "epoch") if key in e.args})
+        for e in sorted(run.trace.spans, key=lambda e: e.ts_ns)
+        if e.name in dict(expected(0))
+    ]
+    steps = [expected(n, step=n // 2, microbatch=n % 2, epoch=0) for n in range(4)]
+    last = expected(9, step=2, microbatch=0, epoch=0)
+    assert told == [*expected(1), *sum(steps, []), *last, *expected(0)]

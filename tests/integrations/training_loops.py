@@ -248,6 +248,24 @@ def functional():
     return model, losses
 
 
+@expected([4, 4, 4], forward=12, step=3, step__zero_grad=3)
+def a_schedule_that_runs_the_engine():
+    """As Megatron's, which has given up what a microbatch's output holds by then."""
+    model = net()
+    optimizer, losses = SGD(model.parameters(), 0.1), []
+    for step in range(3):
+        outputs = [F.cross_entropy(model(X[i]), Y[i]) / 4 for i in range(4 * step, 4 * step + 4)]
+        for output in outputs:
+            torch.autograd.Variable._execution_engine.run_backward(
+                (output,), (torch.ones(()),), False, False, (), allow_unreachable=True,
+                accumulate_grad=True,
+            )  # fmt: skip
+            losses.append(output.item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, losses
+
+
 @expected([1] * 3, forward=4, forward__eval=2, backward=3, step=3, step__zero_grad=3)
 def traced_by_jit():
     model = net()

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from dftrace_ai.annotation.node import ProfilerNode
+from dftrace_ai.annotation.tree import ai
 from dftrace_ai.integrations.nodes import ALL_NODES, forget_arguments
 from dftrace_ai.integrations.steps.passes import Pass, epoch_of
 from dftrace_ai.run.emitting import TrainingState, complete_between, ticks
@@ -82,6 +83,7 @@ class Training(TrainingState):
     def begin(self) -> None:
         """Count from 0 again, in all threads: another run has begun."""
         self._forget_threads()
+        self._by_default(ai, self._gate.live)
         self._reset()
         self._tell()
 
@@ -321,6 +323,7 @@ class Training(TrainingState):
         """Record what is over, for nothing more will come, in any thread."""
         for one in (self, *self._others.values()):
             one._leave()
+        self._by_default(ai, False)
         forget_arguments()
 
     def _leave(self) -> None:

@@ -3,6 +3,7 @@
 
 #include <structmember.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -16,39 +17,73 @@ namespace dftrace::py {
 namespace {
 
 struct NumbersOfThread {
-    std::uint64_t since;  // which time they were given since all were forgotten
+    std::uint64_t since;    // which time they were given since all were forgotten
+    std::uint64_t version;  // no two are alike
     Numbers numbers;
 };
 thread_local NumbersOfThread numbers_of_thread;
-std::uint64_t times_forgotten = 0;
+NumbersOfThread numbers_everywhere;
+std::uint64_t times_forgotten = 0, last_version = 0;
+bool told_by_default = false;
 
-// Those of the node with the thread's over them; null where they cannot be told.
-NumberSet* set_of_thread(Node* node) {
-    const NumbersOfThread& here = numbers_of_thread;
-    if (here.since != times_forgotten || !here.numbers.count || !is_plain(as<Arguments>(node->arguments)))
-        return nullptr;
+const NumbersOfThread* numbers_here() noexcept {
+    for (const NumbersOfThread* given : {&numbers_of_thread, &numbers_everywhere})
+        if (given->since == times_forgotten && given->numbers.count) return given;
+    return nullptr;
+}
+
+// Those of the node with the thread's over or beside them; null where there is nothing to add.
+NumberSet* set_with(const Numbers& told, Node* node) {
+    Arguments* const arguments = as<Arguments>(node->arguments);
+    if (!is_plain(arguments)) return nullptr;
     Numbers all = node->numbers ? node->numbers->numbers : Numbers{};
-    for (std::size_t i = 0; i < here.numbers.count; ++i)
-        if (!all.put(here.numbers.keys[i], here.numbers.values[i])) return nullptr;
-    return take_numbers(node->arguments ? as<Arguments>(node->arguments)->number : 0, all);
+    const auto is_given = [&](std::uint8_t key) {
+        const auto end = all.keys.begin() + static_cast<std::ptrdiff_t>(all.count);
+        return std::find(all.keys.begin(), end, key) != end ||
+               (arguments && arguments->values && has_key(arguments->values, key));
+    };
+    bool added = false;
+    for (std::size_t i = 0; i < told.count; ++i)
+        if (node->by_thread || !is_given(told.keys[i])) added |= all.put(told.keys[i], told.values[i]);
+    return added ? take_numbers(arguments ? arguments->number : 0, all) : nullptr;
+}
+
+void put(NumbersOfThread& into, const Numbers& numbers) noexcept {
+    if (into.since != times_forgotten) into = {times_forgotten, 0, {}};
+    into.version = ++last_version;
+    for (std::size_t i = 0; i < numbers.count; ++i)
+        static_cast<void>(into.numbers.put(numbers.keys[i], numbers.values[i]));
 }
 
 }  // namespace
 
-void put_in_thread(const Numbers& numbers) noexcept {
-    NumbersOfThread& here = numbers_of_thread;
-    if (here.since != times_forgotten) here = {times_forgotten, {}};
-    for (std::size_t i = 0; i < numbers.count; ++i)
-        static_cast<void>(here.numbers.put(numbers.keys[i], numbers.values[i]));
+void put_in_thread(const Numbers& numbers, bool everywhere) noexcept {
+    put(numbers_of_thread, numbers);
+    if (everywhere)
+        put(numbers_everywhere, numbers);
+    else
+        numbers_everywhere.numbers = {};
+}
+
+void drop_in_thread(std::uint8_t key) noexcept {
+    for (NumbersOfThread* into : {&numbers_of_thread, &numbers_everywhere}) {
+        const Numbers before = std::exchange(into->numbers, {});
+        for (std::size_t i = 0; i < before.count; ++i)
+            if (before.keys[i] != key) static_cast<void>(into->numbers.put(before.keys[i], before.values[i]));
+        into->version = ++last_version;
+    }
 }
 
 bool prepare_slow(Node* node, Thread* thread) {
     const std::uint64_t generation = thread->generation;
     Snapshot snapshot;
-    NumberSet* const of_thread = node->by_thread ? set_of_thread(node) : nullptr;
-    if (of_thread) {
-        snapshot.number = snapshot_of(of_thread, as<Arguments>(node->arguments), thread);
-        drop_numbers(std::exchange(node->numbers_of_one, of_thread));
+    const bool by_thread = node->by_thread || (node->takes_told && told_by_default);
+    const NumbersOfThread* const here = by_thread ? numbers_here() : nullptr;
+    const std::uint64_t version = here ? here->version : 0;
+    if (by_thread && node->told_generation == generation && node->told_version == version) return true;
+    if (NumberSet* const told = here ? set_with(here->numbers, node) : nullptr) {
+        snapshot.number = snapshot_of(told, as<Arguments>(node->arguments), thread);
+        drop_numbers(std::exchange(node->numbers_of_one, told));
     } else if (node->numbers) {
         snapshot.number = snapshot_of(node->numbers, as<Arguments>(node->arguments), thread);
     } else if (node->arguments) {
@@ -67,7 +102,9 @@ bool prepare_slow(Node* node, Thread* thread) {
         node->name_generation = generation;
     }
     node->args_id = snapshot.number;
-    node->args_generation = snapshot.settled && !node->by_thread ? generation : 0;
+    node->told_generation = snapshot.settled && by_thread ? generation : 0;
+    node->told_version = version;
+    node->args_generation = snapshot.settled && !by_thread ? generation : 0;
     return true;
 }
 
@@ -122,7 +159,7 @@ PyObject* node_rename(PyObject* self, PyObject* positional) {
     node->name = name;
     const Ref old_category(std::exchange(node->category, Py_NewRef(category)));
     const Ref old_label(std::exchange(node->label, Py_NewRef(label)));
-    node->args_generation = 0;
+    node->args_generation = node->told_generation = 0;
     node->name_generation = 0;
     Py_RETURN_NONE;
 }
@@ -159,7 +196,7 @@ void node_dealloc(PyObject* self) {
 // Other arguments for a node, or none; the next span takes a snapshot of them. What goes may run code.
 void give_arguments(Node* node, const Carried& to) {
     node->args_id = 0;
-    node->args_generation = 0;
+    node->args_generation = node->told_generation = 0;
     if (to.numbers) ++to.numbers->users;
     drop_numbers(std::exchange(node->numbers, to.numbers));
     if (to.arguments == node->arguments && !node->arguments_of_one) return;
@@ -206,8 +243,10 @@ PyObject* node_take_args(PyObject* self, PyObject* other) {
     const Carried others = carried_by(as<Node>(other));
     const Ref arguments(Py_XNewRef(others.arguments));
     if (others.numbers) ++others.numbers->users;
-    each_below(as<Node>(self), [&others](Node* node) {
+    const bool takes_told = as<Node>(other)->takes_told;
+    each_below(as<Node>(self), [&](Node* node) {
         give_arguments(node, others);
+        node->takes_told |= takes_told && !node->has_own;
         return true;
     });
     drop_numbers(others.numbers);
@@ -235,9 +274,22 @@ PyObject* node_switch(PyObject* self, PyObject* value) {
 void set_by_thread(Node* node, bool on) {
     each_below(node, [on](Node* below) {
         below->by_thread = on;
-        below->args_generation = 0;
+        below->args_generation = below->told_generation = 0;
         return true;
     });
+}
+
+void set_takes_told(Node* node, bool on) {
+    each_below(node, [on](Node* below) {
+        below->takes_told = on && !below->has_own;
+        below->has_own |= !on;
+        return true;
+    });
+}
+
+PyObject* node_takes_told(PyObject* self, PyObject* on) {
+    set_takes_told(as<Node>(self), on == Py_True);
+    Py_RETURN_NONE;
 }
 
 PyObject* node_add_child(PyObject* self, PyObject* child) {
@@ -246,6 +298,7 @@ PyObject* node_add_child(PyObject* self, PyObject* child) {
     if (!node->children && !(node->children = PyList_New(0))) return nullptr;
     if (PyList_Append(node->children, child) != 0) return nullptr;
     if (node->by_thread) set_by_thread(as<Node>(child), true);
+    if (node->takes_told) set_takes_told(as<Node>(child), true);
     Py_RETURN_NONE;
 }
 
@@ -264,6 +317,10 @@ PyMethodDef methods[] = {
     {"_copy_args", node_copy_args, METH_NOARGS, "A copy of this node's arguments."},
     {"_switch", node_switch, METH_O, "Enable or disable this node and all below it."},
     {"_rename", node_rename, METH_VARARGS, "_rename(cat, name): what its spans are called from now on."},
+    {"_takes_told", node_takes_told, METH_O,
+     "_takes_told(yes): spans of this node, of all below it and of those made from them have what is told of "
+     "a "
+     "training beside their arguments; or never do."},
     {"_add_child", node_add_child, METH_O, "Put a node below this one."},
     {"_begin", node_begin, METH_NOARGS, "Open a span now and return it; None when off."},
     {"_start", node_start, METH_VARARGS,
@@ -282,6 +339,14 @@ PyGetSetDef properties[] = {
 bool merge_numbers(Node* node, const Numbers& numbers) {
     Merge merge(nullptr, numbers);
     return merge_into(node, merge);
+}
+
+void tell_by_default(Node* root, bool on) {
+    told_by_default = on;
+    each_below(root, [](Node* below) {
+        below->args_generation = below->told_generation = 0;
+        return true;
+    });
 }
 
 void number_by_thread(Node* node, bool on) {
@@ -314,6 +379,8 @@ Node* made_by_call(PyTypeObject* type, Node* from, const Numbers& numbers) {
     node->name = from->name;
     node->enabled = from->enabled;
     node->by_thread = from->by_thread;
+    node->takes_told = from->takes_told;
+    node->has_own = from->has_own;
     node->name_generation = from->name_generation;
     node->arguments = carried.arguments;
     node->numbers = carried.numbers;

@@ -16,12 +16,16 @@ struct Node {
     std::uint32_t name;             // number in the table of names
     bool enabled;                   // worked out when it is switched, not when a span runs
     bool by_thread;                 // carries the numbers of the thread that records, over its own
+    bool takes_told;                // ... or beside its own, while such numbers are told
+    bool has_own;                   // never does the latter
     std::uint32_t args_id;          // snapshot of the arguments in the session below, 0 for none
     std::uint64_t args_generation;  // session that knows the name and the snapshot; 0: not up to date
     std::uint64_t name_generation;  // session that knows the name
     PyObject* arguments;            // Arguments, shared with other nodes, or null
     NumberSet* numbers;             // over the arguments, shared with other nodes, or null
-    NumberSet* numbers_of_one;      // those of the last snapshot, where threads have their own; or null
+    std::uint64_t told_generation;  // session that has the snapshot with the thread's numbers
+    std::uint64_t told_version;     // of these numbers
+    NumberSet* numbers_of_one;      // those of that snapshot, or null
     PyObject* arguments_of_one;     // those of the snapshot, which changed while it was taken; or null
     PyObject* children;             // list of Node, or null
     PyObject* category;
@@ -41,8 +45,13 @@ int add_node_type(PyObject* module);
 // Merges numbers into the arguments of the node and of all below it; false with an error set.
 [[nodiscard]] bool merge_numbers(Node* node, const Numbers& numbers);
 
-// Numbers that this thread's spans of the nodes below carry for which `number_by_thread` was called.
-void put_in_thread(const Numbers& numbers) noexcept;
+// Numbers that spans carry in this thread: those of nodes for which `number_by_thread` was called over their
+// own, and while they are `told_by_default`, those of the user's nodes beside theirs. `everywhere`: so they
+// do in threads that have none.
+void put_in_thread(const Numbers& numbers, bool everywhere) noexcept;
+// Has none by that name.
+void drop_in_thread(std::uint8_t key) noexcept;
+void tell_by_default(Node* root, bool on);
 // Has all below a node, and what comes below it later, carry the numbers of the thread that records. Switched
 // off, those of all threads are forgotten.
 void number_by_thread(Node* node, bool on);

@@ -130,6 +130,12 @@ bool learn_key(const char* name, std::uint8_t& key) {
     return number != most_keys;
 }
 
+bool has_key(PyObject* dict, std::uint8_t key) {
+    const bool found = PyDict_GetItemWithError(dict, known_keys().known[key].name) != nullptr;
+    if (PyErr_Occurred()) PyErr_Clear();
+    return found;
+}
+
 bool put_into(PyObject* dict, const Numbers& numbers) {
     for (std::size_t i = 0; i < numbers.count; ++i) {
         const Ref value(PyLong_FromLongLong(numbers.values[i]));

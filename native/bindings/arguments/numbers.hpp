@@ -29,6 +29,8 @@ struct Numbers {
 [[nodiscard]] bool read_numbers(PyObject* const* values, PyObject* names, Numbers& numbers);
 // The key of a name that is known from now on; false where it cannot be, with an error set.
 [[nodiscard]] bool learn_key(const char* name, std::uint8_t& key);
+// Whether a dict has a value by that name.
+bool has_key(PyObject* dict, std::uint8_t key);
 // False with an error set.
 [[nodiscard]] bool put_into(PyObject* dict, const Numbers& numbers);
 

@@ -95,7 +95,7 @@ Node* told(const RecordedForward* self, PyObject* module) {
         const Ref on(PyObject_CallNoArgs(self->grad_is_on));
         learns = on ? PyObject_IsTrue(on.get()) : -1;
     }
-    if (learns < 0 || !forward(self->training, learns != 0)) return nullptr;
+    if (learns < 0 || !forward(self->training, learns != 0, module)) return nullptr;
     return learns ? self->learning : self->evaluating;
 }
 

@@ -64,7 +64,9 @@ bool give(const TrainingState* self, const Numbers& numbers) {
     const int trainings = self->first->trainings;
     if (trainings && !self->training)
         return true;  // what it fetches and computes leads to no step of its own
-    put_in_thread(numbers);
+    if (self->training) put_in_thread(numbers, trainings == 1);
+    // Which microbatch a backward pass is of that nobody sees is not known.
+    if (self->unseen && trainings == 1) drop_in_thread(microbatch_key);
     return trainings > 1 || merge_numbers(self->everyone, numbers);
 }
 
@@ -154,7 +156,8 @@ void forget_threads(TrainingState* first) {
 }
 
 void clear(TrainingState* self) {
-    self->begun = self->last = self->backwards = self->microbatches = self->boundary = 0;
+    self->begun = self->last = self->backwards = self->microbatches = self->boundary = self->forwards = 0;
+    self->model = nullptr;
     self->closing = self->trained = self->judged = self->inner = self->cleared = self->ahead = false;
     self->stepped.clear();
 }
@@ -367,16 +370,19 @@ bool fetch(TrainingState* all, PyObject* iterator, bool first) {
     return true;
 }
 
-bool forward(TrainingState* all, bool learns) {
+bool forward(TrainingState* all, bool learns, const void* model) {
     TrainingState* const self = state_here(all, learns);
     if (!self) return !PyErr_Occurred();
     if (!learns) return call(self, judges_name);
     if (!self->training && (self->fed || self->cleared) && !comes_to_train(self)) return false;
     if (!update_begins(self, Sign::none, true)) return false;
     learn(self);
-    if (!self->backwards || !self->gate->recording) return true;
+    if (!self->model) self->model = model;
+    if (model && self->model == model) ++self->forwards;
+    const long long before = self->backwards || !self->unseen ? self->backwards : self->forwards - 1;
+    if (before <= 0 || !self->gate->recording) return true;
     Numbers numbers;
-    numbers.put(microbatch_key, self->backwards);
+    numbers.put(microbatch_key, before);
     return give(self, numbers);
 }
 
@@ -444,7 +450,9 @@ bool optimizer_ends(TrainingState* all, PyObject* optimizer) {
         PyErr_NoMemory();
         return false;
     }
-    self->microbatches = std::max(self->microbatches, self->backwards);
+    // Schedules of pipelines call the engine of autograd by themselves.
+    self->unseen = !self->backwards && !self->microbatches && self->forwards;
+    self->microbatches = std::max(self->microbatches, self->unseen ? self->forwards : self->backwards);
     self->backwards = 0;
     self->closing = true;
     if (!pass_trains(self)) return false;

@@ -44,6 +44,9 @@ struct TrainingState {
     MaybeNumber epoch, step_told;
     long long begun, last;
     long long backwards, microbatches;
+    const void* model;  // that was called first in this step, and how often it was; or null
+    long long forwards;
+    bool unseen;  // backward passes: in the step before none was, and its microbatches are forwards
     long long optimizers_ended;
     long long epoch_begun, epoch_last;  // as a framework tells of epochs
     unsigned long thread;
@@ -80,7 +83,7 @@ bool close_step(TrainingState* self, long long end);
 // The epoch is recorded, or none.
 void forget_epoch(TrainingState* self);
 bool fetch(TrainingState* all, PyObject* iterator, bool first);
-bool forward(TrainingState* all, bool learns);
+bool forward(TrainingState* all, bool learns, const void* model);
 bool clears(TrainingState* all, PyObject* optimizer);
 bool cleared(TrainingState* all);
 bool backward_begins(TrainingState* all);

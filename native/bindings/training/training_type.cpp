@@ -33,6 +33,11 @@ PyObject* with_truth(PyObject* object, PyObject* given) {
     return none_if(truth >= 0 && what(of(object), truth != 0));
 }
 
+PyObject* forward_begins(PyObject* object, PyObject* learns) {
+    const int truth = PyObject_IsTrue(learns);
+    return none_if(truth >= 0 && forward(of(object), truth != 0, nullptr));
+}
+
 PyObject* fetch_batch(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
     if (count != 2) return PyErr_Format(PyExc_TypeError, "fetch(iterator, first)");
     const int first = PyObject_IsTrue(arguments[1]);
@@ -72,6 +77,13 @@ PyObject* get_optimizers_ended(PyObject* object, void*) {
 PyObject* get_others(PyObject* object, void*) { return Py_NewRef(of(object)->others); }
 
 PyObject* is_step_recorded(PyObject* object, PyObject*) { return PyBool_FromLong(is_recorded(of(object))); }
+
+PyObject* by_default(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+    if (count != 2 || !PyObject_TypeCheck(arguments[0], &node_type))
+        return PyErr_Format(PyExc_TypeError, "_by_default(root, on)");
+    tell_by_default(as<Node>(arguments[0]), arguments[1] == Py_True);
+    Py_RETURN_NONE;
+}
 
 PyObject* rest(PyObject*, PyObject*) {
     rest_here();
@@ -215,7 +227,7 @@ PyGetSetDef training_properties[] = {
 PyMethodDef training_methods[] = {
     {"fetch", fast(fetch_batch), METH_FASTCALL,
      "fetch(iterator, first): a batch is about to be fetched from a loader; it has not given any yet."},
-    {"forward", with_truth<forward>, METH_O,
+    {"forward", forward_begins, METH_O,
      "forward(learns): a model's forward is about to begin; gradients are recorded, in its training mode."},
     {"clears", of_optimizer<clears>, METH_O,
      "clears(optimizer): it is about to clear its gradients: before a forward, or behind its step."},
@@ -235,6 +247,8 @@ PyMethodDef training_methods[] = {
     {"_here", here, METH_O, "_here(made): that of this thread, which gets one if `made`; or None."},
     {"step_here", number_of_step_here, METH_NOARGS,
      "Number of the step that this thread is in; None where nobody knows."},
+    {"_by_default", fast(by_default), METH_FASTCALL | METH_STATIC,
+     "_by_default(root, on): numbers of the step are told of spans that the user annotates, too."},
     {"_forget_threads", plainly<forget_threads>, METH_NOARGS, "No thread trains."},
     {"_is_recorded", is_step_recorded, METH_NOARGS, "Whether steps become spans now."},
     {"rest", rest, METH_NOARGS | METH_STATIC, "Have no steps told in this process."},
