@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def command(
     from dftrace_ai.cli.terminal import complain, console, print_all, shown_progress, write_json
 
     conditions = conditions_of(fail_if or ())
-    if recover:
-        complete_dead_traces([before, after])
+    completed = complete_dead_traces([before, after]) if recover else NOTHING
     with shown_progress("reading", [before, after]):
         found = diff(before, after, conditions)
     if json:
@@ -99,6 +98,7 @@ def command(
         raise typer.Exit(MET)
     if any(one.met is None for one in found.conditions):
         raise typer.Exit(NOT_JUDGED)
+    completed.end()
 
 
 def diff_lines(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import PATHS_HELP, Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, PATHS_HELP, Recover, complete_dead_traces
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,12 +85,11 @@ def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
     from dftrace_ai.analysis.trace_facts import facts_of
     from dftrace_ai.cli.terminal import complain, console, print_all, shown_progress, write_json
 
-    if recover:
-        complete_dead_traces(paths)
+    completed = complete_dead_traces(paths) if recover else NOTHING
     with shown_progress("reading"):
         facts = facts_of(paths)
     if as_json:
-        write_json(facts.to_dict())
+        write_json(replace(facts, notes=(*completed.told(), *facts.notes)).to_dict())
     else:
         print_all(console(), [_table(facts), _told(facts)])
     for skipped in facts.skipped:
@@ -98,6 +98,7 @@ def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
         complain(note)
     if facts.skipped:
         raise typer.Exit(FAULTS_FOUND)
+    completed.end()
 
 
 def _table(facts: TraceFacts) -> Table:

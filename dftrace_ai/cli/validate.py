@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
 
 __all__ = ["command"]
 
@@ -39,14 +39,14 @@ def command(
     from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_json
     from dftrace_ai.wording import counted
 
-    if recover:
-        complete_dead_traces(paths)
+    completed = complete_dead_traces(paths) if recover else NOTHING
     with shown_progress("reading", paths):
         found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
     if json:
         write_json(report_of(found).to_dict())
         if found.fault_count:
             raise typer.Exit(FAULTS_FOUND)
+        completed.end()
         return
     first = found.first_faults(limit)
     for fault in first:
@@ -67,3 +67,4 @@ def command(
         typer.echo(f"{counted(found.fault_count, 'fault')}{unshown} in {read}", err=True)
         raise typer.Exit(FAULTS_FOUND)
     typer.echo(f"no faults in {read}")
+    completed.end()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def command(
         raise typer.BadParameter("--at and --steps cannot be given together")
     window = None if at is None else parsed_window(at)
     wanted = None if ranks is None else parsed_ranks(ranks)
-    if recover:
-        complete_dead_traces(paths)
+    completed = complete_dead_traces(paths) if recover else NOTHING
     with shown_progress("reading", paths):
         found = open_traces(paths)
     for skipped in found.skipped:
@@ -128,6 +127,7 @@ def command(
             _tell("ended")
     if found.skipped:
         raise typer.Exit(FILES_SKIPPED)
+    completed.end()
 
 
 def _profiles_beside(files: Sequence[Trace]) -> list[Trace]:

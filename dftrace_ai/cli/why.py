@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
@@ -51,17 +51,19 @@ def command(
 
     Example: dftrace why out --limit input=0.05 --fail-on warning
 
-    Exit status: 0 with findings or without, 1 where --fail-on says so, 2 when the call is
-    wrong or nothing can be read.
+    Exit status: 0 with findings or without, 1 where --fail-on says so, or events of the dead
+    could not be written to their traces; 2 when the call is wrong or nothing can be read.
     """
     with needs_numpy():
         from dftrace_ai.analysis.why import limits_of, verdict_lines, why
     from dftrace_ai.cli.terminal import console, print_all, shown, shown_progress, write_json
 
     limits = limits_of(limit or ())
-    running = tuple(complete_dead_traces(paths) if recover else ())
+    completed = complete_dead_traces(paths) if recover else NOTHING
     with shown_progress("reading", paths):
-        verdict = replace(why(paths, limits), running=running)
+        verdict = why(paths, limits)
+    notes = (*completed.told(), *verdict.notes)
+    verdict = replace(verdict, running=tuple(completed.running), notes=notes)
     if json:
         write_json(verdict)
     else:
@@ -73,3 +75,4 @@ def command(
     failing = {"warning", "critical"} if fail_on is Severity.warning else {"critical"}
     if fail_on is not None and severe & failing:
         raise typer.Exit(FOUND)
+    completed.end()

@@ -27,6 +27,7 @@ class RecoveryReport:
         failed: for each spool that could not be read its path, and why.
         damaged: what of the spools of finished traces could not be read.
         ended_in_order: those of `finished` that their own processes had completed.
+        waiting: spools of the dead with events that could not be written, as on a full disk.
         format: version of this form; it grows when a member goes or means something else.
     """
 
@@ -35,6 +36,7 @@ class RecoveryReport:
     failed: list[str]
     damaged: list[str]
     ended_in_order: list[str]
+    waiting: list[str]
     format: Literal[1] = 1
 
 

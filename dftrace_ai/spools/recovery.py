@@ -56,11 +56,13 @@ class Recovery(NamedTuple):
     """What of the spools of finished traces could not be read: the path, and how much of what."""
     ended_in_order: list[str]
     """Those of `finished` that their own processes had completed: only their spools were left."""
+    waiting: list[str]
+    """Spools of the dead with events that could not be written, as where the disk is full."""
 
     @classmethod
     def nothing(cls) -> Recovery:
         """Return one of no spools."""
-        return cls([], [], [], [], [])
+        return cls([], [], [], [], [], [])
 
     def add(self, other: Recovery) -> None:
         """Take in what became of other spools."""
@@ -352,6 +354,7 @@ def _adopt(
         _tell_of_missing(spool, directory, result)
     else:
         result.failed.append(f"{quoted(spool.path)}: {quoted(outcome['error'])}")
+        result.waiting.append(spool.path)
 
 
 def _remove(marker: Path, directory: HeldDirectory, result: Recovery, also: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["processes_that_run"]
+__all__ = ["processes_that_run", "waiting_events"]
 
 
 def processes_that_run(spools: Iterable[str], paths: Iterable[Path]) -> list[RunningProcess]:
@@ -48,6 +49,19 @@ def processes_that_run(spools: Iterable[str], paths: Iterable[Path]) -> list[Run
         rank = _rank(look["header"])
         found.append(RunningProcess(rank, _plain(look["host"]), look["pid"], unwritten))
     return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.host, one.pid))
+
+
+def waiting_events(spools: Iterable[str]) -> int:
+    """Return how many events are in spools of the dead and in no trace; open spans do not count.
+
+    Args:
+        spools: paths, as `Recovery.waiting` has them; what cannot be read counts as none.
+    """
+    count = 0
+    for spool in spools:
+        with contextlib.suppress(OSError, ValueError):
+            count += _native.unwritten_events(spool)
+    return count
 
 
 def _is_below(trace: str, given: set[str]) -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from analysis.trace_lines import TraceLines
 from conftest import clean_environment
-from safety.commands import COMMAND, LIMIT_S, Done
+from safety.commands import COMMAND, LIMIT_S, Done, invoke
 from stress.pressure.disk import small_disk
 
 MS = 1_000_000
@@ -156,3 +157,39 @@ def test_copies_of_a_profile(full: Path, tmp_path: Path) -> None:
     profile.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     in_one_line(dftrace("summary", profile, temporary=with_a_little_room(full)), 2)
     assert left_in(full) == []
+
+
+DIES = """
+import os
+import dftrace_ai
+from dftrace_ai import ai
+
+dftrace_ai.initialize(log_file="t", write_buffer_bytes=1 << 20)
+for _ in range(500):
+    with ai.compute.forward:
+        pass
+os._exit(0)
+"""
+
+
+def test_what_waits_in_a_spool_is_told_as_lost(trace: Path) -> None:
+    folder = trace.parent
+    subprocess.run([sys.executable, "-c", DIES], cwd=folder, env=clean_environment(), check=True)
+    made = {
+        "summary": [],
+        "info": [],
+        "why": [],
+        "validate": ["--unfinished-ok"],
+        "sql": ["select 1"],
+    }
+    for command, more in made.items():
+        done = dftrace(command, folder, *more)
+        assert done.status == 1, (command, done.out, done.err)
+        assert "LOST for these figures: 500 events wait in spools" in done.err, command
+    told = dftrace("summary", folder, "--json")
+    before = json.loads(told.out)
+    assert (told.status, before["losses"]) == (1, {"waiting": 500})
+    # With room again nothing is lost.
+    whole = invoke("summary", folder, "--json")
+    after = json.loads(whole.out)
+    assert (whole.status, after["events"], after["losses"]) == (0, before["events"] + 500, {})

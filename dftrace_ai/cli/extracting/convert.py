@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
@@ -59,8 +59,7 @@ def command(
         from dftrace_ai.analysis.reading import open_traces
         from dftrace_ai.analysis.reading.identity import Owners
 
-        if recover:
-            complete_dead_traces(paths)
+        completed = complete_dead_traces(paths) if recover else NOTHING
         with shown_progress("converting", paths):
             traces = open_traces(paths)
             made = convert(traces, to.value, out, force=force)
@@ -76,3 +75,4 @@ def command(
         complain(note)
     if notes:
         raise typer.Exit(INCOMPLETE)
+    completed.end()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def command(
         from dftrace_ai.analysis.sql import TraceTables
     duckdb_module()
     ask_alone()
-    if recover:
-        complete_dead_traces(paths)
+    completed = complete_dead_traces(paths) if recover else NOTHING
     with shown_progress("reading", paths):
         traces = open_traces(paths)
     with TraceTables(traces) as tables:
@@ -81,6 +80,7 @@ def command(
         complain(note)
     if notes:
         raise typer.Exit(INCOMPLETE)
+    completed.end()
 
 
 def _rows(answer: Answer, limit: int | None) -> Iterator[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
@@ -64,8 +64,7 @@ def command(
         check_page(page, force=force)
     if plots is not None:
         check_plots(plots)
-    if recover:
-        complete_dead_traces(paths)
+    completed = complete_dead_traces(paths) if recover else NOTHING
     run = Run(paths, limits)
     with shown_progress("reading", paths):
         figures = run.figures
@@ -81,3 +80,4 @@ def command(
         complain(loss, loud=": LOST " in loss)
     if run.summary.skipped:
         raise typer.Exit(FILES_SKIPPED)
+    completed.end()

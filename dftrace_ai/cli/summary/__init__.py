@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.summary.report import By as ReportBy
@@ -124,10 +125,11 @@ def command(
         for option in (name for name, is_given in given.items() if is_given):
             word = "--tree" if tree and option != "--tree" else "--tensors"
             raise typer.BadParameter(f"{word} and {option} cannot be given together")
-    running = complete_dead_traces(paths) if recover else []
+    completed = complete_dead_traces(paths) if recover else NOTHING
     with shown_progress("reading", paths):
         report = reported(paths, form, sort.value if sort else None, top, where)
-    report = report.with_running(running)
+    report = report.with_running(completed.running)
+    report = replace(report, losses={**report.losses, **completed.losses})
     if json:
         write_json(report.to_dict())
     elif csv:
@@ -139,3 +141,4 @@ def command(
         complain(warning, loud=": LOST " in warning)
     if report.skipped:
         raise typer.Exit(FILES_SKIPPED)
+    completed.end()
