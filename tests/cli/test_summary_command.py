@@ -177,10 +177,8 @@ def test_two_processes_of_one_number_are_not_added_up(tmp_path: Path) -> None:
         trace.footer()
         trace.write(tmp_path / run / "t-host-100.pfw")
     found = sums(as_json(tmp_path, "--by", "process"))
-    assert found == {
-        ("host:100", "forward"): (1, 1_000),
-        (str(tmp_path / "b" / "t-host-100"), "forward"): (1, 1_000),
-    }
+    both = [(str(tmp_path / run / "t-host-100"), "forward") for run in "ab"]
+    assert found == dict.fromkeys(both, (1, 1_000))
 
 
 def test_a_category_is_the_sum_of_its_names(job: Path) -> None:

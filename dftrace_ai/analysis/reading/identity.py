@@ -434,10 +434,8 @@ def _key_of_profile(
 
 
 def _are_parts(one: Sequence[Trace], other: Sequence[Trace]) -> bool:
-    """Return whether two recordings of one name in two folders are parts or copies of one."""
-    parts = {_part(trace): trace for trace in one}
-    both = [(parts[_part(trace)], trace) for trace in other if _part(trace) in parts]
-    return all(_reach_of(left) == _reach_of(right) for left, right in both)
+    """Return whether two recordings of one name in two folders are parts of one."""
+    return {*map(_part, one)}.isdisjoint(map(_part, other))
 
 
 def _lie_behind(one: Sequence[Trace], other: Sequence[Trace]) -> bool:
