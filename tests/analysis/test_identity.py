@@ -252,3 +252,20 @@ def test_ranks_in_containers_are_told_apart_by_their_headers(tmp_path: Path) -> 
     assert len({run for *_, run in rows}) == 1
     counted = "select process, count(*) from steps group by 1 order by 1"
     assert asked(tmp_path / "out", counted) == [(0, 40), (1, 40)]
+
+
+def test_files_that_contradict_each_other_are_told_by_validate(tmp_path: Path) -> None:
+    folder = put(
+        tmp_path / "out",
+        t_host_1=rank(0, **NAMED),
+        t_host_1_1=rank(0, at_s=0.3, **NAMED),
+        t_host_2=rank(1, pid=2),
+    )
+    other = rank(0, pid=2, at_s=1)
+    other.footer(part=1)
+    other.write(folder / "t-host-2.part1.pfw.gz", 10**6)
+    notes = json.loads(invoke("validate", folder, "--json").out)["notes"]
+    path = folder / "t-host-1"
+    assert f"{folder / 't-host-2'}: its parts are of 2 processes by their headers" in notes
+    assert f"{path}-1.pfw.gz: of the same process and the same time as {path}.pfw.gz" in notes
+    assert asked(folder, "select count(*) from processes") == [(3,)]

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.indexed.clocks import lie_apart
@@ -229,6 +230,23 @@ class Owners:
         words = [f"these are traces of {jobs} runs, and not of ranks of one"] if jobs > 1 else []
         return words + _starts_told(self._runs)
 
+    def contradictions(self) -> list[str]:
+        """Return what of the files cannot all be so, one line each."""
+        told = []
+        names = Counter(recording for owner in self.all for recording in recordings_of(owner.files))
+        for (folder, base), count in names.items():
+            if count > 1:
+                told.append(f"{folder / base}: its parts are of {count} processes by their headers")
+        for owner in self.all:
+            recordings = list(recordings_of(owner.files).values())
+            timed = sorted(
+                (joined(map(_reach_of, files)) or NOWHERE, str(files[0])) for files in recordings
+            )
+            for (one, first), (other, second) in pairwise(timed):
+                if _meet(one, other):
+                    told.append(f"{second}: of the same process and the same time as {first}")
+        return told
+
     def _units(self) -> Iterator[list[Owner]]:
         """Yield the processes that say that they are of one run."""
         units: dict[Hashable, list[Owner]] = defaultdict(list)
@@ -391,7 +409,8 @@ def _files_of_each(traces: Iterable[Trace]) -> Iterator[tuple[list[Trace], bool]
         header = _first_header(files)
         copy = files[0].file.copy
         if header.run is not None:
-            found[_key(header, base)].append(files)
+            for key, of_one in _by_key(files, base).items():
+                found[key].append(of_one)
         elif copy is not None and copy.profile:
             found[_key_of_profile(header, folder, base, len(found))].append(files)
         else:
@@ -406,6 +425,17 @@ def _files_of_each(traces: Iterable[Trace]) -> Iterator[tuple[list[Trace], bool]
             else:
                 same += files
         yield from ((files, True) for files in processes)
+
+
+def _by_key(files: Sequence[Trace], base: str) -> dict[tuple[Hashable, ...], list[Trace]]:
+    """Return the files of a recording by whose they say that they are: one, or what was mixed."""
+    keys: dict[tuple[Hashable, ...], list[Trace]] = {}
+    key = _key(_first_header(files), base)
+    for trace in files:
+        header = _header(trace)
+        key = key if header.run is None else _key(header, base)
+        keys.setdefault(key, []).append(trace)
+    return keys
 
 
 def _key(header: HeaderFacts, base: str) -> tuple[Hashable, ...]:

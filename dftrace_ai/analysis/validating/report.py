@@ -26,7 +26,8 @@ class ValidationReport:
         format: version of this form.
         fault_count: faults in all files.
         files: each file, by path.
-        notes: what is to be said of the clocks of the processes, at most a line.
+        notes: what is to be said of clocks, of several runs, and of files that contradict each
+            other.
     """
 
     format: Literal[1]

@@ -66,7 +66,8 @@ class Validation:
 
     Attributes:
         files: the check of each.
-        notes: what is to be said of clocks, at most a line; no fault of the format.
+        notes: what is to be said of clocks, of several runs, and of files that contradict each
+            other; no fault of the format.
     """
 
     files: tuple[FileCheck, ...]
@@ -120,7 +121,7 @@ def validate_traces(
     ]
     owners = Owners(found)
     notes = clock_notes([times for trace in found if (times := _times_of(trace))], owners)
-    notes += owners.told("")
+    notes += [*owners.told(""), *owners.contradictions()]
     return Validation(tuple(sorted(checks, key=lambda check: check.path)), tuple(notes))
 
 
