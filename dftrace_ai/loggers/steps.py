@@ -36,9 +36,7 @@ class Steps:
         self._reached: Reached | None = None
         self._iteration: int | None = None
         self._logged: int | None = None
-        self._iterations: Iterator[int] | None = None
-        self._calls: Iterator[int] | None = None
-        self._epochs: Iterator[int] | None = None
+        self._counters: dict[str, Iterator[int]] = {}
         self._named: dict[str, int] = {}
         self._told = ToldOnce()
 
@@ -46,11 +44,9 @@ class Steps:
         """Return the number of an iteration: the one that is given, or one more than the last."""
         number = self.whole(step)
         if number is not None:
-            self._iterations = count(number + 1)
+            self._counters["iterations"] = count(number + 1)
         else:
-            if self._iterations is None:
-                self._iterations = count(self._so_far().iteration + 1)
-            number = next(self._iterations)
+            number = self._next("iterations")
         self._iteration = number
         return number
 
@@ -58,23 +54,19 @@ class Steps:
         """Return the number of an epoch, likewise."""
         number = self.whole(epoch)
         if number is not None:
-            self._epochs = count(number + 1)
+            self._counters["epochs"] = count(number + 1)
             return number
-        if self._epochs is None:
-            self._epochs = count(self._so_far().epoch + 1)
-        return next(self._epochs)
+        return self._next("epochs")
 
     def call(self, step: Any) -> int:
         """Return the number of a call of `log`: as given, of the last iteration, or one more."""
         number = self.whole(step)
         if number is not None:
-            self._calls = count(number + 1)
+            self._counters["calls"] = count(number + 1)
         elif (iteration := self._last_iteration()) is not None:
             return iteration
         else:
-            if self._calls is None:
-                self._calls = count(self._so_far().iteration + 1)
-            number = next(self._calls)
+            number = self._next("calls")
         self._logged = number
         return number
 
@@ -112,6 +104,15 @@ class Steps:
                     briefly(error),
                 )
             return None
+
+    def _next(self, what: str) -> int:
+        counter = self._counters.get(what)
+        if counter is None:
+            reached = self._so_far()
+            after = 1 + (reached.epoch if what == "epochs" else reached.iteration)
+            # Of several threads that begin to count, one has its counter taken by all.
+            counter = self._counters.setdefault(what, count(after))
+        return next(counter)
 
     def _last_iteration(self) -> int | None:
         if self._iteration is None and self.others is not None:

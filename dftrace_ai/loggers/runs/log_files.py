@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.lines import (
+    EndLine,
     MediaLine,
     MetricsLine,
     RunLine,
     line_of,
     whole_text,
 )
+from dftrace_ai.loggers.runs.processes import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +74,7 @@ class Reached(NamedTuple):
 
 
 def reached(folder: Path, rank: int, names: tuple[str, str], before_ns: int) -> Reached:
-    """Return the greatest steps in the ends of the logs that a rank has written to a run.
+    """Return the greatest steps in the ends of the logs that a rank has written, and ended.
 
     Args:
         folder: of the run.
@@ -94,7 +96,11 @@ def reached(folder: Path, rank: int, names: tuple[str, str], before_ns: int) -> 
         except OSError:
             continue
         try:
-            for line in map(line_of, log.last_bytes(END_BYTES).splitlines()):
+            lines = list(map(line_of, log.last_bytes(END_BYTES).splitlines()))
+            is_over = bool(lines) and isinstance(lines[-1], EndLine)
+            if not is_over and head is not None and is_alive(head.process, log.written_s):
+                continue  # it goes on beside, and with numbers of its own
+            for line in lines:
                 if isinstance(line, MetricsLine | MediaLine) and line.axis in found:
                     found[line.axis] = max(found[line.axis], line.step)
         except OSError:

@@ -52,7 +52,7 @@ def test_bad_data_by_name(left_with_torch: dict[str, Left]) -> None:
         assert "the memory of this tensor has been freed" in line
     for name in ("odd", "meta", "nested", "main/b"):
         assert sum(line.startswith(f"metric {name} cannot be logged: ") for line in told) == 1
-    for method in ("metrics", "hyperparams", "text", "artifact"):
+    for method in ("metrics", "text", "artifact"):
         (line,) = (line for line in told if line.startswith(f"log_{method}: what it was given"))
     for words in ("the level 'critical' is taken for warning", "the status 'done' is taken for"):
         assert sum(words in line for line in told) == 1

@@ -39,7 +39,8 @@ for writer in range(writers):
     if not child:
         loggers = opened("run")
         for row in range(rows):
-            loggers.log_iter({name: writer + row / 1024 + n for n, name in enumerate(names)})
+            data = {name: writer + row / 1024 + n for n, name in enumerate(names)}
+            loggers.log_iter(data, step=row)
         loggers.end_log()
         os._exit(0)
     children.append(child)
