@@ -130,7 +130,7 @@ TEST("spans that were to be recorded when they are over are told as far as they 
         const std::uint64_t start = thread->tick(), end = thread->tick();
         slots[0].put({thread->new_id(), start, end, step.in(*thread), 0, 3, 19, 2,
                       awaited_epoch | awaited_step | awaited_microbatches, 0});
-        slots[1].put({thread->new_id(), start, 0, epoch.in(*thread), 0, -1, 0, 0, awaited_epoch, 0});
+        slots[1].put({thread->new_id(), start, 0, epoch.in(*thread), 0, 7, 0, 0, awaited_epoch, 0});
         std::thread([&] {
             Thread* other = recording_thread();
             const std::uint64_t id = other->new_id();
@@ -144,7 +144,7 @@ TEST("spans that were to be recorded when they are over are told as far as they 
     const Footer footer = check_complete(trace, "died");
     CHECK_EQ(footer.number("spans"), 2);
     CHECK_EQ(footer.number("unfinished"), 1);
-    CHECK_EQ(trace.of("B")[0].number("epoch"), -1);
+    CHECK_EQ(trace.of("B")[0].number("epoch"), 7);
     const auto told = trace.of("X").back();
     CHECK_EQ(told.number("step"), 19);
     CHECK_EQ(told.number("epoch"), 3);
