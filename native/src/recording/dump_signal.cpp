@@ -17,15 +17,27 @@ static_assert(std::atomic<int>::is_always_lock_free);
 
 void remember(int signal) { came.store(signal, std::memory_order_relaxed); }
 
+// Whether nothing happens when it comes and nobody handles it.
+bool is_harmless(int signal, const struct sigaction& action) {
+    return action.sa_handler == SIG_IGN || signal == SIGURG || signal == SIGCHLD || signal == SIGWINCH;
+}
+
+int taken = 0;
+struct sigaction previous;
+
 }  // namespace
 
-// What was taken stays so when the run has ended: who sends it to all ranks does not know which of them have
-// finished, and what most signals do by themselves is to end the program.
+// What would end the program stays taken when the run has ended: who sends it to all ranks does not know
+// which of them have finished.
 void set_dump_signal(int signal) {
+    struct sigaction now;
+    if (taken && sigaction(taken, nullptr, &now) == 0 && now.sa_handler == remember &&
+        is_harmless(taken, previous))
+        sigaction(taken, &previous, nullptr);
+    taken = 0;
     asks.store(0, std::memory_order_relaxed);
     came.store(0, std::memory_order_relaxed);
     if (!signal) return;
-    struct sigaction now;
     if (sigaction(signal, nullptr, &now) != 0)
         throw std::invalid_argument("signal " + std::to_string(signal) + " cannot be handled");
     const bool handled = now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN && now.sa_handler != remember;
@@ -37,6 +49,8 @@ void set_dump_signal(int signal) {
     sigfillset(&ours.sa_mask);
     if (sigaction(signal, &ours, nullptr) != 0)
         throw std::invalid_argument("signal " + std::to_string(signal) + " cannot be handled");
+    if (now.sa_handler != remember) previous = now;
+    taken = signal;
     asks.store(signal, std::memory_order_relaxed);
 }
 
