@@ -60,12 +60,13 @@ KNOWN: Final = (
 )
 
 
-def form_of(head: bytes, *, whole: bool) -> Form:
+def form_of(head: bytes, *, whole: bool, named: bool = False) -> Form:
     r"""Return what a file is that begins so.
 
     Args:
         head: its first bytes, unpacked.
         whole: it has no others.
+        named: it is called as files of lines are.
 
     Example::
 
@@ -81,27 +82,35 @@ def form_of(head: bytes, *, whole: bool) -> Form:
     framed = first.strip() == b"["
     if start.startswith(b"[") and not framed:
         return "documents"
-    return _form_of_lines(others if framed else start, framed=framed, whole=whole)
+    return _form_of_lines(others if framed else start, framed=framed, whole=whole, named=named)
 
 
-def _form_of_lines(body: bytes, *, framed: bool, whole: bool) -> Form:
+def _form_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Form:
+    while framed and (line := body.partition(b"\n"))[1] and line[0].strip() in FRAMING:
+        body = line[2]
     ends = len(body) if whole else body.rfind(b"\n") + 1
     lines = [line.strip().removesuffix(b",") for line in body[:ends].split(b"\n")]
-    objects = [_object_of(line) for line in lines if line not in FRAMING][:MOST_LINES]
+    lines = [line for line in lines if line not in FRAMING][:MOST_LINES]
+    objects = [_object_of(line) for line in lines]
     if not objects and not body[ends:].strip():
         return "lines"
+    found = [each for each in objects if each is not None]
+    of_kineto = any(str(each.get("cat")).lower() in KINETO for each in found)
+    if named and framed and not of_kineto and lines[:1] != [b"{"]:
+        return "lines"  # whatever has become of them
     first_value = "whole" if objects and objects[0] is not None else _first_value(body)
     if first_value == "cut":
         # So short it is a line that was being written.
         return "lines" if framed and whole and b"\n" not in body.strip() else "documents"
-    found = [each for each in objects if each is not None]
-    over_lines = objects and objects[0] is None and first_value == "whole"
-    of_kineto = any(str(each.get("cat")).lower() in KINETO for each in found)
+    # A line that is whole but for letters that are none is one that was damaged.
+    alone = bool(objects) and (objects[0] is not None or _is_whole(lines[0]))
+    mangled = alone and objects[0] is None
+    over_lines = bool(objects) and first_value == "whole" and not alone
     if of_kineto and not framed and EVENT in found[0]:
         return "objects"
     document = of_kineto or any(EVENTS in each for each in found)
     events = any(EVENT in each or (framed and "name" in each) for each in found)
-    broken = framed and first_value == "broken"
+    broken = framed and (first_value == "broken" or mangled)
     return "lines" if (events or broken) and not (over_lines or document) else "documents"
 
 
@@ -111,6 +120,14 @@ def _object_of(line: bytes) -> JsonObject | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _is_whole(line: bytes) -> bool:
+    """Return whether a line is one object, if its letters were letters."""
+    try:
+        return isinstance(json.loads(line.decode("utf-8", "replace"), strict=False), dict)
+    except (RecursionError, ValueError):
+        return False
 
 
 def _first_value(text: bytes) -> Literal["whole", "cut", "broken"]:

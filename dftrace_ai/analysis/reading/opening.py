@@ -9,6 +9,7 @@ from dftrace_ai.analysis.reading.forms import form_of, other_told
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import TraceFile, codec_of, codec_of_name
 from dftrace_ai.errors import TraceError
+from dftrace_ai.trace_format.file_names import is_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +87,8 @@ def traces_of(
     named = others.startswith(b'{"name":"process_name"')
     framed = first.strip() == b"["
     file = TraceFile(path, head.codec, framed, named, asked_for, copy, held)
-    form = "lines" if framed and named else form_of(head.plain, whole=head.whole)
+    called = is_trace(path.name)
+    form = "lines" if framed and named else form_of(head.plain, whole=head.whole, named=called)
     if form == "none":
         raise TraceError(f"{path}: not a trace file: {other_told(head.plain)}")
     if form == "lines":

@@ -306,12 +306,16 @@ TEST("several processors write the same trace as one") {
         settings.compression = compression;
         settings.block_bytes = 10'000;
         const std::string spool = leave_spool(dir, settings, [] { record(20'000); });
-        std::map<std::string, std::string> left;
-        for (const std::string& path : dir.files()) left[path] = file_bytes(path);
+        std::map<std::string, std::pair<std::string, fs::file_time_type>> left;
+        for (const std::string& path : dir.files())
+            left[path] = {file_bytes(path), fs::last_write_time(path)};
         const std::string several = adopted(spool).path;
         const std::string by_several = file_bytes(several);
         fs::remove(several);
-        for (const auto& [path, bytes] : left) std::ofstream(path, std::ios::binary) << bytes;
+        for (const auto& [path, file] : left) {
+            std::ofstream(path, std::ios::binary) << file.first;
+            fs::last_write_time(path, file.second);  // by which it is told how long the process lived
+        }
         REQUIRE_EQ(sched_setaffinity(0, sizeof one, &one), 0);
         const Trace trace = adopted(spool);
         REQUIRE_EQ(sched_setaffinity(0, sizeof all, &all), 0);
