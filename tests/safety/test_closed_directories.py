@@ -200,7 +200,7 @@ def test_one_closed_directory_does_not_hide_the_others(said: Any) -> None:
     assert "/named/" in said["both"]["err"]
     assert "Permission denied" in said["both"]["err"]
     assert json.loads(said["both"]["out"])["events"] == 1
-    assert said["adopted"] == [[], [], [], [], []]
+    assert not any(said["adopted"])
     for told in said["named"]:
         assert told.startswith("TraceError: ")
     assert said["beside"] == "TraceError: both/closed: cannot be listed: Permission denied"
