@@ -140,11 +140,12 @@ bool is_recorded(const TrainingState* self) {
     return self->training > 1 ? self->gate->recording : is_among(self->step, self);
 }
 
-bool step_here(TrainingState* first, long long& step) {
+bool numbers_here(TrainingState* first, long long& step, MaybeNumber& epoch) {
     const TrainingState* self = state_here(first, false);
     if (PyErr_Occurred() || (first->trainings > 1 && (!self || !self->training))) return false;
     if (!self || (first->trainings && !self->training)) self = only_training(first);
     step = self->ahead ? next_step(self) : self->step;
+    epoch = self->epoch;
     return true;
 }
 

@@ -71,8 +71,8 @@ void rest_here() noexcept;
 // That of this thread, borrowed; null where it has none, or with an error set. `made`: it gets one.
 TrainingState* state_here(TrainingState* first, bool made);
 bool is_recorded(const TrainingState* self);
-// Number of the step that this thread is in; false where nobody knows.
-bool step_here(TrainingState* first, long long& step);
+// Numbers of the step and the epoch that this thread is in; false where nobody knows.
+bool numbers_here(TrainingState* first, long long& step, MaybeNumber& epoch);
 // Another run has begun, and nobody trains.
 void forget_threads(TrainingState* first);
 void clear(TrainingState* self);

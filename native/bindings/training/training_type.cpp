@@ -60,11 +60,15 @@ PyObject* here(PyObject* object, PyObject* made) {
     return Py_NewRef(found ? reinterpret_cast<PyObject*>(found) : Py_None);
 }
 
-PyObject* number_of_step_here(PyObject* object, PyObject*) {
+PyObject* numbers_of_here(PyObject* object, PyObject*) {
     long long step = 0;
-    if (step_here(of(object), step)) return PyLong_FromLongLong(step);
+    MaybeNumber epoch{};
+    const bool known = numbers_here(of(object), step, epoch);
     if (PyErr_Occurred()) return nullptr;
-    Py_RETURN_NONE;
+    if (!known) return PyDict_New();
+    return epoch.known
+               ? Py_BuildValue("{s:L,s:L}", "epoch", static_cast<long long>(epoch.value), "step", step)
+               : Py_BuildValue("{s:L}", "step", step);
 }
 
 // Of the thread that asks; nothing has ended in one that has none.
@@ -245,8 +249,8 @@ PyMethodDef training_methods[] = {
     {"_tell_epoch", plainly<tell_epoch>, METH_NOARGS, "Have the number of the epoch reach them."},
     {"_clear", plainly<clear>, METH_NOARGS, "Nothing of a step has been seen."},
     {"_here", here, METH_O, "_here(made): that of this thread, which gets one if `made`; or None."},
-    {"step_here", number_of_step_here, METH_NOARGS,
-     "Number of the step that this thread is in; None where nobody knows."},
+    {"numbers_here", numbers_of_here, METH_NOARGS,
+     "Numbers of the step and the epoch that this thread is in, by name; those that are known."},
     {"_by_default", fast(by_default), METH_FASTCALL | METH_STATIC,
      "_by_default(root, on): numbers of the step are told of spans that the user annotates, too."},
     {"_forget_threads", plainly<forget_threads>, METH_NOARGS, "No thread trains."},

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch_features
+from conftest import read_all, trace_files
 from rank_processes import on_ranks
 
 from dftrace_ai.analysis.reading import open_traces
@@ -106,6 +107,17 @@ def trained(rank: int, folder: Path) -> list[str]:
             with ai.comm.all_reduce:
                 dist.all_reduce(t)
 
+    def with_loader() -> None:
+        model = nn.Linear(16, 16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            for batch in torch.utils.data.DataLoader(torch.ones(STEPS * 2, 16), batch_size=4):
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                late()
+                dist.all_reduce(t)
+                optimizer.step()
+
     both = [torch.empty(1000), torch.empty(1000)]
     ways = {
         "blocking": after(lambda: [dist.all_reduce(t) for _ in range(3)]),
@@ -124,6 +136,7 @@ def trained(rank: int, folder: Path) -> list[str]:
         "pipeline": pipeline,
         "by hand": by_hand,
         "hidden": lambda: train(hidden),
+        "with a loader": with_loader,
     }
     for name, way in ways.items():
         dist.barrier()
@@ -158,5 +171,12 @@ def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
         else:
             assert told["comm"] > max(told["none"], told["forward"] + told["backward"]), (way, told)
             assert verdict.verdict == "communication-bound", way
+        if way == "with a loader":
+            continue
         lines = [verdict.findings[0].because, verdict.findings[0].next, *verdict.unseen]
         assert "loader" not in " ".join(lines), way
+    for trace in read_all(trace_files(tmp_path / "out" / "with a loader")):
+        steps = [e for e in trace.named("step") if e.cat == "pipeline"]
+        places = [(e.user["epoch"], e.user["step"]) for e in trace.named("all_reduce")[1:]]
+        assert places == [(e.user["epoch"], e.user["step"]) for e in steps[1:]]
+        assert [epoch for epoch, _ in places] == [0] * 11 + [1] * 12

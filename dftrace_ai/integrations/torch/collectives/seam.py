@@ -176,9 +176,7 @@ class _Seam:
         group = self._groups.of(handle)
         told: dict[str, object] = {"group": group.name}
         if self._training is not None and self._training.recorded:
-            step = self._training.step_here()
-            if step is not None:
-                told["step"] = step
+            told |= self._training.numbers_here()
         if operation.sized:
             # What goes to all, or comes from all: the larger of the two.
             sizes = [bytes_of(args[at]) for at in operation.tensors_at]
