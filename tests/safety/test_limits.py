@@ -17,6 +17,7 @@ from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import line_model, nesting, validate
 from dftrace_ai.cli.summary import tables as summary_command
+from dftrace_ai.database import asking
 from dftrace_ai.database.opening import MEMORY_LIMIT
 from safety.commands import invoke
 
@@ -49,6 +50,7 @@ def test_the_page_tells_the_limits() -> None:
         f"{figure_mib()} MiB",
         f"{index_file.MOST_BYTES // MIB} MiB",
         MEMORY_LIMIT.replace("GiB", " GiB"),
+        f"{asking.MOST_BYTES / MIB / 1024} GiB",
         f"{summary.MOST_ROWS:,}",
         f"{summary_command.MOST_ROWS:,}",
     ]

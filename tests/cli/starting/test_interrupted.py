@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -131,6 +132,8 @@ def _computed_beside_main_s(pid: int) -> float:
     """Return the CPU time of a process in its other threads: those that a query has."""
     ticks = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        if thread.name != str(pid):
-            ticks += int((thread / "stat").read_text().rpartition(")")[2].split()[11])
+        # One that was there a moment ago may be over.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if thread.name != str(pid):
+                ticks += int((thread / "stat").read_text().rpartition(")")[2].split()[11])
     return ticks / os.sysconf("SC_CLK_TCK")
