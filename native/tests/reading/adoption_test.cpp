@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -306,6 +308,8 @@ TEST("several processors write the same trace as one") {
         settings.compression = compression;
         settings.block_bytes = 10'000;
         const std::string spool = leave_spool(dir, settings, [] { record(20'000); });
+        // A time that cannot be: until when the process lived is reckoned by clocks, to a microsecond or two.
+        fs::last_write_time(spool, fs::file_time_type::clock::now() + std::chrono::hours(1));
         std::map<std::string, std::pair<std::string, fs::file_time_type>> left;
         for (const std::string& path : dir.files())
             left[path] = {file_bytes(path), fs::last_write_time(path)};
@@ -314,7 +318,7 @@ TEST("several processors write the same trace as one") {
         fs::remove(several);
         for (const auto& [path, file] : left) {
             std::ofstream(path, std::ios::binary) << file.first;
-            fs::last_write_time(path, file.second);  // by which it is told how long the process lived
+            fs::last_write_time(path, file.second);
         }
         REQUIRE_EQ(sched_setaffinity(0, sizeof one, &one), 0);
         const Trace trace = adopted(spool);
