@@ -180,7 +180,9 @@ def test_every_way_to_communicate(tmp_path: Path) -> None:
             if way in EXPECTED and way != "functional reduce_scatter"
         }
         assert known == {way: [1] * len(EXPECTED[way]) for way in known}
-        assert all(e.user["waited_us"] > 0 for e in found["barrier"] + found["monitored_barrier"])
+        # Work of a barrier may have been done when the last one began to wait for it.
+        assert all("waited_us" in e.user for e in found["barrier"])
+        assert all(e.user["waited_us"] > 0 for e in found["monitored_barrier"])
     zero, one = ways
     # Both count alike, group by group.
     for way, events in zero.items():
