@@ -1,13 +1,20 @@
-"""Writes the results: a text table, a JSON file, and a markdown fragment."""
+"""Writes the results: a text table, a JSON file, and the tables that docs/performance publishes."""
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .figures import Bench, Interval, Judged, Series, interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+FIGURES = "bench,contestant,unit,median,low,high,cpu,ratio,ratio to"
+TARGETS = "target,measured,wanted,verdict"
 
 
 def number(value: float) -> str:
@@ -109,38 +116,31 @@ def text(benches: list[Bench], machine: dict[str, str], missing: dict[str, str])
     return "\n".join([*lines, "", *_aligned([head, *rows])]) + "\n"
 
 
-def _markdown_table(rows: list[list[str]]) -> list[str]:
-    head, *body = rows
-    marks = ["---", *["---:"] * (len(head) - 1)]
-    return ["| " + " | ".join(row) + " |" for row in [head, marks, *body]]
+def _figure_rows(bench: Bench) -> Iterator[list[str]]:
+    for series in bench.series:
+        name, median_text, spread, cpu, ratio = (
+            cell.replace(",", "") for cell in _cells(bench, series)
+        )
+        low, _, high = spread.partition(" .. ")
+        reference = bench.reference or "" if ratio else ""
+        yield [
+            bench.title,
+            series.contestant,
+            bench.unit,
+            median_text,
+            low,
+            high,
+            cpu,
+            ratio,
+            reference,
+        ]
 
 
-def markdown(
-    benches: list[Bench], machine: dict[str, str], versions: dict[str, str], command: str
-) -> str:
-    """Return the fragment for the performance page."""
-    described = "; ".join(
-        f"{name} {value}" for name, value in machine.items() if name != "load when begun"
-    )
-    peers = ", ".join(f"{name} {value}" for name, value in sorted(versions.items()))
-    lines = [
-        f"Measured by `{command}`, all contestants in one run, in turn, round by round.",
-        "Figures are medians; a ratio is the median of the per-round ratios, with its 95 %",
-        "interval. Absolute times hold for this machine only; ratios travel better.",
-        "",
-        f"Machine: {described}.",
-        f"Versions: {peers}.",
-        "",
-        "### Targets",
-        "",
-        *_markdown_table([["", "measured", "wanted", "verdict"], *target_rows(benches)]),
-    ]
-    for bench in benches:
-        lines += ["", f"### {bench.title[0].upper()}{bench.title[1:]}", ""]
-        lines += _markdown_table(_rows(bench))
-        if bench.notes:
-            lines += ["", *bench.notes]
-    return "\n".join(lines) + "\n"
+def _write_csv(path: Path, head: str, rows: Iterable[list[str]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head.split(","))
+        writer.writerows([cell.replace("`", "") for cell in row] for row in rows)
 
 
 def write(
@@ -150,7 +150,7 @@ def write(
     versions: dict[str, str],
     extra: dict[str, Any],
 ) -> None:
-    """Write results.json, results.txt and results.md.
+    """Write results.json, results.txt, figures.csv and targets.csv.
 
     Args:
         directory: made where it is missing.
@@ -168,4 +168,6 @@ def write(
     }
     (directory / "results.json").write_text(json.dumps(result, indent=1) + "\n")
     (directory / "results.txt").write_text(text(benches, machine, extra["missing"]))
-    (directory / "results.md").write_text(markdown(benches, machine, versions, extra["command"]))
+    figures = (row for bench in benches for row in _figure_rows(bench))
+    _write_csv(directory / "figures.csv", FIGURES, figures)
+    _write_csv(directory / "targets.csv", TARGETS, target_rows(benches))
