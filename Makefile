@@ -55,7 +55,7 @@ endef
 # their process, of which later runs there would be told: they come last.
 TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress tests/integrations
 
-run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) $(2)
+run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) --durations=10 $(2)
 
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 

@@ -270,3 +270,17 @@ def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
 
     yield _native.tensor_instructions(request.param)
     _native.tensor_instructions("best")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how long each folder of tests took, where there are several."""
+    seconds: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                folder = str(Path(report.nodeid.partition("::")[0]).parent)
+                seconds[folder] = seconds.get(folder, 0.0) + report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds by folder")
+        for folder, took_s in sorted(seconds.items(), key=lambda item: -item[1]):
+            terminalreporter.line(f"{took_s:8.1f}  {folder}")
