@@ -12,7 +12,7 @@ import orjson
 
 from dftrace_ai.analysis.overlapping import OverlapTracks
 from dftrace_ai.analysis.process_order import processes_in_order
-from dftrace_ai.analysis.reading.given.near import lines_near
+from dftrace_ai.analysis.reading.given_lines import lines_near
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.reader import FRAMING, LongLine
 from dftrace_ai.analysis.reading.trace_file import tear_told

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +16,6 @@ from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 from analysis.training_ranks import OWN, training
 from safety.commands import invoke
 
-import dftrace_ai
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.sql import VIEWS, QueryError, TraceTables
 from dftrace_ai.analysis.steps import measure, read_job
@@ -36,15 +34,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     foreign.append('{"name":"read","cat":"POSIX","pid":9,"tid":8,"ts":7,"dur":2,"ph":1}')
     (folder / "a.pfw").write_text("\n".join(foreign) + "\n")
     return folder
-
-
-@pytest.fixture(params=["native", "without the native reader"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways give the same."""
-    if request.param != "native":
-        monkeypatch.setitem(sys.modules, "dftrace_ai._reader", None)
-        monkeypatch.delattr(dftrace_ai, "_reader", raising=False)
-    return str(request.param)
 
 
 def asked(paths: Path | list[Path], *queries: str) -> list[list[tuple[Any, ...]]]:
@@ -69,7 +58,7 @@ def events_of(folder: Path, phases: str) -> list[tuple[Any, dict[str, Any]]]:
     return found
 
 
-def test_the_views_hold_what_the_lines_say(job: Path, way: str) -> None:
+def test_the_views_hold_what_the_lines_say(job: Path) -> None:
     spans, instants, counters, statistics, everything = asked(
         job,
         "select rank, pid, tid, id, parent_id, cat, name, start_ns, dur_ns, end_ns, args from spans",
@@ -326,7 +315,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_used(tmp_path: Path) -> Non
     assert "Traceback" not in done.err
 
 
-def test_arguments_of_any_kind_come_through(tmp_path: Path, way: str) -> None:
+def test_arguments_of_any_kind_come_through(tmp_path: Path) -> None:
     trace = TraceLines()
     odd = {"a\"b.c'": "ü\u2028", "nested": {"x": [1, {"y": None}]}, "huge": 2**63, "empty": ""}
     trace.span("s", "c", 5, 5, **odd)

@@ -34,7 +34,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, *_):
-        if name in ("dftrace_ai._native", "duckdb", *sys.argv[2:]):
+        if name in ("dftrace_ai._native", "duckdb"):
             raise ImportError("blocked")
 
 sys.meta_path.insert(0, Blocked())
@@ -53,6 +53,17 @@ try:
     import dftrace_ai.run
 except ImportError as error:
     print(error)
+"""
+
+WITHOUT_THE_READER = """
+import sys
+sys.modules["dftrace_ai._reader"] = None
+import dftrace_ai
+from dftrace_ai import ai
+from typer.testing import CliRunner
+from dftrace_ai.cli import app
+done = CliRunner().invoke(app, ["why", "."])
+print(done.exit_code, done.output)
 """
 
 
@@ -89,12 +100,15 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     )
 
 
-@pytest.mark.parametrize("blocked", [[], ["dftrace_ai._reader"]], ids=["core", "reader too"])
-def test_traces_are_read_where_nothing_native_can_be_loaded(
-    tmp_path: Path, blocked: list[str]
-) -> None:
+def test_traces_are_read_where_the_recorder_cannot_be_loaded(tmp_path: Path) -> None:
     path = small_trace().write(tmp_path / "t.pfw.gz")
-    assert run(READ_WITHOUT_THE_CORE, str(path), *blocked) == "blocked"
+    assert run(READ_WITHOUT_THE_CORE, str(path)) == "blocked"
+
+
+def test_without_the_native_reader_reading_says_what_to_do() -> None:
+    told = run(WITHOUT_THE_READER)
+    assert told.startswith("2 dftrace: traces are read by dftrace_ai._reader, which cannot"), told
+    assert "install a wheel" in told
 
 
 def test_a_config_of_inspection_is_read_without_torch_and_without_a_run() -> None:

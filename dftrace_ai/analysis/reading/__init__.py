@@ -15,6 +15,7 @@ from dftrace_ai.analysis.reading.trace import Trace
 from dftrace_ai.analysis.reading.trace_end import EndState, TraceEnd
 from dftrace_ai.analysis.reading.trace_file import Codec, SkippedFile, TraceFile
 from dftrace_ai.analysis.reading.trace_set import TraceSet, open_traces
+from dftrace_ai.errors import DftraceError
 
 __all__ = [
     "Codec",
@@ -27,3 +28,13 @@ __all__ = [
     "open_traces",
     "profiles_beside",
 ]
+
+# Here, since all that reads passes here first: everything below imports it as if it were there.
+try:
+    import dftrace_ai._reader  # noqa: F401
+except ImportError as error:
+    raise DftraceError(
+        f"traces are read by dftrace_ai._reader, which cannot be loaded here ({error}); install a "
+        "wheel of dftrace-ai made for this Python and machine, or build it where its sources "
+        "are: pip install ."
+    ) from error

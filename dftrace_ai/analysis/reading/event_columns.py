@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading.scanning.arguments import Arguments
-    from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_set import TraceSet
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -208,7 +207,7 @@ class BlockColumns:
         self._scanner = new_scanner()
         self._labels: tuple[Label, ...] = ()
 
-    def of(self, trace: Trace) -> Iterator[tuple[EventBlock | PlainBlock, EventColumns]]:
+    def of(self, trace: Trace) -> Iterator[tuple[EventBlock, EventColumns]]:
         """Yield each block of a file, and its events."""
         for block in TraceBlocks(self._scanner, trace):
             more = self._scanner.labels(len(self._labels))

@@ -161,7 +161,7 @@ class TraceSet:
 
         Raises:
             ValueError: there is no such column.
-            DftraceError: the native reader was not built, or NumPy is not installed.
+            DftraceError: NumPy is not installed.
 
         Example::
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading import TraceSet
-    from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.sql.processes import Processes
     from dftrace_ai.trace_format.json_types import JsonObject
@@ -126,7 +125,7 @@ class _Filling:
         self._held: list[Columns] = []
         self._rows = 0
 
-    def take(self, columns: Columns, block: EventBlock | PlainBlock) -> None:
+    def take(self, columns: Columns, block: EventBlock) -> None:
         """Take the rows of a block that belong into the table; `columns` are the block's."""
         rows = np.arange(block.rows)
         if self._phase is not None:
@@ -207,7 +206,7 @@ def _insert(connection: Any, table: str, columns: Columns) -> int:
         connection.unregister("rows_to_put")
 
 
-def _arguments(block: EventBlock | PlainBlock, rows: NDArray[Any]) -> list[Any]:
+def _arguments(block: EventBlock, rows: NDArray[Any]) -> list[Any]:
     """Return the arguments of rows as JSON, empty where there are none."""
     at = np.asarray(block.args_at)[rows].astype(np.int64)
     ends = at + np.asarray(block.args_bytes)[rows] + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from dftrace_ai.analysis.reading.given.lines import GivenLines
+from dftrace_ai.analysis.reading.given_lines import GivenLines
 from dftrace_ai.analysis.reading.reader import LongLine
 from dftrace_ai.analysis.validating import nesting
 from dftrace_ai.analysis.validating.index_check import FoundFigures, block_message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dftrace_ai.analysis.converting.to_perfetto import gzip_member
-from dftrace_ai.analysis.reading.given.near import lines_near
+from dftrace_ai.analysis.reading.given_lines import lines_near
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.analysis.summary.adding import add_traces

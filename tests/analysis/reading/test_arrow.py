@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import random
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,10 @@ import pyarrow as pa
 import pytest
 from analysis.trace_lines import TraceLines, small_trace
 
-import dftrace_ai
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.columns import COLUMNS
 from dftrace_ai.analysis.reading.scanning.arrow import ArrowBatch
-from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.errors import TraceError
 
 TYPES = {
     "file": "uint32",
@@ -240,15 +238,6 @@ def test_a_stream_that_is_not_read_to_its_end_closes_its_file(tmp_path: Path) ->
     reader.close()
     del reader
     assert len(os.listdir("/proc/self/fd")) == open_files - 1
-
-
-def test_without_the_native_reader_it_says_what_else_there_is(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "dftrace_ai._reader", None)
-    monkeypatch.delattr(dftrace_ai, "_reader", raising=False)
-    with pytest.raises(DftraceError, match=r"native reader.*batches\(\) gives NumPy arrays"):
-        open_traces([directory]).arrow()
 
 
 def test_what_is_no_block_or_no_column_is_refused(tmp_path: Path) -> None:

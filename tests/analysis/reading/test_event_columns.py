@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
-import dftrace_ai
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
-
-
-@pytest.fixture(params=["native", "without the native reader"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways give the same."""
-    if request.param != "native":
-        monkeypatch.setitem(sys.modules, "dftrace_ai._reader", None)
-        monkeypatch.delattr(dftrace_ai, "_reader", raising=False)
-    return str(request.param)
 
 
 @pytest.mark.parametrize("suffix", [".pfw", ".pfw.gz", ".pfw.zst"])

@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 from dftrace_ai import _reader
 from dftrace_ai.analysis import merged_trace
 from dftrace_ai.analysis.merged_trace import MergedTrace
-from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.reading.given.lines import GivenLines
-from dftrace_ai.analysis.reading.given.near import AllLines
+from dftrace_ai.analysis.reading import Trace, open_traces
+from dftrace_ai.analysis.reading.given_lines import GivenLines, LinesNear, lines_near
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.errors import TraceError
+
+
+def all_lines(trace: Trace, _window: TimeWindow, shift_us: int) -> LinesNear:
+    return lines_near(trace, None, shift_us)
 
 
 def window_of(paths: list[Path], window: TimeWindow) -> tuple[bytes, list[str]] | str:
@@ -55,7 +58,7 @@ def test_both_show_the_same(
             paths[-1].write_bytes(b"".join(map(gzip.compress, blocks)) if packed else text)
         found = window_of(paths, window)
         with monkeypatch.context() as patch:
-            patch.setattr(merged_trace, "lines_near", AllLines)
+            patch.setattr(merged_trace, "lines_near", all_lines)
             assert found == window_of(paths, window)
 
 

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
-import dftrace_ai
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.reading.columns import COLUMNS
 
 NAMES = ("a.pfw", "b.pfw.gz", "c.pfw.zst")
-
-
-@pytest.fixture(params=["native", "without the native reader"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways give the same."""
-    if request.param != "native":
-        monkeypatch.setitem(sys.modules, "dftrace_ai._reader", None)
-        monkeypatch.delattr(dftrace_ai, "_reader", raising=False)
-    return str(request.param)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.indexed.index_line import index_of
 from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES, reach_of, reach_of_lines
@@ -62,10 +63,6 @@ def find_index(descriptor: int, codec: Codec, end: int) -> FoundIndex | None:
 
 
 def _in_block(descriptor: int, codec: Codec, end: int) -> FoundIndex | None:
-    try:
-        from dftrace_ai import _reader
-    except ImportError:
-        return None
     hops = _reader.hop_blocks(descriptor, end)
     *_, index = hops
     if index is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.reader import LongLine
-from dftrace_ai.analysis.reading.scanning.plain_lines import event_of, length_ns, moment_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,8 +101,6 @@ def reach_of(hops: Hops, descriptor: int, codec: Codec) -> Reach | None:
     Raises:
         OSError: the file cannot be read.
     """
-    from dftrace_ai import _reader
-
     *_, first_ns, last_ns, untold, _ = hops
     if untold is None:
         return None
@@ -120,25 +118,10 @@ def reach_of_lines(texts: Iterable[bytes]) -> Reach:
         texts: pieces of whole lines; long ones, which have no event, by themselves.
     """
     pieces = (text for text in texts if not isinstance(text, LongLine))
-    try:
-        from dftrace_ai import _reader
-    except ImportError:
-        return joined(map(_read_plainly, pieces)) or NOWHERE
     totals = _reader.Totals(1, MOST_BYTES)
     for text in pieces:
         totals.add_lines(text if text.endswith(b"\n") else text + b"\n")
     return Reach(*(totals.take_reach() or NOWHERE))
-
-
-def _read_plainly(text: bytes) -> Reach:
-    first, last = NOWHERE
-    for line in text.split(b"\n"):
-        event = event_of(line.strip(b" \t\r").removesuffix(b",").strip(b" \t\r"))
-        start = moment_ns(event.get("ts")) if event and event["ph"] != "M" else None
-        if event and start is not None:
-            length = length_ns(event.get("dur")) if event["ph"] == "X" else 0
-            first, last = min(first, start), max(last, start + max(length or 0, 0))
-    return Reach(first, last)
 
 
 def utc_text(at_ns: int | None) -> str | None:

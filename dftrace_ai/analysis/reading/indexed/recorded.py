@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.indexed.clocks import NEVER, SetBack, has_clock_in_lines
 from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.reach import (
@@ -66,17 +67,10 @@ def clock_in_lines(trace: Trace, most_bytes: int | None = None) -> SetBack:
         trace: the file; of those whose lines do not tell of it nothing is read.
         most_bytes: a longer one is not read either.
 
-    Returns:
-        `NEVER`, too, where the native reader was not built.
-
     Raises:
         TraceError: the file cannot be read.
     """
     if not has_clock_in_lines(trace):
-        return NEVER
-    try:
-        from dftrace_ai import _reader
-    except ImportError:
         return NEVER
     file = trace.file
     try:
@@ -100,9 +94,5 @@ def _told(descriptor: int, codec: Codec, end: int) -> tuple[Reach | None, Start]
     if codec == "plain":
         found = find_index(descriptor, codec, end)
         return (found.reach, found.behind) if found else nothing
-    try:
-        from dftrace_ai import _reader
-    except ImportError:
-        return nothing  # then that is read which is short
     hops = _reader.hop_blocks(descriptor, end)
     return reach_of(hops, descriptor, codec), Start(*hops[:3])

@@ -1,1 +1,1 @@
-"""From the text of a trace to columns: natively where that was built, else in Python."""
+"""From the text of a trace to columns, by the native reader."""

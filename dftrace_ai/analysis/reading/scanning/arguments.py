@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading.scanning.blocks import TraceBlocks
-    from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
     from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = ["Arguments", "BlockArguments", "TraceArguments"]
@@ -58,7 +57,7 @@ class BlockArguments(NamedTuple):
     ends: NDArray[Any]
 
     @classmethod
-    def of(cls, block: EventBlock | PlainBlock) -> BlockArguments:
+    def of(cls, block: EventBlock) -> BlockArguments:
         """Return those of a block that was scanned."""
         return cls(block.text, *argument_places(block))
 
@@ -96,7 +95,7 @@ class TraceArguments:
     _pieces: list[tuple[int, int] | _Kept] = field(default_factory=list)
     _at_hand: dict[int, BlockArguments] = field(default_factory=dict)
 
-    def add(self, block: EventBlock | PlainBlock, blocks: TraceBlocks) -> None:
+    def add(self, block: EventBlock, blocks: TraceBlocks) -> None:
         """Take in the rows of the block that was read last.
 
         Args:
@@ -180,7 +179,7 @@ class _Recent:
 _RECENT = _Recent()
 
 
-def _kept(block: EventBlock | PlainBlock) -> _Kept:
+def _kept(block: EventBlock) -> _Kept:
     import zstandard
 
     packed = zstandard.ZstdCompressor(level=1).compress(block.text)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.analysis.reading.scanning.blocks import MOST_LABEL_BYTES, TraceBlocks
-from dftrace_ai.errors import DftraceError
+from dftrace_ai import _reader
+from dftrace_ai.analysis.reading.scanning.blocks import TraceBlocks, new_scanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,8 +49,6 @@ class ArrowBatch:
 
     def __arrow_c_schema__(self) -> object:
         """Return the types of the columns in a capsule."""
-        from dftrace_ai import _reader
-
         return _reader.arrow_schema(self.columns)
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
@@ -62,8 +60,6 @@ class ArrowBatch:
         Raises:
             OverflowError: the names need too much memory.
         """
-        from dftrace_ai import _reader
-
         return _reader.arrow_array(self.block, self.file, self.columns)
 
 
@@ -75,9 +71,6 @@ class ArrowEvents:
         columns: names of columns.
         tell: called with what of the files could not be read, when all were.
 
-    Raises:
-        DftraceError: the native reader was not built.
-
     Example::
 
         table = pyarrow.table(open_traces(["out/"]).arrow())
@@ -86,14 +79,6 @@ class ArrowEvents:
     def __init__(
         self, files: Sequence[Trace], columns: tuple[str, ...], tell: Callable[[list[str]], Any]
     ) -> None:
-        try:
-            from dftrace_ai import _reader
-        except ImportError as error:
-            raise DftraceError(
-                "columns for Arrow come from the native reader, which is not built here; "
-                "batches() gives NumPy arrays without it"
-            ) from error
-        self._native = _reader
         self._files = files
         self._columns = columns
         self._tell = tell
@@ -112,7 +97,7 @@ class ArrowEvents:
 
     def __arrow_c_schema__(self) -> object:
         """Return the types of the columns in a capsule."""
-        return self._native.arrow_schema(self._columns)
+        return _reader.arrow_schema(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return a stream in a capsule, which reads the files when it is asked for their events.
@@ -120,16 +105,16 @@ class ArrowEvents:
         Args:
             requested_schema: what is asked for; left to whoever asks, as types are not changed.
         """
-        return self._native.arrow_stream(self._blocks(), self._columns)
+        return _reader.arrow_stream(self._blocks(), self._columns)
 
     def _blocks(self) -> Iterator[tuple[EventBlock, int]]:
         # One for all files, so that a name has one number.
-        scanner = self._native.EventScanner(MOST_LABEL_BYTES)
+        scanner = new_scanner()
         notes: list[str] = []
         for number, trace in enumerate(self._files):
             blocks = TraceBlocks(scanner, trace)
             for block in blocks:
                 if block.rows:
-                    yield block, number  # type: ignore[misc]
+                    yield block, number
             notes += blocks.notes
         self._tell(notes)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dftrace_ai._reader import EventBlock, EventScanner
-    from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock, PlainScanner
     from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = ["event_batches"]
@@ -69,7 +68,7 @@ def event_batches(
 class _LabelTexts:
     """Categories and names by the number of both."""
 
-    def __init__(self, scanner: EventScanner | PlainScanner) -> None:
+    def __init__(self, scanner: EventScanner) -> None:
         self._scanner = scanner
         self.cat: NDArray[Any] = np.zeros(0, object)
         self.name: NDArray[Any] = np.zeros(0, object)
@@ -82,9 +81,7 @@ class _LabelTexts:
             self.name = np.concatenate([self.name, np.array([name for _, name in new], object)])
 
 
-def _column(
-    name: str, block: EventBlock | PlainBlock, file: int, texts: _LabelTexts
-) -> NDArray[Any]:
+def _column(name: str, block: EventBlock, file: int, texts: _LabelTexts) -> NDArray[Any]:
     if name == "file":
         return np.full(block.rows, file, np.uint32)
     if name == "ph":
@@ -100,7 +97,7 @@ def _column(
     return np.asarray(getattr(block, name))
 
 
-def _argument_texts(block: EventBlock | PlainBlock) -> NDArray[Any]:
+def _argument_texts(block: EventBlock) -> NDArray[Any]:
     slices, sizes = arguments_of(block)
     texts = np.full(block.rows, "", object)
     texts[sizes > 0] = np.array([str(text, "utf-8") for text in slices], object)

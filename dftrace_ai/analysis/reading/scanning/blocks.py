@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dftrace_ai._reader import EventScanner
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
-from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainScanner
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dftrace_ai._reader import EventBlock, EventScanner
-    from dftrace_ai.analysis.reading.scanning.plain_scanner import PlainBlock
+    from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = ["LETTERS", "TraceBlocks", "argument_places", "arguments_of", "new_scanner"]
@@ -39,16 +38,12 @@ for _number, _letter in NUMBERED_PHASES.items():
 LATEST_BASE_US: Final = 4_102_444_800_000_000
 
 
-def new_scanner() -> EventScanner | PlainScanner:
-    """Return a scanner: the native one, or that in Python where the native one was not built."""
-    try:
-        from dftrace_ai import _reader
-    except ImportError:
-        return PlainScanner(MOST_LABEL_BYTES)
-    return _reader.EventScanner(MOST_LABEL_BYTES)
+def new_scanner() -> EventScanner:
+    """Return a scanner."""
+    return EventScanner(MOST_LABEL_BYTES)
 
 
-def arguments_of(block: EventBlock | PlainBlock) -> tuple[list[Any], NDArray[Any]]:
+def arguments_of(block: EventBlock) -> tuple[list[Any], NDArray[Any]]:
     """Return the arguments of a block's rows as JSON: those that are there, and how long each is.
 
     Args:
@@ -65,7 +60,7 @@ def arguments_of(block: EventBlock | PlainBlock) -> tuple[list[Any], NDArray[Any
     return [text[begin:end] for begin, end in places], ends - begins
 
 
-def argument_places(block: EventBlock | PlainBlock) -> tuple[NDArray[Any], NDArray[Any]]:
+def argument_places(block: EventBlock) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return where in the text of a block the arguments of each row begin and end, braces included.
 
     Args:
@@ -93,7 +88,7 @@ class TraceBlocks:
         print(sum(block.rows for block in blocks), *blocks.notes)
     """
 
-    def __init__(self, scanner: EventScanner | PlainScanner, trace: Trace) -> None:
+    def __init__(self, scanner: EventScanner, trace: Trace) -> None:
         self.notes: list[str] = []
         self.place: tuple[int, int] | None = None
         self._scanner = scanner
@@ -102,7 +97,7 @@ class TraceBlocks:
         base_us = (trace.header and trace.header.time_base_us) or 0
         self._base_ns = min(base_us, LATEST_BASE_US) * 1000
 
-    def __iter__(self) -> Iterator[EventBlock | PlainBlock]:
+    def __iter__(self) -> Iterator[EventBlock]:
         """Yield the blocks.
 
         Raises:
@@ -120,7 +115,7 @@ class TraceBlocks:
             )
         self.notes += self._trace.file.notes
 
-    def _blocks(self) -> Iterator[EventBlock | PlainBlock]:
+    def _blocks(self) -> Iterator[EventBlock]:
         trace = self._trace
         place = 0
         try:
@@ -141,7 +136,7 @@ class TraceBlocks:
             raise TraceError(f"{trace}: cannot be read: {error.strerror}") from error
         yield from self._rest(place, end)
 
-    def _rest(self, place: int, end: int) -> Iterator[EventBlock | PlainBlock]:
+    def _rest(self, place: int, end: int) -> Iterator[EventBlock]:
         """What is torn, huge or not compressed."""
         copy = self._trace.file.copy
         if place == end and place and not (copy and copy.tear):
