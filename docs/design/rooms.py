@@ -25,7 +25,7 @@ NATIVE = {"_native": "the core, in C++", "_reader": "reading, in C++"}
 NATIVE_MODULES = {f"dftrace_ai.{name}" for name in NATIVE}
 LEAVES = {"errors", "wording", "masking", "_version"}
 
-WIDTH = 1115
+WIDTH = 1490
 BOX_WIDTH, BOX_HEIGHT = 168, 46
 ROW = 88
 
@@ -36,22 +36,23 @@ COLUMNS = {
     "cli": 0.832,
     "compat": 0.583,
     "config": 0.832,
-    "database": 0.417,
+    "database": 0.438,
     "demo": 0.583,
     "device": 0.417,
     "face": 0.583,
     "inspect": 0.832,
     "integrations": 0.417,
-    "interpreters": 0.749,
+    "interpreters": 0.813,
     "live": 0.33,
     "loggers": 0.832,
     "notebook": 0.168,
-    "_native": 0.583,
-    "_reader": 0.085,
+    "page": 0.188,
+    "_native": 0.563,
+    "_reader": 0.063,
     "run": 0.583,
-    "spare_folders": 0.915,
+    "spare_folders": 0.938,
     "spools": 0.583,
-    "trace_format": 0.251,
+    "trace_format": 0.313,
 }
 
 

@@ -8,7 +8,6 @@ from errno import EACCES
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.regular_file import open_regular
-from dftrace_ai.analysis.report.drawing.svg import MADE_BY
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.wording import quoted
 
@@ -16,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from dftrace_ai.analysis.report.drawing.svg import Plot
+    from dftrace_ai.page.svg import Plot
 
 __all__ = ["PAGE_MARK", "check_page", "check_plots", "write_plots", "write_report"]
 
+MADE_BY: Final = "dftrace report"
 PAGE_MARK: Final = f'<meta name="generator" content="{MADE_BY}">'
 PLOT_MARK: Final = f"<!-- {MADE_BY} -->"
 HEAD_BYTES: Final = 4096
@@ -94,7 +94,7 @@ def write_plots(folder: Path, plots: Iterable[Plot], *, force: bool = False) -> 
     for path, _ in named:
         _check(path, PLOT_MARK, force=force)
     for path, plot in named:
-        _write(path, plot.alone())
+        _write(path, plot.alone(PLOT_MARK))
     return [path for path, _ in named]
 
 

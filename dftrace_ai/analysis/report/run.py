@@ -39,8 +39,8 @@ from dftrace_ai.analysis.report.files import (
     write_report,
 )
 from dftrace_ai.analysis.report.model import ReportFigures
-from dftrace_ai.analysis.report.page.page import page_of, short_page
-from dftrace_ai.analysis.report.page.plots import plots_of
+from dftrace_ai.analysis.report.page import page_of, short_page
+from dftrace_ai.analysis.report.plots import plots_of
 from dftrace_ai.analysis.steps import measure, read_job
 from dftrace_ai.analysis.summary.file_facts import NOT_CLOSED
 from dftrace_ai.analysis.summary.report import Report, Row, reported

@@ -52,7 +52,7 @@ def command(
     """
     with needs_numpy():
         from dftrace_ai.analysis.report.files import check_page, check_plots
-        from dftrace_ai.analysis.report.page.page import json_text
+        from dftrace_ai.analysis.report.page import json_text
         from dftrace_ai.analysis.report.run import Run
         from dftrace_ai.analysis.why import limits_of
     from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_out

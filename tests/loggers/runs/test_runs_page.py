@@ -21,9 +21,8 @@ from safety.commands import invoke
 
 from dftrace_ai.loggers import make_loggers
 from dftrace_ai.loggers.runs.folders import run_folders
-from dftrace_ai.loggers.runs.html.gathering import MOST_DOTS, RunsOnPage
-from dftrace_ai.loggers.runs.html.page import page_of
-from dftrace_ai.loggers.runs.html.plots import COLOURS, Dot, Line, bars, lines
+from dftrace_ai.loggers.runs.html.gathering import MOST_DOTS, Dot, RunsOnPage
+from dftrace_ai.loggers.runs.html.page import COLOURS, Line, bars, lines, page_of
 
 CHROMIUM = next(
     (b for n in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(n))), None
@@ -212,9 +211,9 @@ def test_many_steps_are_put_together_and_extremes_are_kept(tmp_path: Path) -> No
     page = Page(page_of("x", RunsOnPage(folders)))
     (line,) = page.of("polyline", "line")
     assert MOST_DOTS / 2 < len(line["points"].split()) <= MOST_DOTS
-    (band,) = page.of("polygon", "band")
+    (band,) = page.of("path", "band")
     # The greatest value lies at the top of the plot.
-    assert min(float(dot.partition(",")[2]) for dot in band["points"].split()) == 10.0
+    assert min(float(y) for y in re.findall(r" ([\d.]+)", band["d"])) == 10.0
 
 
 @pytest.mark.parametrize("count", [400, 5000])

@@ -8,9 +8,9 @@ from bisect import insort
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from dftrace_ai.loggers.runs.html.plots import Dot, told
 from dftrace_ai.loggers.runs.lines import AXES
 from dftrace_ai.loggers.runs.reading import Runs, read_run
+from dftrace_ai.page.svg import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.model import LocalRun
     from dftrace_ai.loggers.runs.statuses import Writer
 
-__all__ = ["MOST_DOTS", "MOST_PLOTS", "MOST_RUNS", "Histogram", "Picture", "RunsOnPage"]
+__all__ = [
+    "MOST_DOTS",
+    "MOST_PLOTS",
+    "MOST_RUNS",
+    "MOST_SHOWN",
+    "Dot",
+    "Histogram",
+    "Picture",
+    "RunsOnPage",
+]
 
 MOST_RUNS = 50
 MOST_PLOTS = 300
@@ -38,6 +47,16 @@ AXIS_NAMES = tuple(AXES.values())
 
 Key = TypeVar("Key", bound="tuple[Any, ...]")
 Value = TypeVar("Value")
+
+
+class Dot(NamedTuple):
+    """What the finite values of a step, or of several, come to; and how many are not finite."""
+
+    x: float
+    y: float | None
+    low: float | None
+    high: float | None
+    non_finite: int
 
 
 class Picture(NamedTuple):

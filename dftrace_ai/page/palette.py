@@ -1,27 +1,14 @@
-"""Colours of parts, categories and values, which people tell apart who see fewer of them."""
+"""Colours of a page in its two themes, told apart also by people who see fewer of them."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
-
-from dftrace_ai.analysis.steps.roles import DATA_WORK, NO_PART, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.analysis.steps.roles import Role
-
-__all__ = [
-    "LINES",
-    "PARTS",
-    "in_light",
-    "ink_on",
-    "of_share",
-    "of_span",
-    "theme_style",
-]
+__all__ = ["DASHES", "LINES", "in_light", "ink_on", "of_share", "theme_style"]
 
 LIGHT: Final = {
     "paper": "#ffffff", "ink": "#1b1f24", "faint": "#5d6672", "grid": "#dfe3e8",
@@ -36,36 +23,9 @@ DARK: Final = {
     "first": "#56b4e9", "band": "0.5",
 }  # fmt: skip
 
-# Okabe and Ito's (jfly.uni-koeln.de/color) as far as they go, in the order of a step.
-PARTS: Final = {
-    "wait": "#d55e00",
-    "data": "#e69f00",
-    "transfer": "#a6761d",
-    "forward": "#56b4e9",
-    "backward": "#0072b2",
-    "optimizer": "#009e73",
-    "compute": "#6a8caf",
-    "gpu": "#44aa99",
-    "launch": "#b5a642",
-    "comm": "#cc79a7",
-    "checkpoint": "#7a5195",
-    "evaluation": "#999933",
-    "other": "#8a8f98",
-    "none": "var(--none)",
-}
-
-# The part that a role has the colour of, where it is called otherwise.
-ROLES: Final[dict[Role, str]] = {
-    **dict.fromkeys(sorted(NO_PART), "other"),
-    **dict.fromkeys(sorted(DATA_WORK), "data"),
-    "gpu_compute": "gpu",
-    "gpu_comm": "comm",
-    "gpu_transfer": "transfer",
-}
-# Of other categories; each always has the same.
-OTHERS: Final = ("#8fa870", "#b08968", "#7d9bb8", "#a98bb5", "#b5838d", "#74a89c")
-
+# Okabe and Ito's (jfly.uni-koeln.de/color); the first is lighter where the paper is dark.
 LINES: Final = ("var(--first)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+DASHES: Final = ("", "5 3", "2 2", "8 3 2 3")
 
 # From dark to light, of even steps of lightness, so that it also reads in grey.
 VALUES: Final = (
@@ -93,28 +53,11 @@ def theme_style() -> str:
 
 def in_light(text: str) -> str:
     """Return a text of CSS without variables: programs other than browsers know none."""
-    return VARIABLE.sub(lambda found: LIGHT[found[1]], text)
+    return VARIABLE.sub(lambda match: LIGHT[match[1]], text)
 
 
 def _variables(theme: Mapping[str, str]) -> str:
     return " ".join(f"--{name}: {value};" for name, value in theme.items())
-
-
-def of_span(cat: str, name: str) -> str:
-    """Return the colour of spans: that of the part of a step that they are.
-
-    Of those that are none, each category always has the same.
-
-    Args:
-        cat: category.
-        name: name.
-    """
-    role = role_of(cat, name)
-    if role == "other":
-        role = role_of(cat, name, "kineto")
-    if role != "other":
-        return PARTS[ROLES.get(role, role)]
-    return OTHERS[crc32(cat.encode("utf-8", "surrogatepass")) % len(OTHERS)] if cat else "#b8bec6"
 
 
 def of_share(share: float) -> str:

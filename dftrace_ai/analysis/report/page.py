@@ -1,58 +1,218 @@
-"""Tables and lists of the page."""
+"""The page of a report: its sections, their tables and lists, and what a notebook shows of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+import math
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.report.drawing.colours import of_span
-from dftrace_ai.analysis.report.drawing.svg import told
+from dftrace_ai.analysis.reading.indexed.reach import local_text
+from dftrace_ai.analysis.report.files import PAGE_MARK
+from dftrace_ai.analysis.report.plots import Plots, of_span
 from dftrace_ai.analysis.why.words import beside_text, part_name, percent, sureness, time_text
+from dftrace_ai.page.shell import BUTTONS, html_page, inner_page, swatch, table
+from dftrace_ai.page.svg import told
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from dftrace_ai.analysis.report.model import (
+        LoaderFigures,
         ProcessFacts,
         ReportFigures,
         SlowStepFigures,
     )
     from dftrace_ai.analysis.report.series_model import TensorFigures
     from dftrace_ai.analysis.why.model import Finding, Verdict
+    from dftrace_ai.page.svg import Plot
 
-__all__ = ["facts", "files", "losses", "names", "ranks", "slowest", "stopped", "table", "verdict"]
+__all__ = ["MOST_NAMES", "json_text", "page_of", "short_page"]
 
 MOST_NAMES: Final = 25
 MOST_ROWS: Final = 64
 MOST_FINDINGS: Final = 8
 PARTS_TOLD: Final = 3
 LEAST_PART: Final = 0.005
+HEIGHT: Final = re.compile(r'viewBox="0 0 [\d.]+ (\d+)')
+
+STYLE: Final = """
+body { max-width: 980px; }
+nav { margin: .5rem 0; display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
+.lost { background: var(--loud-paper); color: var(--ink); border-left: 5px solid var(--loud);
+  padding: .6rem 1rem; margin: 1rem 0; overflow-wrap: anywhere; }
+.lost strong { color: var(--loud); } .lost ul { margin: .3rem 0; padding-left: 1.2rem; }
+.whole { color: var(--good); font-weight: 600; }
+.verdict { background: var(--card); border-left: 5px solid var(--link); padding: .7rem 1rem; }
+.verdict.critical { border-color: var(--loud); } .verdict.warning { border-color: #e69f00; }
+.verdict h3 { margin: 0; font-size: 1.05rem; }
+.verdict .what { font-size: 1.05rem; }
+dl { display: grid; grid-template-columns: 6.5rem 1fr; gap: .15rem .5rem; margin: .5rem 0 0; }
+dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
+#names td.key { min-width: 8rem; } #names td:nth-child(2) { min-width: 9rem; }
+.plots figcaption { font-weight: 400; font-size: 11px; max-width: 296px; }
+figcaption small { display: block; }
+.plots .buttons { position: absolute; right: 2px; bottom: 2px; opacity: 0; float: none; }
+@media print { .verdict, .lost { break-inside: avoid; } }
+"""
 
 
-def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], figures: int = 0) -> str:
-    """Return a table of cells that are escaped.
+def json_text(figures: ReportFigures) -> str:
+    """Return figures as JSON in ASCII; a number that JSON has not got is null."""
+    return json.dumps(_plain(asdict(figures)), default=str, separators=(",", ":"))
 
-    Args:
-        name: its element's.
-        heads: of the columns.
-        rows: cells.
-        figures: so many columns at the end hold figures.
-    """
-    first = len(heads) - figures
 
-    def cells(kind: str, values: Sequence[str]) -> str:
-        return "".join(
-            f"<{kind}{' class=figure' if at >= first else ' class=key' if not at else ''}>"
-            f"{value}</{kind}>"
-            for at, value in enumerate(values)
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def page_of(figures: ReportFigures) -> str:
+    """Return the page of a report."""
+    sections = list(_sections(figures))
+    links = "".join(
+        f'<a href="#s-{name}">{title}</a>' for name, title, body in sections if title and body
+    )
+    bodies = "".join(
+        f"<section><h2 id=s-{name}>{title}</h2>{body}</section>" if title else body
+        for name, title, body in sections
+        if body
+    )
+    return html_page(
+        figures.title,
+        _about(figures),
+        [_losses(figures), _verdict(figures.verdict), f"<nav>{links}</nav>", bodies],
+        tab=f"{figures.title}: report",
+        style=STYLE,
+        mark=PAGE_MARK,
+        figures=json_text(figures),
+    )
+
+
+def _about(figures: ReportFigures) -> str:
+    said = [f"{figures.wall_s:,.1f} s recorded"]
+    if figures.began_at is not None:
+        said.insert(0, f"began {local_text(figures.began_at)}")
+    if figures.processes:
+        count = len(figures.processes) + figures.processes_left_out
+        said.append(f"{count:,} process{'' if count == 1 else 'es'}")
+    if len(figures.ranks) > 1:
+        said.append(counted(len(figures.ranks) + figures.ranks_left_out, "rank"))
+    said.append(f"made {figures.made_at}")
+    return f"<p class=faint>{', '.join(told(each) for each in said)}</p>"
+
+
+def _sections(figures: ReportFigures) -> Iterator[tuple[str, str, str]]:
+    plots = Plots(figures)
+    if figures.steps is None:
+        yield "steps", "Steps", f"<p id=no-steps>{_no_steps(figures)}</p>"
+    else:
+        yield "parts", "Where a step goes", _drawn(plots.parts)
+        yield "steps", "Steps", _drawn(plots.steps)
+        yield "slowest", "Slowest steps", _slowest(figures) + _drawn(plots.slowest)
+    yield "ranks", "Ranks", _ranks(figures)
+    yield "flame", "Where the time goes", _drawn(plots.flame) + _names(figures)
+    if figures.loader is None:
+        loader = "<p>No wait for data was recorded.</p>"
+    else:
+        loader = _waits(figures.loader) + _drawn(plots.loader)
+    yield "loader", "Loader", loader if figures.steps is not None else ""
+    yield "tensors", "Tensors", _tensors(figures, plots)
+    if plots.counters:
+        left = figures.counters_left_out
+        more = f"<p class=faint>{counted(left, 'number')} more not drawn.</p>" if left else ""
+        yield "counters", "Counters", _small(plots.counters) + more
+    yield "facts", "The run", _facts(figures) + _files(figures)
+
+
+def _waits(loader: LoaderFigures) -> str:
+    said = "Nothing is known of workers."
+    if loader.busy_share is not None:
+        workers = counted(loader.workers, "worker")
+        said = f"{workers}, busy for {percent(loader.busy_share)} of the time."
+    share = percent(loader.wait_share)
+    return f"<p>Rank {loader.rank} waits for data for {share} of the training. {said}</p>"
+
+
+def _no_steps(figures: ReportFigures) -> str:
+    why = next((one.why for one in figures.verdict.abstained if one.what == "run"), "")
+    return told(f"This run has no steps to show: {why}" if why else "This run has no steps.", 500)
+
+
+def _tensors(figures: ReportFigures, plots: Plots) -> str:
+    found = figures.tensors
+    if found is None:
+        return ""
+    said = f"{counted(found.layers, 'layer')}; {told(', '.join(found.statistics), 400)}."
+    said = f"<p>{said if found.statistics else 'There are no statistics of tensors.'}</p>"
+    odd = ""
+    if found.non_finite:
+        odd = (
+            f"<div class=lost><strong>{counted(found.non_finite, 'value')} NaN or infinite</strong>"
+            f", first {told(found.first_non_finite)}.</div>"
         )
+    more = (
+        f"<p class=faint>{counted(found.maps_left_out, 'pair')} of statistic and tensor more not "
+        "drawn.</p>"
+        if found.maps_left_out
+        else ""
+    )
+    title = ""
+    if plots.layers:
+        first = found.maps[0]
+        what = f"{first.statistic} of {first.tensor}" if first.tensor else first.statistic
+        title = f"<p><b>{told(what)}, layer by layer</b>, those that change most</p>"
+    head = said + odd + _stopped(found)
+    return f"{head}{_drawn(plots.tensors)}{more}{title}{_small(plots.layers)}"
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    head = f"<thead><tr>{cells('th', heads)}</tr></thead>"
-    return f'<div class=wide><table id="{name}">{head}<tbody>{body}</tbody></table></div>'
+
+def _drawn(plots: Iterable[Plot]) -> str:
+    return "".join(
+        f"<figure><figcaption>{BUTTONS}{told(plot.title)}"
+        f"<small>{told(plot.caption, 500)}</small></figcaption>{plot.svg}</figure>"
+        for plot in plots
+    )
 
 
-def losses(figures: ReportFigures) -> str:
+def _small(plots: Iterable[Plot]) -> str:
+    figures = "".join(
+        f"<figure>{plot.svg}<figcaption>{told(plot.caption, 200)}{BUTTONS}</figcaption></figure>"
+        for plot in plots
+    )
+    return f"<div class=plots>{figures}</div>" if figures else ""
+
+
+def short_page(figures: ReportFigures) -> str:
+    """Return what a notebook shows of a run: losses, verdict, steps; without any script."""
+    plots = Plots(figures)
+    shown = [*plots.parts[:1], *plots.steps[:1]]
+    drawn = "".join(f"<p><b>{told(plot.title)}</b></p>{plot.svg}" for plot in shown)
+    # A page of its own, for the notebook's has a style that is not ours to change.
+    inner = inner_page(f"{_losses(figures)}{_verdict(figures.verdict)}{drawn}", STYLE)
+    # No script may measure it there, so about as high as it is in a notebook's column.
+    height = 150 + 30 * inner.count("<dt>") + sum(50 + _height_of(plot.svg) for plot in shown)
+    return (
+        f'<iframe sandbox="" srcdoc="{_attribute(inner)}" style="width:100%;height:{height}px;'
+        'border:0"></iframe>'
+    )
+
+
+def _height_of(svg: str) -> int:
+    found = HEIGHT.search(svg)
+    return int(found[1]) if found else 0
+
+
+def _attribute(page: str) -> str:
+    """Return a page as the value of an attribute."""
+    return page.replace("&", "&amp;").replace('"', "&quot;")
+
+
+def _losses(figures: ReportFigures) -> str:
     """Return what stands above everything else: what the figures do not hold."""
     events = counted(figures.summary.events, "event")
     if not figures.losses:
@@ -67,7 +227,7 @@ def losses(figures: ReportFigures) -> str:
     )
 
 
-def verdict(found: Verdict) -> str:
+def _verdict(found: Verdict) -> str:
     """Return what `dftrace why` says."""
     first = found.findings[0] if found.findings else None
     severity = first.severity if first else "info"
@@ -77,7 +237,9 @@ def verdict(found: Verdict) -> str:
     else:
         head = "NOTHING STANDS OUT" if found.verdict == "none" else "NO VERDICT"
         what = ""
-    rows = "".join(f"<dt>{name}</dt><dd>{told(text, 1000)}</dd>" for name, text in _rows(found))
+    rows = "".join(
+        f"<dt>{name}</dt><dd>{told(text, 1000)}</dd>" for name, text in _verdict_rows(found)
+    )
     return (
         f"<div class='verdict {severity}' id=verdict><h3>{told(head)}</h3>"
         f"<p class=what>{told(what, 1000)}</p><dl>{rows}</dl></div>"
@@ -90,7 +252,7 @@ def _whose(finding: Finding, found: Verdict) -> str:
     return f" On {len(finding.ranks)} of {found.ranks} ranks."
 
 
-def _rows(found: Verdict) -> Iterator[tuple[str, str]]:
+def _verdict_rows(found: Verdict) -> Iterator[tuple[str, str]]:
     if found.findings:
         first = found.findings[0]
         if first.because:
@@ -121,7 +283,7 @@ def _rows(found: Verdict) -> Iterator[tuple[str, str]]:
         yield "unseen", "; ".join(found.unseen)
 
 
-def slowest(figures: ReportFigures) -> str:
+def _slowest(figures: ReportFigures) -> str:
     """Return the slowest steps."""
     several = len(figures.ranks) > 1
     beside = [_beside(step) for step in figures.slowest]
@@ -155,7 +317,7 @@ def _most(step: SlowStepFigures) -> str:
     )
 
 
-def ranks(figures: ReportFigures) -> str:
+def _ranks(figures: ReportFigures) -> str:
     """Return the ranks beside each other, where there are several."""
     if len(figures.ranks) < 2:
         return ""
@@ -172,17 +334,17 @@ def ranks(figures: ReportFigures) -> str:
     return table("ranks", heads, rows, 7) + _more(more, "rank")
 
 
-def names(figures: ReportFigures) -> str:
+def _names(figures: ReportFigures) -> str:
     """Return the names whose spans have most self time."""
     summary = figures.summary
     rows = []
     for row in summary.spans[:MOST_NAMES]:
-        swatch = f'<span class=swatch style="background:{of_span(row.cat, row.name or "")}"></span>'
+        sign = swatch(of_span(row.cat, row.name or ""))
         body = " <span class=faint>(body of the loop)</span>" if row.loop == "body" else ""
         times = (row.total_us, row.self_us, row.mean_us, row.p50_us, row.p99_us, row.max_us)
         rows.append(
             [
-                *(swatch + told(row.cat), told(row.name or "") + body, f"{row.count:,}"),
+                *(sign + told(row.cat), told(row.name or "") + body, f"{row.count:,}"),
                 *("-" if us is None else time_text(us * 1000) for us in times),
                 "-" if row.share is None else f"{row.share:.1%}",
             ]
@@ -201,7 +363,7 @@ def _more(count: int, noun: str, where: str = "") -> str:
     return f"<p class=faint>{counted(count, noun)} more{f'; {where}' if where else ''}.</p>"
 
 
-def stopped(found: TensorFigures) -> str:
+def _stopped(found: TensorFigures) -> str:
     """Return when tensors stopped being finite, where any did."""
     if not found.stopped:
         return ""
@@ -218,7 +380,7 @@ def stopped(found: TensorFigures) -> str:
     return title + table("stopped", heads, rows, 3) + _more(found.stopped_left_out, "moment")
 
 
-def facts(figures: ReportFigures) -> str:
+def _facts(figures: ReportFigures) -> str:
     """Return what the processes say of themselves; what all say alike, once."""
     processes = figures.processes
     all_said = [_facts_of(one) for one in processes]
@@ -263,7 +425,7 @@ def _said(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-def files(figures: ReportFigures) -> str:
+def _files(figures: ReportFigures) -> str:
     """Return the files that were read, with how each ended and what it lost."""
     rows = [
         [

@@ -1,1 +1,0 @@
-"""Plots as SVG, drawn without a library."""

@@ -1,1 +1,0 @@
-"""A report as one page of HTML."""

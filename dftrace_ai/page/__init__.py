@@ -1,0 +1,1 @@
+"""Pages of HTML and plots on them, made without a library; no name on them does anything."""
