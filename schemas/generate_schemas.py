@@ -4,7 +4,7 @@ The schemas are made from the models in `dftrace_ai.trace_format.lines`, `dftrac
 `dftrace_ai.live`, `dftrace_ai.inspect.config`, `dftrace_ai.loggers.config`,
 `dftrace_ai.analysis.why`, `dftrace_ai.analysis.diff`, `dftrace_ai.analysis.summary`,
 `dftrace_ai.analysis.converting`, `dftrace_ai.analysis.validating`,
-`dftrace_ai.analysis.trace_facts`, `dftrace_ai.analysis.report`, `dftrace_ai.cli.migrating` and what
+`dftrace_ai.analysis.trace_facts`, `dftrace_ai.analysis.report`, `dftrace_ai.cli.migrate` and what
 `_printed_schemas` names, with sorted keys, so that the same models always give the same bytes.
 """
 
@@ -174,7 +174,7 @@ def _validate_schema() -> dict[str, Any]:
 
 
 def _migrate_schema() -> dict[str, Any]:
-    from dftrace_ai.cli.migrating.migrate import migration_adapter
+    from dftrace_ai.cli.migrate import migration_adapter
 
     schema = migration_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace migrate --json` prints"
@@ -189,20 +189,24 @@ def _info_schema() -> dict[str, Any]:
     return schema
 
 
+def _adapter(model: Any) -> TypeAdapter[Any]:
+    return model if isinstance(model, TypeAdapter) else TypeAdapter(model)
+
+
 def _printed_schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas of what commands print whose models have no function of their own."""
     from dftrace_ai.analysis.summary.indexing import IndexReport
-    from dftrace_ai.cli.demo.report import DemoReport
-    from dftrace_ai.cli.inspect_view.report_types import Report
+    from dftrace_ai.cli.demo import demo_adapter
+    from dftrace_ai.cli.inspect import Report
     from dftrace_ai.cli.runs_view.report_types import ComparisonReport, RunReport
     from dftrace_ai.live.verdict import Verdict
     from dftrace_ai.spools.completing import RecoveryReport
 
     installation = dict[Literal["versions", "native core", "environment", "settings"], JsonObject]
-    printed: dict[str, tuple[Any, str]] = {
+    printed: dict[str, tuple[Any, str]] = {  # types, or what checks one
         "index": (IndexReport, "dftrace index --json"),
         "recover": (RecoveryReport, "dftrace recover --json"),
-        "demo": (DemoReport, "dftrace demo --json"),
+        "demo": (demo_adapter(), "dftrace demo --json"),
         "stuck": (Verdict, "dftrace stuck --json"),
         "runs": (list[RunReport], "dftrace runs --json"),
         "runs-compare": (ComparisonReport, "dftrace runs --compare --json"),
@@ -212,7 +216,7 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     }
     return {
         f"{name}.schema.json": {
-            **TypeAdapter(model).json_schema(schema_generator=_Printed),
+            **_adapter(model).json_schema(schema_generator=_Printed),
             "title": f"What `{command}` prints" + " of an installation" * (name == "installation"),
         }
         for name, (model, command) in printed.items()

@@ -9,12 +9,15 @@ SIGHUP end it by their signals when that is done.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     import typer
 
     app: typer.Typer
@@ -24,11 +27,16 @@ __all__ = ["app", "main"]
 BAD_INPUT = 2
 INTERRUPTED = 130
 
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+
+# A command that is unwound has this and the number of the signal as its status until it ends.
+STATUS: Final = 128
+
 
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dftrace_ai.cli.calling.commands import app_for
+    from dftrace_ai.cli.commands import app_for
 
     globals()[name] = every = app_for(())
     return every
@@ -44,10 +52,8 @@ def main() -> None:
     sys.unraisablehook = _unraisable
     words = sys.argv[1:]
     if words[:1] != ["run"]:  # its program has the signals to itself
-        from dftrace_ai.cli.calling.signals import end_in_order
-
-        end_in_order()
-    from dftrace_ai.cli.calling.commands import app_for
+        _end_in_order()
+    from dftrace_ai.cli.commands import app_for
     from dftrace_ai.cli.terminal import prepare_streams, shown
 
     # First: what launches a program hands the environment on as it is now.
@@ -96,7 +102,39 @@ def _unraisable(what: sys.UnraisableHookArgs) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
     if isinstance(what.exc_value, SystemExit):
-        from dftrace_ai.cli.calling.signals import STATUS, end_by
-
-        end_by(int(what.exc_value.code or 0) - STATUS)
+        _end_by(int(what.exc_value.code or 0) - STATUS)
     sys.__unraisablehook__(what)
+
+
+def _end_in_order() -> None:
+    """Unwind the command when SIGTERM or SIGHUP comes, so that it clears up, and then end by it."""
+    # To be called before anything else that has work to do at the end is loaded. What this
+    # process was started to ignore it goes on ignoring.
+    owner = os.getpid()
+    came: list[int] = []
+
+    def unwind(number: int, _: FrameType | None) -> None:
+        if os.getpid() != owner:
+            _end_by(number)  # a forked child, which has put nothing aside
+        # Once is enough, and who is impatient sends it to all of the group again.
+        for each in ENDING:
+            if signal.getsignal(each) is unwind:
+                signal.signal(each, signal.SIG_IGN)
+        came.append(number)
+        sys.exit(STATUS + number)
+
+    def end() -> None:
+        if came and os.getpid() == owner:
+            _end_by(came[0])
+
+    # Exit handlers run in the opposite order.
+    atexit.register(end)
+    for each in ENDING:
+        if signal.getsignal(each) is signal.SIG_DFL:
+            signal.signal(each, unwind)
+
+
+def _end_by(number: int) -> None:
+    """End by a signal, at once; what is not written yet may have nobody who reads it."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)

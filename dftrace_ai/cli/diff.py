@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import NOTHING, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import Json, Reading, Recover
+from dftrace_ai.cli.terminal import (
+    NAME_LETTERS,
+    complain,
+    console,
+    figures_table,
+    fitting,
+    print_all,
+    shown,
+    time_text,
+    write_json,
+)
 from dftrace_ai.errors import needs_numpy
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "diff_lines"]
 
-MET = 1
 NOT_JUDGED = 2
 ROWS = 20
 TOLD = ("slower", "new", "faster", "gone")
@@ -43,7 +54,7 @@ def command(
         Path, typer.Argument(metavar="A", help="Trace file of the first run, or its directory.")
     ],
     after: Annotated[Path, typer.Argument(metavar="B", help="The same of the second run.")],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
     by: Annotated[
         By,
         typer.Option(
@@ -78,27 +89,24 @@ def command(
     """
     with needs_numpy():
         from dftrace_ai.analysis.diff import conditions_of, diff
-    from dftrace_ai.cli.terminal import complain, console, print_all, shown_progress, write_json
 
     conditions = conditions_of(fail_if or ())
-    completed = complete_dead_traces([before, after]) if recover else NOTHING
-    with shown_progress("reading", [before, after]):
+    reading = Reading([before, after], recover=recover)
+    with reading.progress():
         found = diff(before, after, conditions)
     if json:
         write_json(found.to_dict())
     else:
         out = console()
         print_all(out, diff_lines(found, out.width, by, limit))
-    for note in found.notes:
-        complain(note, loud=": LOST " in note)
+    reading.warn(found.notes)
     for one in found.conditions:
         if one.met is None:
             complain(f"--fail-if {one.condition}: cannot be judged: {one.why}", loud=True)
-    if any(one.met for one in found.conditions):
-        raise typer.Exit(MET)
-    if any(one.met is None for one in found.conditions):
+    met = any(one.met for one in found.conditions)
+    if not met and any(one.met is None for one in found.conditions):
         raise typer.Exit(NOT_JUDGED)
-    completed.end()
+    reading.end(failed=met)
 
 
 def diff_lines(
@@ -112,9 +120,6 @@ def diff_lines(
         by: what has a row.
         limit: so many rows at most.
     """
-    from dftrace_ai.cli.terminal import figures_table, fitting, shown
-    from dftrace_ai.wording import counted
-
     if found.step is None:
         yield f"NOT JUDGED: {shown(found.abstained)}"
     else:
@@ -143,7 +148,6 @@ def diff_lines(
 
 
 def _below(found: Diff, cut: int, rows: tuple[Row, ...]) -> Iterator[str]:
-    from dftrace_ai.wording import counted
 
     if cut > 0:
         yield f"{counted(cut, 'row')} more, which --limit leaves out"
@@ -162,7 +166,6 @@ def _below(found: Diff, cut: int, rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _cells(row: Row, by: By) -> dict[str, str]:
-    from dftrace_ai.cli.terminal import NAME_LETTERS, shown, time_text
 
     change = row.change
     # As a condition has it.
@@ -183,7 +186,6 @@ def _cells(row: Row, by: By) -> dict[str, str]:
 
 
 def _times(change: Change) -> str:
-    from dftrace_ai.cli.terminal import time_text
 
     before, after = (time_text(ns / 1e3) for ns in (change.before_ns, change.after_ns))
     between = f" ({_between(change)})" if change.low_ns is not None else ""
@@ -205,7 +207,6 @@ def _between(change: Change) -> str:
 
 
 def _judgement(one: Judged) -> str:
-    from dftrace_ai.cli.terminal import shown
 
     word = {None: "not judged", False: "not met", True: "MET"}[one.met]
     text = f"--fail-if {shown(one.condition)}: {word}"

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import NOTHING, PATHS_HELP, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import PATHS_HELP, Reading, Recover, json_option
+from dftrace_ai.cli.terminal import (
+    NAME_LETTERS,
+    console,
+    figures_table,
+    print_all,
+    shown,
+    shown_progress,
+    time_text,
+    write_json,
+)
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,7 +52,7 @@ def command(
             metavar="[PATHS]...", help=f"{PATHS_HELP} Without any: of this installation."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
     recover: Recover = True,
 ) -> None:
     """Show versions, compression libraries, clock, environment and the settings in effect.
@@ -59,14 +70,10 @@ def command(
         return
     facts = collect()
     if json:
-        from dftrace_ai.cli.terminal import write_json
-
         write_json(facts)
     else:
         from rich import box
         from rich.table import Table
-
-        from dftrace_ai.cli.terminal import console, shown
 
         out = console()
         for heading, rows in facts.items():
@@ -83,27 +90,21 @@ def command(
 
 def _show_traces(paths: list[Path], *, as_json: bool, recover: bool) -> None:
     from dftrace_ai.analysis.trace_facts import facts_of
-    from dftrace_ai.cli.terminal import complain, console, print_all, shown_progress, write_json
 
-    completed = complete_dead_traces(paths) if recover else NOTHING
+    reading = Reading(paths, recover=recover)
     with shown_progress("reading"):
         facts = facts_of(paths)
     if as_json:
-        write_json(replace(facts, notes=(*completed.told(), *facts.notes)).to_dict())
+        write_json(replace(facts, notes=(*reading.waiting_notes(), *facts.notes)).to_dict())
     else:
         print_all(console(), [_table(facts), _told(facts)])
-    for skipped in facts.skipped:
-        complain(f"skipped: {skipped}")
-    for note in facts.notes:
-        complain(note)
-    if facts.skipped:
-        raise typer.Exit(FAULTS_FOUND)
-    completed.end()
+    reading.warn(f"skipped: {skipped}" for skipped in facts.skipped)
+    reading.warn(facts.notes)
+    reading.end(failed=bool(facts.skipped))
 
 
 def _table(facts: TraceFacts) -> Table:
     from dftrace_ai.analysis.reading.indexed.reach import local_text
-    from dftrace_ai.cli.terminal import NAME_LETTERS, figures_table, shown, time_text
 
     table = figures_table(
         "", ["file", "process", "began", "ended"], ["length", "events", "bytes", "lost"]
@@ -139,8 +140,6 @@ def _process(file: FileFacts) -> str:
 
 
 def _told(facts: TraceFacts) -> str:
-    from dftrace_ai.wording import counted
-
     told = f"{counted(len(facts.files), 'file')} of {counted(facts.runs, 'run')}, "
     told += f"{counted(facts.events, 'event')} by their closing lines"
     more = len(facts.files) - MOST_ROWS

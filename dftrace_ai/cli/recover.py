@@ -9,6 +9,9 @@ from typing import Annotated
 
 import typer
 
+from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.terminal import shown, shown_progress, write_json
+
 __all__ = ["command"]
 
 NOT_ALL_RECOVERED = 1
@@ -31,7 +34,7 @@ def command(
             "markers, or, where their directory is gone, in the first DIR.",
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+    json: Annotated[bool, json_option("Print JSON instead of lines.")] = False,
 ) -> None:
     """Complete the traces of processes that were killed, crashed or left without a word.
 
@@ -41,7 +44,6 @@ def command(
 
     Example: dftrace recover out
     """
-    from dftrace_ai.cli.terminal import shown, shown_progress, write_json
     from dftrace_ai.spools.completing import complete_directories, report_of
     from dftrace_ai.spools.recovery import adopt_orphans
     from dftrace_ai.wording import counted

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dftrace_ai.cli.calling.plain_words import QuickCommand
+from dftrace_ai.cli.commands import QuickCommand
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:

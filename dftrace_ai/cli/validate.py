@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import Json, Paths, Reading, Recover
+from dftrace_ai.cli.terminal import shown, write_json
+from dftrace_ai.wording import counted
 
 __all__ = ["command"]
-
-FAULTS_FOUND = 1
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
             "--unfinished-ok", help="Accept a missing closing line, as while the process runs."
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
     recover: Recover = True,
 ) -> None:
     """Check every line, the framing, the nesting of spans and the counts of trace files.
@@ -36,26 +36,19 @@ def command(
     """
     from dftrace_ai.analysis.validating.report import report_of
     from dftrace_ai.analysis.validating.validate import validate_traces
-    from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_json
-    from dftrace_ai.wording import counted
 
-    completed = complete_dead_traces(paths) if recover else NOTHING
-    with shown_progress("reading", paths):
+    reading = Reading(paths, recover=recover)
+    with reading.progress():
         found = validate_traces(paths, limit=limit, unfinished_ok=unfinished_ok)
     if json:
         write_json(report_of(found).to_dict())
-        if found.fault_count:
-            raise typer.Exit(FAULTS_FOUND)
-        completed.end()
+        reading.end(failed=bool(found.fault_count))
         return
     first = found.first_faults(limit)
     for fault in first:
         typer.echo(shown(fault))
-    for file in found.files:
-        for note in file.notes:
-            complain(f"{file.path}: {note}")
-    for note in found.notes:
-        complain(note)
+    reading.warn(f"{file.path}: {note}" for file in found.files for note in file.notes)
+    reading.warn(found.notes)
     lines = sum(file.lines for file in found.files)
     events = sum(file.events for file in found.files)
     read = (
@@ -65,6 +58,6 @@ def command(
         more = found.fault_count - len(first)
         unshown = f", {more:,} more than shown" if more else ""
         typer.echo(f"{counted(found.fault_count, 'fault')}{unshown} in {read}", err=True)
-        raise typer.Exit(FAULTS_FOUND)
-    typer.echo(f"no faults in {read}")
-    completed.end()
+    else:
+        typer.echo(f"no faults in {read}")
+    reading.end(failed=bool(found.fault_count))

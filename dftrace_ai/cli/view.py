@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.terminal import json_line, shown, write_out
 from dftrace_ai.errors import needs_numpy
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from dftrace_ai.cli.trace_server.steps import ShownSteps
 
 __all__ = ["command"]
-
-FILES_SKIPPED = 1
 
 
 def command(
@@ -57,9 +57,7 @@ def command(
     ] = None,
     json: Annotated[
         bool,
-        typer.Option(
-            "--json", help="Print a line of JSON with the address instead of the address alone."
-        ),
+        json_option("Print a line of JSON with the address instead of the address alone."),
     ] = False,
     recover: Recover = True,
 ) -> None:
@@ -76,30 +74,27 @@ def command(
 
     Example: dftrace view out --at 12.3s+49ms --ranks 0,1
     """
-    from dftrace_ai.analysis.reading import open_traces
     from dftrace_ai.analysis.reading.identity import Owners
     from dftrace_ai.analysis.reading.time_window import parsed_window
-    from dftrace_ai.cli.terminal import json_line, shown_progress, write_out
-    from dftrace_ai.cli.trace_server.ranks import of_ranks, parsed_ranks
+    from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
     from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
-    from dftrace_ai.wording import counted
 
     if at is not None and steps is not None:
         raise typer.BadParameter("--at and --steps cannot be given together")
     window = None if at is None else parsed_window(at)
     wanted = None if ranks is None else parsed_ranks(ranks)
-    completed = complete_dead_traces(paths) if recover else NOTHING
-    with shown_progress("reading", paths):
-        found = open_traces(paths)
-    for skipped in found.skipped:
-        _tell(f"skipped: {skipped}")
+    reading = Reading(paths, recover=recover)
+    with reading.progress():
+        found = reading.open()
+    for skipped in reading.skipped:
+        _tell(skipped)
     files = found.files if wanted is None else of_ranks(found.files, wanted)
     for note in Owners(files).told("shown"):
         _tell(note)
     profiles = _profiles_beside(files)
     tracks = None
     if steps is not None:
-        with shown_progress("finding steps", paths):
+        with reading.progress("finding steps"):
             window, tracks = _steps(files, steps)
     else:
         tracks = _numbered(files)
@@ -125,9 +120,7 @@ def command(
             server.serve()
         except KeyboardInterrupt:
             _tell("ended")
-    if found.skipped:
-        raise typer.Exit(FILES_SKIPPED)
-    completed.end()
+    reading.end(failed=bool(reading.skipped))
 
 
 def _profiles_beside(files: Sequence[Trace]) -> list[Trace]:
@@ -177,6 +170,4 @@ def _open(address: str) -> None:
 
 
 def _tell(message: str) -> None:
-    from dftrace_ai.cli.terminal import shown
-
     typer.echo(f"dftrace: {shown(message)}", err=True)

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import Json, Paths, Reading, Recover
+from dftrace_ai.cli.terminal import console, print_all, shown, write_json
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
-
-FOUND = 1
 
 
 class Severity(str, Enum):
@@ -25,7 +24,7 @@ class Severity(str, Enum):
 
 def command(
     paths: Paths,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,14 +55,13 @@ def command(
     """
     with needs_numpy():
         from dftrace_ai.analysis.why import limits_of, verdict_lines, why
-    from dftrace_ai.cli.terminal import console, print_all, shown, shown_progress, write_json
 
     limits = limits_of(limit or ())
-    completed = complete_dead_traces(paths) if recover else NOTHING
-    with shown_progress("reading", paths):
+    reading = Reading(paths, recover=recover)
+    with reading.progress():
         verdict = why(paths, limits)
-    notes = (*completed.told(), *verdict.notes)
-    verdict = replace(verdict, running=tuple(completed.running), notes=notes)
+    notes = (*reading.waiting_notes(), *verdict.notes)
+    verdict = replace(verdict, running=tuple(reading.running), notes=notes)
     if json:
         write_json(verdict)
     else:
@@ -73,6 +71,4 @@ def command(
         print_all(console(), lines)
     severe = {finding.severity for finding in verdict.findings}
     failing = {"warning", "critical"} if fail_on is Severity.warning else {"critical"}
-    if fail_on is not None and severe & failing:
-        raise typer.Exit(FOUND)
-    completed.end()
+    reading.end(failed=fail_on is not None and bool(severe & failing))

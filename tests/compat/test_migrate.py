@@ -12,8 +12,7 @@ from conftest import RunScript
 from typer.testing import CliRunner
 
 from dftrace_ai.cli import app
-from dftrace_ai.cli.migrating.imports import migrated
-from dftrace_ai.cli.migrating.migrate import migration_adapter
+from dftrace_ai.cli.migrate import migrated, migration_adapter
 
 NEW = "dftrace_ai.compat.dftracer"
 

@@ -59,17 +59,17 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "closing": {"reading", "summary", "steps", "why", "report"},
     },
     "cli": {
-        **dict.fromkeys(("terminal", "calling", "dead_traces", "trace_server"), {"terminal"}),
-        **dict.fromkeys(("live_view", "inspect_view", "runs_view"), {"terminal"}),
+        **dict.fromkeys(("terminal", "commands", "reading"), {"terminal"}),
+        **dict.fromkeys(("trace_server", "live_view", "runs_view"), {"terminal"}),
         **dict.fromkeys(
             (
-                *("demo", "diff", "index", "info", "inspect", "recover", "report", "runs", "stuck"),
-                "summary",
-                *("top", "validate", "view", "why", "extracting", "launching", "migrating"),
+                *("convert", "demo", "diff", "index", "info", "inspect", "migrate", "recover"),
+                *("report", "run", "runs", "sql", "stuck", "summary", "top", "validate", "view"),
+                "why",
             ),
             {
-                *("terminal", "calling", "dead_traces", "summary"),
-                *("live_view", "inspect_view", "runs_view", "trace_server"),
+                *("terminal", "commands", "reading", "summary"),
+                *("live_view", "runs_view", "trace_server"),
             },
         ),
     },

@@ -14,7 +14,6 @@ import pytest
 from analysis.trace_lines import TraceLines, small_trace
 from cli.served_traces import serving, stand_in_ui
 
-from dftrace_ai.cli.trace_server import local as local_server
 from dftrace_ai.cli.trace_server import server as trace_server
 from dftrace_ai.cli.trace_server.server import TraceServer
 
@@ -240,7 +239,7 @@ def test_a_download_that_breaks_off_does_not_count(big_trace: Path, ui: Path) ->
 
 def test_many_silent_connections_keep_nobody_out(trace: Path, ui: Path) -> None:
     with serving(trace, ui) as server:
-        silent = [connected(server) for _ in range(local_server.MOST_CONNECTIONS * 3)]
+        silent = [connected(server) for _ in range(trace_server.MOST_CONNECTIONS * 3)]
         try:
             for at, connection in enumerate(silent):
                 # Some have begun to ask.
@@ -249,7 +248,7 @@ def test_many_silent_connections_keep_nobody_out(trace: Path, ui: Path) -> None:
             assert get(server, server.trace_path)[0] == 200
             # The first of them were let go, and their threads have ended.
             assert rest_of(silent[0]) == b""
-            assert len(server._http.asking) <= local_server.MOST_CONNECTIONS
+            assert len(server._http.asking) <= trace_server.MOST_CONNECTIONS
         finally:
             for connection in silent:
                 connection.close()
@@ -258,7 +257,7 @@ def test_many_silent_connections_keep_nobody_out(trace: Path, ui: Path) -> None:
 def test_who_asks_letter_by_letter_is_let_go(
     trace: Path, ui: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_server, "ASKING_S", 0.3)
+    monkeypatch.setattr(trace_server, "ASKING_S", 0.3)
     with serving(trace, ui) as server, connected(server) as slow:
         with pytest.raises(OSError):
             until = time.monotonic() + 60

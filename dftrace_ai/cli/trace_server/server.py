@@ -1,4 +1,7 @@
-"""A server on 127.0.0.1 for one trace, and for the page that shows it."""
+"""A server on 127.0.0.1 for one trace, and for the page that shows it.
+
+Loaded late: the standard library's servers take longer to load than most commands need.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,24 @@ import contextlib
 import importlib.util
 import os
 import secrets
+import socket
+import sys
+import threading
 import time
 import zlib
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from dftrace_ai.analysis.merged_trace import MergedTrace
-from dftrace_ai.cli.trace_server.local import LocalServer
-from dftrace_ai.cli.trace_server.natural_order import ordering_commands, orders_by_commands
-from dftrace_ai.cli.trace_server.opener import OPENER_PAGE, OPENER_POLICY
-from dftrace_ai.cli.trace_server.straight import straight
-from dftrace_ai.cli.trace_server.tensor_names import tensor_names
+from dftrace_ai.cli.trace_server.served import (
+    ordering_commands,
+    orders_by_commands,
+    straight,
+    tensor_names,
+)
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, without_suffix
 
@@ -75,6 +82,38 @@ MEDIA_TYPES = {
     ".wasm": "application/wasm",
     ".woff2": "font/woff2",
 }
+
+# Anybody on this machine can connect. Who has not asked for anything after this time, or is the
+# first of so many who have not, has to connect again.
+ASKING_S = 15.0
+MOST_CONNECTIONS = 64
+
+# Hands the trace over by message, for when the port that the UI may fetch from is taken. A
+# click is needed: browsers open no window without one.
+OPENER_PAGE = """<!doctype html>
+<meta charset="utf-8">
+<title>dftrace view</title>
+<style nonce="NONCE">button { font: 1.5rem sans-serif; margin: 4rem; }</style>
+<button>Open the trace in Perfetto</button>
+<script nonce="NONCE">
+document.querySelector('button').onclick = async () => {
+  const origin = 'https://ui.perfetto.dev';
+  const ui = window.open(origin);
+  const buffer = await (await fetch('TRACE')).arrayBuffer();
+  const timer = setInterval(() => ui.postMessage('PING', origin), 100);
+  window.addEventListener('message', (event) => {
+    if (event.origin !== origin || event.data !== 'PONG') return;
+    clearInterval(timer);
+    ui.postMessage({perfetto: {buffer, title: 'TRACE', fileName: 'TRACE'}}, origin);
+  });
+};
+</script>
+"""
+
+OPENER_POLICY = (
+    "default-src 'none'; connect-src 'self'; script-src 'nonce-NONCE'; style-src 'nonce-NONCE'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 def offline_ui() -> Path | None:
@@ -218,7 +257,78 @@ def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield b"0\r\n\r\n"
 
 
-class _HttpServer(LocalServer):
+class _LocalServer(ThreadingHTTPServer):
+    """A server that stays open to its user whoever else on the machine connects."""
+
+    daemon_threads = True
+    # Of connections that wait to be accepted; with fewer, a crowd makes the next one wait seconds.
+    request_queue_size = 2 * MOST_CONNECTIONS
+    # How long handle_request waits before it looks whether it is done.
+    timeout = 0.1
+
+    def __init__(
+        self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]
+    ) -> None:
+        # Requests that are being answered, and when the last one was, by `time.monotonic`; held
+        # by the lock, as are the connections below.
+        self.in_progress = 0
+        self.last_request = time.monotonic()
+        self.lock = threading.Lock()
+        # Connections that have not asked for anything (again), and since when; the oldest first.
+        self.asking: dict[socket.socket, float] = {}
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, at the cost of whoever has kept silent for longest."""
+        with self.lock:
+            self.asking[request] = time.monotonic()
+            crowd = list(self.asking)[:-MOST_CONNECTIONS]
+        self._let_go(crowd)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that ends."""
+        with self.lock:
+            self.asking.pop(request, None)
+        super().shutdown_request(request)
+
+    def let_go_of_idlers(self) -> None:
+        """End the connections that have asked for nothing in time."""
+        now = time.monotonic()
+        with self.lock:
+            idlers = [one for one, since in self.asking.items() if now - since > ASKING_S]
+        self._let_go(idlers)
+
+    def _let_go(self, connections: list[socket.socket]) -> None:
+        for connection in connections:
+            with self.lock:
+                self.asking.pop(connection, None)
+            # Wakes the thread that reads from it, which closes it.
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def answering(self, connection: socket.socket) -> Iterator[None]:
+        """Count a request in progress; its connection may take its time."""
+        with self.lock:
+            self.asking.pop(connection, None)
+            self.in_progress += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.in_progress -= 1
+                self.last_request = self.asking[connection] = time.monotonic()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections that a browser gave up; pass on all else."""
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
+
+
+class _HttpServer(_LocalServer):
+    """What a `TraceServer` answers with: it knows whether the trace was fetched."""
+
     def __init__(self, address: tuple[str, int], owner: TraceServer) -> None:
         self.owner = owner
         self.fetched = False

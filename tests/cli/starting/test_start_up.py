@@ -14,7 +14,7 @@ from conftest import clean_environment
 from typer.core import TyperCommand
 
 from dftrace_ai.cli import app
-from dftrace_ai.cli.calling.plain_words import QuickCommand
+from dftrace_ai.cli.commands import QuickCommand
 
 # Each call in a child of its own of a process that has loaded nothing yet.
 PROGRAM = """

@@ -22,7 +22,7 @@ from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.time_window import parsed_window
 from dftrace_ai.cli.trace_server import server as trace_server
-from dftrace_ai.cli.trace_server.ranks import of_ranks, parsed_ranks
+from dftrace_ai.cli.trace_server.served import of_ranks, parsed_ranks
 from dftrace_ai.cli.trace_server.server import TraceServer, offline_ui
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.inspect.output.trace_events import FIRST_NONFINITE_TRACK

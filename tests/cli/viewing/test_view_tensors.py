@@ -10,7 +10,7 @@ from analysis.trace_lines import TraceLines
 from cli.served_traces import serving, stand_in_ui
 from perfetto import engine
 
-from dftrace_ai.cli.trace_server.tensor_names import shown_names
+from dftrace_ai.cli.trace_server.served import shown_names
 
 
 def inspected(pid: int) -> TraceLines:

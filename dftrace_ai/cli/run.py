@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import shlex
+import shutil
 import signal
+import site
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from dftrace_ai.cli.terminal import complain, shown
+from dftrace_ai.errors import ConfigError, DftraceError
+from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +28,16 @@ __all__ = ["Command", "command"]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
+
+START_FILE = "dftrace_ai.pth"
+LOOK = "import sys; sys.exit('_dftrace_start' not in sys.modules)"
+LOOK_LIMIT_S = 20.0
+
+PYTHON_NAME = re.compile(r"python(\d+(\.\d+)?)?")
+FIRST_LINE_BYTES = 256
+# Of Python's own options: what ends them, and those whose value may be the next word.
+ENDS = ("-c", "-m", "-")
+WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 # The program gets what this one was given: what reads and prints here changes some of it.
 _environ = dict(os.environ)
@@ -131,9 +150,6 @@ def command(
     Exit status: that of the program; 2 when the call is wrong, 126 when the program cannot be
     started, 127 when there is none of the name.
     """
-    from dftrace_ai.cli.launching.programs import command_line, why_silent
-    from dftrace_ai.cli.terminal import complain, shown
-
     switches = {
         "auto_device": device,
         "auto_nvtx": nvtx,
@@ -154,21 +170,19 @@ def command(
         **{name: str(one) for name, one in switches.items() if one is not None},
         **_others(settings or ()),
     }
-    line = command_line(program)
+    line = _command_line(program)
     environ = {name: text for name, text in _environ.items() if name not in OF_ANOTHER_RUN}
     told = {name: text for name, text in given.items() if text is not None}
     variables = _variables(environ, told, config)
     if variables is not None:
         environ.update(variables)
-        reason = why_silent(line, environ)
+        reason = _why_silent(line, environ)
         if reason is not None:
             complain(f"run: {shown(reason)}")
     _become(line, environ)
 
 
 def _others(settings: Sequence[str]) -> dict[str, str]:
-    from dftrace_ai.errors import ConfigError
-
     found = {}
     for one in settings:
         name, equals, text = one.partition("=")
@@ -217,7 +231,6 @@ def _variables(
 def _check_parts(text: str) -> None:
     """Raise a ConfigError where a part is named that nobody brings."""
     from dftrace_ai.config.model import Config
-    from dftrace_ai.errors import ConfigError
 
     if text == Config.model_fields["auto_parts"].default:
         return
@@ -230,8 +243,6 @@ def _check_parts(text: str) -> None:
 
 
 def _become(line: Sequence[str], environ: Mapping[str, str]) -> None:
-    from dftrace_ai.cli.terminal import complain, shown
-
     sys.stdout.flush()
     sys.stderr.flush()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -246,3 +257,115 @@ def _become(line: Sequence[str], environ: Mapping[str, str]) -> None:
         raise typer.Exit(
             NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         ) from error
+
+
+def _command_line(words: Sequence[str]) -> list[str]:
+    """Return the program to start and its arguments; a script that is none of Python's raises."""
+    if words[0] == "--":
+        return list(words[1:])
+    _refuse_what_is_no_script(words[0])
+    return [sys.executable, *words]
+
+
+def _refuse_what_is_no_script(word: str) -> None:
+    # What is neither there nor a program Python complains of itself.
+    if word.startswith("-"):
+        return
+    mend = f"what starts Python in the end goes behind --: dftrace run -- {quoted(word)} ..."
+    if not Path(word).exists():
+        if shutil.which(word):
+            raise DftraceError(f"run: there is no script {quoted(word)} here; {mend}")
+        return
+    interpreter = _interpreter_of(word)
+    if _first_bytes(word).startswith(b"\x7fELF") or (interpreter and not _is_python(interpreter)):
+        raise DftraceError(f"run: {quoted(word)} is no Python script; {mend}")
+
+
+def _first_bytes(path: str) -> bytes:
+    if not Path(path).is_file():
+        return b""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(FIRST_LINE_BYTES)
+    except OSError:
+        return b""
+
+
+def _interpreter_of(path: str) -> list[str]:
+    """Return the words of the first line of a script that name its interpreter, if it has such."""
+    first = _first_bytes(path).partition(b"\n")[0]
+    if not first.startswith(b"#!"):
+        return []
+    try:
+        words = shlex.split(os.fsdecode(first[2:]))
+    except ValueError:
+        return []
+    if words and Path(words[0]).name == "env":
+        del words[0]
+        while words and (words[0] == "-S" or "=" in words[0]):
+            del words[0]
+    return words
+
+
+def _is_python(words: Sequence[str]) -> bool:
+    return bool(words) and PYTHON_NAME.fullmatch(Path(words[0]).name) is not None
+
+
+def _why_silent(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """Tell why a program records nothing, where that can be seen before it is started.
+
+    None where its Python will load us, or where it is something else that may start one.
+    """
+    program = shutil.which(command[0], path=environ.get("PATH"))
+    if program is None:
+        return None
+    words = [program, *command[1:]]
+    if not _is_python(words):
+        words = _interpreter_of(program)
+        if not _is_python(words):
+            return None
+    python = shutil.which(words[0], path=environ.get("PATH")) or words[0]
+    options = _options_of_python(words[1:])
+    loads = python == sys.executable and not options and _is_loaded_here()
+    if not loads:  # or from a place that one there names
+        look = [python, *options, "-c", LOOK]
+        try:
+            found = subprocess.run(  # noqa: S603 - the interpreter that is about to be started
+                look,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=LOOK_LIMIT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None  # the program itself will tell
+        loads = found.returncode != 1
+    if loads:
+        return None
+    how = " ".join([python, *options])
+    return (
+        f"nothing will be recorded: {quoted(how)} does not load dftrace_ai when it starts; "
+        "it has to be installed in the site-packages of that Python, which -S leaves out"
+    )
+
+
+def _options_of_python(words: Sequence[str]) -> list[str]:
+    options: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word.startswith(ENDS[:2]) or word == ENDS[2]:
+            break
+        options.append(word)
+        if word in WITH_VALUE:
+            options += [value for value in [next(rest, None)] if value is not None]
+    return options
+
+
+def _is_loaded_here() -> bool:
+    places = [
+        *site.getsitepackages(),
+        *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),
+    ]
+    return any(Path(place, START_FILE).exists() for place in places)

@@ -4,15 +4,55 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from dftrace_ai.cli.reading import json_option
+from dftrace_ai.cli.summary import summary_tables
+from dftrace_ai.cli.terminal import console, shown, write_json
+from dftrace_ai.errors import DftraceError
+from dftrace_ai.wording import counted
+
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+    from dftrace_ai.analysis.why import Verdict
     from dftrace_ai.demo.training import Result
 
-__all__ = ["command"]
+__all__ = ["command", "demo_adapter"]
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """What `dftrace demo --json` prints.
+
+    Attributes:
+        losses: mean cross entropy of each epoch.
+        accuracies: share of the test pictures told right after each epoch.
+        steps: batches trained in all.
+        traces: the files that were written.
+        verdict: as of `dftrace why`; null where nothing was recorded.
+        format: version of this form; it grows when a member goes or means something else.
+    """
+
+    losses: list[float]
+    accuracies: list[float]
+    steps: int
+    traces: list[str]
+    verdict: Verdict | None
+    format: Literal[1] = 1
+
+
+def demo_adapter() -> TypeAdapter[DemoReport]:
+    """Return what makes the schema of the report."""
+    from pydantic import TypeAdapter
+
+    from dftrace_ai.analysis.why import Verdict  # noqa: F401 - pydantic looks for it here
+
+    return TypeAdapter(DemoReport)
 
 
 def command(
@@ -22,7 +62,7 @@ def command(
     ] = Path("dftrace-demo"),
     workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, split and order.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json: Annotated[bool, json_option("Print JSON instead of tables.")] = False,
 ) -> None:
     """Train a small network on handwritten digits and trace it.
 
@@ -34,9 +74,6 @@ def command(
     import dftrace_ai
     from dftrace_ai.analysis.summary.report import reported
     from dftrace_ai.analysis.why import verdict_lines, why
-    from dftrace_ai.cli.summary.tables import summary_tables
-    from dftrace_ai.cli.terminal import console, shown
-    from dftrace_ai.wording import counted
 
     screen = console()
     before = set(_traces_in(out))
@@ -70,11 +107,7 @@ def command(
 
 
 def _print_json(result: Result, traces: list[Path]) -> None:
-    from dataclasses import asdict
-
     from dftrace_ai.analysis.why import why
-    from dftrace_ai.cli.demo.report import DemoReport
-    from dftrace_ai.cli.terminal import write_json
 
     verdict = why(traces) if traces else None
     write_json(DemoReport(**asdict(result), traces=list(map(str, traces)), verdict=verdict))
@@ -105,9 +138,6 @@ def _train(epochs: int, workers: int, seed: int, out: Path) -> Result:
         TextColumn,
         TimeElapsedColumn,
     )
-
-    from dftrace_ai.cli.terminal import console
-    from dftrace_ai.errors import DftraceError
 
     try:
         from dftrace_ai.demo import training

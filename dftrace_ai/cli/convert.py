@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.terminal import shown, write_json
 from dftrace_ai.errors import needs_numpy
+from dftrace_ai.wording import counted
 
 __all__ = ["command"]
-
-INCOMPLETE = 1
 
 
 class Form(str, Enum):
@@ -40,7 +40,7 @@ def command(
         typer.Option("--force", help="Replace what an earlier conversion has written there."),
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Print JSON of what was written instead of its names.")
+        bool, json_option("Print JSON of what was written instead of its names.")
     ] = False,
     recover: Recover = True,
 ) -> None:
@@ -51,28 +51,21 @@ def command(
 
     Example: dftrace convert out --to parquet --out out-parquet
     """
-    from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_json
-    from dftrace_ai.wording import counted
-
     with needs_numpy():
         from dftrace_ai.analysis.converting import convert
-        from dftrace_ai.analysis.reading import open_traces
         from dftrace_ai.analysis.reading.identity import Owners
 
-        completed = complete_dead_traces(paths) if recover else NOTHING
-        with shown_progress("converting", paths):
-            traces = open_traces(paths)
+        reading = Reading(paths, recover=recover)
+        with reading.progress("converting"):
+            traces = reading.open()
             made = convert(traces, to.value, out, force=force)
     if json:
         write_json(made)
     else:
         for file in made.files:
             typer.echo(shown(out if made.to == "perfetto" else out / file.path))
-    notes = [*(f"skipped: {skipped}" for skipped in traces.skipped), *made.notes]
+    notes = [*reading.skipped, *made.notes]
     if not json:
         typer.echo(f"{counted(made.lines, 'line')} in {counted(len(made.files), 'file')}", err=True)
-    for note in [*Owners(traces).told("converted"), *notes]:
-        complain(note)
-    if notes:
-        raise typer.Exit(INCOMPLETE)
-    completed.end()
+    reading.warn([*Owners(traces).told("converted"), *notes])
+    reading.end(failed=bool(notes))

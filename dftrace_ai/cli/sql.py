@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.terminal import (
+    NAME_LETTERS,
+    console,
+    figures_table,
+    json_line,
+    print_all,
+    shown,
+    write_out,
+)
 from dftrace_ai.errors import needs_numpy
+from dftrace_ai.wording import counted, escaped, in_csv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,8 +25,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.sql import Answer
 
 __all__ = ["command"]
-
-INCOMPLETE = 1
 
 # Of a table; JSON and CSV have all.
 MOST_ROWS = 1000
@@ -33,9 +41,7 @@ def command(
             "and events; 'describe spans' tells the columns.",
         ),
     ],
-    json: Annotated[
-        bool, typer.Option("--json", help="Print an array of objects instead of a table.")
-    ] = False,
+    json: Annotated[bool, json_option("Print an array of objects instead of a table.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     limit: Annotated[
         int | None,
@@ -51,23 +57,21 @@ def command(
     Example: dftrace sql out "select name, max(dur_ns) / 1e6 as longest_ms from spans
     where args->>'epoch' = '1' group by name"
     """
-    from dftrace_ai.cli.terminal import complain, shown_progress
     from dftrace_ai.database.asking import ask_alone
     from dftrace_ai.database.opening import duckdb_module
 
     if json and csv:
         raise typer.BadParameter("--json and --csv cannot be given together")
     with needs_numpy():
-        from dftrace_ai.analysis.reading import open_traces
         from dftrace_ai.analysis.reading.identity import Owners
         from dftrace_ai.analysis.sql import TraceTables
     duckdb_module()
     ask_alone()
-    completed = complete_dead_traces(paths) if recover else NOTHING
-    with shown_progress("reading", paths):
-        traces = open_traces(paths)
+    reading = Reading(paths, recover=recover)
+    with reading.progress():
+        traces = reading.open()
     with TraceTables(traces) as tables:
-        with shown_progress("reading", paths):
+        with reading.progress():
             answer = tables.query(query)
         if json:
             _write(_json_lines(answer, limit))
@@ -75,12 +79,9 @@ def command(
             _write(_csv_lines(answer, limit))
         else:
             _print_table(answer, limit)
-        notes = [*(f"skipped: {skipped}" for skipped in traces.skipped), *tables.notes]
-    for note in [*Owners(traces).told("in the tables"), *notes]:
-        complain(note)
-    if notes:
-        raise typer.Exit(INCOMPLETE)
-    completed.end()
+        notes = [*reading.skipped, *tables.notes]
+    reading.warn([*Owners(traces).told("in the tables"), *notes])
+    reading.end(failed=bool(notes))
 
 
 def _rows(answer: Answer, limit: int | None) -> Iterator[tuple[Any, ...]]:
@@ -91,8 +92,6 @@ def _rows(answer: Answer, limit: int | None) -> Iterator[tuple[Any, ...]]:
 
 def _write(lines: Iterable[str]) -> None:
     """Write lines, many at a time."""
-    from dftrace_ai.cli.terminal import write_out
-
     held: list[str] = []
     for line in lines:
         held.append(line)
@@ -103,8 +102,6 @@ def _write(lines: Iterable[str]) -> None:
 
 
 def _json_lines(answer: Answer, limit: int | None) -> Iterator[str]:
-    from dftrace_ai.cli.terminal import json_line
-
     before = "[\n  "
     for row in _rows(answer, limit):
         values = map(_exact, row, answer.kinds)
@@ -116,8 +113,6 @@ def _json_lines(answer: Answer, limit: int | None) -> Iterator[str]:
 def _csv_lines(answer: Answer, limit: int | None) -> Iterator[str]:
     import csv
     from io import StringIO
-
-    from dftrace_ai.wording import escaped, in_csv
 
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -131,9 +126,6 @@ def _csv_lines(answer: Answer, limit: int | None) -> Iterator[str]:
 
 
 def _print_table(answer: Answer, limit: int | None) -> None:
-    from dftrace_ai.cli.terminal import NAME_LETTERS, console, figures_table, print_all, shown
-    from dftrace_ai.wording import counted
-
     most = min(limit or MOST_ROWS, MOST_ROWS)
     rows = list(_rows(answer, most + 1))
     more = len(rows) > most

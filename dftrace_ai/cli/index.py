@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.terminal import complain, shown, write_json
+from dftrace_ai.wording import counted
 
 __all__ = ["command"]
 
@@ -15,7 +17,7 @@ LEFT_OUT = 1
 
 def command(
     paths: Paths,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+    json: Annotated[bool, json_option("Print JSON instead of lines.")] = False,
     recover: Recover = True,
 ) -> None:
     """Make index files beside traces that have none, for a summary without reading them.
@@ -32,12 +34,9 @@ def command(
     from dataclasses import asdict
 
     from dftrace_ai.analysis.summary.indexing import IndexReport, index_traces
-    from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_json
-    from dftrace_ai.wording import counted
 
-    if recover:
-        complete_dead_traces(paths)
-    with shown_progress("reading", paths):
+    reading = Reading(paths, recover=recover)
+    with reading.progress():
         found = index_traces(paths)
     if json:
         write_json(asdict(IndexReport(tuple(found))))

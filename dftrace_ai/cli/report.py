@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from dftrace_ai.cli.dead_traces import NOTHING, Paths, Recover, complete_dead_traces
+from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
+from dftrace_ai.cli.terminal import shown, write_out
 from dftrace_ai.errors import needs_numpy
 
 __all__ = ["command"]
 
-FILES_SKIPPED = 1
 PAGE = "report.html"
 
 
@@ -36,7 +36,7 @@ def command(
     ] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print the figures as JSON; a page only where -o names it."),
+        json_option("Print the figures as JSON; a page only where -o names it."),
     ] = False,
     recover: Recover = True,
 ) -> None:
@@ -55,7 +55,6 @@ def command(
         from dftrace_ai.analysis.report.page import json_text
         from dftrace_ai.analysis.report.run import Run
         from dftrace_ai.analysis.why import limits_of
-    from dftrace_ai.cli.terminal import complain, shown, shown_progress, write_out
 
     limits = limits_of(limit or ())
     page = Path(PAGE) if output is None and not json else output
@@ -64,9 +63,9 @@ def command(
         check_page(page, force=force)
     if plots is not None:
         check_plots(plots)
-    completed = complete_dead_traces(paths) if recover else NOTHING
+    reading = Reading(paths, recover=recover)
     run = Run(paths, limits)
-    with shown_progress("reading", paths):
+    with reading.progress():
         figures = run.figures
     if page is not None:
         made = run.report(page, force=force)
@@ -76,8 +75,5 @@ def command(
         run.write_plots(plots, force=force)
     if json:
         write_out(json_text(figures) + "\n")
-    for loss in run.losses:
-        complain(loss, loud=": LOST " in loss)
-    if run.summary.skipped:
-        raise typer.Exit(FILES_SKIPPED)
-    completed.end()
+    reading.warn(run.losses)
+    reading.end(failed=bool(run.summary.skipped))

@@ -1,1 +1,0 @@
-"""From the words of a call to a command: which is meant, and what its options are given."""

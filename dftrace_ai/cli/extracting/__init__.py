@@ -1,1 +1,0 @@
-"""The commands that take events out of traces: answers to SQL, files for other tools."""

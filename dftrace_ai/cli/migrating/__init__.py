@@ -1,1 +1,0 @@
-"""`dftrace migrate`: programs that import dftracer import `dftrace_ai.compat.dftracer` instead."""
