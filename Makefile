@@ -228,10 +228,9 @@ format: $(VENV)/test-tools ## rewrite the sources as the formatters want them
 	$(BIN)/ruff format .
 	clang-format -i $$(find native -name '*.cpp' -o -name '*.hpp')
 
-generated: $(VENV)/test-tools ## write again what is made from other files (categories, settings, schemas)
+generated: $(VENV)/test-tools ## write again what is made from other files (categories, schemas)
 	$(BIN)/python schemas/generate_categories_module.py
-	$(BIN)/python schemas/generate_config_fields.py
-	$(BIN)/ruff format --quiet dftrace_ai/annotation/categories.py dftrace_ai/config/fields.py
+	$(BIN)/ruff format --quiet dftrace_ai/annotation/categories.py
 	$(BIN)/python schemas/generate_schemas.py
 
 fault-table: $(VENV)/test-tools ## kill and damage runs in every way; write the table of what is found (some minutes)

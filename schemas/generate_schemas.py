@@ -20,8 +20,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from setting_values import agreements, alternatives, as_read
 
-from dftrace_ai.config.model import Config
-from dftrace_ai.config.sources import variable_of
+from dftrace_ai.config.model import SETTINGS
 from dftrace_ai.trace_format.json_types import JsonObject
 from dftrace_ai.trace_format.lines import event_adapter
 
@@ -61,17 +60,24 @@ def _event_schema() -> dict[str, Any]:
 
 
 def _config_schema() -> dict[str, Any]:
-    schema = TypeAdapter(Config).json_schema()
-    schema["title"] = "Settings of a dftrace run"
-    schema["description"] = "The YAML file that DFTRACE_CONFIG names; every key may be left out."
-    for name, field in schema["properties"].items():
-        kept = {key: field[key] for key in ("title", "description", "default") if key in field}
+    properties: dict[str, Any] = {}
+    for name, row in SETTINGS.items():
         kinds = alternatives(name)
-        field.clear()
-        field |= {**kept, **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})}
-        field["x-environment-variable"] = variable_of(name)
-    schema["allOf"] = agreements()
-    return schema
+        properties[name] = {
+            "title": name.replace("_", " ").title(),
+            "description": row.about,
+            "default": str(row.default) if isinstance(row.default, Path) else row.default,
+            **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds}),
+            "x-environment-variable": row.variable,
+        }
+    return {
+        "title": "Settings of a dftrace run",
+        "description": "The YAML file that DFTRACE_CONFIG names; every key may be left out.",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "allOf": agreements(),
+    }
 
 
 def _snapshot_schema() -> dict[str, Any]:

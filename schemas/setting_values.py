@@ -10,15 +10,15 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config.fields import FIELDS
-from dftrace_ai.config.sources import FALSE_WORDS, TRUE_WORDS
-from dftrace_ai.config.values import COMPRESSION_LEVELS, UNUSABLE_SIGNALS
+from dftrace_ai.config.model import COMPRESSION_LEVELS, SETTINGS
+from dftrace_ai.config.settings import FALSE_WORDS, TRUE_WORDS
+from dftrace_ai.config.values import UNUSABLE_SIGNALS
 from dftrace_ai.inspect.config.names import any_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dftrace_ai.config.values import PlainField
+    from dftrace_ai.config.settings import Setting
 
 __all__ = ["agreements", "alternatives", "as_read"]
 
@@ -73,7 +73,7 @@ OWN: dict[str, list[Schema]] = {
 
 def alternatives(name: str) -> list[Schema]:
     """Return what is accepted of a setting by itself, the usual first."""
-    field = FIELDS[name]
+    field = SETTINGS[name]
     found = OWN.get(name) or _of_kind(name, field)
     return [*found, NULL] if field.optional else found
 
@@ -107,7 +107,7 @@ def _truths() -> list[Schema]:
     return [{"type": "boolean"}, {"enum": [0, 1]}, {"type": "string", "pattern": words}]
 
 
-def _of_kind(name: str, field: PlainField) -> list[Schema]:
+def _of_kind(name: str, field: Setting) -> list[Schema]:
     if field.kind is bool:
         return _truths()
     if field.kind in (int, float):

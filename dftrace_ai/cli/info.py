@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -193,10 +193,12 @@ def _environment() -> dict[str, object]:
 
 
 def _settings() -> dict[str, object]:
-    from dftrace_ai.config.loading import load_config
+    from dftrace_ai.config.sources import load_config
     from dftrace_ai.errors import ConfigError
 
     try:
-        return load_config().model_dump(mode="json")
+        return {
+            name: str(value) if isinstance(value, Path) else value for name, value in load_config()
+        }
     except ConfigError as error:
         return {"error": str(error)}

@@ -203,12 +203,14 @@ def _variables(
     """
     for name in OF_ANOTHER_RUN:
         os.environ.pop(name, None)
-    from dftrace_ai.config.loading import load_config, may_be_none
-    from dftrace_ai.config.sources import variable_of
+    from dftrace_ai.config.model import SETTINGS
+    from dftrace_ai.config.sources import load_config
     from dftrace_ai.run.settings import LAUNCH_VARIABLE, absolute, check_directory
 
-    missing = {name for name in may_be_none() if given.get(name, "").strip().lower() == "none"}
-    values: dict[str, object] = {name: None if name in missing else given[name] for name in given}
+    values: dict[str, object] = {}
+    for name, text in given.items():
+        may_be_none = name in SETTINGS and SETTINGS[name].optional
+        values[name] = None if may_be_none and text.strip().lower() == "none" else text
     config = load_config(file, environ, **values)
     if not config.enabled:
         return None
@@ -216,11 +218,11 @@ def _variables(
     check_directory(config)
     # Whatever the directory in which a process of it imports its framework.
     places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
-    variables = {variable_of(name): text for name, text in given.items()}
+    variables = {SETTINGS[name].variable: text for name, text in given.items()}
     # A name of the launch, and which process is the program itself: this one, by then.
     variables[LAUNCH_VARIABLE] = f"{secrets.token_hex(16)}.{os.getpid()}"
     variables.update(
-        (variable_of(name), str(absolute(place))) for name, place in places.items() if place
+        (SETTINGS[name].variable, str(absolute(place))) for name, place in places.items() if place
     )
     named = file or environ.get("DFTRACE_CONFIG")
     if named:
@@ -230,9 +232,9 @@ def _variables(
 
 def _check_parts(text: str) -> None:
     """Raise a ConfigError where a part is named that nobody brings."""
-    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.model import SETTINGS
 
-    if text == Config.model_fields["auto_parts"].default:
+    if text == SETTINGS["auto_parts"].default:
         return
     from dftrace_ai.integrations.options import named_parts
     from dftrace_ai.integrations.parts import unknown_parts

@@ -1,26 +1,17 @@
-"""The settings of a run: one frozen model."""
+"""The settings of a run: the one table of them.
 
-from __future__ import annotations
+Here stands of each its type, default, bounds, variables, what the native core calls it and what is
+said of it. Arguments, variables, files, the schema and docs/configuration.md go by this table.
+"""
 
+# Annotations are read when the class is made: no future import.
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-
-from dftrace_ai.config.explaining import explained
-from dftrace_ai.config.sources import Setting
+from dftrace_ai.config.settings import Settings, setting
 from dftrace_ai.config.values import (
-    ToCore,
     directory,
-    fault_of_several,
+    gzip_or_none,
     is_epoch,
     is_waiting,
     layout_text,
@@ -36,21 +27,17 @@ from dftrace_ai.config.values import (
     signal_name,
     step_range,
 )
-from dftrace_ai.errors import ConfigError
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = ["Config"]
+__all__ = ["COMPRESSION_LEVELS", "SETTINGS", "Config"]
 
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
-LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+COMPRESSION_LEVELS = {"gzip": (1, 12), "zstd": (1, 19)}
 
 
-class Config(BaseModel):
+class Config(Settings):
     """All settings of a run; frozen, so that a run cannot change under its writer.
 
     Every field can be given as an argument of `dftrace_ai.initialize`, as an
@@ -67,286 +54,318 @@ class Config(BaseModel):
             train()
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    enabled: bool = Field(
+    enabled: bool = setting(
         default=True,
-        description="Record anything at all. When false, every node is inert and no file is made.",
+        variable="DFTRACE_ENABLE",
+        alias="DFTRACER_ENABLE",
+        about="Record anything at all. When false, every node is inert and no file is made.",
     )
-    log_file: Annotated[Path, BeforeValidator(prefix)] = Field(
+    log_file: Path = setting(
         default=Path("trace"),
-        description=(
+        read=prefix,
+        accepted="a path whose last part is a file stem, such as 'out/trace'",
+        alias="DFTRACER_LOG_FILE",
+        about=(
             "Where the trace goes: a directory and a file stem, to which host, process id and "
-            "suffix are added. A suffix of a trace file is left out, a final slash means the stem "
-            "'trace' in that directory, and '~' is the home directory."
+            "suffix are added. A suffix of a trace file is left out, a final slash means the "
+            "stem 'trace' in that directory, and '~' is the home directory."
         ),
     )
-    compression: Annotated[
-        Literal["gzip", "zstd", "none"], BeforeValidator(lower), ToCore("compression")
-    ] = Field(
+    compression: Literal["gzip", "zstd", "none"] = setting(
         default="gzip",
-        description="gzip opens in Perfetto as it is; zstd is for archives; none is plain text.",
+        read=lower,
+        alias="DFTRACER_TRACE_COMPRESSION",
+        read_alias=gzip_or_none,
+        core="compression",
+        about="gzip opens in Perfetto as it is; zstd is for archives; none is plain text.",
     )
-    compression_level: Annotated[int | None, ToCore("compression_level", number_or_zero)] = Field(
+    compression_level: int | None = setting(
         default=None,
-        description=(
+        accepted="a whole number, 1 to 12 for gzip and 1 to 19 for zstd, or none",
+        core="compression_level",
+        to_core=number_or_zero,
+        about=(
             "Effort of the compressor: 1 to 12 for gzip, 1 to 19 for zstd, none for the "
             "compressor's own choice. Ignored when compression is none."
         ),
     )
-    timestamps: Annotated[
-        Literal["relative", "epoch_us"],
-        BeforeValidator(lower),
-        ToCore("epoch_us", is_epoch),
-    ] = Field(
+    timestamps: Literal["relative", "epoch_us"] = setting(
         default="relative",
-        description=(
+        read=lower,
+        core="epoch_us",
+        to_core=is_epoch,
+        about=(
             "relative: microseconds with three decimals since the run's time base, exact to the "
             "nanosecond. epoch_us: whole microseconds since 1970."
         ),
     )
-    args: Annotated[bool, ToCore("user_args")] = Field(
+    args: bool = setting(
         default=True,
-        description="Write the user's arguments (epoch, step, ...) with every event.",
+        alias="DFTRACER_INC_METADATA",
+        core="user_args",
+        about="Write the user's arguments (epoch, step, ...) with every event.",
     )
-    ids: Annotated[bool, ToCore("ids")] = Field(
+    ids: bool = setting(
         default=True,
-        description="Write p_idx and level, the id of the enclosing span and the depth.",
+        core="ids",
+        about="Write p_idx and level, the id of the enclosing span and the depth.",
     )
-    io: bool = Field(
+    io: bool = setting(
         default=True,
-        description="Record the nodes data.io, checkpoint.io and other.io.",
+        about="Record the nodes data.io, checkpoint.io and other.io.",
     )
-    write_buffer_bytes: int = Field(
+    write_buffer_bytes: int = setting(
         default=1 * MIB,
-        ge=4 * KIB,
-        le=1 * GIB,
-        description="Bytes of plain text in one compressed block of the trace file.",
+        least=4 * KIB,
+        most=1 * GIB,
+        alias="DFTRACER_WRITE_BUFFER_SIZE",
+        about="Bytes of plain text in one compressed block of the trace file.",
     )
-    flush_interval_ms: Annotated[int, ToCore("flush_interval_ms")] = Field(
+    flush_interval_ms: int = setting(
         default=1000,
-        ge=1,
-        le=60_000,
-        description="Milliseconds after which an event is in the trace file at the latest.",
+        least=1,
+        most=60000,
+        core="flush_interval_ms",
+        about="Milliseconds after which an event is in the trace file at the latest.",
     )
-    spool_dir: Annotated[Path | None, BeforeValidator(directory)] = Field(
+    spool_dir: Path | None = setting(
         default=None,
-        description=(
+        read=directory,
+        about=(
             "Directory of the mapped spool files that hold events until they are written; none "
             "chooses /dev/shm or a local disk. Never a network file system."
         ),
     )
-    spool_bytes: Annotated[int, ToCore("spool_bytes")] = Field(
+    spool_bytes: int = setting(
         default=256 * MIB,
-        ge=1 * MIB,
-        le=1024 * GIB,
-        description="Bytes of spool that one process may use before `overflow` applies.",
+        least=1 * MIB,
+        most=1024 * GIB,
+        core="spool_bytes",
+        about="Bytes of spool that one process may use before `overflow` applies.",
     )
-    overflow: Annotated[
-        Literal["wait", "drop"],
-        BeforeValidator(lower),
-        ToCore("wait_on_overflow", is_waiting),
-    ] = Field(
+    overflow: Literal["wait", "drop"] = setting(
         default="drop",
-        description="What a full spool does: drop events and count them, or wait for the writer.",
+        read=lower,
+        core="wait_on_overflow",
+        to_core=is_waiting,
+        about="What a full spool does: drop events and count them, or wait for the writer.",
     )
-    file_mode: Annotated[str, BeforeValidator(octal_mode), ToCore("file_mode", mode_bits)] = Field(
+    file_mode: str = setting(
         default="0600",
-        description=(
-            "Who may read and write the trace files and the logs of tensor inspection, as an octal "
-            "mode that the umask does not change; 0640 lets the group read them. Spools and "
-            "markers stay the owner's."
+        read=octal_mode,
+        accepted=(
+            "an octal mode with reading and writing for the owner, such as '0640', and no execution"
+        ),
+        core="file_mode",
+        to_core=mode_bits,
+        about=(
+            "Who may read and write the trace files and the logs of tensor inspection, as an "
+            "octal mode that the umask does not change; 0640 lets the group read them. Spools "
+            "and markers stay the owner's."
         ),
     )
-    mask_secrets: bool = Field(
+    mask_secrets: bool = setting(
         default=True,
-        description=(
-            "Leave secrets of the command line out of the trace: values of options and names that "
-            "say key, token, password, secret, credential or auth, passwords in addresses, bearers."
+        about=(
+            "Leave secrets of the command line out of the trace: values of options and names "
+            "that say key, token, password, secret, credential or auth, passwords in addresses, "
+            "bearers."
         ),
     )
-    max_file_bytes: Annotated[int | None, ToCore("max_file_bytes", number_or_zero)] = Field(
+    max_file_bytes: int | None = setting(
         default=None,
-        ge=64 * KIB,
-        le=1024 * GIB,
-        description=(
+        least=64 * KIB,
+        most=1024 * GIB,
+        core="max_file_bytes",
+        to_core=number_or_zero,
+        about=(
             "Bytes after which the trace goes on in another file, a part; none writes one file "
             "of any size."
         ),
     )
-    max_files: Annotated[int | None, ToCore("max_files", number_or_zero)] = Field(
+    max_files: int | None = setting(
         default=None,
-        ge=1,
-        le=100_000,
-        description=("Files of a trace in parts to keep: the oldest are deleted; none keeps all."),
+        least=1,
+        most=100000,
+        core="max_files",
+        to_core=number_or_zero,
+        about="Files of a trace in parts to keep: the oldest are deleted; none keeps all.",
     )
-    flight_recorder: Annotated[bool, ToCore("flight_recorder")] = Field(
+    flight_recorder: bool = setting(
         default=False,
-        description=(
+        core="flight_recorder",
+        about=(
             "Keep the last events in the spool and write them only when asked: by "
             "`dftrace_ai.dump`, by `dump_signal`, after an exception that nobody caught, or by "
             "recovery when the process died."
         ),
     )
-    flight_seconds: Annotated[float | None, ToCore("flight_ns", nanoseconds)] = Field(
+    flight_seconds: float | None = setting(
         default=None,
-        ge=0.001,
-        le=86_400.0,
-        allow_inf_nan=False,
-        description=(
+        least=0.001,
+        most=86400.0,
+        core="flight_ns",
+        to_core=nanoseconds,
+        about=(
             "Seconds of events that a flight recorder keeps; none keeps what `spool_bytes` holds."
         ),
     )
-    dump_signal: Annotated[str | None, BeforeValidator(signal_name)] = Field(
+    dump_signal: str | None = setting(
         default=None,
-        description=(
-            "Signal that has a running process write out its events, such as SIGUSR2; it must not "
-            "have a handler. None takes no signal."
+        read=signal_name,
+        accepted="the name of a signal that can be handled, such as SIGUSR2, or none",
+        about=(
+            "Signal that has a running process write out its events, such as SIGUSR2; it must "
+            "not have a handler. None takes no signal."
         ),
     )
-    finalize_timeout_s: Annotated[float, ToCore("finish_timeout_ms", milliseconds)] = Field(
+    finalize_timeout_s: float = setting(
         default=60.0,
-        ge=0.01,
-        le=86_400.0,
-        allow_inf_nan=False,
-        description=(
+        least=0.01,
+        most=86400.0,
+        core="finish_timeout_ms",
+        to_core=milliseconds,
+        about=(
             "Seconds that `finalize` waits for a file system that does not answer; what was not "
             "written stays in the spool."
         ),
     )
-    max_arg_bytes: Annotated[int, ToCore("max_arg_bytes")] = Field(
+    max_arg_bytes: int = setting(
         default=1 * MIB,
-        ge=64,
-        le=1 * GIB,
-        description="Bytes of JSON that the arguments of one event may take; longer text is cut.",
+        least=64,
+        most=1 * GIB,
+        core="max_arg_bytes",
+        about="Bytes of JSON that the arguments of one event may take; longer text is cut.",
     )
-    system_counters_s: float | None = Field(
+    system_counters_s: float | None = setting(
         default=None,
-        ge=0.01,
-        le=86_400.0,
-        allow_inf_nan=False,
-        description="Seconds between samples of CPU, memory, disk, network; none takes none.",
+        least=0.01,
+        most=86400.0,
+        about="Seconds between samples of CPU, memory, disk, network; none takes none.",
     )
-    rank: int | None = Field(
+    rank: int | None = setting(
         default=None,
-        ge=0,
-        description="Rank of this process; none finds it from the launcher's environment.",
+        least=0,
+        about="Rank of this process; none finds it from the launcher's environment.",
     )
-    world_size: int | None = Field(
+    world_size: int | None = setting(
         default=None,
-        ge=1,
-        description="Number of ranks; none finds it from the launcher's environment.",
+        least=1,
+        about="Number of ranks; none finds it from the launcher's environment.",
     )
-    layout: Annotated[str | None, BeforeValidator(layout_text)] = Field(
+    layout: str | None = setting(
         default=None,
-        description=(
-            "Rank of this process in each dimension of a parallel training, such as 'dp=0,pp=1'; "
-            "none finds it from device meshes of PyTorch, Megatron or DeepSpeed."
+        read=layout_text,
+        accepted="a rank for each dimension, such as 'dp=0,pp=1', each dimension once, or none",
+        about=(
+            "Rank of this process in each dimension of a parallel training, such as "
+            "'dp=0,pp=1'; none finds it from device meshes of PyTorch, Megatron or DeepSpeed."
         ),
     )
-    process_id: int | None = Field(
+    process_id: int | None = setting(
         default=None,
-        ge=1,
-        le=2**31 - 1,
-        description=(
+        least=1,
+        most=2**31 - 1,
+        about=(
             "Process id to write into the events and the file's name; none takes the operating "
             "system's, as forked children always do."
         ),
     )
-    log_level: Annotated[LogLevel, BeforeValidator(level_name)] = Field(
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting(
         default="WARNING",
-        description="Least severity of the messages that dftrace_ai itself logs.",
+        read=level_name,
+        alias="DFTRACER_LOG_LEVEL",
+        about="Least severity of the messages that dftrace_ai itself logs.",
     )
-    data_dir: str | None = Field(
+    data_dir: str | None = setting(
         default=None,
-        description=(
-            "Directory of the training data, or several with colons between them; 'all' is every "
-            "file. Written to the trace's header; `auto_io` records files in it."
+        about=(
+            "Directory of the training data, or several with colons between them; 'all' is "
+            "every file. Written to the trace's header; `auto_io` records files in it."
         ),
     )
-    summary: bool = Field(
+    summary: bool = setting(
         default=False,
-        description=(
-            "When the run has ended, write the verdict of `dftrace why` and the biggest figures to "
-            "standard error, in rank 0."
+        about=(
+            "When the run has ended, write the verdict of `dftrace why` and the biggest figures "
+            "to standard error, in rank 0."
         ),
     )
-    auto_parts: Annotated[str, BeforeValidator(names)] = Field(
+    auto_parts: str = setting(
         default="all",
-        description=(
+        read=names,
+        accepted="names with commas between them, such as 'forward,backward' or '-data'",
+        about=(
             "Which parts of a framework `auto` records: names with commas between them, `-name` "
             "for all but that one."
         ),
     )
-    auto_steps: Annotated[str | None, BeforeValidator(step_range)] = Field(
+    auto_steps: str | None = setting(
         default=None,
-        description="The steps that `auto` records, A up to B, counted from 0; none is all.",
+        read=step_range,
+        accepted="a range A:B of whole numbers, such as '10:20', '10:' or ':20', or none",
+        about="The steps that `auto` records, A up to B, counted from 0; none is all.",
     )
-    auto_depth: int = Field(
+    auto_depth: int = setting(
         default=1,
-        ge=1,
-        le=100,
-        description="How deep `auto` records modules within modules: 1 is the whole model alone.",
+        least=1,
+        most=100,
+        about="How deep `auto` records modules within modules: 1 is the whole model alone.",
     )
-    auto_modules: Annotated[str | None, BeforeValidator(names)] = Field(
+    auto_modules: str | None = setting(
         default=None,
-        description=(
-            "Modules that `auto` records at any depth: patterns of names or classes, with commas "
-            "between them, such as 'layers.*,*Attention'."
+        read=names,
+        accepted="names or patterns with commas between them, such as 'layers.*', or none",
+        about=(
+            "Modules that `auto` records at any depth: patterns of names or classes, with "
+            "commas between them, such as 'layers.*,*Attention'."
         ),
     )
-
-    auto_device: bool = Field(
+    auto_device: bool = setting(
         default=False,
-        description=(
-            "Record beside forward, backward and the optimizer's step what the stream of the GPU "
-            "does meanwhile, without waiting for it."
+        about=(
+            "Record beside forward, backward and the optimizer's step what the stream of the "
+            "GPU does meanwhile, without waiting for it."
         ),
     )
-
-    auto_nvtx: bool = Field(
+    auto_nvtx: bool = setting(
         default=False,
-        description=(
-            "Open ranges of NVTX, which Nsight shows, with the spans of forward, backward and the "
-            "optimizer's step."
+        about=(
+            "Open ranges of NVTX, which Nsight shows, with the spans of forward, backward and "
+            "the optimizer's step."
         ),
     )
-    auto_itt: bool = Field(
+    auto_itt: bool = setting(
         default=False,
-        description=(
+        about=(
             "Open ranges of ITT, which VTune shows, with the spans of forward, backward and the "
             "optimizer's step."
         ),
     )
-    auto_io: bool = Field(
+    auto_io: bool = setting(
         default=False,
-        description=(
+        about=(
             "Have `auto` record what is done with files in `data_dir`, and with those of "
             "checkpoints, as data.io and checkpoint.io."
         ),
     )
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _bool_is_no_number(cls, value: object, info: Any) -> object:
-        """Refuse true and false where a number is meant, which pydantic would take as 1 and 0."""
-        if isinstance(value, bool) and cls.model_fields[info.field_name].annotation is not bool:
-            raise ValueError("a truth value")
-        return value
+    def _disagreement(self) -> str:
+        rank, size = self.rank, self.world_size
+        if rank is not None and size is not None and rank >= size:
+            return f"rank {rank} does not exist in a world_size of {size}; ranks count from 0"
+        limits = COMPRESSION_LEVELS.get(self.compression)
+        level = self.compression_level
+        if limits and level is not None and not limits[0] <= level <= limits[1]:
+            return (
+                f"compression_level {level} does not exist for {self.compression}; "
+                f"accepted: {limits[0]} to {limits[1]}"
+            )
+        if self.flight_seconds is not None and not self.flight_recorder:
+            return "flight_seconds has a meaning only with flight_recorder"
+        if self.max_files is not None and self.max_file_bytes is None:
+            return "max_files has a meaning only with max_file_bytes"
+        return ""
 
-    @model_validator(mode="after")
-    def _fields_agree(self) -> Self:
-        fault = fault_of_several(self)
-        if fault:
-            raise ValueError(fault)
-        return self
 
-    # Hidden from type checkers, which take the signature from the fields.
-    if not TYPE_CHECKING:
-
-        def __init__(self, **values: Any) -> None:
-            try:
-                super().__init__(**values)
-            except ValidationError as error:
-                settings = {name: Setting(value, name) for name, value in values.items()}
-                raise ConfigError(explained(error, settings, type(self).model_fields)) from error
+SETTINGS = Config._table

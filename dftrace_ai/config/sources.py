@@ -1,138 +1,85 @@
-"""Where settings come from (arguments, environment) and how each one is named."""
+"""Where settings come from: arguments, variables of the environment, a YAML file."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+import os
+from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.config.model import SETTINGS, Config
+from dftrace_ai.config.settings import MESSAGE_LETTERS, PREFIX, Given, nearest
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.wording import ToldOnce, quoted, tell
+from dftrace_ai.wording import ToldOnce, in_short, quoted, shortened, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "RESERVED",
-    "ConfigSources",
-    "Setting",
-    "argument_settings",
-    "environment_settings",
-    "nearest",
-    "variable_of",
-]
+    from dftrace_ai.config.yaml_file import YamlFile
 
-PREFIX = "DFTRACE_"
+__all__ = ["load_config"]
 
-# Names under the prefix that are not fields: the YAML file, the run a child joins, and that
+# Names under the prefix that are not settings: the YAML file, the run a child joins, and that
 # `dftrace run` has started the program.
 RESERVED = ("DFTRACE_CONFIG", "DFTRACE_RUN", "DFTRACE_RUN_SETTINGS", "DFTRACE_LAUNCH")
-
-# Fields whose variable is not the prefix and the field's name.
-RENAMED = {"enabled": "DFTRACE_ENABLE"}
-
-MESSAGE_LETTERS = 200
-
-TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
-FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
 
 _told = ToldOnce()
 
 
-class Setting(NamedTuple):
-    """A value and the words that name its source, such as ``trace.yaml:3: compression``."""
-
-    value: object
-    origin: str
-
-
-class ConfigSources(NamedTuple):
-    """Settings by source; later fields win over earlier ones."""
-
-    file: Mapping[str, Setting]
-    environment: Mapping[str, Setting]
-    arguments: Mapping[str, Setting]
-
-    def merged(self) -> dict[str, Setting]:
-        """Return the winning setting of each field."""
-        return {**self.file, **self.environment, **self.arguments}
-
-
-def variable_of(name: str) -> str:
-    """Return the environment variable of a field: ``variable_of("rank") == "DFTRACE_RANK"``."""
-    return RENAMED.get(name, PREFIX + name.upper())
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as ``; did you mean 'rank'?``, or nothing when no name is near."""
-    import difflib
-
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def _truth(text: str) -> bool | None:
-    word = text.strip().lower()
-    if word in TRUE_WORDS:
-        return True
-    return False if word in FALSE_WORDS else None
-
-
-def _gzip_or_none(text: str) -> object:
-    truth = _truth(text)
-    return text if truth is None else ("gzip" if truth else "none")
-
-
-def _as_it_is(text: str) -> object:
-    return text
-
-
-# dftracer's names, honoured where they mean the same: variable -> field and reading.
-ALIASES: dict[str, tuple[str, Callable[[str], object]]] = {
-    "DFTRACER_ENABLE": ("enabled", _as_it_is),
-    "DFTRACER_LOG_FILE": ("log_file", _as_it_is),
-    "DFTRACER_TRACE_COMPRESSION": ("compression", _gzip_or_none),
-    "DFTRACER_INC_METADATA": ("args", _as_it_is),
-    "DFTRACER_WRITE_BUFFER_SIZE": ("write_buffer_bytes", _as_it_is),
-    "DFTRACER_LOG_LEVEL": ("log_level", _as_it_is),
-}
-
-
-def environment_settings(
-    environ: Mapping[str, str], known: Sequence[str], may_be_none: Collection[str]
-) -> dict[str, Setting]:
-    """Read the settings that the environment gives.
-
-    A variable that is empty counts as not set. A ``DFTRACE_`` name wins over the
-    ``DFTRACER_`` name of the same field. A name under ``DFTRACE_`` that is no
-    field but resembles one is told once, on the logger ``dftrace_ai``.
+def load_config(
+    path: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    **overrides: object,
+) -> Config:
+    """Gather the settings of a run.
 
     Args:
-        environ: the variables.
-        known: the names of all fields.
-        may_be_none: those among them for which the word "none" means: no value.
+        path: a YAML file of settings; by default the one that ``DFTRACE_CONFIG``
+            names, if any.
+        environ: the environment to read; by default that of the process. This is
+            the only place where settings are read from it.
+        **overrides: settings that win over environment and file, by field name.
 
     Returns:
-        The settings by field.
+        The settings, checked and frozen.
+
+    Raises:
+        ConfigError: a key is unknown, a value is not accepted, or the file cannot
+            be read. The message names the argument, variable or line.
+
+    Example::
+
+        config = load_config("trace.yaml", compression="none")
     """
-    settings: dict[str, Setting] = {}
-    for alias, (name, reading) in ALIASES.items():
-        text = environ.get(alias, "")
-        if text.strip():
-            settings[name] = Setting(reading(text.strip()), f"environment variable {alias}")
-    for name in known:
-        variable = variable_of(name)
-        text = environ.get(variable, "").strip()
+    variables = os.environ if environ is None else environ
+    file = path if path is not None else variables.get("DFTRACE_CONFIG") or None
+    given = _settings_of_file(file) if file is not None else {}
+    given |= _settings_of_environment(variables)
+    for name in overrides:
+        if name not in SETTINGS:
+            raise ConfigError(f"unknown setting {name!r}{nearest(name, SETTINGS)}")
+    given |= {name: Given(value, name) for name, value in overrides.items()}
+    return Config._from(given)
+
+
+def _settings_of_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """Read variables; an empty one counts as not set, and ours wins over dftracer's."""
+    settings: dict[str, Given] = {}
+    for name, row in SETTINGS.items():
+        text = environ.get(row.variable, "").strip()
         if text:
-            missing = name in may_be_none and text.lower() == "none"
-            settings[name] = Setting(None if missing else text, f"environment variable {variable}")
+            missing = row.optional and text.lower() == "none"
+            value = None if missing else text
+            settings[name] = Given(value, f"environment variable {row.variable}")
+        elif row.alias and (text := environ.get(row.alias, "").strip()):
+            settings[name] = Given(row.read_alias(text), f"environment variable {row.alias}")
     # A child of a traced run would only repeat what its parent said.
     if "DFTRACE_RUN" not in environ:
-        _warn_of_misspelt(environ, known)
+        _warn_of_misspelt(environ)
     return settings
 
 
-def _warn_of_misspelt(environ: Mapping[str, str], known: Sequence[str]) -> None:
-    variables = {variable_of(name) for name in known}
+def _warn_of_misspelt(environ: Mapping[str, str]) -> None:
+    variables = {row.variable for row in SETTINGS.values()}
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or variable in variables or variable in RESERVED:
             continue
@@ -148,13 +95,58 @@ def _warn_of_misspelt(environ: Mapping[str, str], known: Sequence[str]) -> None:
             )
 
 
-def argument_settings(overrides: Mapping[str, object], known: Sequence[str]) -> dict[str, Setting]:
-    """Take settings given as keyword arguments.
+def _settings_of_file(path: str | os.PathLike[str]) -> dict[str, Given]:
+    """Read a YAML file: one mapping of names to values, each name once."""
+    import yaml
 
-    Raises:
-        ConfigError: a name is not that of a field.
-    """
-    for name in overrides:
-        if name not in known:
-            raise ConfigError(f"unknown setting {name!r}{nearest(name, known)}")
-    return {name: Setting(value, name) for name, value in overrides.items()}
+    from dftrace_ai.config.yaml_file import Guard, opened
+
+    # A file of settings has a few lines, and no setting needs references or depth.
+    guard = Guard(
+        most_bytes=64 * 1024,
+        most_depth=16,
+        most_nodes=64 * 1024,
+        references=False,
+        unreadable=ConfigError,
+        refused=_refused,
+    )
+    file_name = quoted(os.fspath(path))
+    settings: dict[str, Given] = {}
+    try:
+        with opened(path, guard) as file:
+            for line, key, value in _pairs(file):
+                if key not in [*SETTINGS]:  # it may be a list
+                    shown = in_short(key, MESSAGE_LETTERS)
+                    hint = nearest(str(key)[:MESSAGE_LETTERS], SETTINGS)
+                    raise ConfigError(f"{file_name}:{line}: unknown key {shown}{hint}")
+                settings[key] = Given(value, f"{file_name}:{line}: {key}")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{file_name}:{mark.line + 1}" if mark else file_name
+        problem = shortened(quoted(str(error.problem)), MESSAGE_LETTERS)
+        raise ConfigError(f"{where}: not YAML as expected: {problem}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file_name}: not YAML: {str(error).splitlines()[0]}") from error
+    return settings
+
+
+def _refused(file_name: str, line: int, problem: str) -> ConfigError:
+    return ConfigError(f"{file_name}:{line}: not YAML as expected: {problem}")
+
+
+def _pairs(file: YamlFile) -> Iterator[tuple[int, Any, Any]]:
+    """Yield line number, key and value of each entry of the mapping that a file holds."""
+    import yaml
+
+    if file.root is None:
+        return
+    if not isinstance(file.root, yaml.MappingNode):
+        raise yaml.MarkedYAMLError(
+            problem="lines of the form 'key: value' are needed", problem_mark=file.root.start_mark
+        )
+    for key, value in file.root.value:
+        yield (
+            key.start_mark.line + 1,
+            file.loader.construct_object(key, deep=True),
+            file.loader.construct_object(value, deep=True),
+        )

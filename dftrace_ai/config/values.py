@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dftrace_ai.config.settings import FALSE_WORDS, TRUE_WORDS
 from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = [
-    "PlainField",
-    "ToCore",
     "directory",
-    "fault_of_several",
+    "gzip_or_none",
     "is_epoch",
     "is_waiting",
     "layout_text",
@@ -33,26 +28,8 @@ __all__ = [
     "step_range",
 ]
 
-COMPRESSION_LEVELS = {"gzip": (1, 12), "zstd": (1, 19)}
-
 # Those that cannot be handled, and those whose default action a crash needs.
 UNUSABLE_SIGNALS = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGCHLD"}
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-class ToCore(NamedTuple):
-    """How the native core is told of a setting.
-
-    Attributes:
-        name: the name that the core has for it.
-        value: makes of the setting what the core takes: text, a whole number or a truth value.
-    """
-
-    name: str
-    value: Callable[[Any], str | int] = _as_it_is
 
 
 def number_or_zero(value: int | None) -> int:
@@ -85,51 +62,10 @@ def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-class PlainField(NamedTuple):
-    """What the model says of a field, as far as plain code can hold a value against it.
-
-    Attributes:
-        kind: the type of its values.
-        default: its value where none is given.
-        optional: it may be None.
-        least: of a number.
-        most: of a number; None for no end.
-        words: what alone is accepted as text; empty for any text.
-        read: reads what was given; its ValueError is a fault.
-        to_core: how the core is told of it, if it is.
-    """
-
-    kind: type
-    default: object
-    optional: bool = False
-    least: float | None = None
-    most: float | None = None
-    words: tuple[str, ...] = ()
-    read: Callable[[object], object] | None = None
-    to_core: ToCore | None = None
-
-
-def fault_of_several(settings: Any) -> str:
-    """Return what is wrong with settings that do not agree; empty where they do.
-
-    Args:
-        settings: a `Config`, or what has its attributes, each accepted by itself.
-    """
-    rank, size = settings.rank, settings.world_size
-    if rank is not None and size is not None and rank >= size:
-        return f"rank {rank} does not exist in a world_size of {size}; ranks count from 0"
-    limits = COMPRESSION_LEVELS.get(settings.compression)
-    level = settings.compression_level
-    if limits and level is not None and not limits[0] <= level <= limits[1]:
-        return (
-            f"compression_level {level} does not exist for {settings.compression}; "
-            f"accepted: {limits[0]} to {limits[1]}"
-        )
-    if settings.flight_seconds is not None and not settings.flight_recorder:
-        return "flight_seconds has a meaning only with flight_recorder"
-    if settings.max_files is not None and settings.max_file_bytes is None:
-        return "max_files has a meaning only with max_file_bytes"
-    return ""
+def gzip_or_none(text: str) -> str:
+    """Return the compression that a truth value of dftracer's variable means."""
+    word = text.lower()
+    return "gzip" if word in TRUE_WORDS else "none" if word in FALSE_WORDS else text
 
 
 def level_name(value: object) -> object:

@@ -7,7 +7,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config.plain import checked
+from dftrace_ai.config.model import Config
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.integrations.options import AutoOptions, named_parts, options_of
 from dftrace_ai.integrations.parts import (
@@ -25,7 +25,6 @@ from dftrace_ai.wording import described, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dftrace_ai.config.plain import PlainConfig
     from dftrace_ai.integrations.parts import Removal
 
 __all__ = ["Auto", "auto"]
@@ -199,13 +198,13 @@ class Auto:
                 self._removals.update(install_other_parts(framework, options))
 
 
-def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> PlainConfig:
+def _config(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
     """Return the settings in force with those given over them; a run is begun where none is on."""
     run = current_run()
     if run is None or settings:
         run = initialize(**settings, **given)
     config = run._config_in_force()
-    return checked({**config.values_given(), **given}) if given else config
+    return Config(**{**config._values_given(), **given}) if given else config
 
 
 auto = Auto()

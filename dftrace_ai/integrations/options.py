@@ -13,7 +13,7 @@ from dftrace_ai.integrations.steps.training import Training
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dftrace_ai.config.plain import PlainConfig
+    from dftrace_ai.config.model import Config
 
 __all__ = ["ALL", "AutoOptions", "Chosen", "Gate", "StepRange", "named_parts", "options_of"]
 
@@ -98,7 +98,7 @@ def named_parts(text: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def options_of(
-    config: PlainConfig, *, model: Any = None, optimizer: Any = None, loader: Any = None
+    config: Config, *, model: Any = None, optimizer: Any = None, loader: Any = None
 ) -> AutoOptions:
     """Return the options that settings and a call of `auto` give.
 

@@ -79,7 +79,7 @@ def trace_loop(train_loop_per_worker: Callable[..., Any], **options: Any) -> Cal
 
         TorchTrainer(trace_loop(train, log_file="out/trace"), scaling_config=...).fit()
     """
-    from dftrace_ai.config.loading import load_config
+    from dftrace_ai.config.sources import load_config
     from dftrace_ai.run.settings import absolute
 
     named = {"log_file": options["log_file"]} if "log_file" in options else {}

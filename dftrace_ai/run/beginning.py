@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
+from dftrace_ai.errors import ConfigError
 from dftrace_ai.run.ending import RUN_VARIABLE, end, end_at_exit
 from dftrace_ai.run.hooks import begin_hooks, fork_hooks
 from dftrace_ai.run.process_hooks import hook_into_process
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.config.model import Config
-    from dftrace_ai.config.plain import PlainConfig
     from dftrace_ai.run.joined_settings import SettingWithoutEffect
     from dftrace_ai.run.native_types import RunSettings
 
-__all__ = ["hold", "join_run_of_parent"]
+__all__ = ["hold", "join_run_of_parent", "refuse_what_is_no_config"]
 
 # Held while a run is begun: another thread waits and joins it. A signal handler of the same thread
 # comes through, and finds the run that is being begun.
@@ -116,7 +116,7 @@ def _take_back(run: Run, parents: Run | None) -> None:
         _native.exchange_run(run, parents)
 
 
-def _settings(config: PlainConfig, parents: Run | None) -> RunSettings | None:
+def _settings(config: Config, parents: Run | None) -> RunSettings | None:
     if not config.enabled:
         return None
     from dftrace_ai.run.settings import check_directory, run_settings
@@ -125,32 +125,37 @@ def _settings(config: PlainConfig, parents: Run | None) -> RunSettings | None:
     return run_settings(config, parents._settings if parents is not None else None)
 
 
-def _configured(config: Config | None, overrides: Mapping[str, object]) -> PlainConfig:
-    from dftrace_ai.config.plain import gathered
-
-    found = gathered(os.environ, overrides) if config is None else None
-    if found is None:
-        found = _configured_by_model(config, overrides)
+def _configured(config: Config | None, overrides: Mapping[str, object]) -> Config:
+    from dftrace_ai.config.model import Config
+    from dftrace_ai.config.sources import load_config
     from dftrace_ai.run.settings import absolute
 
-    places = {"log_file": found.log_file, "spool_dir": found.spool_dir}
-    return found.with_values(
-        {name: absolute(place) for name, place in places.items() if place is not None}
-    )
-
-
-def _configured_by_model(config: Config | None, overrides: Mapping[str, object]) -> PlainConfig:
-    from dftrace_ai.config.loading import config_of, load_config, refuse_what_is_no_config
-    from dftrace_ai.config.plain import plain_of
-
+    given: Any = overrides
     if config is None:
-        given: Any = overrides
         config = load_config(**given)
     else:
         refuse_what_is_no_config(config)
         if overrides:
-            config = config_of({**config.model_dump(exclude_unset=True), **overrides})
-    return plain_of(config)
+            config = Config(**{**config._values_given(), **given})
+    places = {"log_file": config.log_file, "spool_dir": config.spool_dir}
+    return config._with(
+        {name: absolute(place) for name, place in places.items() if place is not None}
+    )
+
+
+def refuse_what_is_no_config(given: object) -> None:
+    """Raise a ConfigError, which says what was meant, where no `Config` stands in its place."""
+    from dftrace_ai.config.model import Config
+
+    if isinstance(given, Config):
+        return
+    if isinstance(given, (str, os.PathLike)):
+        mend = f"name the setting, as in log_file={os.fspath(given)!r}"
+    elif callable(given):
+        mend = "a function is decorated with parentheses, @dftrace_ai.tracing()"
+    else:
+        mend = "give settings by name, as in ids=False"
+    raise ConfigError(f"a Config is needed in this place, not a {type(given).__name__}: {mend}")
 
 
 def _without_effect(
@@ -159,7 +164,7 @@ def _without_effect(
     from dftrace_ai.run.joined_settings import settings_without_effect
 
     asked = _configured(config, overrides)
-    names = {*overrides, *(config.model_fields_set if config is not None else ())}
+    names = {*overrides, *(config._values_given() if config is not None else ())}
     return settings_without_effect(asked, names, run._config_in_force())
 
 
@@ -193,8 +198,6 @@ def _take_signal(name: str | None) -> None:
         return
     import signal
 
-    from dftrace_ai.errors import ConfigError
-
     try:
         _native.set_dump_signal(int(signal.Signals[name]))
     except ValueError as error:
@@ -206,7 +209,6 @@ def join_run_of_parent() -> None:
     # Still on when the package is imported a second time (sys.modules was cleared).
     if not os.environ.get(RUN_VARIABLE) or current_run() is not None:
         return
-    from dftrace_ai.errors import ConfigError
     from dftrace_ai.run.settings import settings_of_child
 
     settings = settings_of_child(os.environ)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dftrace_ai.config.plain import PlainConfig
+    from dftrace_ai.config.model import Config
 
 __all__ = ["SettingWithoutEffect", "settings_without_effect"]
 
@@ -22,7 +22,7 @@ class SettingWithoutEffect(NamedTuple):
 
 
 def settings_without_effect(
-    asked: PlainConfig, names: Iterable[str], in_force: PlainConfig
+    asked: Config, names: Iterable[str], in_force: Config
 ) -> list[SettingWithoutEffect]:
     """Find the settings that somebody gave and the run has otherwise.
 
@@ -37,7 +37,7 @@ def settings_without_effect(
 
     Example::
 
-        settings_without_effect(checked({"ids": False}), ["ids"], checked({}))
+        settings_without_effect(Config(ids=False), ["ids"], Config())
     """
     return [
         SettingWithoutEffect(name, _shown(there), _shown(wanted))

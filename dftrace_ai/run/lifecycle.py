@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import dftrace_ai._native as _native
-from dftrace_ai.run.beginning import hold
+from dftrace_ai.run.beginning import hold, refuse_what_is_no_config
 from dftrace_ai.run.ending import end
 from dftrace_ai.run.run import Run, current_run
 from dftrace_ai.run.uncaught import uncaught_exception
@@ -154,8 +154,6 @@ def tracing(config: Config | None = None, **overrides: Any) -> TracingBlock:
         print(run.path)
     """
     if config is not None:
-        from dftrace_ai.config.loading import refuse_what_is_no_config
-
         refuse_what_is_no_config(config)
     return TracingBlock(config, overrides)
 

@@ -11,7 +11,7 @@ import dftrace_ai._native as _native
 from dftrace_ai.wording import LastWord
 
 if TYPE_CHECKING:
-    from dftrace_ai.config.plain import PlainConfig
+    from dftrace_ai.config.model import Config
     from dftrace_ai.run.joined_settings import SettingWithoutEffect
     from dftrace_ai.run.native_types import RunSettings
     from dftrace_ai.spools.outcome_types import WriteOutcome
@@ -36,7 +36,7 @@ class Run:
 
     def __init__(self) -> None:
         self._settings: RunSettings | None = None
-        self._config: PlainConfig | None = None
+        self._config: Config | None = None
         self._number = 0
         self._outcome: WriteOutcome | None = None
         # Blocks by reference, and parts of the program by name, in the order in which they came.
@@ -115,12 +115,13 @@ class Run:
         """
         _native.flush()
 
-    def _config_in_force(self) -> PlainConfig:
+    def _config_in_force(self) -> Config:
         """Return the settings; of a child that goes on with its parent's run, the parent's."""
         if self._config is None:
-            from dftrace_ai.config.plain import checked
+            from dftrace_ai.config.model import Config
 
-            self._config = checked(self._settings["config"] if self._settings is not None else {})
+            given: Any = self._settings["config"] if self._settings is not None else {}
+            self._config = Config(**given)
         return self._config
 
     def _is_only_parents(self) -> bool:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 import dftrace_ai._native as _native
 from dftrace_ai._version import __version__
-from dftrace_ai.config.fields import FIELDS
+from dftrace_ai.config.model import SETTINGS, Config
 from dftrace_ai.config.values import layout_text
 from dftrace_ai.errors import LogDirectoryError
 from dftrace_ai.masking import masked_words
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.config.model import Config
-    from dftrace_ai.config.plain import PlainConfig
     from dftrace_ai.run.native_types import CoreSettings, RunSettings
 
 __all__ = [
@@ -58,7 +56,7 @@ MOST_BYTES = 6 * 1024
 OF_ONE_PROCESS = frozenset({"rank", "world_size", "layout", "process_id"})
 
 
-def check_directory(config: Config | PlainConfig) -> None:
+def check_directory(config: Config) -> None:
     """Make sure that trace files, and the spool, can be written where they shall go.
 
     Args:
@@ -108,7 +106,7 @@ def _open_nameless(directory: str, flags: int) -> int:
     return os.open(directory, flags | os.O_TMPFILE | os.O_EXCL, 0o600)
 
 
-def _check_length(config: Config | PlainConfig) -> None:
+def _check_length(config: Config) -> None:
     # What is put behind it, at its longest.
     suffix = max(TRACE_SUFFIXES, key=len)
     longest = f"{config.log_file.name}-{_native.host_name()}-{2**22}-9.part99999{suffix}"
@@ -148,7 +146,7 @@ def absolute(path: Path) -> Path:
         ) from error
 
 
-def run_settings(config: PlainConfig, inherited: RunSettings | None = None) -> RunSettings:
+def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSettings:
     """Work the configuration out into what the native core needs.
 
     Args:
@@ -229,11 +227,9 @@ def expected_path(settings: RunSettings) -> str:
     return path
 
 
-def _told_to_core(config: PlainConfig) -> CoreSettings:
+def _told_to_core(config: Config) -> CoreSettings:
     return {
-        told.name: told.value(getattr(config, name))
-        for name, field in FIELDS.items()
-        if (told := field.to_core) is not None
+        row.core: row.to_core(getattr(config, name)) for name, row in SETTINGS.items() if row.core
     }
 
 
@@ -248,16 +244,16 @@ def _inheritable(settings: RunSettings) -> dict[str, str]:
     }
 
 
-def _for_children(config: PlainConfig) -> dict[str, object]:
+def _for_children(config: Config) -> dict[str, object]:
     """The settings as they were given, for a child to hold its own against."""
     return {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
-        for name, value in config.values_given().items()
+        for name, value in config._values_given().items()
         if name not in OF_ONE_PROCESS
     }
 
 
-def _block_bytes(config: PlainConfig) -> int:
+def _block_bytes(config: Config) -> int:
     # A file is closed between two blocks: small ones make it end near its limit.
     if config.max_file_bytes is None:
         return config.write_buffer_bytes

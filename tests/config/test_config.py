@@ -10,8 +10,8 @@ import pytest
 
 from dftrace_ai.config import Config, load_config
 from dftrace_ai.config import sources as config_sources
-from dftrace_ai.config.explaining import accepted_values
-from dftrace_ai.config.sources import variable_of
+from dftrace_ai.config.model import SETTINGS
+from dftrace_ai.config.settings import accepted_values
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.wording import ToldOnce
 
@@ -75,16 +75,16 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 
 
 def test_every_field_has_a_variable_and_a_description() -> None:
-    for name, field in Config.model_fields.items():
-        assert variable_of(name).startswith("DFTRACE_")
-        assert field.description
-        assert accepted_values(name, Config.model_fields)
+    for row in SETTINGS.values():
+        assert row.variable.startswith("DFTRACE_")
+        assert row.about
+        assert accepted_values(row)
 
 
 def test_fields_that_may_be_none_are_known_to_the_environment() -> None:
-    for name, field in Config.model_fields.items():
-        environ = {variable_of(name): "none"}
-        if "None" in str(field.annotation):
+    for name, row in SETTINGS.items():
+        environ = {row.variable: "none"}
+        if row.optional:
             assert getattr(load_config(environ=environ), name) is None
         elif name not in {"auto_parts", "compression", "log_file"}:
             with pytest.raises(ConfigError):
@@ -210,6 +210,11 @@ def test_the_config_is_frozen_and_survives_pickling() -> None:
     config = Config(rank=1, world_size=2)
     with pytest.raises(ValueError, match="frozen"):
         config.rank = 2  # type: ignore[misc]
+    with pytest.raises(ValueError, match="frozen"):
+        del config.rank
+    assert config != Config(rank=1, world_size=3)
+    assert len({config, Config(world_size=2.0, rank="1"), Config()}) == 2
+    assert "rank=1, world_size=2, layout=None" in repr(config)
     assert pickle.loads(pickle.dumps(config)) == config
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from dftrace_ai.config import Config
-from dftrace_ai.config.fields import FIELDS
+from dftrace_ai.config.model import SETTINGS
 from dftrace_ai.errors import ConfigError
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "config.schema.json"
@@ -25,9 +25,9 @@ WORDS += [
     "",
     "dp = 01",
     " gzip ",
-    *(word for field in FIELDS.values() for word in field.words),
+    *(word for field in SETTINGS.values() for word in field.words),
 ]
-ENDS = [end for field in FIELDS.values() for end in (field.least, field.most) if end is not None]
+ENDS = [end for field in SETTINGS.values() for end in (field.least, field.most) if end is not None]
 NUMBERS = [end + one for end in sorted(set(ENDS)) for one in (-1, -0.001, 0, 0.001, 1)]
 NUMBERS += [0, 2, 0.5, 1.5, 3.0, -1, 100, 0o640, 0o777]
 ODD: list[Any] = [
@@ -42,8 +42,8 @@ def test_the_schema_takes_what_the_settings_take() -> None:
     written = [f"{number:.6f}" if isinstance(number, float) else f"{number}" for number in NUMBERS]
     for _ in range(2_000):
         given = {}
-        for name in choose.sample(sorted(FIELDS), choose.choice([1, 1, 2, 3])):
-            field = FIELDS[name]
+        for name in choose.sample(sorted(SETTINGS), choose.choice([1, 1, 2, 3])):
+            field = SETTINGS[name]
             if choose.random() < 0.5:
                 given[name] = choose.choice(choose.choice([WORDS, NUMBERS, ODD, written]))
             else:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dftrace_ai.config import Config, load_config
-from dftrace_ai.config.explaining import accepted_values
-from dftrace_ai.config.sources import ALIASES, variable_of
+from dftrace_ai.config import load_config
+from dftrace_ai.config.model import SETTINGS
+from dftrace_ai.config.settings import Setting, accepted_values
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.run.ranks import find_rank
 from docs.pages import DOCS, between, blocks, plain, section, table
@@ -17,40 +17,30 @@ from docs.pages import DOCS, between, blocks, plain, section, table
 PAGE = DOCS / "configuration.md"
 
 
-def default_of(name: str) -> str:
-    value = Config.model_fields[name].default
+def default_of(row: Setting) -> str:
+    value = row.default
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def alias_of(name: str) -> str:
-    return ", ".join(alias for alias, (field, _) in ALIASES.items() if field == name)
-
-
-def test_the_table_is_the_model() -> None:
+def test_the_table_is_that_of_the_settings() -> None:
     written = [[plain(cell) for cell in row] for row in table(between(PAGE, "fields"))]
     assert written == [
-        [
-            name,
-            default_of(name),
-            accepted_values(name, Config.model_fields),
-            variable_of(name),
-            alias_of(name),
-        ]
-        for name in Config.model_fields
+        [name, default_of(row), accepted_values(row), row.variable, row.alias]
+        for name, row in SETTINGS.items()
     ]
 
 
-def test_the_descriptions_are_those_of_the_model() -> None:
+def test_the_descriptions_are_those_of_the_settings() -> None:
     written = dict(re.findall(r"^- `(\w+)`: (.*)$", between(PAGE, "fields"), re.M))
-    assert written == {name: info.description for name, info in Config.model_fields.items()}
+    assert written == {name: row.about for name, row in SETTINGS.items()}
 
 
 def test_the_aliases_are_read_as_described() -> None:
     rows = [[plain(cell) for cell in row] for row in table(section(PAGE, "The environment"))]
     assert [(alias, field) for alias, field, _ in rows] == [
-        (alias, field) for alias, (field, _) in ALIASES.items()
+        (row.alias, name) for name, row in SETTINGS.items() if row.alias
     ]
     given = {"DFTRACER_TRACE_COMPRESSION": "0", "DFTRACER_INC_METADATA": "0"}
     config = load_config(environ=given)

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from dftrace_ai.config.model import Config
+from dftrace_ai.config.model import SETTINGS
 from dftrace_ai.trace_format.lines import event_adapter
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -35,7 +35,7 @@ def test_writing_then_checking_agrees(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_the_config_schema_names_every_field_and_variable() -> None:
     schema = json.loads(generate_schemas.schema_texts()["config.schema.json"])
-    assert schema["properties"].keys() == Config.model_fields.keys()
+    assert schema["properties"].keys() == SETTINGS.keys()
     assert schema["properties"]["enabled"]["x-environment-variable"] == "DFTRACE_ENABLE"
     assert schema["additionalProperties"] is False
 

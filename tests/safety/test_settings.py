@@ -13,14 +13,14 @@ import pytest
 from conftest import clean_environment
 
 from dftrace_ai.config import sources as config_sources
-from dftrace_ai.config.loading import load_config
+from dftrace_ai.config.sources import load_config
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import ToldOnce
 
 LOADING = """
 import json, sys
 from pathlib import Path
-from dftrace_ai.config.loading import load_config
+from dftrace_ai.config.sources import load_config
 from dftrace_ai.errors import ConfigError
 
 told = {}

@@ -27,7 +27,7 @@ PR_SET_CHILD_SUBREAPER = 36
 LIMIT_S = 60
 # All that a run or a recovery would import when it begins.
 AT_ONCE = (
-    "dftrace_ai.config.plain",
+    "dftrace_ai.config.sources",
     "dftrace_ai.spools.recovery",
     "dftrace_ai.run.settings",
     "stress.victims.work",

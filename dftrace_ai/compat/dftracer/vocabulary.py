@@ -6,7 +6,7 @@ import os
 from enum import Enum, IntEnum, auto
 from typing import Any
 
-from dftrace_ai.config.sources import FALSE_WORDS
+from dftrace_ai.config.settings import FALSE_WORDS
 
 __all__ = [
     "BLOCK_NAME",

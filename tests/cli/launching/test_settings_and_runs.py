@@ -8,7 +8,7 @@ from pathlib import Path
 from conftest import read_all, trace_files
 from safety.commands import invoke
 
-from dftrace_ai.config import Config
+from dftrace_ai.config.model import SETTINGS
 from launching import RUN, environment, launched, ran
 
 RECORDS = """
@@ -158,9 +158,9 @@ def test_what_is_told_of_programs_that_record_nothing(tmp_path: Path) -> None:
 
 
 def test_each_option_of_auto_is_a_flag(tmp_path: Path) -> None:
-    switches = [name for name, field in Config.model_fields.items() if field.annotation is bool]
+    switches = [name for name, row in SETTINGS.items() if row.kind is bool]
     given = {"parts": "-data", "steps": "1:2", "depth": "2", "modules": "Linear"}
-    settings = {name: given.get(name.removeprefix("auto_"), "True") for name in Config.model_fields}
+    settings = {name: given.get(name.removeprefix("auto_"), "True") for name in SETTINGS}
     asked = {name: text for name, text in settings.items() if name.startswith("auto_")}
     asked |= {"data_dir": "/data", "layout": "dp=1"}
     words: list[str] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dftrace_ai.config.sources import nearest
+from dftrace_ai.config.settings import nearest
 from dftrace_ai.inspect.config.grammar.models import KEY_ALIASES
 from dftrace_ai.inspect.config.names import listed
 from dftrace_ai.inspect.config.problems import as_written

@@ -6,7 +6,7 @@ import copy
 import os
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.config.sources import nearest
+from dftrace_ai.config.settings import nearest
 from dftrace_ai.inspect.config import features, names
 from dftrace_ai.inspect.config.grammar.models import (
     FEATURE_MODELS,

@@ -58,7 +58,7 @@ class Bed:
     def ours(self) -> Tracing:
         """Train under dftrace_ai, from initialize to finalize."""
         import dftrace_ai
-        import dftrace_ai.config.plain
+        import dftrace_ai.config.sources
         import dftrace_ai.run.settings
 
         log_file = self.workdir / f"ours-{os.getpid()}"
