@@ -1,6 +1,8 @@
 from collections.abc import Iterator, Sequence
-from typing import final
+from types import EllipsisType
+from typing import Any, final
 
+from numpy.typing import NDArray
 from typing_extensions import Buffer, CapsuleType, Self
 
 def arrow_schema(columns: Sequence[str], /) -> CapsuleType: ...
@@ -71,6 +73,31 @@ class Totals:
     def unreadable(self) -> int: ...
 
 @final
+class Sums:
+    def __new__(cls, most_bytes: int, /) -> Self: ...
+    def add(
+        self,
+        first: NDArray[Any],
+        second: NDArray[Any],
+        name: NDArray[Any],
+        start_ns: NDArray[Any],
+        dur_ns: NDArray[Any],
+        own_ns: NDArray[Any],
+        chosen: NDArray[Any] | None,
+        /,
+    ) -> None: ...
+    def take(
+        self, process: Sums, wall_ns: int | EllipsisType | None, groups: list[int] | None, /
+    ) -> None: ...
+    def groups(self) -> list[tuple[int, int]]: ...
+    def rows(
+        self, most: int, /
+    ) -> list[
+        tuple[tuple[int, int], int, int, int, int, int, int, float, float, float, int | None]
+    ]: ...
+    def __len__(self) -> int: ...
+
+@final
 class EventBlock:
     @property
     def rows(self) -> int: ...
@@ -103,6 +130,7 @@ class EventBlock:
     @property
     def phases(self) -> dict[int, str]: ...
     def args(self, row: int, /) -> str: ...
+    def numbers(self, name: str, /) -> bytes: ...
 
 @final
 class EventScanner:

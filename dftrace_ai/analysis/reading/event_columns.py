@@ -196,7 +196,8 @@ def columns_by_block(trace: Trace) -> Iterator[EventColumns]:
         for columns in columns_by_block(trace):
             print(len(columns), columns.labels)
     """
-    for _, columns in BlockColumns().of(trace):
+    reading = BlockColumns()
+    for _, columns in reading.of(reading.blocks(trace)):
         yield columns
 
 
@@ -207,15 +208,19 @@ class BlockColumns:
         self._scanner = new_scanner()
         self._labels: tuple[Label, ...] = ()
 
-    def of(self, trace: Trace) -> Iterator[tuple[EventBlock, EventColumns]]:
-        """Yield each block of a file, and its events."""
-        for block in TraceBlocks(self._scanner, trace):
+    def blocks(self, trace: Trace) -> TraceBlocks:
+        """Return the blocks of a file."""
+        return TraceBlocks(self._scanner, trace)
+
+    def of(self, blocks: TraceBlocks) -> Iterator[tuple[EventBlock, EventColumns]]:
+        """Yield each of these blocks, and its events."""
+        for block in blocks:
             more = self._scanner.labels(len(self._labels))
             self._labels += tuple(Label(cat, name) for cat, name in more)
             columns = {name: np.array(getattr(block, name)) for name in KINDS}
             columns["ph"] = LETTERS[columns["ph"]]
             arguments = BlockArguments.of(block)
-            yield block, EventColumns(trace, self._labels, arguments=arguments, **columns)
+            yield block, EventColumns(blocks.trace, self._labels, arguments=arguments, **columns)
 
 
 def _scan(trace: Trace, notes: list[str]) -> EventColumns | None:

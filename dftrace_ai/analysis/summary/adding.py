@@ -1,11 +1,13 @@
-"""Adding up trace files, natively where that was built; parts of a trace in their order."""
+"""Adding up trace files, and what is to be said of each; parts of a trace in their order."""
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dftrace_ai._reader import Sums, Totals
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import SetBack, believed, has_clock_in_lines
 from dftrace_ai.analysis.reading.indexed.finding import find_index
@@ -14,24 +16,24 @@ from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
-from dftrace_ai.analysis.summary.totals import PlainTotals
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import trace_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.analysis.summary.totals import Totals
 
 __all__ = [
     "MOST_BYTES",
     "AddedTraces",
+    "ReadFiles",
     "add_traces",
     "added_up",
-    "new_totals",
+    "enough_memory",
+    "new_sums",
     "part_of",
 ]
 
@@ -43,12 +45,13 @@ MOST_READERS: Final = 8
 
 
 @dataclass
-class AddedTraces:
-    """What traces add up to, and what of them could not be read.
+class ReadFiles:
+    """What is to be said of files that were read.
 
     Attributes:
-        totals: the figures.
         read: the traces that were read, in their order.
+        events: lines that are events.
+        unreadable: lines without an event, and spans without a duration.
         tears: for files that end before their time, where and why.
         skipped: files of directories that could not be read.
         long_lines: lines that were passed over since they are too long.
@@ -59,8 +62,9 @@ class AddedTraces:
         times: the same without those whose times cannot be, which are counted.
     """
 
-    totals: Totals
     read: list[Trace] = field(default_factory=list)
+    events: int = 0
+    unreadable: int = 0
     tears: dict[Path, str] = field(default_factory=dict)
     skipped: list[SkippedFile] = field(default_factory=list)
     long_lines: int = 0
@@ -69,51 +73,100 @@ class AddedTraces:
     reaches: dict[Path, Reach | None] = field(default_factory=dict)
     times: dict[Path, FileTimes] = field(default_factory=dict)
 
+    def take(self, more: ReadFiles) -> None:
+        """Add what is to be said of other files."""
+        self.read += more.read
+        self.events += more.events
+        self.unreadable += more.unreadable
+        self.tears |= more.tears
+        self.skipped += more.skipped
+        self.long_lines += more.long_lines
+        self.lines += more.lines
+        self.notes += more.notes
+        self.reaches |= more.reaches
+        self.times |= more.times
+
+    def skip(self, trace: Trace, error: TraceError) -> None:
+        """Note that a file of a directory cannot be read; one that was asked for is an error."""
+        if trace.file.asked_for:
+            raise error
+        self.skipped.append(SkippedFile.because_of(error, trace.path))
+
+    def note_reach(self, trace: Trace, reach: Reach | None) -> None:
+        """Note from when to when the events of a file are, since 1970."""
+        self.reaches[trace.path] = reach
+        self.times[trace.path] = believed(trace, reach)
+
+    def note_clock(self, path: Path, clock: SetBack) -> None:
+        """Note by how much the clock was set back while a file was recorded."""
+        self.times[path] = self.times[path]._replace(clock=clock)
+
+    def length_ns(self, paths: Iterable[Path]) -> int | None:
+        """Return how long a process went, by its files; None where that is not known."""
+        reach = joined(self.times[path].reach for path in paths)
+        if reach is None:
+            return None
+        length_ns = reach.length_ns or 0
+        return length_ns if length_ns < 2**63 else None
+
 
 def new_totals() -> Totals:
-    """Return empty totals: the native reader's, or those in Python where it was not built."""
+    """Return empty totals."""
+    return Totals(min(len(os.sched_getaffinity(0)), MOST_READERS), MOST_BYTES)
+
+
+@dataclass
+class AddedTraces(ReadFiles):
+    """What traces add up to, beside what is to be said of their files."""
+
+    totals: Totals = field(default_factory=new_totals)
+
+
+def new_sums() -> Sums:
+    """Return empty sums of spans by group and name."""
+    return Sums(MOST_BYTES)
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Say how much memory there is where names and figures need more."""
     try:
-        from dftrace_ai import _reader
-    except ImportError:
-        return PlainTotals()
-    return _reader.Totals(min(len(os.sched_getaffinity(0)), MOST_READERS), MOST_BYTES)
-
-
-def add_traces(traces: Sequence[Trace]) -> AddedTraces:
-    """Add up traces.
-
-    Args:
-        traces: the traces; those of one process are read in the order of their parts.
-
-    Raises:
-        TraceError: a file that was asked for cannot be read, or the names and figures need
-            too much memory.
-    """
-    added = AddedTraces(new_totals())
-    read: set[Path] = set()
-    try:
-        for parts in recordings_of(traces).values():
-            read.update(_add_indexed(parts, added) or _add_process(parts, added))
+        yield
     except (OverflowError, MemoryError) as error:
         room = f"{MOST_BYTES >> 30} GiB" if MOST_BYTES >> 30 else f"{MOST_BYTES >> 20} MiB"
         raise TraceError(
             f"the traces cannot be added up in {room} of memory; give fewer at a time"
         ) from error
-    added.read = [trace for trace in traces if trace.path in read]
-    return added
+
+
+def add_traces(traces: Sequence[Trace]) -> AddedTraces:
+    """Add up traces, the parts of each process in their order.
+
+    Raises:
+        TraceError: a file that was asked for cannot be read, or the names and figures need
+            too much memory.
+    """
+    added = AddedTraces()
+    read: set[Path] = set()
+    with enough_memory():
+        for parts in recordings_of(traces).values():
+            read.update(_add_indexed(parts, added) or _add_process(parts, added))
+    return _ended(added, traces, read)
 
 
 def added_up(parts: Sequence[Trace]) -> AddedTraces:
-    """Add up the traces of one process, without its index file.
-
-    Raises:
-        TraceError: as of `add_traces`.
-    """
-    added = AddedTraces(new_totals())
+    """Add up the traces of one process, without its index file; errors as of `add_traces`."""
+    added = AddedTraces()
     try:
-        _add_process(parts, added)
+        read = _add_process(parts, added)
     except (OverflowError, MemoryError) as error:
         raise TraceError("there is not the memory for its names and figures") from error
+    return _ended(added, parts, read)
+
+
+def _ended(added: AddedTraces, traces: Sequence[Trace], read: Container[Path]) -> AddedTraces:
+    added.read = [trace for trace in traces if trace.path in read]
+    added.events, added.unreadable = added.totals.events, added.totals.unreadable
     return added
 
 
@@ -126,28 +179,27 @@ def _add_indexed(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
             return []
         counts = known.without_duration, known.unreadable
         if not added.totals.add_known(known.lines, known.spans, known.others, [], *counts):
-            if not isinstance(added.totals, PlainTotals):
-                added.notes.append(f"{path}: not used: its figures cannot be")
+            added.notes.append(f"{path}: not used: its figures cannot be")
             return []
         added.totals.end_process()
-        times = {
-            trace.path: believed(trace, file.reach)._replace(clock=file.clock)
-            for trace, file in zip(parts, known.files, strict=True)
-        }
-        added.totals.add_wall(_length_ns(of_file.reach for of_file in times.values()))
+        files = ReadFiles()
+        for trace, file in zip(parts, known.files, strict=True):
+            files.note_reach(trace, file.reach)
+            files.note_clock(trace.path, file.clock)
+        added.totals.add_wall(files.length_ns(files.times))
     except IndexFileError as note:
         added.notes.append(f"{path}: not used: {note}")
         return []
     except (OSError, TraceError):
         return []  # reading it tells why
-    added.long_lines += known.long_lines
     for trace, file in zip(parts, known.files, strict=True):
         if file.tear is not None:
             added.tears[trace.path] = file.tear
         trace.know_end(file.end)
-        added.reaches[trace.path] = file.reach
-    added.times |= times
-    return [trace.path for trace in parts]
+    added.long_lines += known.long_lines
+    added.reaches |= files.reaches
+    added.times |= files.times
+    return list(files.times)
 
 
 def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
@@ -168,23 +220,14 @@ def _add_process(parts: Sequence[Trace], added: AddedTraces) -> list[Path]:
         # As far as they were read before, for spans may have come meanwhile.
         for trace in parts:
             if trace.path in ends:
-                _add_file(trace, AddedTraces(added.totals), ends[trace.path])
+                _add_file(trace, AddedTraces(totals=added.totals), ends[trace.path])
         added.totals.end_process()
     clock = SetBack(*added.totals.clock())
     first = next((trace for trace in parts if trace.path in ends), None)
     if clock.places and first and has_clock_in_lines(first):
-        added.times[first.path] = added.times[first.path]._replace(clock=clock)
-    added.totals.add_wall(_length_ns(added.times[path].reach for path in ends))
+        added.note_clock(first.path, clock)
+    added.totals.add_wall(added.length_ns(ends))
     return list(ends)
-
-
-def _length_ns(reaches: Iterable[Reach | None]) -> int | None:
-    """Return how long a process went whose parts reach so far; None where that is not known."""
-    reach = joined(reaches)
-    if reach is None:
-        return None
-    length_ns = reach.length_ns or 0
-    return length_ns if length_ns < 2**63 else None
 
 
 def _add_known(
@@ -214,9 +257,7 @@ def _end_of_added(trace: Trace, added: AddedTraces, part: int | None) -> int | N
     try:
         return _add_file(trace, added, part=part)
     except TraceError as error:
-        if trace.file.asked_for:
-            raise
-        added.skipped.append(SkippedFile.because_of(error, trace.path))
+        added.skip(trace, error)
         return None
 
 
@@ -246,8 +287,7 @@ def _add_file(
         _add_rest(trace, added, Start(file_bytes, plain_bytes, totals.lines - before), end)
     reach = joined([told, Reach(*(totals.take_reach() or NOWHERE))])
     if trace.path not in added.times:
-        added.reaches[trace.path] = since_1970 = reach and _since_1970(trace, reach)
-        added.times[trace.path] = believed(trace, since_1970)
+        added.note_reach(trace, reach and _since_1970(trace, reach))
     return end
 
 

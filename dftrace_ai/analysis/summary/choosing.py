@@ -1,73 +1,38 @@
-"""Summaries of the events that are asked for, and by thread, step or epoch; needs NumPy."""
+"""Summaries of the events that are asked for, and by thread, step, epoch or place; needs NumPy."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 from dftrace_ai.analysis.reading.identity import Owners, recordings_of
-from dftrace_ai.analysis.reading.indexed.reach import joined
-from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError, group_labels
-from dftrace_ai.analysis.summary.durations import Spread
-from dftrace_ai.analysis.summary.figures import (
-    MOST_ROWS,
-    GroupedSummary,
-    category_row,
-    other_rows,
-    span_row,
-    summarise_groups,
-)
-from dftrace_ai.analysis.summary.grouping import groups_of
-from dftrace_ai.analysis.summary.numbered_steps import steps_without_number
-from dftrace_ai.analysis.summary.totals import Wall
-from dftrace_ai.analysis.tracks import distinct
+from dftrace_ai.analysis.summary.adding import enough_memory, new_sums
+from dftrace_ai.analysis.summary.event_reading import NONE, EventReading, ReadAgainError
+from dftrace_ai.analysis.summary.figures import MOST_ROWS
+from dftrace_ai.analysis.summary.grouping import NOT_SAID, groups_of
+from dftrace_ai.analysis.summary.rows import row_of
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.names_and_phases import loop_part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from dftrace_ai.analysis.reading.indexed.reach import Reach
+    from dftrace_ai._reader import Sums
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
-    from dftrace_ai.analysis.summary.chosen_events import ProcessEvents, SpanBatch
-    from dftrace_ai.analysis.summary.figures import SpanRow, Summary
+    from dftrace_ai.analysis.summary.event_reading import ProcessEvents
+    from dftrace_ai.analysis.summary.figures import Summary
     from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup
+    from dftrace_ai.analysis.summary.rows import Row
     from dftrace_ai.analysis.where import Where
 
-__all__ = ["ReadProcesses", "read_processes", "summarise_chosen"]
+__all__ = ["summarise_chosen"]
 
 # A name for every step, or every name of a million steps, would fill the memory.
 MOST_AT_ONCE: Final = 300_000
 
-# In place of a name, where rows are of categories.
-BODIES: Final = "bodies"
-
-Key = tuple[str, str, str]
-"""Group, category, name; where rows are of categories, `BODIES` or nothing in its place."""
-
-
-class ReadProcesses(NamedTuple):
-    """What was read of traces once, before their events are chosen from.
-
-    Attributes:
-        summary: of all events.
-        traces: those that could be read.
-        reaches: from when to when the events of each file are; None where that is not known.
-    """
-
-    summary: Summary
-    traces: list[Trace]
-    reaches: Mapping[Path, Reach | None]
-
-    def wall_ns(self, parts: Sequence[Trace]) -> int | None:
-        """Return how long a process went, by its files; None where that is not known."""
-        reach = joined(self.reaches.get(trace.path) for trace in parts)
-        return None if reach is None else reach.length_ns or 0
+FILE_GROUPS: Final[tuple[FileGroup, ...]] = ("rank", "host", "process")
 
 
 def summarise_chosen(
@@ -77,8 +42,8 @@ def summarise_chosen(
     where: Where | None = None,
     *,
     categories: bool = False,
-) -> GroupedSummary:
-    """Add up the events that are asked for.
+) -> Summary:
+    """Add up the events that are asked for, reading each file once.
 
     Args:
         traces: all of a process among them.
@@ -93,146 +58,116 @@ def summarise_chosen(
     Raises:
         TraceError: as of `summarise`, or there are too many rows.
     """
-    whole = read_processes(traces, skipped)
-    file_groups = by if by in {"rank", "host", "process"} else None
-    event_group = None if file_groups else cast("EventGroup | None", by)
-    spreads: defaultdict[Key, Spread] = defaultdict(Spread)
-    walls: defaultdict[Key, Wall] = defaultdict(Wall)
-    others: Counter[Key] = Counter()
-    chosen = 0
-    owners = Owners(whole.traces) if event_group == "thread" else None
-    groups = groups_of(whole.traces, file_groups) if file_groups else {"": whole.traces}
-    for group, of_group in groups.items():
+    chosen = _Chosen(traces, by, where, categories=categories)
+    chosen.reading.files.skipped += skipped
+    for group, of_group in chosen.groups.items():
         for parts in recordings_of(of_group).values():
-            found = _of_process(parts, where, event_group, group, owners, categories=categories)
-            for key, spread in found.spreads.items():
-                spreads[key].take(spread)
-                walls[key].add(found.walls[key[0]] if event_group else whole.wall_ns(parts))
-            _check_room(len(spreads))
-            others.update(found.events.others)
-            chosen += found.events.chosen_events
-    left_out = _keep_most(spreads)
-    labels = {group: place for place, group in enumerate(groups)} if file_groups else {}
-    keys = sorted(
-        spreads,
-        key=lambda key: (
-            *_in_order(key[0], labels),
-            *(key[1], -spreads[key].total_ns, key[2]),
-        ),
-    )
-    summary = replace(
-        whole.summary,
-        spans=tuple(
-            _row(key, spreads[key], walls[key].told_ns, categories=categories) for key in keys
-        ),
-        others=other_rows(others) if where is not None else whole.summary.others,
-        chosen_events=chosen if where is not None else None,
-        names_left_out=left_out,
-    )
-    return GroupedSummary(summary, tuple(key[0] for key in keys))
+            chosen.add(group, parts)
+    rows = chosen.rows()
+    left_out = len(chosen.sums) - len(rows)
+    return chosen.reading.summary(rows, left_out)
 
 
-def _row(key: Key, spread: Spread, wall_ns: int | None, *, categories: bool) -> SpanRow:
-    _, cat, name = key
-    if categories:
-        return category_row(spread.of_category(cat, wall_ns, bodies=name == BODIES))
-    return span_row(spread.figures(cat, name, wall_ns))
+class _Chosen:
+    """The sums of what is asked for."""
+
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        by: FileGroup | EventGroup | None,
+        where: Where | None,
+        *,
+        categories: bool,
+    ) -> None:
+        of_files = by in FILE_GROUPS
+        self.groups = groups_of(traces, cast("FileGroup", by) if of_files else None)
+        self.reading = EventReading(where, None if of_files else cast("EventGroup | None", by))
+        self.sums = new_sums()
+        self._categories = categories
+        self._owners = Owners(traces) if by == "thread" else None
+        # The numbers of names and groups in `sums`.
+        self._names: dict[tuple[str, str | bool], int] = {}
+        self._labels = {label: number for number, label in enumerate(self.groups)}
+
+    def add(self, group: str | None, parts: Sequence[Trace]) -> None:
+        """Add a process."""
+        process = self.reading.process(parts)
+        with enough_memory():
+            sums = self._summed(process)
+            by = self.reading.by
+            groups = None if by in ("step", "epoch") else self._numbers(process, sums, group)
+            process.end()
+            self.sums.take(sums, ... if by else process.wall_ns, groups)
+        _check_room(self.sums)
+
+    def _summed(self, process: ProcessEvents) -> Sums:
+        while True:
+            sums = new_sums()
+            names = np.zeros(0, np.int64)
+            try:
+                for batch in process.batches():
+                    if len(names) < len(process.labels):
+                        names = np.array([self._name(*label) for label in process.labels])
+                    sums.add(
+                        batch.first,
+                        batch.second,
+                        names[batch.label],
+                        batch.start_ns,
+                        batch.dur_ns,
+                        batch.own_ns,
+                        batch.chosen,
+                    )
+                    _check_room(sums)
+            except ReadAgainError:
+                continue
+            return sums
+
+    def _name(self, cat: str, name: str) -> int:
+        row = (cat, loop_part(name) == "body") if self._categories else (cat, name)
+        return self._names.setdefault(row, len(self._names))
+
+    def _numbers(self, process: ProcessEvents, sums: Sums, group: str | None) -> list[int]:
+        """Return the number of each group of a process among those of all."""
+        labels = [group] * len(sums.groups())
+        if self._owners:
+            called = process.called(self._owners)
+            labels = [called(*thread) for thread in sums.groups()]
+        return [self._labels.setdefault(label, len(self._labels)) for label in labels]
+
+    def rows(self) -> list[Row]:
+        """Return the rows, in the order of a table."""
+        names = list(self._names)
+        labels = list(self._labels)
+        by_number = self.reading.by not in ("step", "epoch")
+        places = {label: place for place, label in enumerate(self.groups)}
+        rows = []
+        for row in self.sums.rows(MOST_ROWS):
+            (first, second), name = row[:2]
+            if by_number:
+                label = labels[first]
+            else:
+                said = [str(number) for number in (first, second) if number != NONE]
+                label = "/".join(said) or NOT_SAID
+            rows.append(row_of(*names[name], row[2:], label))
+        orders = {label: _in_order(label, places) for label in {row.group for row in rows}}
+        rows.sort(key=lambda row: (orders[row.group], row.cat, -row.total_us, row.name))
+        return rows
 
 
-def read_processes(traces: Sequence[Trace], skipped: Sequence[SkippedFile]) -> ReadProcesses:
-    """Return the summary of all, and the traces that could be read for it."""
-    whole = summarise_groups({"": traces}, skipped)
-    read = {file.path for file in whole.summary.files}
-    readable = [trace for trace in traces if str(trace) in read]
-    return ReadProcesses(whole.summary, readable, whole.reaches)
-
-
-def _in_order(group: str, labels: dict[str, int]) -> tuple[object, ...]:
+def _in_order(group: str | None, places: dict[str | None, int]) -> tuple[object, ...]:
     """Return what groups are put in order by: their numbers, where these are steps."""
-    if labels:
-        return (labels[group],)
-    numbers = group.split("/")
+    if group in places:
+        return (places[group],)
+    numbers = str(group).split("/")
     if all(number.lstrip("-").isdecimal() for number in numbers):
         return (0, [int(number) for number in numbers], "")
     return (1, [], group)
 
 
-class _Found(NamedTuple):
-    """What the events of a process come to.
-
-    Attributes:
-        spreads: of the spans that are asked for.
-        walls: how long each group of events went, nanoseconds, from its first span to its last.
-        events: the others.
-    """
-
-    spreads: dict[Key, Spread]
-    walls: dict[str, int]
-    events: ProcessEvents
-
-
-def _of_process(
-    parts: Sequence[Trace],
-    where: Where | None,
-    by: EventGroup | None,
-    of_files: str,
-    owners: Owners | None,
-    *,
-    categories: bool,
-) -> _Found:
-    steps = steps_without_number(parts) if by == "step" else ()
-    for way in READINGS:
-        reading = way(parts, where, by, steps)
-        # By the numbers of group and name: what these are called is known at the end.
-        spreads: defaultdict[tuple[int, int], Spread] = defaultdict(Spread)
-        try:
-            for batch in reading.batches():
-                _add(batch, spreads)
-        except NotInOrderError:
-            continue
-        break
-    events = reading.events
-    labels = tuple(events.labels)
-    groups = group_labels(events, by, parts[0], owners)
-    named: defaultdict[Key, Spread] = defaultdict(Spread)
-    for (group, label), spread in spreads.items():
-        cat, name = labels[label]
-        if categories:
-            name = BODIES if loop_part(name) == "body" else ""
-        named[of_files or groups[group], cat, name].take(spread)
-    walls = {groups[number]: last - first for number, (first, last) in events.reaches.items()}
-    return _Found(named, defaultdict(int, walls), events)
-
-
-def _add(batch: SpanBatch, spreads: defaultdict[tuple[int, int], Spread]) -> None:
-    rows = np.flatnonzero(batch.chosen)
-    if not len(rows):
-        return
-    label = batch.label[rows]
-    names = int(label.max()) + 1
-    keys, which = distinct(batch.group[rows].astype(np.int64) * names + label)
-    _check_room(len(keys))
-    own = np.zeros(len(keys), np.int64)
-    np.add.at(own, which, batch.own_ns[rows])
-    order = np.argsort(which, kind="stable")
-    durations = np.split(batch.dur_ns[rows][order], np.flatnonzero(np.diff(which[order])) + 1)
-    for key, of_key, own_ns in zip(keys.tolist(), durations, own.tolist(), strict=True):
-        spreads[divmod(key, names)].add(of_key, own_ns)
-    _check_room(len(spreads))
-
-
-def _check_room(rows: int) -> None:
+def _check_room(sums: Sums) -> None:
     # A row cannot be left out before it is whole: another process may have more of it.
-    if rows > MOST_AT_ONCE:
+    if len(sums) > MOST_AT_ONCE:
         raise TraceError(
             f"more than {MOST_AT_ONCE:,} rows; ask for fewer of them, such as with "
             "--where 'args.step < 1000'"
         )
-
-
-def _keep_most(spreads: dict[Key, Spread]) -> int:
-    """Leave out the rows with the least time beyond those of a table, and say how many."""
-    least = sorted(spreads, key=lambda key: -spreads[key].total_ns)[MOST_ROWS:]
-    for key in least:
-        del spreads[key]
-    return len(least)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Literal
 
 from dftrace_ai.analysis.reading.identity import Owners
@@ -24,29 +25,23 @@ NOT_SAID = "-"
 """The group of the files that do not say whose they are."""
 
 
-def groups_of(traces: Sequence[Trace], by: FileGroup) -> dict[str, list[Trace]]:
-    """Return the traces of each group, ranks by their number.
+def groups_of(traces: Sequence[Trace], by: FileGroup | None) -> dict[str | None, Sequence[Trace]]:
+    """Return the traces of each group, ranks by their number; without `by` all are of None.
 
-    Args:
-        traces: the traces; all parts of one process come into one group.
-        by: what those of a group have in common. A process is called by host and number; where
-            another one has both, by its rank, too, or by the name of its file.
-
-    Example::
-
-        for rank, traces in groups_of(open_traces(["out/"]).files, "rank").items():
-            print(rank, len(traces))
+    All parts of one process come into one group. A process is called by host and number; where
+    another one has both, by its rank, too, or by the name of its file.
     """
-    groups: dict[str, list[Trace]] = {}
+    if by is None:
+        return {None: traces}
+    groups: defaultdict[str, list[Trace]] = defaultdict(list)
     owners = Owners(traces)
     for owner in owners.all:
         label = owners.labels[owner.number] if by == "process" else _label(owner.header, by)
-        groups.setdefault(label, []).extend(owner.files)
-    return dict(sorted(groups.items(), key=_in_order))
+        groups[label] += owner.files
+    return {label: groups[label] for label in sorted(groups, key=_in_order)}
 
 
-def _in_order(group: tuple[str, list[Trace]]) -> tuple[bool, int, str]:
-    label = group[0]
+def _in_order(label: str) -> tuple[bool, int, str]:
     is_number = label.isascii() and label.isdecimal()
     return not is_number, int(label) if is_number else 0, label
 

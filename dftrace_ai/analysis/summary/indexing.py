@@ -80,18 +80,13 @@ def index_traces(paths: Iterable[str | os.PathLike[str]]) -> list[IndexedProcess
         What became of each process, and of each file that cannot be read.
 
     Raises:
-        TraceError: a path is missing or is no trace, nothing in the directories can be read, or
-            the native reader was not built.
+        TraceError: a path is missing or is no trace, or nothing in the directories can be read.
 
     Example::
 
         for process in index_traces(["out/"]):
             print(process.path, process.state)
     """
-    try:
-        import dftrace_ai._reader  # noqa: F401
-    except ImportError as error:
-        raise TraceError("an index needs the native reader, which was not built here") from error
     found = open_traces(paths)
     made = [
         IndexedProcess(skipped.path, "left out", 1, reason=skipped.reason)

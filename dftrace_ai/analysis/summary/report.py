@@ -9,22 +9,16 @@ from typing import TYPE_CHECKING, Final, Literal
 from dftrace_ai.analysis.reading.indexed.reach import utc_text
 from dftrace_ai.analysis.reading.trace_file import SkippedFile  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.summary.figures import (
-    OtherRow,
-    Summary,
-    summarise,
-    summarise_groups,
-)
+from dftrace_ai.analysis.summary.figures import Summary, summarise_groups
 from dftrace_ai.analysis.summary.file_facts import FileFacts  # noqa: TC001 - pydantic needs it
 from dftrace_ai.analysis.summary.grouping import EventGroup, FileGroup, groups_of
-from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow  # noqa: TC001 - as above
+from dftrace_ai.analysis.summary.rows import OtherRow, Row, TensorRow, TreeRow
 from dftrace_ai.errors import needs_numpy
-from dftrace_ai.trace_format.names_and_phases import LoopPart  # noqa: TC001 - pydantic evaluates it
 from dftrace_ai.trace_format.running import RunningProcess, told_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pydantic import TypeAdapter
 
@@ -51,52 +45,6 @@ GROUPS: Final[dict[By, FileGroup | EventGroup]] = {
 
 SortKey = Literal["total", "self", "count", "mean", "p99", "max"]
 """By what rows are put in falling order."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """Finished spans that are added up in one row; durations in microseconds.
-
-    Attributes:
-        group: the rank, the host, host and number of the process, these with number and name of
-            the thread, epoch and step with a slash between, or the epoch; null where rows are
-            by name or category.
-        cat: the category.
-        name: the name; null for a row of a whole category.
-        count: how many there are.
-        total_us: sum of their durations.
-        self_us: the part of it that no spans take which lie inside of them on the same
-            track; null where too many spans stand in disorder to be sorted.
-        share: self_us, of wall_us; null where one of these is not known, or there was no time.
-            Of what several threads did at once it may be above 1.
-        wall_us: the wall time of the processes that have such spans, added up: of each from its
-            first event to its last. By thread, step and epoch from the first of the spans of the
-            group to the last, in each process; null where it is not known.
-        mean_us: mean of the durations.
-        min_us: the shortest.
-        p50_us: median.
-        p95_us: 95th percentile.
-        p99_us: 99th percentile.
-        max_us: the longest.
-        loop: ``wait`` for the waits for a loop's items, ``body`` for what is done with
-            them, which is no work of the category; null for other spans.
-    """
-
-    group: str | None
-    cat: str
-    name: str | None
-    count: int
-    total_us: float
-    self_us: float | None
-    share: float | None
-    wall_us: float | None
-    mean_us: float
-    min_us: float
-    p50_us: float
-    p95_us: float
-    p99_us: float
-    max_us: float
-    loop: LoopPart | None
 
 
 @dataclass(frozen=True)
@@ -200,63 +148,39 @@ def reported(
 
 
 def _unsorted(paths: Iterable[str | os.PathLike[str]], by: By, where_text: str | None) -> Report:
-    if where_text is None and by == "name":
-        return report_of(summarise(paths))
     found = open_traces(paths)
-    if where_text is None and by == "category":
-        whole = summarise_groups({"": found.files}, found.skipped, categories=True).summary
-        return report_of(whole, by=by)
-    if where_text is None and by in ("rank", "host", "process"):
-        grouped = summarise_groups(groups_of(found.files, by), found.skipped)
-        return report_of(grouped.summary, grouped.groups, by)
+    if where_text is None and by in ("name", "category", "rank", "host", "process"):
+        groups = groups_of(found.files, by if by in ("rank", "host", "process") else None)
+        categories = by == "category"
+        return report_of(summarise_groups(groups, found.skipped, categories=categories), by)
     with needs_numpy():
-        from dftrace_ai.analysis.summary.choosing import read_processes, summarise_chosen
-        from dftrace_ai.analysis.summary.tensors import tensor_rows
-        from dftrace_ai.analysis.summary.tree import tree_of
+        from dftrace_ai.analysis.summary.choosing import summarise_chosen
+        from dftrace_ai.analysis.summary.tensors import summarise_tensors
+        from dftrace_ai.analysis.summary.tree import summarise_tree
         from dftrace_ai.analysis.where import where_of
     where = None if where_text is None else where_of(where_text)
-    if by in ("tree", "tensor"):
-        read = read_processes(found.files, found.skipped)
-        summary, traces = read.summary, read.traces
-        report = replace(report_of(replace(summary, spans=()), by=by), where=where_text)
-        if by == "tensor":
-            return replace(report, tensors=tensor_rows(traces, where))
-        tree = tree_of(traces, where, read.wall_ns)
-        chosen = None if where is None else tree.chosen_events
-        rows = tuple(tree.rows())
-        return replace(report, tree=rows, chosen_events=chosen, names_left_out=tree.left_out)
+    if by == "tensor":
+        summary, tensors = summarise_tensors(found.files, found.skipped, where)
+        return replace(report_of(summary, by), where=where_text, tensors=tensors)
+    if by == "tree":
+        summary, places = summarise_tree(found.files, found.skipped, where)
+        return replace(report_of(summary, by), where=where_text, tree=places)
     group = GROUPS.get(by)
-    grouped = summarise_chosen(
-        found.files, found.skipped, group, where, categories=by == "category"
-    )
-    groups = grouped.groups if group else ()
-    return replace(report_of(grouped.summary, groups, by), where=where_text)
+    categories = by == "category"
+    summary = summarise_chosen(found.files, found.skipped, group, where, categories=categories)
+    return replace(report_of(summary, by), where=where_text)
 
 
-def report_of(found: Summary, groups: Sequence[str] = (), by: By = "name") -> Report:
-    """Return what is said of a summary: its rows with the share of each.
-
-    Args:
-        found: what was added up.
-        groups: the group of each row of spans, where rows are by rank, host or process.
-        by: what has a row of its own.
-    """
-    labels: Sequence[str | None] = groups or [None] * len(found.spans)
-    rows = [
-        Row(
-            group=label,
-            share=share_of(row.self_us, row.wall_us),
-            **{**vars(row), "name": None if by == "category" else row.name},
-        )
-        for label, row in zip(labels, found.spans, strict=True)
-    ]
+def report_of(found: Summary, by: By = "name") -> Report:
+    """Return what is said of a summary, of which `by` has a row of its own."""
+    rows = found.spans
     if by == "category":
-        rows.sort(key=lambda row: (-row.total_us, row.cat))
+        rows = tuple(sorted(rows, key=lambda row: (-row.total_us, row.cat)))
     length_ns = found.reach and found.reach.length_ns
     return Report(
         format=FORMAT,
         by=by,
-        spans=tuple(rows),
+        spans=rows,
         others=found.others,
         files=found.files,
         events=found.events,
@@ -283,13 +207,6 @@ def _losses(found: Summary) -> dict[str, int]:
 def _rank(row: Row, sort: SortKey) -> float:
     value = row.count if sort == "count" else getattr(row, f"{sort}_us")
     return -1.0 if value is None else value
-
-
-def share_of(self_us: float | None, wall_us: float | None) -> float | None:
-    """Return which part of wall time a self time is; None where one of them is not known."""
-    if self_us is None or not wall_us:
-        return None
-    return self_us / wall_us
 
 
 def report_adapter() -> TypeAdapter[Report]:

@@ -1,10 +1,78 @@
-"""Rows of summaries that are neither of names nor of categories: of places, and of tensors."""
+"""The rows of summaries: of names and categories, of other events, of places, and of tensors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["TensorRow", "TreeRow"]
+from dftrace_ai.trace_format.header_and_footer import KINDS
+from dftrace_ai.trace_format.names_and_phases import LoopPart, loop_part
+
+__all__ = ["Figures", "OtherRow", "Row", "TensorRow", "TreeRow", "kind_of", "row_of", "share_of"]
+
+Figures = tuple[int, int, "int | None", int, int, float, float, float, "int | None"]
+"""Count, total, self, least, greatest, p50, p95, p99, wall time; times in ns.
+
+Self and wall time are None where they are not known."""
+
+# Finished spans have rows of their own.
+OTHER_KINDS = {kind.ph: kind.noun for kind in KINDS if kind.ph != "X"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Finished spans that are added up in one row; durations in microseconds.
+
+    Attributes:
+        group: the rank, the host, host and number of the process, these with number and name of
+            the thread, epoch and step with a slash between, or the epoch; null where rows are
+            by name or category.
+        cat: the category.
+        name: the name; null for a row of a whole category.
+        count: how many there are.
+        total_us: sum of their durations.
+        self_us: the part of it that no spans take which lie inside of them on the same
+            track; null where too many spans stand in disorder to be sorted.
+        share: self_us, of wall_us; null where one of these is not known, or there was no time.
+            Of what several threads did at once it may be above 1.
+        wall_us: the wall time of the processes that have such spans, added up: of each from its
+            first event to its last. By thread, step and epoch from the first of the spans of the
+            group to the last, in each process; null where it is not known.
+        mean_us: mean of the durations.
+        min_us: the shortest.
+        p50_us: median.
+        p95_us: 95th percentile.
+        p99_us: 99th percentile.
+        max_us: the longest.
+        loop: ``wait`` for the waits for a loop's items, ``body`` for what is done with
+            them, which is no work of the category; null for other spans.
+    """
+
+    group: str | None
+    cat: str
+    name: str | None
+    count: int
+    total_us: float
+    self_us: float | None
+    # What blocks say of the time is not held against their lines.
+    share: float | None = field(compare=False)
+    wall_us: float | None = field(compare=False)
+    mean_us: float
+    min_us: float
+    p50_us: float
+    p95_us: float
+    p99_us: float
+    max_us: float
+    loop: LoopPart | None
+
+
+@dataclass(frozen=True)
+class OtherRow:
+    """How many events of another kind there are of one category and name."""
+
+    kind: str
+    cat: str
+    name: str
+    count: int
 
 
 @dataclass(frozen=True)
@@ -73,3 +141,43 @@ class TensorRow:
     min: float | None
     max: float | None
     first_nonfinite_step: int | None
+
+
+def kind_of(ph: str) -> str:
+    """Return what events of a phase are called."""
+    return OTHER_KINDS.get(ph, f"ph {ph!r}")
+
+
+def share_of(self_us: float | None, wall_us: float | None) -> float | None:
+    """Return which part of wall time a self time is; None where one of them is not known."""
+    if self_us is None or not wall_us:
+        return None
+    return self_us / wall_us
+
+
+def row_of(cat: str, name: str | bool, figures: Figures, group: str | None = None) -> Row:
+    """Return the row of what spans come to; `name` of a whole category: of bodies of its loops."""
+    count, total, own, least, greatest, p50, p95, p99, wall = figures
+    self_us = None if own is None else own / 1000
+    wall_us = None if wall is None else wall / 1000
+    if isinstance(name, bool):
+        loop: LoopPart | None = "body" if name else None
+    else:
+        loop = loop_part(name)
+    return Row(
+        group,
+        cat,
+        None if isinstance(name, bool) else name,
+        count,
+        total_us=total / 1000,
+        self_us=self_us,
+        share=share_of(self_us, wall_us),
+        wall_us=wall_us,
+        mean_us=total / 1000 / count,
+        min_us=least / 1000,
+        p50_us=p50 / 1000,
+        p95_us=p95 / 1000,
+        p99_us=p99 / 1000,
+        max_us=greatest / 1000,
+        loop=loop,
+    )

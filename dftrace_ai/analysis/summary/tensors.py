@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.reading.event_columns import columns_by_block
+from dftrace_ai.analysis.reading.identity import recordings_of
+from dftrace_ai.analysis.summary.event_reading import EventReading
 from dftrace_ai.analysis.summary.rows import TensorRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import EventColumns
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_file import SkippedFile
+    from dftrace_ai.analysis.summary.figures import Summary
     from dftrace_ai.analysis.where import Where
 
-__all__ = ["TENSOR_STATS", "tensor_rows"]
+__all__ = ["TENSOR_STATS", "summarise_tensors"]
 
 TENSOR_STATS: Final = "tensor_stats"
 
@@ -62,29 +65,32 @@ class _Values:
         self.greatest = value if self.greatest is None else max(self.greatest, value)
 
 
-def tensor_rows(traces: Iterable[Trace], where: Where | None = None) -> tuple[TensorRow, ...]:
-    """Return what the statistics of tensors come to, by name.
+def summarise_tensors(
+    traces: Sequence[Trace], skipped: Sequence[SkippedFile], where: Where | None = None
+) -> tuple[Summary, tuple[TensorRow, ...]]:
+    """Return what the statistics of tensors come to, by name, and what is said of the files.
 
     Args:
-        traces: the traces.
+        traces: all of a process among them.
+        skipped: files that were found and are no traces.
         where: which events are asked for; all without it.
 
     Raises:
-        TraceError: a trace cannot be read.
-
-    Example::
-
-        for row in tensor_rows(open_traces(["out/"])):
-            print(row.name, row.statistic, row.last, row.first_nonfinite_step)
+        TraceError: a trace that was asked for cannot be read, or none can.
     """
-    found: dict[tuple[str, str], _Values] = {}
-    for trace in traces:
-        for columns in columns_by_block(trace):
+    reading = EventReading()
+    reading.files.skipped += skipped
+    values: dict[tuple[str, str], _Values] = {}
+    for parts in recordings_of(traces).values():
+        process = reading.process(parts)
+        for columns in process.blocks():
             for name, moment, args in _events(columns, where):
                 for statistic, value in _statistics(args):
-                    if len(found) < MOST_ROWS or (name, statistic) in found:
-                        found.setdefault((name, statistic), _Values()).add(moment, value)
-    return tuple(_row(*key, found[key]) for key in sorted(found))
+                    if len(values) < MOST_ROWS or (name, statistic) in values:
+                        values.setdefault((name, statistic), _Values()).add(moment, value)
+        process.end()
+    rows = tuple(_row(*key, values[key]) for key in sorted(values))
+    return reading.summary(), rows
 
 
 def _events(

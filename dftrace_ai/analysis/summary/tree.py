@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dftrace_ai.analysis.reading.event_columns import Label
 from dftrace_ai.analysis.reading.identity import recordings_of
-from dftrace_ai.analysis.summary.chosen_events import READINGS, NotInOrderError
-from dftrace_ai.analysis.summary.durations import Spread
-from dftrace_ai.analysis.summary.rows import TreeRow
-from dftrace_ai.analysis.summary.totals import Wall
-from dftrace_ai.analysis.tracks import distinct, places_of
+from dftrace_ai.analysis.summary.adding import enough_memory, new_sums
+from dftrace_ai.analysis.summary.event_reading import NONE, EventReading, ReadAgainError
+from dftrace_ai.analysis.summary.rows import TreeRow, row_of
+from dftrace_ai.analysis.tracks import places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_file import SkippedFile
+    from dftrace_ai.analysis.summary.event_reading import ProcessEvents
+    from dftrace_ai.analysis.summary.figures import Summary
+    from dftrace_ai.analysis.summary.rows import Figures
     from dftrace_ai.analysis.where import Where
 
-__all__ = ["Tree", "tree_of"]
+__all__ = ["summarise_tree"]
 
 # Who makes a name for every step makes millions of places; they share one, with those below.
 MOST_PLACES: Final = 100_000
@@ -31,70 +33,46 @@ TOO_MANY: Final = Label("", "(too many names)")
 MOST_DEPTH: Final = 200
 
 
-@dataclass
-class _Sums:
-    """What the spans of a place come to."""
-
-    spread: Spread = field(default_factory=Spread)
-    wall: Wall = field(default_factory=Wall)
-
-
-class Tree:
-    """Adds up the spans of processes by their place.
-
-    Attributes:
-        chosen_events: events that were asked for.
-        left_out: names that share a place with others, since they are too many or too deep.
-    """
+class _Tree:
+    """Adds up the spans of processes by their place."""
 
     def __init__(self) -> None:
-        self.chosen_events = 0
+        # Names that share a place with others, since they are too many or too deep.
         self.left_out = 0
+        self._sums = new_sums()
         self._numbers: dict[tuple[int, Label], int] = {}
         # Of each place; those around others come before them.
         self._around: list[int] = []
         self._labels: list[Label] = []
         self._depths: list[int] = []
-        self._sums: list[_Sums] = []
 
-    def add(self, parts: Sequence[Trace], where: Where | None, wall_ns: int | None = None) -> None:
-        """Add the spans of a process.
-
-        Args:
-            parts: its files in their order.
-            where: which events are asked for; all without it.
-            wall_ns: how long it went; None where that is not known.
-
-        Raises:
-            TraceError: a file cannot be read.
-        """
-        for way in READINGS:
-            reading = way(parts, where)
-            codes: list[Integers] = []
-            # The figures are added up when it is known where the spans are.
-            kept: list[tuple[Integers, Integers, Integers]] = []
+    def add(self, process: ProcessEvents) -> None:
+        """Add the spans of a process."""
+        # The figures are added up when it is known where the spans are.
+        kept: list[tuple[Integers, Integers, Integers | None]] = []
+        codes: list[Integers] = []
+        while True:
             try:
-                for batch in reading.batches(parents=True):
-                    codes.append(batch.label)
+                for batch in process.batches(parents=True):
+                    codes.append(batch.label.astype(np.int32))
                     kept.append((_small(batch.dur_ns), _small(batch.own_ns), batch.chosen))
-            except NotInOrderError:
+            except ReadAgainError:
+                codes, kept = [], []
                 continue
-            self.chosen_events += reading.events.chosen_events
-            if codes:
-                code, codes = np.concatenate(codes), []
-                place, numbers = self._places(reading.parents(), code, tuple(reading.events.labels))
-                touched: set[int] = set()
-                for dur, own, chosen in kept:
-                    at, place = place[: len(dur)], place[len(dur) :]
-                    touched |= self._add(at[chosen], numbers, dur[chosen], own[chosen])
-                for number in touched:
-                    self._sums[number].wall.add(wall_ns)
-            return
+            break
+        sums = new_sums()
+        if codes:
+            place = self._places(process.parents(), np.concatenate(codes), process.labels)
+            for dur, own, chosen in kept:
+                at, place = place[: len(dur)].astype(np.int64), place[len(dur) :]
+                none = np.full(len(dur), NONE)
+                # When they were matters to groups alone.
+                sums.add(at, none, none, none, dur.astype(np.int64), own.astype(np.int64), chosen)
+        process.end()
+        self._sums.take(sums, process.wall_ns, None)
 
-    def _places(
-        self, parents: Integers, code: Integers, labels: tuple[Label, ...]
-    ) -> tuple[Integers, list[int]]:
-        """Return a number for the place of each span, and which place has each number."""
+    def _places(self, parents: Integers, code: Integers, labels: tuple[Label, ...]) -> Integers:
+        """Return the place of each span."""
         numbers: list[int] = []
 
         def number(around: int, code: int) -> int:
@@ -102,25 +80,8 @@ class Tree:
             return len(numbers) - 1
 
         roots = np.broadcast_to(np.int32(-1), parents.shape)
-        return places_of(parents, code, roots, number), numbers
-
-    def _add(
-        self, place: Integers, numbers: list[int], dur: Integers, own_ns: Integers
-    ) -> set[int]:
-        """Add spans; returns the places that have some of them."""
-        if not len(place):
-            return set()
-        places, which = distinct(place)
-        # NumPy is ten times as slow where it has to change the kind of each number.
-        dur, own_ns = dur.astype(np.int64), own_ns.astype(np.int64)
-        inside_ns = np.zeros(len(places), np.int64)
-        np.add.at(inside_ns, which, own_ns)
-        order = np.argsort(which, kind="stable")
-        durations = np.split(dur[order], np.cumsum(np.bincount(which))[:-1])
-        touched = [numbers[at] for at in places.tolist()]
-        for number, of_place, own in zip(touched, durations, inside_ns.tolist(), strict=True):
-            self._sums[number].spread.add(of_place, own)
-        return set(touched)
+        of_process = places_of(parents, code, roots, number)
+        return np.array(numbers, np.int32)[of_process]
 
     def _number(self, around: int, label: Label) -> int:
         found = self._numbers.get((around, label))
@@ -138,13 +99,15 @@ class Tree:
         self._around.append(around)
         self._labels.append(label)
         self._depths.append(depth)
-        self._sums.append(_Sums())
         return len(self._labels) - 1
 
     def rows(self) -> Iterator[TreeRow]:
         """Yield the places with spans or with such inside, by falling total within each other."""
-        weights = [sums.spread.total_ns for sums in self._sums]
-        asked = [sums.spread.count > 0 for sums in self._sums]
+        figures = {row[0][0]: row[2:] for row in self._sums.rows(len(self._sums))}
+        weights = [0] * len(self._labels)
+        asked = [False] * len(self._labels)
+        for place, each in figures.items():
+            weights[place], asked[place] = each[1], True
         below: defaultdict[int, list[int]] = defaultdict(list)
         for at in reversed(range(len(weights))):
             around = self._around[at]
@@ -152,17 +115,17 @@ class Tree:
                 below[around].append(at)
             if around >= 0 and asked[at]:
                 asked[around] = True
-                if not self._sums[around].spread.count:
+                if around not in figures:
                     weights[around] += weights[at]
-        for each in below.values():
-            each.sort(key=lambda at: (weights[at], self._labels[at]))
+        for inside in below.values():
+            inside.sort(key=lambda at: (weights[at], self._labels[at]))
         paths: dict[int, tuple[str, ...]] = {-1: ()}
         open_places = below[-1]
         while open_places:
             at = open_places.pop()
             label = self._labels[at]
             paths[at] = (*paths[self._around[at]], f"{label.cat}.{label.name}")
-            yield _row(paths[at], label, self._sums[at])
+            yield _row(paths[at], label, figures.get(at))
             open_places += below[at]
 
 
@@ -171,48 +134,45 @@ def _small(times: Integers) -> Integers:
     return times.astype(np.uint32) if times.max(initial=0) < 2**32 else times
 
 
-def _row(path: tuple[str, ...], label: Label, sums: _Sums) -> TreeRow:
-    spread, wall_ns = sums.spread, sums.wall.told_ns
-    some = spread.count > 0
-    p50, p95, p99 = spread.quantiles(0.5, 0.95, 0.99) if some else (0.0, 0.0, 0.0)
+def _row(path: tuple[str, ...], label: Label, figures: Figures | None) -> TreeRow:
+    if figures is None:
+        return TreeRow(path, *label, 0, 0.0, 0.0, *[None] * 8)
+    row = row_of(*label, figures)
+    own_ns, wall_ns = figures[2] or 0, figures[8]
     return TreeRow(
         path,
         *label,
-        spread.count,
-        total_us=spread.total_ns / 1000,
-        self_us=spread.own_ns / 1000,
-        share=spread.own_ns / wall_ns if some and wall_ns else None,
-        wall_us=wall_ns / 1000 if some and wall_ns is not None else None,
-        mean_us=spread.total_ns / 1000 / spread.count if some else None,
-        min_us=spread.least_ns / 1000 if some else None,
-        p50_us=p50 / 1000 if some else None,
-        p95_us=p95 / 1000 if some else None,
-        p99_us=p99 / 1000 if some else None,
-        max_us=spread.greatest_ns / 1000 if some else None,
+        row.count,
+        total_us=row.total_us,
+        self_us=row.self_us or 0.0,
+        share=own_ns / wall_ns if wall_ns else None,
+        wall_us=row.wall_us,
+        mean_us=row.mean_us,
+        min_us=row.min_us,
+        p50_us=row.p50_us,
+        p95_us=row.p95_us,
+        p99_us=row.p99_us,
+        max_us=row.max_us,
     )
 
 
-def tree_of(
-    traces: Iterable[Trace],
-    where: Where | None = None,
-    wall_ns: Callable[[Sequence[Trace]], int | None] | None = None,
-) -> Tree:
-    """Return the spans of traces as one tree: that of all their threads and processes.
+def summarise_tree(
+    traces: Sequence[Trace], skipped: Sequence[SkippedFile], where: Where | None = None
+) -> tuple[Summary, tuple[TreeRow, ...]]:
+    """Return the spans of all threads and processes as one tree, and what is said of the files.
 
     Args:
         traces: all of a process among them.
+        skipped: files that were found and are no traces.
         where: which events are asked for; all without it.
-        wall_ns: returns how long the process of some files went; without it shares are not known.
 
     Raises:
-        TraceError: a trace cannot be read.
-
-    Example::
-
-        for row in tree_of(open_traces(["out/"])).rows():
-            print("  " * len(row.path), row.name, row.total_us, row.self_us)
+        TraceError: a trace that was asked for cannot be read, or none can.
     """
-    tree = Tree()
-    for parts in recordings_of(traces).values():
-        tree.add(parts, where, wall_ns(parts) if wall_ns else None)
-    return tree
+    reading = EventReading(where, all_others=True)
+    reading.files.skipped += skipped
+    tree = _Tree()
+    with enough_memory():
+        for parts in recordings_of(traces).values():
+            tree.add(reading.process(parts))
+    return reading.summary(left_out=tree.left_out), tuple(tree.rows())

@@ -12,6 +12,7 @@
 
 #include "dftrace/reading/arrow/event_arrays.hpp"
 #include "dftrace/reading/arrow/label_texts.hpp"
+#include "dftrace/reading/traces/general_line.hpp"
 #include "dftrace/reading/traces/members.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
 #include "reader/codec.hpp"
@@ -167,6 +168,27 @@ PyObject* args_of_row(PyObject* self, PyObject* given) {
     return PyUnicode_DecodeUTF8(block.text.data() + at - 1, static_cast<Py_ssize_t>(bytes) + 2, nullptr);
 }
 
+PyObject* numbers_of_rows(PyObject* self, PyObject* given) {
+    const ScannedBlock& block = block_of(self);
+    const char* const asked = PyUnicode_AsUTF8(given);
+    if (!asked) return nullptr;
+    try {
+        const std::string name = '"' + std::string(asked) + '"';
+        std::vector<std::int64_t> numbers(block.rows.size, no_time);
+        for (std::size_t row = 0; row < numbers.size(); ++row) {
+            const std::size_t at = block.rows.args_at[row];
+            if (at == 0) continue;
+            const std::string_view args(block.text.data() + at - 1,
+                                        std::size_t{block.rows.args_bytes[row]} + 2);
+            numbers[row] = whole_member(args, name).value_or(no_time);
+        }
+        return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(numbers.data()),
+                                         static_cast<Py_ssize_t>(numbers.size() * sizeof(std::int64_t)));
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    }
+}
+
 Ref new_block(PyObject* scanner) {
     Ref made(block_type->tp_alloc(block_type, 0));
     if (!made) return made;
@@ -293,6 +315,8 @@ PyGetSetDef block_columns[] = {
 
 PyMethodDef block_methods[] = {
     {"args", args_of_row, METH_O, "args(row, /): the arguments as JSON; empty where there are none."},
+    {"numbers", numbers_of_rows, METH_O,
+     "numbers(name, /): of each row the whole number that the argument is, 64 bits; -2^63 where it is none."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMethodDef scanner_methods[] = {

@@ -162,10 +162,6 @@ PyObject* take_reach(PyObject* object, PyObject*) {
     return reach_told(reach);
 }
 
-PyObject* text_of(const std::string& text) {
-    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
-}
-
 PyObject* whole(WideNs value) {
     if (value >= INT64_MIN && value <= INT64_MAX) return PyLong_FromLongLong(static_cast<long long>(value));
     // Its digits, from the last one: a negative self time is no more than its children overlap.
@@ -181,11 +177,19 @@ PyObject* whole_or_none(const std::optional<WideNs>& value) {
     return value ? whole(*value) : Py_NewRef(Py_None);
 }
 
-PyObject* figures_row(PyObject* category, PyObject* second, const SpanFigures& of) {
-    return Py_BuildValue("NNKNNLLdddN", category, second, static_cast<unsigned long long>(of.count),
+PyObject* text_of(const std::string& text) {
+    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
+}
+
+}  // namespace
+
+PyObject* figures_row(PyObject* first, PyObject* second, const SpanFigures& of) {
+    return Py_BuildValue("NNKNNLLdddN", first, second, static_cast<unsigned long long>(of.count),
                          whole(of.total), whole_or_none(of.self), static_cast<long long>(of.least),
                          static_cast<long long>(of.greatest), of.p50, of.p95, of.p99, whole_or_none(of.wall));
 }
+
+namespace {
 
 PyObject* span_row(const SpanFigures& of) {
     return figures_row(text_of(of.label->category), text_of(of.label->name), of);

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from analysis.summary.any_traces import Event, in_layout
 from analysis.summary.plain_figures import (
     PlainProcess,
@@ -18,12 +17,10 @@ from analysis.summary.plain_figures import (
     told,
 )
 from analysis.trace_lines import TraceLines
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary.report import By, reported
-from dftrace_ai.analysis.summary.totals import PlainTotals
 
 NAMED = [
     *(("compute", "forward"), ("compute", "backward"), ("data", "item"), ("dataloader", "f.iter")),
@@ -82,9 +79,7 @@ def asked_for(span: Span) -> bool:
     return span.event.dur_ns >= 2000 or span.event.cat == "data"
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, deadline=None)
 @given(
     drawn=st.lists(processes, min_size=1, max_size=3),
     codec=st.sampled_from(["", ".gz", ".zst"]),
@@ -93,7 +88,7 @@ def asked_for(span: Span) -> bool:
     groups=groups,
 )
 def test_every_figure_of_every_form_is_that_of_a_slow_computation(
-    drawn: Any, codec: str, in_order: bool, cut: bool, groups: Any, monkeypatch: pytest.MonkeyPatch
+    drawn: Any, codec: str, in_order: bool, cut: bool, groups: Any
 ) -> None:
     forms, of_some = (*WHOLE, *groups), (WHOLE[cut], groups[0])
     job = [made(number, each) for number, each in enumerate(drawn)]
@@ -105,13 +100,8 @@ def test_every_figure_of_every_form_is_that_of_a_slow_computation(
         tree = told(reported([folder], "tree").tree or ())
         condition = "dur_us >= 2 or cat = 'data'"
         some = {by: told(reported([folder], by, where=condition).spans) for by in of_some}
-        with monkeypatch.context() as patch:
-            patch.setattr(adding, "new_totals", PlainTotals)
-            slow = {by: told(reported([folder], by).spans) for by in WHOLE}
     for by in forms:
         assert_alike(found[by], rows_by(job, by))
     for by, rows in some.items():
         assert_alike(rows, rows_by(job, by, asked_for))
-    for by, rows in slow.items():
-        assert_alike(rows, rows_by(job, by))
     assert_alike(tree, rows_of_tree(job))

@@ -1,17 +1,25 @@
-"""Spans read as they come lie in the same ones, with the same own times, as those that are sorted."""
+"""Spans read as they come lie in the same ones, with the same own times, as those that are sorted; and
+sums that are put together in any order are the same to the bit."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from analysis.trace_lines import small_trace
 
+from dftrace_ai._reader import Sums
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.summary.chosen_events import InOrder, NotInOrderError, Sorted
-from dftrace_ai.analysis.summary.durations import Spread
+from dftrace_ai.analysis.summary.event_reading import (
+    NONE,
+    EventReading,
+    ProcessEvents,
+    ReadAgainError,
+)
 
 
 def nested(noise: random.Random, start: int, end: int, depth: int) -> Iterator[tuple[int, int]]:
@@ -42,15 +50,15 @@ def written(noise: random.Random, folder: Path, number: int) -> Path:
     return path
 
 
-def told(reading: InOrder | Sorted) -> dict[str, tuple[int, int, str]]:
+def told(process: ProcessEvents) -> dict[str, tuple[int, int, str]]:
     """Of each span its duration, its own time, and the name of that around it."""
-    (batch,) = list(reading.batches(parents=True)) or [None]
-    if batch is None:
+    batches = list(process.batches(parents=True))
+    if not batches:
         return {}
-    names = [label.name for label in reading.events.labels]
-    name = [names[code] for code in batch.label.tolist()]
-    around = [name[at] if at >= 0 else "" for at in reading.parents().tolist()]
-    return dict(zip(name, zip(batch.dur_ns.tolist(), batch.own_ns.tolist(), around)))
+    label, _, _, _, dur, own, _ = map(np.concatenate, zip(*(each[:6] + ([],) for each in batches)))
+    name = [process.labels[code].name for code in label.tolist()]
+    around = [name[at] if at >= 0 else "" for at in process.parents().tolist()]
+    return dict(zip(name, zip(dur.tolist(), own.tolist(), around)))
 
 
 def test_both_ways_to_read_spans_agree(tmp_path: Path) -> None:
@@ -58,27 +66,84 @@ def test_both_ways_to_read_spans_agree(tmp_path: Path) -> None:
     in_order = 0
     for number in range(150):
         traces = open_traces([written(noise, tmp_path, number)]).files
+        process = EventReading().process(traces)
         try:
-            found = told(InOrder(traces))
-        except NotInOrderError:
+            as_they_come = told(process)
+        except ReadAgainError:
+            told(process)
             continue
         in_order += 1
-        assert found == told(Sorted(traces))
+        process._sorts = True
+        assert as_they_come == told(process)
     assert 50 < in_order < 140
 
 
 def test_recorded_spans_are_read_as_they_come(tmp_path: Path) -> None:
     path = small_trace().write(tmp_path / "t.pfw.gz")
-    assert told(InOrder(open_traces([path]).files))
+    assert told(EventReading().process(open_traces([path]).files))
 
 
-def test_durations_that_were_added_apart_come_to_the_same() -> None:
+def column(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def part(noise: random.Random, number: int) -> Sums:
+    """Spans of a process: names that all have, of which some have few and some have many."""
+    sums = Sums(1 << 30)
+    count = noise.choice([0, 3, 40, 100, 400])
+    group, name = (np.array(noise.choices(range(3), k=count), np.int64) for _ in range(2))
+    dur = np.array([noise.randint(0, 10 ** noise.randint(1, 15)) for _ in range(count)], np.int64)
+    none = np.full(count, NONE)
+    chosen = np.array(noise.choices([True, False], k=count), bool)
+    start = np.arange(count, dtype=np.int64)
+    sums.add(group, none, name, start, dur, dur // 3, chosen if number % 2 else None)
+    return sums
+
+
+@pytest.mark.parametrize("wall", [7, None, ...])
+def test_sums_of_parts_are_the_same_in_any_order(wall: Any) -> None:
     noise = random.Random(6)
-    for sizes in ((3, 5), (100, 100), (3, 400), (400, 3), (500, 500)):
-        parts = [np.array([noise.randint(0, 10**6) for _ in range(size)]) for size in sizes]
-        together, first, second = Spread(), Spread(), Spread()
-        together.add(np.concatenate(parts), 30)
-        first.add(parts[0], 10)
-        second.add(parts[1], 20)
-        first.take(second)
-        assert first.figures("c", "n", 7) == together.figures("c", "n", 7)
+    parts = [part(noise, number) for number in range(12)]
+    rows = []
+    for _ in range(20):
+        noise.shuffle(parts)
+        # Some are put together before they are put to the others.
+        cut = noise.randrange(len(parts))
+        whole = Sums(1 << 30)
+        for each in parts[cut:] + parts[:cut]:
+            whole.take(each, wall, None)
+        rows.append(whole.rows(100))
+    assert rows[0]
+    assert {figures[2] for figures in rows[0]} - set(range(129)), "some have too many to keep"
+    assert all(again == rows[0] for again in rows)
+
+
+def test_sums_of_sums_are_those_of_the_whole() -> None:
+    noise = random.Random(7)
+    times = [noise.randint(0, 10**6) for _ in range(500)]
+    for cut in (0, 3, 100, 128, 129, 400, 500):
+        sums = [Sums(1 << 20) for _ in range(4)]
+        for of_some, some in zip(sums, (times[:cut], times[cut:], times)):
+            none = np.full(len(some), NONE)
+            of_some.add(none, none, none, none, column(*some), column(*some), None)
+        first, second, together, both = sums
+        both.take(first, 1, None)
+        both.take(second, 1, None)
+        whole = Sums(1 << 20)
+        whole.take(together, 1 if cut in (0, 500) else 2, None)
+        assert both.rows(9) == whole.rows(9)
+
+
+def test_columns_that_do_not_fit_are_refused() -> None:
+    sums, one, two = Sums(1 << 20), column(1), column(1, 2)
+    with pytest.raises(ValueError, match="other lengths"):
+        sums.add(one, one, one, one, one, two, None)
+    with pytest.raises(ValueError, match="other lengths"):
+        sums.add(two, two, two, two, two, two, np.array([True]))
+    sums.add(one, one, one, one, one, one, None)
+    with pytest.raises(ValueError, match="a number for each group"):
+        Sums(1 << 20).take(sums, None, [1, 2])
+    with pytest.raises(ValueError, match="of itself"):
+        sums.take(sums, None, None)
+    with pytest.raises(OverflowError):
+        Sums(1000).add(*[np.arange(1000)] * 6, None)

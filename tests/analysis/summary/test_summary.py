@@ -10,7 +10,8 @@ import pytest
 from analysis.trace_lines import TraceLines, small_trace
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.summary.figures import SpanRow, Summary, summarise
+from dftrace_ai.analysis.summary.figures import Summary, summarise
+from dftrace_ai.analysis.summary.rows import Row
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -30,7 +31,7 @@ def near(percentile: float) -> float:
 FILES, SPANS = 5, 400
 
 
-def expected(durations_ns: dict[tuple[str, str], list[int]]) -> list[SpanRow]:
+def expected(durations_ns: dict[tuple[str, str], list[int]]) -> list[Row]:
     rows = []
     # In each file one span follows the other, a nanosecond later, and each has all names.
     wall_ns = sum(map(sum, durations_ns.values())) + FILES * (SPANS - 1)
@@ -38,7 +39,8 @@ def expected(durations_ns: dict[tuple[str, str], list[int]]) -> list[SpanRow]:
         micros = [time / 1000 for time in times]
         total = float(Fraction(sum(times), 1000))
         rows.append(
-            SpanRow(
+            Row(
+                group=None,
                 cat=cat,
                 name=name,
                 count=len(times),
@@ -51,6 +53,8 @@ def expected(durations_ns: dict[tuple[str, str], list[int]]) -> list[SpanRow]:
                 p99_us=near(quantile(micros, 0.99)),
                 max_us=max(times) / 1000,
                 wall_us=wall_ns / 1000,
+                share=total / (wall_ns / 1000),
+                loop=None,
             )
         )
     return sorted(rows, key=lambda row: (row.cat, -row.total_us, row.name))
@@ -197,7 +201,7 @@ def test_a_trace_of_another_writer_is_summed(tmp_path: Path) -> None:
     path = tmp_path / "t.pfw"
     path.write_text('[\n{"name":"a","cat":"b","ph":"X","ts":1,"dur":2}\n]\n')
     found, told = warnings_of(path)
-    assert found.spans == (SpanRow("b", "a", 1, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, None, 2.0),)
+    assert found.spans == (Row(None, "b", "a", 1, 2.0, 2.0, 1.0, *[2.0] * 7, None),)
     assert told == ""
 
 

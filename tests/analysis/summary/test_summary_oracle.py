@@ -1,4 +1,4 @@
-"""The native reader, the one in Python, and a computation of the test's own agree on any trace."""
+"""Summaries and a computation of the test's own agree on any trace."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 from analysis.summary.any_traces import traces, write
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary.choosing import summarise_chosen
-from dftrace_ai.analysis.summary.figures import SpanRow, Summary, summarise
-from dftrace_ai.analysis.summary.totals import PlainTotals
-from dftrace_ai.analysis.summary.tree import tree_of
+from dftrace_ai.analysis.summary.figures import Summary, summarise
+from dftrace_ai.analysis.summary.rows import Row
+from dftrace_ai.analysis.summary.tree import summarise_tree
 from dftrace_ai.analysis.where import where_of
 
 
@@ -157,7 +156,7 @@ def oracle(lines: list[bytes]) -> dict[str, Any]:
 
 
 def figures(found: Summary) -> dict[str, Any]:
-    def ns(row: SpanRow) -> tuple[int, ...]:
+    def ns(row: Row) -> tuple[int, ...]:
         assert row.self_us is not None
         return (
             row.count,
@@ -171,23 +170,12 @@ def figures(found: Summary) -> dict[str, Any]:
     }
 
 
-def in_python(path: Path, monkeypatch: pytest.MonkeyPatch) -> Summary:
-    with monkeypatch.context() as patch:
-        patch.setattr(adding, "new_totals", PlainTotals)
-        return summarise([path])
-
-
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, deadline=None)
 @given(lines=traces(), codec=st.sampled_from(["", ".gz", ".zst"]), size=st.integers(1, 30))
-def test_all_three_agree(
-    lines: list[bytes], codec: str, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_summaries_are_those_of_the_test(lines: list[bytes], codec: str, size: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(lines, Path(folder), codec, size)
         found = summarise([path])
-        assert found == in_python(path, monkeypatch)
     told = figures(found)
     truth = oracle(lines)
     kinds = adding_kinds(truth.pop("others"))
@@ -262,13 +250,15 @@ def test_the_tree_and_what_is_chosen_agree_with_the_plain_summary(
         path = write(lines, Path(folder), codec, size)
         plain = summarise([path])
         opened = open_traces([path])
-        chosen = summarise_chosen(opened.files, opened.skipped, None).summary
+        chosen = summarise_chosen(opened.files, opened.skipped, None)
         condition = "cat = 'compute' and dur_us >= 2 or name like 'it%'"
-        some = summarise_chosen(opened.files, opened.skipped, None, where_of(condition)).summary
-        tree = list(tree_of(opened.files).rows())
+        some = summarise_chosen(opened.files, opened.skipped, None, where_of(condition))
+        _, tree = summarise_tree(opened.files, opened.skipped)
 
-    def apart_from_self(row: SpanRow) -> dict[str, Any]:
-        return {name: value for name, value in vars(row).items() if name != "self_us"}
+    def apart_from_self(row: Row) -> dict[str, Any]:
+        return {
+            name: value for name, value in vars(row).items() if name not in {"self_us", "share"}
+        }
 
     assert list(map(apart_from_self, chosen.spans)) == list(map(apart_from_self, plain.spans))
     assert chosen.others == plain.others

@@ -1,4 +1,4 @@
-"""Self time, and files of every form, read by the native reader and without it."""
+"""Self time, and files of every form."""
 
 from __future__ import annotations
 
@@ -10,17 +10,7 @@ from analysis.trace_lines import TraceLines, small_trace
 
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary.figures import Summary, summarise
-from dftrace_ai.analysis.summary.totals import PlainTotals
 from dftrace_ai.errors import TraceError
-
-
-@pytest.fixture(autouse=True, params=["native", "python"])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "python":
-        monkeypatch.setattr(adding, "new_totals", PlainTotals)
-    else:
-        assert type(adding.new_totals()).__module__ == "dftrace_ai._reader"
-    return request.param
 
 
 def self_ns(found: Summary) -> dict[str, int]:
@@ -117,22 +107,21 @@ def test_a_file_that_still_grows_is_read_up_to_its_last_whole_line(tmp_path: Pat
 
 
 def test_names_that_need_too_much_memory_are_refused_and_nothing_is_lost_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = TraceLines()
     for number in range(3000):
         trace.span(f"{number}-" + "n" * 1000, "c", number * 10, 5)
     path = trace.write(tmp_path / "t.pfw.gz", lines_a_block=100)
     assert len(summarise([path]).spans) == 3000
-    if reader == "native":
-        with monkeypatch.context() as patch:
-            patch.setattr(adding, "MOST_BYTES", 1 << 20)
-            with pytest.raises(TraceError, match="in 1 MiB of memory; give fewer"):
-                summarise([path])
-        assert len(summarise([path]).spans) == 3000
+    with monkeypatch.context() as patch:
+        patch.setattr(adding, "MOST_BYTES", 1 << 20)
+        with pytest.raises(TraceError, match="in 1 MiB of memory; give fewer"):
+            summarise([path])
+    assert len(summarise([path]).spans) == 3000
 
 
-def test_figures_of_many_names_are_those_of_few(tmp_path: Path, reader: str) -> None:
+def test_figures_of_many_names_are_those_of_few(tmp_path: Path) -> None:
     # Beyond 65,536 names the threads have figures in common.
     trace = TraceLines()
     for number in range(70_000):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.analysis.reading.trace_file import Tear
 
 __all__ = ["LETTERS", "TraceBlocks", "argument_places", "arguments_of", "new_scanner"]
 
@@ -78,7 +79,10 @@ class TraceBlocks:
         trace: the file.
 
     Attributes:
+        trace: the file.
         notes: after the last block, what could not be read and was put right, one line each.
+        tear: after the last block, where and why reading stopped; None where it is whole.
+        long_lines: lines that are too long to be read.
         place: where in the file the block begins that came last, and how many bytes of it that is;
             None where it can be read again with all that is before it alone.
 
@@ -89,10 +93,12 @@ class TraceBlocks:
     """
 
     def __init__(self, scanner: EventScanner, trace: Trace) -> None:
+        self.trace = trace
         self.notes: list[str] = []
+        self.tear: Tear | None = None
+        self.long_lines = 0
         self.place: tuple[int, int] | None = None
         self._scanner = scanner
-        self._trace = trace
         self._lines = self._plain_bytes = self._unreadable = 0
         base_us = (trace.header and trace.header.time_base_us) or 0
         self._base_ns = min(base_us, LATEST_BASE_US) * 1000
@@ -108,15 +114,13 @@ class TraceBlocks:
                 self._unreadable += block.unreadable
                 yield block
         except (OverflowError, MemoryError) as error:
-            raise TraceError(f"{self._trace}: its names need too much memory") from error
+            raise TraceError(f"{self.trace}: its names need too much memory") from error
         if self._unreadable:
-            self.notes.append(
-                f"{self._trace}: {counted(self._unreadable, 'line')} without an event"
-            )
-        self.notes += self._trace.file.notes
+            self.notes.append(f"{self.trace}: {counted(self._unreadable, 'line')} without an event")
+        self.notes += self.trace.file.notes
 
     def _blocks(self) -> Iterator[EventBlock]:
-        trace = self._trace
+        trace = self.trace
         place = 0
         try:
             with open_regular(trace.file.content) as raw:
@@ -138,19 +142,19 @@ class TraceBlocks:
 
     def _rest(self, place: int, end: int) -> Iterator[EventBlock]:
         """What is torn, huge or not compressed."""
-        copy = self._trace.file.copy
+        copy = self.trace.file.copy
         if place == end and place and not (copy and copy.tear):
             return
         self.place = None
-        reader = self._trace.reader()
-        long_lines = 0
+        reader = self.trace.reader()
         for text in reader.texts(Start(place, self._plain_bytes, self._lines), end):
             if isinstance(text, LongLine):
-                long_lines += 1
+                self.long_lines += 1
             else:
                 whole = text if text.endswith(b"\n") else text + b"\n"
                 yield self._scanner.scan(whole, self._base_ns)
-        if reader.tear:
-            self.notes.append(f"{self._trace}: {tear_told(reader.tear, 'read')}")
-        if long_lines:
-            self.notes.append(f"{counted(long_lines, 'line')} too long to be read")
+        self.tear = reader.tear
+        if self.tear:
+            self.notes.append(f"{self.trace}: {tear_told(self.tear, 'read')}")
+        if self.long_lines:
+            self.notes.append(f"{counted(self.long_lines, 'line')} too long to be read")

@@ -200,4 +200,35 @@ GeneralLine read_general_line(std::string_view line) {
     return event;
 }
 
+namespace {
+
+std::optional<std::int64_t> whole_value(std::string_view value) {
+    constexpr std::size_t most_text = 18;
+    std::string text(value);
+    if (is_text(value) && (text = text_of_json_string(value)).size() > most_text) return {};
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> whole_member(std::string_view args, std::string_view name) {
+    const std::size_t at = args.rfind(name), behind = at + name.size();
+    // Where nothing is escaped and no object lies within, what stands so with a colon is a member.
+    const bool flat = args.find('\\') == args.npos && args.find('{', 1) == args.npos;
+    if (flat && at == args.npos) return {};
+    if (flat && args[behind] == ':' && blanks.find(args[behind + 1]) == blanks.npos) {
+        const std::size_t from = behind + 1;
+        const std::size_t end =
+            args[from] == '"' ? args.find('"', from + 1) + 1 : args.find_first_of(",} \t\r", from);
+        return whole_value(args.substr(from, end - from));
+    }
+    std::optional<std::int64_t> found;
+    Walk(args).members([&](std::string_view key, std::string_view value) {
+        if (text_of_json_string(key) == name.substr(1, name.size() - 2)) found = whole_value(value);
+    });
+    return found;
+}
+
 }  // namespace dftrace

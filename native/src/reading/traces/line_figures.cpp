@@ -65,11 +65,7 @@ void LineFigures::add_row(LineWalk& walk) {
     }
     const std::int64_t duration = rows.duration[row];
     if (duration < 0) return;
-    of.least = of.count ? std::min(of.least, duration) : duration;
-    of.greatest = std::max(of.greatest, duration);
-    ++of.count;
-    of.total += static_cast<std::uint64_t>(duration);
-    of.durations.add(duration, budget_);
+    of.add(duration, budget_);
     const std::int64_t start = rows.start[row];
     if (start == no_time) return;
     CoveredTime::Track& track = covered_time_.track(track_of(walk, rows.track[row]));
@@ -100,7 +96,7 @@ std::optional<KnownFigures> LineFigures::told() const {
             spans.label = label;
             spans.count = of.count;
             spans.total = static_cast<std::int64_t>(of.total);
-            spans.self = static_cast<std::int64_t>(of.total - of.covered);
+            spans.self = static_cast<std::int64_t>(static_cast<std::uint64_t>(of.total) - of.covered);
             spans.least = of.least;
             spans.greatest = of.greatest;
             spans.exact = of.durations.tell(spans.durations);

@@ -52,12 +52,7 @@ void Totals::add_span(Reader& to, std::uint32_t label, std::int64_t duration) {
         ++to.unreadable;
         return;
     }
-    Figures& figures = grown(to.figures, label, budget_);
-    figures.least = figures.count ? std::min(figures.least, duration) : duration;
-    figures.greatest = std::max(figures.greatest, duration);
-    ++figures.count;
-    figures.total += duration;
-    figures.durations.add(duration, budget_);
+    grown(to.figures, label, budget_).add(duration, budget_);
 }
 
 void Totals::add_other(Reader& to, const Rows& rows, std::size_t row) {

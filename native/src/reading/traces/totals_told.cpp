@@ -11,17 +11,21 @@ namespace dftrace {
 bool Totals::add_known(const KnownFigures& known) {
     constexpr std::uint64_t most_events = std::uint64_t{1} << 53;
     std::uint64_t events = 0;
-    std::vector<Durations> durations(known.spans.size());
+    std::vector<SpanSum> sums(known.spans.size());
     Budget room(std::size_t{256} << 20);  // for what may turn out to be of no use
     for (std::size_t i = 0; i < known.spans.size(); ++i) {
         const KnownFigures::Spans& of = known.spans[i];
         const WideNs count = of.count;
         if (of.count == 0 || of.count > most_events || of.least < 0 || of.least > of.greatest ||
             of.total < of.least * count || of.total > of.greatest * count || of.self > of.total ||
-            !durations[i].take_in(of.exact, of.durations, room) || durations[i].size() != of.count ||
-            !durations[i].reach(of.least, of.greatest) ||
+            !sums[i].durations.take_in(of.exact, of.durations, room) ||
+            sums[i].durations.size() != of.count || !sums[i].durations.reach(of.least, of.greatest) ||
             (of.exact && std::accumulate(of.durations.begin(), of.durations.end(), WideNs{0}) != of.total))
             return false;
+        sums[i].count = of.count;
+        sums[i].total = of.total;
+        sums[i].least = of.least;
+        sums[i].greatest = of.greatest;
         events += of.count;
     }
     for (const KnownFigures::Others& of : known.others) {
@@ -38,12 +42,7 @@ bool Totals::add_known(const KnownFigures& known) {
     for (std::size_t i = 0; i < known.spans.size(); ++i) {
         const KnownFigures::Spans& of = known.spans[i];
         const std::uint32_t label = labels_.number(of.label.category, of.label.name);
-        Figures& figures = grown(to.figures, label, budget_);
-        figures.least = figures.count ? std::min(figures.least, of.least) : of.least;
-        figures.greatest = std::max(figures.greatest, of.greatest);
-        figures.count += of.count;
-        figures.total += of.total;
-        figures.durations.add(durations[i], budget_);
+        grown(to.figures, label, budget_).add(sums[i], budget_);
         if (of.total != of.self) grown(covered_now_, label, budget_) += WideNs{of.total} - of.self;
     }
     for (const KnownFigures::Others& of : known.others) {
@@ -115,13 +114,7 @@ void Totals::merge() {
         for (std::size_t label = 0; label < from.figures.size(); ++label) {
             const Figures& more = from.figures[label];
             Figures& figures = grown(to.figures, label, budget_);
-            if (more.count > 0) {
-                figures.least = figures.count ? std::min(figures.least, more.least) : more.least;
-                figures.greatest = std::max(figures.greatest, more.greatest);
-                figures.count += more.count;
-                figures.total += more.total;
-                figures.durations.add(more.durations, budget_);
-            }
+            figures.add(more, budget_);
             for (std::size_t at = 0; at < phases.size(); ++at) figures.others[at] += more.others[at];
         }
         for (const auto& [key, count] : from.odd_phases) to.odd_phases[key] += count;
@@ -184,18 +177,10 @@ std::vector<SpanFigures> Totals::spans(std::size_t most, std::size_t& all) {
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), first);
     std::vector<SpanFigures> found;
     for (std::size_t i = 0; i < kept; ++i) {
-        const Figures& of = figures[order[i]];
-        SpanFigures& row = found.emplace_back();
+        SpanFigures& row = found.emplace_back(figures[order[i]].figures());
         row.label = &labels_[order[i]];
-        row.count = of.count;
-        row.total = of.total;
-        row.self = self(order[i], of);
+        row.self = self(order[i], figures[order[i]]);
         if (order[i] < walls_.size()) row.wall = walls_[order[i]].told();
-        row.least = of.least;
-        row.greatest = of.greatest;
-        row.p50 = of.durations.quantile(0.5, of.least, of.greatest);
-        row.p95 = of.durations.quantile(0.95, of.least, of.greatest);
-        row.p99 = of.durations.quantile(0.99, of.least, of.greatest);
     }
     return found;
 }

@@ -49,7 +49,7 @@ void Totals::add_wall(std::optional<std::int64_t> ns) {
 std::vector<CategoryFigures> Totals::categories(std::size_t most, std::size_t& all) {
     merge();
     struct Sum {
-        Figures figures;
+        SpanSum spans;
         std::optional<WideNs> self = 0;
     };
     std::map<CategoryKey, Sum> sums;
@@ -61,34 +61,18 @@ std::vector<CategoryFigures> Totals::categories(std::size_t most, std::size_t& a
         const auto [found, fresh] = sums.try_emplace({called.category, is_body(called.name)});
         if (fresh) budget_.take(256 + called.category.size());
         Sum& sum = found->second;
-        Figures& to = sum.figures;
-        to.least = to.count ? std::min(to.least, of.least) : of.least;
-        to.greatest = std::max(to.greatest, of.greatest);
-        to.count += of.count;
-        to.total += of.total;
-        to.durations.add(of.durations, budget_);
+        sum.spans.add(of, budget_);
         const std::optional<WideNs> own = self(label, of);
         sum.self = own && sum.self ? std::optional(*own + *sum.self) : std::nullopt;
     }
     all = sums.size();
     std::vector<CategoryFigures> found;
     for (auto& [key, sum] : sums) {
-        Figures& of = sum.figures;
-        const auto quantile = [&of](double share) {
-            return of.durations.quantile(share, of.least, of.greatest);
-        };
-        const auto wall = category_walls_.find(key);
-        SpanFigures row;
-        row.count = of.count;
-        row.total = of.total;
+        SpanFigures row = sum.spans.figures();
         row.self = sum.self;
-        row.least = of.least;
-        row.greatest = of.greatest;
-        row.p50 = quantile(0.5);
-        row.p95 = quantile(0.95);
-        row.p99 = quantile(0.99);
-        if (wall != category_walls_.end()) row.wall = wall->second.told();
-        of.durations.clear(budget_);
+        if (const auto wall = category_walls_.find(key); wall != category_walls_.end())
+            row.wall = wall->second.told();
+        sum.spans.durations.clear(budget_);
         found.push_back({key.first, key.second, row});
     }
     // Those that are equal stay in the order of their names.

@@ -10,7 +10,6 @@
 #include "dftrace/index/block_facts.hpp"
 #include "dftrace/index/budget.hpp"
 #include "dftrace/index/covered_time.hpp"
-#include "dftrace/index/durations.hpp"
 #include "dftrace/reading/traces/line_walk.hpp"
 #include "dftrace/reading/traces/totals.hpp"
 
@@ -32,12 +31,9 @@ class LineFigures {
     bool aside() const noexcept { return covered_time_.any_aside(); }
 
   private:
-    struct Figures {
-        std::uint64_t count = 0;
+    struct Figures : SpanSum {
         // Beyond 64 bits there is no index; what is here is then only known to differ.
-        std::uint64_t total = 0, covered = 0;
-        std::int64_t least = 0, greatest = 0;
-        Durations durations;
+        std::uint64_t covered = 0;
         std::array<std::uint64_t, other_phases.size()> others{};
     };
     void add_row(LineWalk& walk);

@@ -17,28 +17,13 @@
 #include "dftrace/index/block_facts.hpp"
 #include "dftrace/index/budget.hpp"
 #include "dftrace/index/covered_time.hpp"
-#include "dftrace/index/durations.hpp"
 #include "dftrace/index/set_back.hpp"
 #include "dftrace/reading/traces/labels.hpp"
 #include "dftrace/reading/traces/rows.hpp"
 #include "dftrace/reading/traces/scanner.hpp"
+#include "dftrace/reading/traces/span_sums.hpp"
 
 namespace dftrace {
-
-// Wider than the sum of any durations there can be.
-__extension__ using WideNs = __int128;
-
-struct SpanFigures {
-    const Label* label = nullptr;
-    std::uint64_t count = 0;
-    WideNs total = 0;
-    // Without the time of spans inside; nothing where a track was too long to be sorted.
-    std::optional<WideNs> self;
-    std::int64_t least = 0, greatest = 0;
-    double p50 = 0, p95 = 0, p99 = 0;
-    // How long the processes went that have such spans; nothing where that is not known of one of them.
-    std::optional<WideNs> wall;
-};
 
 // The spans of a category, the bodies of its loops apart from the others.
 struct CategoryFigures {
@@ -128,21 +113,8 @@ class Totals {
 
   private:
     static constexpr std::string_view phases = other_phases;
-    struct Figures {
-        std::uint64_t count = 0;
-        WideNs total = 0;
-        std::int64_t least = 0, greatest = 0;
-        Durations durations;
+    struct Figures : SpanSum {
         std::array<std::uint64_t, phases.size()> others{};
-    };
-    struct Wall {
-        WideNs ns = 0;
-        bool known = true;
-        void add(std::optional<std::int64_t> more) {
-            ns += more.value_or(0);
-            known = known && more.has_value();
-        }
-        std::optional<WideNs> told() const { return known ? std::optional(ns) : std::nullopt; }
     };
     // Category, and whether of the bodies of loops.
     using CategoryKey = std::pair<std::string, bool>;
