@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dftrace_ai.inspect.config import names
+from dftrace_ai.inspect.config.grammar.models import (
+    DisableFp8Gemm,
+    DisableFp8Layer,
+    FakeQuant,
+    LogFp8TensorStats,
+    LogTensorStats,
+    PerTensorScaling,
+)
 from dftrace_ai.inspect.config.resolving import for_gemm, for_query, listed_names
 from dftrace_ai.inspect.config.sections import CustomUse, Observe, Section, observed
 from dftrace_ai.inspect.errors import InspectValueError
@@ -13,6 +21,7 @@ from dftrace_ai.inspect.errors import InspectValueError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dftrace_ai.inspect.config.grammar.models import Feature
     from dftrace_ai.inspect.config.layers import LayerInfo
 
 __all__ = [
@@ -115,9 +124,9 @@ def layer_plan(section: Section | None, layer: LayerInfo) -> LayerPlan:
         return LayerPlan(section.name, observe=observe, custom=section.custom, ignored=ignored)
     modify: dict[tuple[str, str], Modify] = {}
     high_precision: set[str] = set()
-    for feature, keys in section.features.items():
-        high_precision |= fp8_off_gemms(feature, keys)
-        modify |= modified(feature, keys)
+    for feature in section.features.values():
+        high_precision |= fp8_off_gemms(feature)
+        modify |= modified(feature)
     return LayerPlan(section.name, modify, frozenset(high_precision), observe, section.custom)
 
 
@@ -125,32 +134,33 @@ def observed_by(section: Section) -> tuple[Observe, ...]:
     """Return what a section observes in each layer that it selects."""
     return tuple(
         found
-        for feature in section.features
-        if feature in names.LOG_FEATURES
-        for tensor in listed_names(section.features[feature], "tensor")
-        if (found := observed(feature, section.features[feature], tensor)) is not None
+        for name, feature in section.features.items()
+        if isinstance(feature, LogTensorStats | LogFp8TensorStats)
+        for tensor in listed_names(feature, "tensor")
+        if (found := observed(name, feature, tensor)) is not None
     )
 
 
-def fp8_off_gemms(feature: str, keys: Mapping[str, Any]) -> frozenset[str]:
+def fp8_off_gemms(feature: Feature) -> frozenset[str]:
     """Return the GEMMs that a feature takes out of FP8."""
-    if feature == "DisableFp8Layer":
+    if isinstance(feature, DisableFp8Layer):
         return frozenset(names.GEMMS)
-    if feature in {"DisableFp8Gemm", "FakeQuant"}:
-        return frozenset(gemm for gemm in names.GEMMS if for_gemm(keys, gemm) is not None)
+    if isinstance(feature, DisableFp8Gemm | FakeQuant):
+        return frozenset(gemm for gemm in names.GEMMS if for_gemm(feature, gemm) is not None)
     return frozenset()
 
 
-def modified(feature: str, keys: Mapping[str, Any]) -> dict[tuple[str, str], Modify]:
+def modified(feature: Feature) -> dict[tuple[str, str], Modify]:
     """Return the tensors that a feature changes, by (gemm, tensor)."""
-    if feature not in {"FakeQuant", "PerTensorScaling"}:
+    if not isinstance(feature, FakeQuant | PerTensorScaling):
         return {}
     found: dict[tuple[str, str], Modify] = {}
     for gemm, operands in names.OPERANDS.items():
-        results = (names.RESULTS[gemm],) if feature == "FakeQuant" else ()
+        results = (names.RESULTS[gemm],) if isinstance(feature, FakeQuant) else ()
         for tensor in (*operands, *results):
-            inner = for_query(keys, gemm, tensor)
+            inner = for_query(feature, gemm, tensor)
             if inner is not None:
-                format_ = inner.get("quant_format")
-                found[gemm, tensor] = Modify(feature, format_, inner.get("margin", 0))
+                format_ = inner.quant_format if isinstance(inner, FakeQuant) else None
+                name = type(feature).__name__
+                found[gemm, tensor] = Modify(name, format_ or None, inner.margin)
     return found

@@ -1,19 +1,25 @@
-"""Which keys are in force for a GEMM and a tensor: lists, structs, and what they are laid over."""
+"""Which keys are in force for a GEMM and a tensor: those of an item, laid over those around it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from typing_extensions import Self
 
 __all__ = [
     "GEMM_KEYS",
     "TENSOR_KEYS",
+    "Choosing",
+    "Keys",
     "for_gemm",
     "for_query",
     "for_tensor",
     "has_own_tensors",
+    "in_force",
     "listed_names",
 ]
 
@@ -21,61 +27,76 @@ GEMM_KEYS = frozenset({"gemms", "gemms_struct"})
 TENSOR_KEYS = frozenset({"tensors", "tensors_struct"})
 
 
-def for_gemm(keys: Mapping[str, Any], gemm: str) -> Mapping[str, Any] | None:
-    """Return the keys of a feature that are in force for a GEMM.
+class Keys(Protocol):
+    """What is said of a feature, or in an item of it; names are in their one spelling."""
 
-    Args:
-        keys: those of the feature, with names in their one spelling.
-        gemm: one of fprop, dgrad and wgrad.
+    def said(self, key: str) -> Any:
+        """Return the value of a key, None where it is not given."""
 
-    Returns:
-        The keys, without those that select GEMMs; None where the feature is not active.
-    """
-    outer = {key: value for key, value in keys.items() if key not in GEMM_KEYS}
-    if "gemms_struct" not in keys:
-        return outer if gemm in keys.get("gemms", ()) else None
-    item = _first(keys["gemms_struct"], "gemm", gemm)
-    if item is None:
-        return None
-    if has_own_tensors(item):
-        outer = {key: value for key, value in outer.items() if key not in TENSOR_KEYS}
-    return {**outer, **item}
+    def over(self, item: Self, but: AbstractSet[str]) -> Self:
+        """Return these keys, but some, with those that an item gives laid over them."""
 
 
-def for_tensor(keys: Mapping[str, Any], tensor: str) -> Mapping[str, Any] | None:
-    """Return the keys that are in force for a tensor, without those that select tensors."""
-    outer = {key: value for key, value in keys.items() if key not in TENSOR_KEYS}
-    if "tensors_struct" not in keys:
-        return outer if tensor in keys.get("tensors", ()) else None
-    item = _first(keys["tensors_struct"], "tensor", tensor)
-    return None if item is None else {**outer, **item}
+Chosen = TypeVar("Chosen", bound=Keys)
 
 
-def for_query(keys: Mapping[str, Any], gemm: str, tensor: str) -> Mapping[str, Any] | None:
-    """Return the keys that are in force for a tensor in a GEMM, None where there are none."""
+@dataclass(frozen=True)
+class Choosing:
+    """The keys of a custom feature by which it chooses; those of its items may mean anything."""
+
+    keys: dict[str, Any]
+
+    def said(self, key: str) -> Any:
+        """Return the value of a key, None where it is not given."""
+        return self.keys.get(key)
+
+    def over(self, item: Choosing, but: AbstractSet[str]) -> Choosing:
+        """Return these keys, but some, with those that an item gives laid over them."""
+        kept = {key: value for key, value in self.keys.items() if key not in but}
+        return Choosing(kept | item.keys)
+
+
+def for_gemm(keys: Chosen, gemm: str) -> Chosen | None:
+    """Return the keys in force for one of fprop, dgrad and wgrad; None where it is not chosen."""
+    return _for_name(keys, "gemm", gemm)
+
+
+def for_tensor(keys: Chosen, tensor: str) -> Chosen | None:
+    """Return the keys in force for a tensor, None where it is not chosen."""
+    return _for_name(keys, "tensor", tensor)
+
+
+def for_query(keys: Chosen, gemm: str, tensor: str) -> Chosen | None:
+    """Return the keys in force for a tensor in a GEMM, None where there are none."""
     of_gemm = for_gemm(keys, gemm)
     return None if of_gemm is None else for_tensor(of_gemm, tensor)
 
 
-def listed_names(keys: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """Return the GEMMs or the tensors that keys select, in their order.
-
-    Args:
-        keys: those of a feature, or what `for_gemm` returned.
-        kind: ``gemm`` or ``tensor``.
-    """
-    if f"{kind}s_struct" in keys:
-        return tuple(dict.fromkeys(item[kind] for item in keys[f"{kind}s_struct"]))
-    return tuple(keys.get(f"{kind}s", ()))
+def in_force(keys: Chosen, kind: str) -> list[tuple[str, Chosen]]:
+    """Return each name of a kind that keys choose, with the keys in force there; twins, too."""
+    items = keys.said(f"{kind}s_struct")
+    if items is None:
+        return [(name, keys) for name in keys.said(f"{kind}s") or ()]
+    return [(item.said(kind), _laid_over(keys, kind, item)) for item in items]
 
 
-def has_own_tensors(item: Mapping[str, Any]) -> bool:
+def listed_names(keys: Keys, kind: str) -> tuple[str, ...]:
+    """Return the GEMMs or the tensors, as the kind says, that keys choose, in their order."""
+    items = keys.said(f"{kind}s_struct")
+    if items is None:
+        return tuple(keys.said(f"{kind}s") or ())
+    return tuple(dict.fromkeys(item.said(kind) for item in items))
+
+
+def has_own_tensors(item: Keys) -> bool:
     """Tell whether an item of `gemms_struct` says by itself which tensors it is about."""
-    return not TENSOR_KEYS.isdisjoint(item)
+    return any(item.said(key) is not None for key in TENSOR_KEYS)
 
 
-def _first(items: tuple[Mapping[str, Any], ...], key: str, name: str) -> Mapping[str, Any] | None:
-    for item in items:
-        if item[key] == name:
-            return {inner: value for inner, value in item.items() if inner != key}
-    return None
+def _for_name(keys: Chosen, kind: str, name: str) -> Chosen | None:
+    return next((found for known, found in in_force(keys, kind) if known == name), None)
+
+
+def _laid_over(keys: Chosen, kind: str, item: Chosen) -> Chosen:
+    own_tensors = kind == "tensor" or has_own_tensors(item)
+    return keys.over(item, {f"{kind}s_struct"} | (TENSOR_KEYS if own_tensors else frozenset()))

@@ -10,11 +10,10 @@ from dftrace_ai.inspect.config.problems import all_checked, as_written
 from dftrace_ai.inspect.errors import InspectValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["SCHEDULE_KEYS", "Schedule", "frequency", "iteration", "pairs", "whole"]
+__all__ = ["Schedule", "frequency", "iteration", "pairs", "whole"]
 
-SCHEDULE_KEYS = ("freq", "start_step", "end_step", "start_end_list")
 
 OPEN = -1
 
@@ -128,11 +127,6 @@ class Schedule:
             object.__setattr__(self, name, check(getattr(self, name)))
         except ValueError as error:
             raise InspectValueError(f"{name}: {error}") from error
-
-    @classmethod
-    def of(cls, keys: Mapping[str, Any]) -> Schedule:
-        """Make the schedule that the keys of a feature give; other keys are left alone."""
-        return cls(**{name: keys[name] for name in SCHEDULE_KEYS if name in keys})
 
     def _given(self) -> list[tuple[int, int | None]]:
         if self.start_end_list:

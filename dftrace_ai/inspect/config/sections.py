@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dftrace_ai.inspect.config.resolving import (
     GEMM_KEYS,
     TENSOR_KEYS,
+    Choosing,
     for_gemm,
     for_tensor,
     listed_names,
@@ -18,9 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.inspect.config.features import CustomFeature
-    from dftrace_ai.inspect.config.grammar.models import Layers
+    from dftrace_ai.inspect.config.grammar.models import (
+        BaseLogTensorStats,
+        Feature,
+        Layers,
+        LogKeys,
+    )
 
-__all__ = ["CustomUse", "Observe", "Section", "observed"]
+__all__ = ["CustomUse", "Observe", "Section", "observed", "schedule_of"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class CustomUse:
 
     feature: CustomFeature
     config: dict[str, Any]
-    choosing: dict[str, Any] = field(default_factory=dict)
+    choosing: Choosing
     _found: dict[tuple[str | None, str | None], dict[str, Any] | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -64,23 +70,24 @@ class CustomUse:
             gemm: one of fprop, dgrad and wgrad; None where it is about no GEMM.
             tensor: which of its tensors; None where it is about none.
         """
-        if not self.choosing:
+        if not self.choosing.keys:
             return self.config
         if (gemm, tensor) not in self._found:
             self._found[gemm, tensor] = self._keys_for(gemm, tensor)
         return self._found[gemm, tensor]
 
     def _keys_for(self, gemm: str | None, tensor: str | None) -> dict[str, Any] | None:
-        found: Mapping[str, Any] | None = self.choosing
-        own: dict[str, Any] = {}
-        if gemm is not None and not GEMM_KEYS.isdisjoint(self.choosing):
+        found: Choosing | None = self.choosing
+        own = {}
+        if gemm is not None and not GEMM_KEYS.isdisjoint(self.choosing.keys):
             found, own["gemm"] = for_gemm(self.choosing, gemm), gemm
-        if found is not None and tensor is not None and not TENSOR_KEYS.isdisjoint(found):
+        if found is not None and tensor is not None and not TENSOR_KEYS.isdisjoint(found.keys):
             found, own["tensor"] = for_tensor(found, tensor), tensor
         if found is None:
             return None
         lists = GEMM_KEYS | TENSOR_KEYS
-        return self.config | {key: found[key] for key in found if key not in lists} | own
+        said = {key: value for key, value in found.keys.items() if key not in lists}
+        return self.config | said | own
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,16 +97,15 @@ class Section:
     Attributes:
         name: its key in the file.
         layers: the selection of layers.
-        features: the keys of each enabled built-in feature of the namespace
-            `transformer_engine`, by name; names are in their one spelling.
-        base: the keys of LogTensorStats where it stands in the section itself, else None.
+        features: each enabled built-in feature of the namespace `transformer_engine`, by name.
+        base: LogTensorStats where it stands in the section itself, else None.
         custom: the custom features.
     """
 
     name: str
     layers: Layers
-    features: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    base: Mapping[str, Any] | None = None
+    features: Mapping[str, Feature] = field(default_factory=dict)
+    base: BaseLogTensorStats | None = None
     custom: tuple[CustomUse, ...] = ()
 
     def base_observe(self, tensor: str) -> Observe | None:
@@ -112,13 +118,16 @@ class Section:
 
     def base_observes(self) -> tuple[Observe, ...]:
         """Return what explicit calls have to log, for each tensor that the config names."""
-        listed = listed_names(self.base or {}, "tensor")
+        listed = () if self.base is None else listed_names(self.base, "tensor")
         return tuple(one for one in map(self.base_observe, listed) if one is not None)
 
 
-def observed(feature: str, keys: Mapping[str, Any], tensor: str) -> Observe | None:
+def observed(feature: str, keys: LogKeys, tensor: str) -> Observe | None:
     """Return what the keys of a logging feature ask for a tensor, None for nothing."""
     found = for_tensor(keys, tensor)
-    if found is None:
-        return None
-    return Observe(feature, tensor, found["stats"], Schedule.of(found))
+    return None if found is None else Observe(feature, tensor, found.stats, schedule_of(found))
+
+
+def schedule_of(keys: LogKeys) -> Schedule:
+    """Return when the keys of a logging feature have it log."""
+    return Schedule(keys.freq, keys.start_step, keys.end_step, keys.start_end_list)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dftrace_ai.inspect.collecting.collector import DEFAULT_GROUP, Collector
 from dftrace_ai.inspect.collecting.rings import Rings
 from dftrace_ai.inspect.config import load, observed_by
+from dftrace_ai.inspect.errors import InspectAssertionError
+from dftrace_ai.inspect.output import trace_events
 from dftrace_ai.inspect.output.log_files import LogNames, MainLog, StatisticsFile
-from dftrace_ai.inspect.output.outbox import Outbox
-from dftrace_ai.inspect.output.sinks import Sinks
 from dftrace_ai.inspect.ranks.exchange import Groups, rank_of_process
 from dftrace_ai.inspect.ranks.reduction import digest_of
-from dftrace_ai.wording import ToldOnce, briefly
+from dftrace_ai.wording import ToldOnce, briefly, described
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
     from dftrace_ai.inspect.config.reading.file import ConfigSource
     from dftrace_ai.inspect.output.logger_interface import Statistics
@@ -154,3 +155,147 @@ class SessionState:
         closing, self._closing = self._closing, []
         for close in closing:
             close()
+
+
+class Shown(Protocol):
+    """What is to be logged."""
+
+    def has_come(self) -> bool:
+        """Tell whether all records are on the host."""
+
+    def statistics(self) -> Iterable[Statistics]:
+        """Return what is logged, in its order."""
+
+
+class _Place:
+    """What waits; it equals nothing but itself, so that to take it out is one step."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self, shown: Shown) -> None:
+        self.shown = shown
+
+
+class Outbox:
+    """A queue: what is logged first has to come first, though a later record may be there.
+
+    Nothing is held: another thread may log, and so may the handler of a signal within a call.
+
+    Args:
+        send: takes the statistics of a tensor.
+    """
+
+    def __init__(self, send: Callable[[Statistics], None]) -> None:
+        self._send = send
+        self._waiting: deque[_Place] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, shown: Shown) -> None:
+        """Log something now, or when its turn comes."""
+        self._waiting.append(_Place(shown))
+        self.deliver()
+
+    def deliver(self) -> bool:
+        """Log what can be logged; say whether it was anything."""
+        delivered = False
+        while (first := self._first()) is not None:
+            delivered = True
+            for statistics in first.statistics():
+                self._send(statistics)
+        return delivered
+
+    def _first(self) -> Shown | None:
+        """Take out what is next, None where it has not come."""
+        while True:
+            try:
+                place = self._waiting[0]
+            except IndexError:
+                return None
+            if not place.shown.has_come():
+                return None
+            try:
+                self._waiting.remove(place)
+            except ValueError:
+                continue  # whoever came meanwhile logs it
+            return place.shown
+
+
+class _Receiver(NamedTuple):
+    name: str
+    receive: Callable[[str, float, int], Any]
+
+
+class Sinks:
+    """Hands statistics to everyone who wants them; one that fails is told once, and goes on.
+
+    Args:
+        log: where a failure is told.
+        statistics_logger: an object with `log_scalar`, or None.
+        tb_writer: an object with `add_scalar`, as TensorBoard's SummaryWriter, or None.
+        file: the statistics file, or None.
+
+    Raises:
+        InspectAssertionError: the logger has no `log_scalar`, or the writer no `add_scalar`.
+    """
+
+    def __init__(
+        self,
+        log: MainLog,
+        statistics_logger: Any = None,
+        tb_writer: Any = None,
+        file: StatisticsFile | None = None,
+    ) -> None:
+        self._log = log
+        self._file = file
+        self._told = ToldOnce()
+        self._receivers: list[_Receiver] = []
+        for given, method, argument in (
+            (statistics_logger, "log_scalar", "statistics_logger"),
+            (tb_writer, "add_scalar", "tb_writer"),
+        ):
+            if given is None:
+                continue
+            receive = getattr(given, method, None)
+            if not callable(receive):
+                raise InspectAssertionError(
+                    f"{argument}: {type(given).__name__} has no method {method}"
+                )
+            self._receivers.append(_Receiver(type(given).__name__, receive))
+        if file is not None:
+            self._receivers.append(_Receiver("the statistics file", file.write))
+
+    def send(self, statistics: Statistics) -> None:
+        """Hand over the statistics of a tensor, number by number, and to the trace as a whole."""
+        before = f"{statistics.layer}_{statistics.tensor}_"
+        for stat, value in statistics.values.items():
+            for receiver in self._receivers:
+                self._hand_over(receiver, before + stat, value, statistics.iteration)
+        trace_events.statistics(statistics)
+
+    def _hand_over(self, receiver: _Receiver, name: str, value: float, iteration: int) -> None:
+        try:
+            receiver.receive(name, value, iteration)
+        except Exception as error:  # noqa: BLE001 - a logger must not end the training
+            self._tell_of(receiver.name, error)
+
+    def flush(self) -> None:
+        """Bring what was handed over into the file."""
+        if self._file is not None:
+            try:
+                self._file.flush()
+            except OSError as error:
+                self._tell_of("the statistics file", error)
+
+    def close(self) -> None:
+        """Close the statistics file; the loggers of the user stay open."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError as error:
+                self._tell_of("the statistics file", error)
+
+    def _tell_of(self, name: str, error: Exception) -> None:
+        if self._told.first(name):
+            self._log.write(f"{name} failed, which is told once: {described(error)}", logging.ERROR)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copyreg
+import functools
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +17,11 @@ from dftrace_ai.inspect.attaching.modules.attention import run_attention
 from dftrace_ai.inspect.attaching.modules.gemms import Operands, run_linear
 from dftrace_ai.inspect.attaching.modules.observed import first_tensor, look_into, run_compiled
 from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear
-from dftrace_ai.inspect.attaching.modules.saved_tensor_hooks import keep_compilations_from_hooks
 from dftrace_ai.inspect.attaching.modules.tokens import token_of
 from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, unreachable
 from dftrace_ai.inspect.errors import InspectRuntimeError
 from dftrace_ai.run.loaded_torch import is_older_than
+from dftrace_ai.run.place.late_import import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.naming import Kind
 
+
 __all__ = ["Station", "station_at"]
+
 
 # What objects are copied by, without an import of ours in their pickles.
 _NEWOBJ = vars(copyreg)["__newobj__"]
@@ -365,3 +368,56 @@ def _swapped_class(original: type[nn.Module], way: str) -> type[nn.Module]:
         )
         _classes[original, way] = found
     return cast("type[nn.Module]", found)
+
+
+T = TypeVar("T")
+
+_COMPILER = "torch._dynamo.convert_frame"
+_autograd: Any = torch._C._autograd
+
+
+@functools.cache
+def keep_compilations_from_hooks() -> None:
+    """Have checkpoints count no tensors of compilations, from now on.
+
+    A checkpoint that is not reentrant counts by hooks what its forward saves, and what it saves
+    when it is computed again. Torch before 2.5 shows such hooks what its compiler tries out, too,
+    which belongs to one of the two alone, and the backward raises. Attaching and detaching have
+    layers compiled anew, also within a checkpoint in which they were not compiled before.
+    """
+    if is_older_than(2, 5):
+        when_imported(_COMPILER, _lay)
+
+
+def _lay() -> None:
+    compiler: Any = sys.modules[_COMPILER]
+    compiler._compile = _out_of_sight(compiler._compile)
+
+
+def _out_of_sight(compile_frame: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compile_frame)
+    def compile_unseen(*args: Any, **kwargs: Any) -> Any:
+        if not _hooks_are_on():
+            return compile_frame(*args, **kwargs)
+        # Torch asks the innermost hooks alone.
+        with torch.autograd.graph.saved_tensors_hooks(_same, _same):
+            return compile_frame(*args, **kwargs)
+
+    return compile_unseen
+
+
+def _hooks_are_on() -> bool:
+    """Tell whether this thread has hooks for saved tensors: torch refuses to forbid them then."""
+    if not _autograd._saved_tensors_hooks_is_enabled():
+        return False
+    try:
+        _autograd._saved_tensors_hooks_disable("asked for")
+    except RuntimeError:
+        return True
+    finally:
+        _autograd._saved_tensors_hooks_enable()
+    return False
+
+
+def _same(saved: T) -> T:
+    return saved

@@ -6,12 +6,17 @@ The JSON Schema in schemas/inspect.schema.json is made from these. What a single
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from dftrace_ai.inspect.config import names
 from dftrace_ai.inspect.config.grammar import values  # noqa: TC001 - pydantic evaluates them
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from typing_extensions import Self
 
 __all__ = [
     "FEATURE_MODELS",
@@ -19,6 +24,7 @@ __all__ = [
     "BaseLogTensorStats",
     "Feature",
     "Layers",
+    "LogKeys",
     "SectionHead",
 ]
 
@@ -31,6 +37,16 @@ class _Mapping(BaseModel):
 
     # Keys of which at least one has to be given.
     needs_one_of: ClassVar[tuple[str, ...]] = ()
+
+    def said(self, key: str) -> Any:
+        """Return the value of a key, None where it is not given."""
+        return getattr(self, key) if key in self.model_fields_set else None
+
+    def over(self, item: BaseModel, but: AbstractSet[str]) -> Self:
+        """Return these keys, but some, with those that an item gives laid over them."""
+        kept = {key: getattr(self, key) for key in self.model_fields_set - but}
+        known = item.model_fields_set & type(self).model_fields.keys()
+        return self.model_construct(**kept | {key: getattr(item, key) for key in known})
 
 
 class Layers(_Mapping):
@@ -200,6 +216,9 @@ class FakeQuant(_FakeQuantTensors, Feature):
     gemms: values.Gemms = ()
     gemms_struct: tuple[_FakeQuantGemmItem, ...] = ()
 
+
+LogKeys: TypeAlias = LogTensorStats | LogFp8TensorStats | BaseLogTensorStats
+"""What says which statistics are logged, and when."""
 
 FEATURE_MODELS: dict[str, type[Feature]] = {
     model.__name__: model

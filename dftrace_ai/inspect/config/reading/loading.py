@@ -4,34 +4,52 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import TYPE_CHECKING, Any
+import typing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from dftrace_ai.config.settings import nearest
 from dftrace_ai.inspect.config import features, names
 from dftrace_ai.inspect.config.grammar.models import (
     FEATURE_MODELS,
+    KEY_ALIASES,
     BaseLogTensorStats,
+    DisableFp8Gemm,
+    DisableFp8Layer,
+    FakeQuant,
     Feature,
     Layers,
+    LogFp8TensorStats,
+    LogKeys,
+    LogTensorStats,
     SectionHead,
 )
+from dftrace_ai.inspect.config.names import listed
+from dftrace_ai.inspect.config.plans import fp8_off_gemms, modified
 from dftrace_ai.inspect.config.problems import Problem, Problems, as_written
-from dftrace_ai.inspect.config.reading.checking import (
-    check_combinations,
-    check_feature,
-    what_chooses,
-)
-from dftrace_ai.inspect.config.reading.faults import note_faults, renamed
 from dftrace_ai.inspect.config.reading.file import ConfigSource, parsed
-from dftrace_ai.inspect.config.sections import CustomUse, Section
+from dftrace_ai.inspect.config.resolving import (
+    Choosing,
+    has_own_tensors,
+    in_force,
+    listed_names,
+)
+from dftrace_ai.inspect.config.sections import CustomUse, Section, schedule_of
 from dftrace_ai.inspect.config.selection import InspectConfig
 from dftrace_ai.inspect.errors import InspectError, InspectTypeError
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
+
+    from pydantic_core import ErrorDetails
+
+    from dftrace_ai.inspect.config.resolving import Keys
+
 
 __all__ = ["examine", "load"]
+
 
 HEAD_KEYS = ("enabled", "layers")
 
@@ -145,8 +163,8 @@ class _Reader:
     def __init__(self, section: str, problems: Problems) -> None:
         self.section = section
         self.problems = problems
-        self.features: dict[str, Mapping[str, Any]] = {}
-        self.base: Mapping[str, Any] | None = None
+        self.features: dict[str, Feature] = {}
+        self.base: BaseLogTensorStats | None = None
         self.custom: list[CustomUse] = []
         self._spelt: dict[tuple[str, str], str] = {}
 
@@ -186,16 +204,15 @@ class _Reader:
     def _read_built_in(
         self, namespace: str, name: str, model: type[Feature], where: str, body: Any
     ) -> None:
-        read = note_faults(model, renamed(body, where, self.problems), where, self.problems)
+        read = _note_faults(model, _renamed(body, where, self.problems), where, self.problems)
         if read is None:
             return
-        keys = read.model_dump(exclude_unset=True, exclude={"enabled"})
         base = namespace == names.BASE_NAMESPACE
-        if check_feature(name, keys, where, self.problems, base=base):
-            if base:
-                self.base = keys
+        if _check_feature(read, where, self.problems, base=base):
+            if isinstance(read, BaseLogTensorStats):
+                self.base = read
             else:
-                self.features[name] = keys
+                self.features[name] = read
 
     def _read_custom(self, custom: features.CustomFeature, where: str, body: Any) -> None:
         if not isinstance(body, dict):
@@ -207,7 +224,7 @@ class _Reader:
         else:
             config = {key: value for key, value in body.items() if key != "enabled"}
             config = copy.deepcopy(config)
-            choosing = what_chooses(config, where, self.problems)
+            choosing = _what_chooses(config, where, self.problems)
             self.custom.append(CustomUse(custom, config, choosing))
 
 
@@ -219,13 +236,13 @@ def _section(name: str, body: Any, problems: Problems) -> Section | None:
         return None
     head = {key: body[key] for key in HEAD_KEYS if key in body}
     if isinstance(head.get("layers"), dict):
-        head["layers"] = renamed(head["layers"], f"{name}.layers", problems)
-    read = note_faults(SectionHead, head, name, problems)
+        head["layers"] = _renamed(head["layers"], f"{name}.layers", problems)
+    read = _note_faults(SectionHead, head, name, problems)
     reader = _Reader(name, problems)
     for key, inner in body.items():
         if key not in HEAD_KEYS:
             reader.key(key, inner)
-    check_combinations(name, reader.features, problems)
+    _check_combinations(name, reader.features, problems)
     if read is None or len(problems.errors) > before:
         return None
     layers: Layers = read.layers
@@ -256,3 +273,243 @@ def _unknown(namespace: str, key: Any) -> str:
 
 def _spelling(key: Any) -> str:
     return key if isinstance(key, str) else in_short(key)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+# Keys whose absence, or whose presence in the wrong place, is documented as an AssertionError.
+ASSERTED = frozenset({"enabled", "layers"})
+
+STRUCTS = ("gemms_struct", "tensors_struct")
+
+
+def _renamed(body: Any, where: str, problems: Problems) -> Any:
+    """Return keys with those that have another spelling in the usual one, in items, too."""
+    if not isinstance(body, dict):
+        return body
+    found = dict(body)
+    for alias, key in KEY_ALIASES.items():
+        if alias not in found:
+            continue
+        if key in found:
+            problems.error(f"{where}.{alias}", f"{key} is given, too; {alias} is the same key")
+        else:
+            problems.warning(f"{where}.{alias}", f"is taken as {key}; write {key}")
+            found[key] = found[alias]
+        del found[alias]
+    for struct in STRUCTS:
+        if isinstance(found.get(struct), (list, tuple)):
+            found[struct] = [
+                _renamed(item, f"{where}.{struct}[{index}]", problems)
+                for index, item in enumerate(found[struct])
+            ]
+    return found
+
+
+def _note_faults(model: type[Model], body: Any, where: str, problems: Problems) -> Model | None:
+    """Return what a model makes of a part of a config; None, with the faults noted, if nothing."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        for fault in error.errors(include_url=False):
+            kind, text = _explained(fault, model)
+            problems.error(_place(where, fault["loc"]), text, kind)
+    return None
+
+
+def _place(where: str, loc: Sequence[int | str]) -> str:
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc]
+    return where + "".join(parts)
+
+
+def _explained(fault: ErrorDetails, model: type[BaseModel]) -> tuple[type[Exception], str]:
+    """Return the class of the error that a fault is, and what to say of it."""
+    kind, loc = fault["type"], fault["loc"]
+    key = loc[-1] if loc else ""
+    if kind in {"value_error", "assertion_error"}:
+        error = AssertionError if kind == "assertion_error" else ValueError
+        return error, str(fault["ctx"]["error"])
+    if kind == "missing":
+        return AssertionError if key in ASSERTED else ValueError, "is missing"
+    if kind == "extra_forbidden":
+        return _unknown_key(str(key), loc, model)
+    accepted = {
+        "model_type": "a mapping of keys, 'key: value'",
+        "model_attributes_type": "a mapping of keys, 'key: value'",
+        "tuple_type": "a list of mappings",
+        "bool_type": "true or false",
+        "invalid_key": "text as a key",
+    }.get(kind)
+    if accepted is None:
+        return ValueError, fault["msg"]
+    return ValueError, f"{as_written(fault['input'])} is not accepted; accepted: {accepted}"
+
+
+def _unknown_key(
+    key: str, loc: Sequence[int | str], model: type[BaseModel]
+) -> tuple[type[Exception], str]:
+    inner = _model_at(model, loc[:-1])
+    known = [*inner.model_fields]
+    if key == "enabled":
+        return AssertionError, "an item has no 'enabled'; leave the item out instead"
+    accepted = f"accepted: {listed(known)}" if known else "there are no keys"
+    return ValueError, f"unknown key {in_short(key)}{nearest(key[:200], known)}; {accepted}"
+
+
+def _model_at(model: type[BaseModel], loc: Sequence[int | str]) -> type[BaseModel]:
+    """Return the model of the mapping at a place."""
+    for part in loc:
+        if isinstance(part, str):
+            annotation = model.model_fields[part].annotation
+            for one in (annotation, *typing.get_args(annotation)):
+                if isinstance(one, type) and issubclass(one, BaseModel):
+                    model = one
+    return model
+
+
+def _check_feature(keys: Feature, where: str, problems: Problems, *, base: bool = False) -> bool:
+    """Note what a feature, here or in the section itself, lacks; say whether it can be used.
+
+    Its keys have been checked one by one.
+    """
+    before = len(problems.errors)
+    if isinstance(keys, LogTensorStats | LogFp8TensorStats | BaseLogTensorStats):
+        _check_log(keys, where, problems)
+        if base and keys.said("freq") is None and not _every(keys.said("tensors_struct"), "freq"):
+            problems.warning(where, "freq is not given; every iteration is taken")
+    elif not isinstance(keys, DisableFp8Layer):
+        _check_gemms(keys, where, problems)
+    return len(problems.errors) == before
+
+
+def _every(items: tuple[Keys, ...] | None, key: str) -> bool:
+    return bool(items) and all(item.said(key) is not None for item in items or ())
+
+
+def _selects(keys: Keys, kind: str, where: str, problems: Problems) -> bool:
+    if keys.said(f"{kind}s") is None and keys.said(f"{kind}s_struct") is None:
+        problems.error(where, f"{kind}s or {kind}s_struct is needed")
+        return False
+    if not listed_names(keys, kind):
+        problems.warning(where, f"without effect: {kind}s is empty")
+    return True
+
+
+def _check_log(keys: LogKeys, where: str, problems: Problems) -> None:
+    if not _selects(keys, "tensor", where, problems):
+        return
+    for tensor, found in in_force(keys, "tensor"):
+        if not found.stats:
+            problems.error(where, f"stats is needed for {tensor}, a list of statistics")
+        schedule = schedule_of(found)
+        if schedule.disordered:
+            problems.warning(
+                where, f"start_end_list of {tensor} overlaps or is not in order; all of it counts"
+            )
+        if schedule.next_due(-1) is None:
+            problems.warning(where, f"{tensor} is never logged: no iteration is due")
+
+
+def _check_gemms(keys: Feature, where: str, problems: Problems) -> None:
+    if not _selects(keys, "gemm", where, problems) or isinstance(keys, DisableFp8Gemm):
+        return
+    lacking: list[str] = []
+    for gemm, found in in_force(keys, "gemm"):
+        if not _selects(found, "tensor", f"{where} ({gemm})", problems):
+            continue
+        for tensor, inner in in_force(found, "tensor"):
+            if isinstance(inner, FakeQuant) and not inner.quant_format:
+                lacking.append(f"{tensor} in {gemm}")
+    if lacking:
+        problems.error(
+            where,
+            f"quant_format is needed for {names.listed(lacking)}; "
+            f"accepted: {names.listed(names.FORMATS, 'or')}",
+        )
+    _warn_of_strangers(keys, where, problems)
+
+
+def _warn_of_strangers(keys: Feature, where: str, problems: Problems) -> None:
+    """Warn of tensors that are selected for GEMMs which do not have them."""
+    of_gemms = dict(reversed(in_force(keys, "gemm")))
+    effective = set(modified(keys))
+    own = {item.said("gemm") for item in keys.said("gemms_struct") or () if has_own_tensors(item)}
+    # What is said once for several GEMMs has to fit one of them.
+    shared = [gemm for gemm in listed_names(keys, "gemm") if gemm not in own]
+    strangers = [
+        f"{tensor} is no tensor of {names.listed(gemms, 'or')}"
+        for gemms in (*([gemm] for gemm in own), *([shared] if shared else ()))
+        for tensor in listed_names(of_gemms[gemms[0]], "tensor")
+        if not any((gemm, tensor) in effective for gemm in gemms)
+    ]
+    if strangers:
+        problems.warning(where, f"without effect: {names.listed(strangers)}")
+
+
+def _what_chooses(
+    config: dict[str, Any],
+    where: str,
+    problems: Problems,
+    kinds: tuple[str, ...] = ("gemm", "tensor"),
+) -> Choosing:
+    """Return the keys by which a custom feature chooses GEMMs and tensors, as built-in ones do.
+
+    Its other keys may mean anything. What chooses nothing is warned of.
+    """
+    found = Choosing({})
+    for kind in kinds:
+        known = names.GEMMS if kind == "gemm" else names.TENSORS
+        for key in (f"{kind}s", f"{kind}s_struct"):
+            if key not in config:
+                continue
+            entries = [config[key]] if isinstance(config[key], str) else config[key]
+            if not isinstance(entries, (list, tuple)):
+                problems.warning(f"{where}.{key}", "is no list, and chooses nothing")
+                continue
+            chosen: list[Any] = []
+            for entry in entries:
+                name = entry.get(kind) if isinstance(entry, dict) else entry
+                one = names.canonical(name, known)
+                if one is None or isinstance(entry, dict) != key.endswith("_struct"):
+                    problems.warning(
+                        f"{where}.{key}",
+                        f"{in_short(entry)} chooses no {kind}; known: {names.listed(known)}",
+                    )
+                elif isinstance(entry, dict):
+                    inside = ("tensor",) if kind == "gemm" else ()
+                    inner = _what_chooses(entry, f"{where}.{key}", problems, inside)
+                    chosen.append(Choosing({**entry, **inner.keys, kind: one}))
+                else:
+                    chosen.append(one)
+            found.keys[key] = tuple(chosen)
+    return found
+
+
+def _check_combinations(section: str, features: dict[str, Feature], problems: Problems) -> None:
+    """Note the features of a section, each of which has been checked, that exclude each other."""
+    if "PerTensorScaling" not in features:
+        return
+    where = f"{section}.{names.NAMESPACE}.PerTensorScaling"
+    scaled = modified(features["PerTensorScaling"])
+    quantised = modified(features["FakeQuant"]) if "FakeQuant" in features else {}
+    for name in ("FakeQuant", "DisableFp8Gemm", "DisableFp8Layer"):
+        if name not in features:
+            continue
+        off = fp8_off_gemms(features[name])
+        for gemm in names.GEMMS:
+            tensors = [tensor for other, tensor in scaled if other == gemm]
+            if gemm not in off or not tensors:
+                continue
+            twice = [one for one in tensors if (gemm, one) in quantised] * (name == "FakeQuant")
+            if twice:
+                problems.error(
+                    where,
+                    f"{names.listed(twice)} in {gemm} is given to FakeQuant, too; "
+                    "one of the two can have it",
+                )
+            else:
+                problems.error(
+                    where,
+                    f"{names.listed(tensors)} in {gemm} needs {gemm} in FP8, "
+                    f"and {name} takes {gemm} out of it",
+                )
