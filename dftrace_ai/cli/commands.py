@@ -114,13 +114,7 @@ def _app_of(names: Iterable[str]) -> typer.Typer:
 def app_for(words: Sequence[str]) -> typer.Typer:
     """Return the program for the words of a call, with the one command that they begin with.
 
-    Args:
-        words: the command line, without the name of the program; where it begins with anything
-            else, such as ``--help``, the program has every command.
-
-    Example::
-
-        app_for(["summary", "out"])()
+    Where they begin with anything else, such as ``--help``, it has every command.
     """
     first = words[0] if words else ""
     # The version is printed before any command is looked for.

@@ -114,11 +114,7 @@ def diff_lines(
 ) -> Iterator[RenderableType]:
     """Yield what to print for a comparison: the verdict, rows of changes, and what they are of.
 
-    Args:
-        found: what `diff` has returned.
-        width: letters of a line; columns that do not fit are left out.
-        by: what has a row.
-        limit: so many rows at most.
+    Columns that do not fit into a width, in letters, are left out.
     """
     if found.step is None:
         yield f"NOT JUDGED: {shown(found.abstained)}"

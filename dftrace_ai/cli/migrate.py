@@ -190,11 +190,7 @@ def _migrate_file(path: Path, *, write: bool) -> tuple[ChangedFile | None, list[
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, with the owner and the rights that it had.
-
-    Raises:
-        OSError: it cannot be written, or not so that it keeps its owner.
-    """
+    """Write a file whole or not at all, with the owner and the rights that it had."""
     facts = path.stat()
     if facts.st_nlink > 1:
         _overwrite(path, content)

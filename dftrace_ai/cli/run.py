@@ -195,12 +195,7 @@ def _others(settings: Sequence[str]) -> dict[str, str]:
 def _variables(
     environ: Mapping[str, str], given: Mapping[str, str], file: Path | None
 ) -> dict[str, str] | None:
-    """Return the variables that give the program its settings; None where it shall not record.
-
-    Raises:
-        ConfigError: a setting is unknown or its value is not accepted.
-        LogDirectoryError: the directory of the trace cannot be made or written.
-    """
+    """Return the variables that give the program its settings; None where it shall not record."""
     for name in OF_ANOTHER_RUN:
         os.environ.pop(name, None)
     from dftrace_ai.config.model import SETTINGS

@@ -67,19 +67,9 @@ BETWEEN_COLUMNS = 3
 def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
     r"""Return a text that somebody else chose so that it can only be read.
 
-    Names come from traces, markers and paths. A terminal obeys what it finds in them:
-    escape sequences, line breaks, marks that turn the direction of writing.
-
-    Args:
-        text: the name or message.
-        letters: what is longer than this ends in an ellipsis.
-
-    Returns:
-        One line, with escapes such as ``\x1b`` and ``\u202e`` in place of what acts.
-
-    Example::
-
-        assert shown("a\x1b[2Jb") == "a\\x1b[2Jb"
+    Names come from traces, markers and paths. A terminal obeys what it finds in them: escape
+    sequences, line breaks, marks that turn the direction of writing. What is longer than so many
+    letters ends in an ellipsis.
     """
     return escaped(shortened(str(text), letters))
 
@@ -123,12 +113,7 @@ def write_json(value: Any) -> None:
 
 
 def acting_escaped(text: str) -> str:
-    r"""Return JSON with escapes in place of letters that a terminal of 8 bits obeys.
-
-    Example::
-
-        assert acting_escaped('{"name":"\x9b2J"}') == '{"name":"\\u009b2J"}'
-    """
+    r"""Return JSON with escapes in place of letters that a terminal of 8 bits obeys."""
     return text if text.isascii() else C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -190,12 +175,7 @@ def fitting(
 ) -> list[str]:
     """Return the figures of a table that have room beside its columns of text.
 
-    Args:
-        texts: columns of text.
-        figures: columns of figures.
-        rows: the cells of each row by their columns.
-        spared: the figures that give way, in this order.
-        width: letters of a line.
+    Rows have their cells by column. The figures that are spared give way, in their order.
     """
     from rich.cells import cell_len
 
@@ -223,11 +203,7 @@ def time_text(micros: float) -> str:
 
 
 def write_out(text: str) -> None:
-    """Write text, all at once; to nobody where the reader has seen enough.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write text, all at once; to nobody where the reader has seen enough."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -248,15 +224,7 @@ def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
 def shown_progress(what: str, paths: Iterable[Path] = ()) -> Iterator[None]:
     """Show a bar on the error stream's terminal from two seconds on; nothing elsewhere.
 
-    Args:
-        what: what is being done, such as ``reading``.
-        paths: trace files, patterns and directories that are read meanwhile; none where it is
-            not known how much there is to do.
-
-    Example::
-
-        with shown_progress("reading", paths):
-            verdict = why(paths)
+    The paths are what is read meanwhile; none where it is not known how much there is to do.
     """
     if not sys.stderr.isatty() or (out := console(stderr=True)).is_dumb_terminal:
         yield
@@ -280,15 +248,7 @@ def shown_progress(what: str, paths: Iterable[Path] = ()) -> Iterator[None]:
 
 
 class Bar:
-    """A bar that appears where something takes long.
-
-    Args:
-        what: what is being done.
-        paths: what is read meanwhile, if anything.
-        out: the terminal.
-        clock: seconds, from any moment on.
-        read: bytes that this process has read so far.
-    """
+    """A bar that appears where something takes long."""
 
     def __init__(
         self,

@@ -17,11 +17,7 @@ BUILT_IN_DIRECTORY = ("transformer_engine", "debug", "features")
 
 
 def iteration_of(value: Any, argument: str) -> int:
-    """Return the number of an iteration.
-
-    Raises:
-        InspectValueError: it is no whole number of 0 or more.
-    """
+    """Return the number of an iteration."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -34,11 +30,7 @@ def iteration_of(value: Any, argument: str) -> int:
 
 
 def checked_text(value: Any, argument: str) -> None:
-    """Refuse what is no text.
-
-    Raises:
-        InspectTypeError: it is none.
-    """
+    """Refuse what is no text."""
     if not isinstance(value, str):
         raise InspectTypeError(f"{argument}: a text is accepted, not {type(value).__name__}")
 
@@ -46,13 +38,7 @@ def checked_text(value: Any, argument: str) -> None:
 def executed(feature_dirs: Any) -> list[str]:
     """Execute the files of custom features; return the directories that are not needed.
 
-    Args:
-        feature_dirs: a directory or a list of them.
-
-    Raises:
-        InspectValueError: it is something else.
-        InspectAssertionError: a directory does not exist.
-        Exception: whatever a file raises.
+    `feature_dirs` is a directory or a list of them.
     """
     if feature_dirs is None:
         return []

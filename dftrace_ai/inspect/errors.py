@@ -43,16 +43,7 @@ class InspectRuntimeError(InspectError, RuntimeError):
 
 
 def error_of(kind: type[Exception], message: str) -> InspectError:
-    """Return the error of ours that is also of a builtin class.
-
-    Args:
-        kind: ValueError, AssertionError, TypeError or RuntimeError.
-        message: the text of the error.
-
-    Example::
-
-        raise error_of(AssertionError, "fc1: enabled is missing")
-    """
+    """Return the error of ours that is also of a builtin class."""
     ours: dict[type[Exception], type[InspectError]] = {
         ValueError: InspectValueError,
         AssertionError: InspectAssertionError,

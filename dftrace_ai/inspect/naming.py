@@ -28,22 +28,17 @@ WRAPPED = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_m
 
 @dataclass(frozen=True, eq=False)
 class NamedLayer:
-    """A layer of a model.
+    """A layer of a model."""
 
-    Attributes:
-        name: its name, which no other layer of the model has.
-        module: the module. Several layers of kind attention have the same one.
-        kind: how its GEMMs can be reached: ``linear`` is a Linear whose forward is that of
-            `torch.nn.Linear`, ``conv1d`` the same with a transposed weight, ``attention`` a
-            projection inside of `torch.nn.MultiheadAttention`; of ``other``, only what goes in
-            and comes out can be seen.
-        part: which projection of an attention: ``in_proj``, ``q_proj``, ``k_proj``, ``v_proj``
-            or ``out_proj``; empty for other kinds.
-    """
-
-    name: str
-    module: nn.Module
+    name: str  # its name, which no other layer of the model has
+    module: nn.Module  # the module. Several layers of kind attention have the same one
+    # How its GEMMs can be reached: ``linear`` is a Linear whose forward is that of
+    # `torch.nn.Linear`, ``conv1d`` the same with a transposed weight, ``attention`` a projection
+    # inside of `torch.nn.MultiheadAttention`; of ``other``, only what goes in and comes out can be
+    # seen.
     kind: Kind
+    # Which projection of an attention: ``in_proj``, ``q_proj``, ``k_proj``, ``v_proj`` or
+    # ``out_proj``; empty for other kinds.
     part: str = ""
 
     @property
@@ -57,25 +52,13 @@ def layers_of(
 ) -> list[NamedLayer]:
     """Return the layers of a model: linear modules, and others with parameters of their own.
 
-    A layer is called as its attribute `name` says, where that is a text, and otherwise by
-    `name` and its path in the model, without the parts that DistributedDataParallel,
-    torch.compile and similar wrappers add. A module around it whose attribute `name` is a text
-    that no other one has stands in the place of the path up to there. A module that is used twice
-    is one layer. Where two modules say the same name, the second one is called by its path.
-
-    Args:
-        model: the model.
-        name: the beginning of every path; ``model`` where it is not given.
-        taken: names that no layer can have; one that would is numbered, as ``model.0#2``.
-
-    Returns:
-        The layers in the order of `named_modules`; the projections of an attention in the
-        place of the attention.
-
-    Example::
-
-        layers = layers_of(torch.nn.Sequential(torch.nn.Linear(4, 2)))
-        assert [layer.name for layer in layers] == ["model.0"]
+    A layer is called as its attribute `name` says, where that is a text, and otherwise by `name`
+    and its path in the model, without the parts that DistributedDataParallel, torch.compile and
+    similar wrappers add. A module around it whose attribute `name` is a text that no other one has
+    stands in the place of the path up to there. A module that is used twice is one layer. Where two
+    modules say the same name, the second one is called by its path. `taken` are names that no layer
+    can have; one that would is numbered, as ``model.0#2``. They are in the order of
+    `named_modules`, the projections of an attention in the place of the attention.
     """
     from torch import nn
 
@@ -106,11 +89,7 @@ def layers_of(
 
 
 def assigned_names(model: nn.Module | Iterable[nn.Module]) -> Iterator[str]:
-    """Give the modules of a model names, and yield each; see `infer_and_assign_layer_names`.
-
-    Args:
-        model: a model, or several parts of one.
-    """
+    """Give the modules of a model names, and yield each; see `infer_and_assign_layer_names`."""
     from torch import nn
 
     models: Iterable[nn.Module] = [model] if isinstance(model, nn.Module) else model

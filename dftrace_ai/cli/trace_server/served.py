@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.converting.to_perfetto import gzip_member
@@ -187,8 +186,6 @@ def tensor_names(traces: Sequence[Trace]) -> dict[str, str]:
 
     A viewer orders tracks by their letters.
     """
-    if find_spec("dftrace_ai._reader") is None:
-        return {}  # without it reading takes longer than looking for a layer
     try:
         ours = [trace for trace in traces if trace.header and trace.header.run]
         totals = add_traces(ours).totals

@@ -129,24 +129,9 @@ def offline_ui() -> Path | None:
 class TraceServer:
     """Serves one trace under a secret path, and the page that shows it.
 
-    Args:
-        files: what to serve, merged into one trace.
-        window: what of it the page shows first; only what lies around it is served. None for
-            everything.
-        tracks: further lines to show, as `MergedTrace` takes them.
-        ui: directory of the offline UI; None lets ui.perfetto.dev fetch the trace.
-        once: end `serve` when the trace was fetched, and give it to nobody after that.
-        port: the port; None takes a free one, or the one ui.perfetto.dev may use.
-        tell: called with a line for people, such as what was left out of the trace.
-
-    Raises:
-        DftraceError: the port is taken.
-
-    Example::
-
-        with TraceServer(files, ui=offline_ui(), once=True) as server:
-            print(server.address)
-            server.serve()
+    Of a window only what lies around it is served; None is everything. A UI of None lets
+    ui.perfetto.dev fetch the trace. With `once` it is given to nobody after it was fetched. `tell`
+    takes lines for people.
     """
 
     def __init__(

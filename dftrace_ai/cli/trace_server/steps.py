@@ -38,27 +38,15 @@ PACKED: Final = 15
 
 
 class ShownSteps(NamedTuple):
-    """What is shown of a training.
+    """What is shown of a training."""
 
-    Attributes:
-        window: from the beginning of the first step to the end of the last one, over all ranks.
-        tracks: by trace, lines of a track with all steps of its rank.
-    """
-
+    # From the beginning of the first step to the end of the last one, over all ranks.
     window: TimeWindow
-    tracks: dict[Path, list[bytes]]
+    tracks: dict[Path, list[bytes]]  # by trace, lines of a track with all steps of its rank
 
 
 def parsed_steps(text: str) -> range:
-    """Return the steps that a text such as ``28`` or ``20:29`` names, both of them included.
-
-    Raises:
-        DftraceError: it names none.
-
-    Example::
-
-        assert parsed_steps("20:29") == range(20, 30)
-    """
+    """Return the steps that a text such as ``28`` or ``20:29`` names, both of them included."""
     match = STEPS.fullmatch(text.replace(" ", ""))
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if first > last:
@@ -67,16 +55,7 @@ def parsed_steps(text: str) -> range:
 
 
 def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
-    """Find steps as `dftrace why` does, which counts them from 0 or takes torch.profiler's numbers.
-
-    Args:
-        traces: the traces of a run.
-        wanted: which of its steps.
-
-    Raises:
-        TraceError: there are no such steps, or a file cannot be read any more.
-        DftraceError: neither the native reader nor DuckDB is there.
-    """
+    """Find steps as `dftrace why` does: counted from 0, or with the numbers of torch.profiler."""
     begins: list[int] = []
     ends: list[int] = []
     tracks: dict[Path, list[bytes]] = {}
@@ -103,10 +82,8 @@ def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
 def numbered_steps(traces: Sequence[Trace]) -> dict[Path, list[bytes]]:
     """Return a track with all steps of each rank, where finding them takes little time.
 
-    Ranks whose steps are spans of their own have none: these are shown as they are.
-
-    Args:
-        traces: the traces of a run; of larger ones than are read in a second or two there is none.
+    Ranks whose steps are spans of their own have none: these are shown as they are. Traces larger
+    than are read in a second or two have none.
     """
     tracks: dict[Path, list[bytes]] = {}
     if _text_bytes(traces) > MOST_TEXT_BYTES:

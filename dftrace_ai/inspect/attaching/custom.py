@@ -33,17 +33,11 @@ _ABSENT = {
 
 @dataclass(frozen=True, eq=False)
 class Implementation:
-    """A custom feature of a section, ready to be asked.
+    """A custom feature of a section, ready to be asked."""
 
-    Attributes:
-        use: what the config says of it.
-        feature: an object of the registered class.
-        tp_group: that of `attach`.
-    """
-
-    use: CustomUse
-    feature: Any
-    tp_group: Any = None
+    use: CustomUse  # what the config says of it
+    feature: Any  # an object of the registered class
+    tp_group: Any = None  # that of `attach`
     _named: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
     @classmethod
@@ -61,12 +55,7 @@ class Implementation:
         return callable(getattr(self.feature, method, None))
 
     def call(self, method: str, **given: Any) -> Any:
-        """Call a method, whose parameters may stand in any order.
-
-        Args:
-            method: its name.
-            given: the documented arguments, in the documented order.
-        """
+        """Call a method, whose parameters may stand in any order."""
         function = getattr(self.feature, method)
         if method not in self._named:
             self._named[method] = _named_parameters(function, given, _ABSENT.get(method, ()))
@@ -114,13 +103,6 @@ class CustomCalls:
 
     A method ending in ``_enabled`` is asked once for an iteration. With a pair it says when to ask
     next: until then nothing is modified or inspected, and a GEMM stays as the last answer was.
-
-    Args:
-        layer: name of the layer.
-        implementations: the features, in the order of the config.
-        taken: the (gemm, tensor) that a built-in feature modifies.
-        failed: is told of errors; the training goes on without the feature.
-        has_gemms: whether anything can be modified.
     """
 
     def __init__(
@@ -152,12 +134,7 @@ class CustomCalls:
     def arm(self, iteration: int, *, strict: bool = False) -> bool:
         """Ask what is to be done in an iteration; say whether it is anything.
 
-        Args:
-            iteration: the one that begins.
-            strict: raise where two features modify the same tensor; else the first one does.
-
-        Raises:
-            InspectAssertionError: two features modify the same tensor.
+        Where two features modify the same tensor it raises if strict, else the first one does.
         """
         if iteration < self.iteration:
             self._answers.clear()
@@ -244,14 +221,7 @@ class CustomCalls:
         return answer
 
     def modified(self, one: Implementation, gemm: str, tensor_name: str, tensor: Tensor) -> Tensor:
-        """Return what a feature makes of a tensor; the tensor itself where it fails.
-
-        Args:
-            one: the feature that was to modify it in the forward.
-            gemm: of which the tensor is an operand or the result.
-            tensor_name: which one.
-            tensor: the tensor.
-        """
+        """Return what a feature makes of a tensor; the tensor itself where it fails."""
         try:
             with torch.no_grad():
                 found = one.call(

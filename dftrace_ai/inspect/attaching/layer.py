@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,9 +24,19 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.collecting.observer import TensorObserver
     from dftrace_ai.inspect.collecting.rings import Rings
+    from dftrace_ai.inspect.naming import NamedLayer
     from dftrace_ai.inspect.nonfinite.layer_watch import LayerWatch
 
-__all__ = ["LiveLayer"]
+__all__ = ["LiveLayer", "PlannedLayer"]
+
+
+class PlannedLayer(NamedTuple):
+    """What is to be done with a layer: its plan, with those who carry it out."""
+
+    layer: NamedLayer
+    plan: LayerPlan
+    observers: Mapping[str, TensorObserver]  # who looks at its tensors
+    custom: CustomCalls
 
 
 class _Say(Protocol):
@@ -35,11 +45,7 @@ class _Say(Protocol):
 
 
 class LiveLayer:
-    """A layer of an attached or watched model.
-
-    Args:
-        name: of the layer.
-    """
+    """A layer of an attached or watched model."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,33 +78,19 @@ class LiveLayer:
 
     def inspect(
         self,
-        plan: LayerPlan,
-        observers: Mapping[str, TensorObserver],
-        custom: CustomCalls,
+        planned: PlannedLayer,
         *,
         recipe: Recipe | None,
-        has_gemms: bool,
         observe_eval: bool,
         say: _Say,
         rings: Rings,
     ) -> None:
-        """Take in what the config asks of the layer.
-
-        Args:
-            plan: how its operands go into the GEMMs.
-            observers: who looks at its tensors.
-            custom: its custom features.
-            recipe: that of `attach`.
-            has_gemms: whether its GEMMs are reached.
-            observe_eval: look also where the module does not train.
-            say: writes a line to the main log.
-            rings: where records of tensors on other devices are made.
-        """
-        self.plan, self.observers, self.custom = plan, observers, custom
+        """Take in what the config asks of the layer."""
+        _, self.plan, self.observers, self.custom = planned
         self._own_recipe, self.observe_eval, self._say = recipe, observe_eval, say
         self._rings = rings
         self._inspected, self.ran = True, False
-        self.has_gemms = has_gemms
+        self.has_gemms = planned.layer.kind != "other"
         if recipe is not None:
             # Ranks that share an amax tell each other of all layers, run or not.
             self._recipe = recipe
@@ -225,11 +217,7 @@ class LiveLayer:
         return isinstance(given, Tensor) and bool(self._rings and self._rings.of(given))
 
     def passes_over(self, where: str | None) -> bool:
-        """Tell whether the layer is left as it is now; say it once.
-
-        Args:
-            where: as `unreachable` returns it.
-        """
+        """Tell whether the layer is left as it is now; say it once."""
         if where is None:
             return False
         self.ran = True
@@ -251,12 +239,7 @@ class LiveLayer:
             )
 
     def recipe_of_forward(self, *, again: bool, trains: bool) -> Recipe | None:
-        """Return by which recipe a forward runs, which a checkpoint is computed again by.
-
-        Args:
-            again: whether it is computed again.
-            trains: whether it belongs to the training.
-        """
+        """Return by which recipe a forward runs, which a checkpoint is computed again by."""
         self.ran = True
         recipe = self._recipe if again else recipe_in_force(self._own_recipe)
         if trains:

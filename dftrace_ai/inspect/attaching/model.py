@@ -13,13 +13,14 @@ from torch import nn
 from dftrace_ai.inspect.attaching.custom import CustomCalls, Implementation
 from dftrace_ai.inspect.attaching.fp8.amax_history import AmaxSharing
 from dftrace_ai.inspect.attaching.fp8.recipes import LISTENERS, Recipe, recipe_in_force
+from dftrace_ai.inspect.attaching.layer import LiveLayer, PlannedLayer
 from dftrace_ai.inspect.attaching.modules.attention import FAST_PATH
 from dftrace_ai.inspect.attaching.modules.observed import observable_tensors
 from dftrace_ai.inspect.attaching.modules.swap import Station, station_at
 from dftrace_ai.inspect.attaching.weights import is_unready, stored_weight, what_is_the_weight
 from dftrace_ai.inspect.collecting.collector import DEFAULT_GROUP
 from dftrace_ai.inspect.collecting.observer import TensorObserver
-from dftrace_ai.inspect.config import LayerPlan, Observe, layer_plan
+from dftrace_ai.inspect.config import Observe, layer_plan
 from dftrace_ai.inspect.config.names import TENSORS, listed
 from dftrace_ai.inspect.errors import (
     InspectRuntimeError,
@@ -34,7 +35,6 @@ from dftrace_ai.inspect.session.silent_sections import near
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dftrace_ai.inspect.attaching.layer import LiveLayer
     from dftrace_ai.inspect.naming import NamedLayer
     from dftrace_ai.inspect.session.session import Session
 
@@ -45,36 +45,8 @@ NAMED_MOST = 8
 """A warning names so many layers."""
 
 
-class PlannedLayer(NamedTuple):
-    """What is to be done with a layer.
-
-    Attributes:
-        layer: the layer.
-        plan: how its operands go into the GEMMs.
-        observers: who looks at its tensors.
-        custom: its custom features.
-    """
-
-    layer: NamedLayer
-    plan: LayerPlan
-    observers: dict[str, TensorObserver]
-    custom: CustomCalls
-
-
-class Plans:
-    """What is to be done with the layers of a model; nothing is changed by it.
-
-    Args:
-        session: the session.
-        layers: of the model.
-        recipe: of FP8, None where it is off.
-        tp_group: that of `attach`, for custom features.
-
-    Raises:
-        InspectRuntimeError: a module will change its class by itself.
-        InspectValueError: two sections select a layer, or one is attached already.
-        InspectAssertionError: two features modify the same tensor.
-    """
+class _Plans:
+    """What is to be done with the layers of a model; nothing is changed by it."""
 
     def __init__(
         self, session: Session, layers: list[NamedLayer], recipe: Recipe | None, tp_group: Any
@@ -217,7 +189,7 @@ class AttachedModel:
         self._holds_fast_path = False
         self._plans_told = False
         self._open = True
-        plans = Plans(session, self._named(model, name), recipe, tp_group)
+        plans = _Plans(session, self._named(model, name), recipe, tp_group)
         if self._weight_group is not None:
             session.collector.set_group(self._weight_group, tp_group)
         try:
@@ -259,11 +231,8 @@ class AttachedModel:
         live = station.layer(one.layer.part, one.layer.name)
         live.name = one.layer.name
         live.inspect(
-            one.plan,
-            one.observers,
-            one.custom,
+            one,
             recipe=self._recipe,
-            has_gemms=one.layer.kind != "other",
             observe_eval=self._observe_eval,
             say=session.log.write,
             rings=session.rings,

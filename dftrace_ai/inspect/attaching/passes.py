@@ -36,17 +36,7 @@ _GEMM_RESULTS = ("dgrad", "wgrad")
 
 
 class Pass:
-    """One forward of a layer and the backward that belongs to it. It holds no tensors.
-
-    Args:
-        layer: the layer.
-        table: how its tensors are changed.
-        recipe: by which the table was made; None where FP8 is off.
-        looks: whether the tensors are looked at.
-        again: whether this is a checkpoint that is computed again.
-        gradients: whether gradients are recorded.
-        micro_batch: which forward of the layer this is in the step.
-    """
+    """One forward of a layer and the backward that belongs to it. It holds no tensors."""
 
     def __init__(
         self,
@@ -96,10 +86,7 @@ class Pass:
     def see(self, tensor_name: str, tensor: Tensor, *, is_operand: bool = True) -> None:
         """Show a tensor, as it is before anything is changed, to those who look at it.
 
-        Args:
-            tensor_name: which one.
-            tensor: the tensor.
-            is_operand: False where the GEMM gets it in another format.
+        `is_operand` is False where the GEMM gets it in another format.
         """
         layer = self._layer
         if not self.wants(tensor_name) or layer.passes_over(_replaced_by(tensor)):
@@ -198,11 +185,8 @@ class Pass:
     ) -> Tensor:
         """Return a tensor as it goes into a GEMM, or comes out of it.
 
-        Args:
-            gemm: fprop, dgrad or wgrad.
-            tensor_name: one of its operands, or its result.
-            tensor: as it is; it stays so.
-            whole: what the tensor is a part of, where the scale is to be that of the whole.
+        It stays as it is. `whole` is what it is a part of, where the scale is to be that of the
+        whole.
         """
         treatment = self._table.get((gemm, tensor_name))
         if treatment is None:
@@ -237,12 +221,8 @@ def begin_pass(
 ) -> Pass | None:
     """Return what goes with a forward and its backward, None where nothing is to be done.
 
-    Args:
-        layer: the layer, which runs now.
-        training: whether the module trains.
-        gradients: whether gradients are recorded. They are not in the first forward of a
-            checkpoint, but are when it is computed again.
-        anyway: return it in any case.
+    Gradients are not recorded in the first forward of a checkpoint, but are when it is computed
+    again. With `anyway` something is returned in any case.
     """
     again = is_computed_again()
     trains = training or gradients

@@ -88,12 +88,8 @@ def _has_no_numbers(given: Tensor) -> bool:
 def unreachable(given: Any, *, there: bool = False) -> str | None:
     """Return where or on what a layer runs now, if it cannot be looked into.
 
-    Args:
-        given: the first tensor that the layer is given, or what stands in its place.
-        there: whether the device of the tensor makes the records, so that no number is read here.
-
-    Returns:
-        Words for a message; None where everything is as usual.
+    It is words for a message; None where everything is as usual. With `there` the device of the
+    tensor makes the records, so that no number is read here.
     """
     if not isinstance(given, Tensor):
         return None if given is None else f"a {type(given).__name__} in place of a tensor"

@@ -15,21 +15,13 @@ Description = Literal["FP8 quantization", "High precision", "modify_tensor()"]
 
 
 class Treatment(NamedTuple):
-    """How a tensor is changed in a GEMM.
+    """How a tensor is changed in a GEMM."""
 
-    Attributes:
-        format: of the cast; None where a custom feature changes the tensor.
-        margin: of a scale made of the tensor itself.
-        delayed: what delayed scaling knows; None under another.
-        feature: who asked for it; None is the recipe.
-        custom: the custom feature that changes the tensor.
-    """
-
-    format: Format | None
-    margin: int = 0
-    delayed: DelayedScaling | None = None
-    feature: str | None = None
-    custom: Implementation | None = None
+    format: Format | None  # of the cast; None where a custom feature changes the tensor
+    margin: int = 0  # of a scale made of the tensor itself
+    delayed: DelayedScaling | None = None  # what delayed scaling knows; None under another
+    feature: str | None = None  # who asked for it; None is the recipe
+    custom: Implementation | None = None  # the custom feature that changes the tensor
 
 
 def described(treatment: Treatment | None) -> Description:

@@ -25,12 +25,7 @@ __all__ = ["Watch", "watch_nonfinite"]
 
 
 class Watch:
-    """The watch over a model, until `stop` is called.
-
-    Args:
-        model: the model.
-        name: as for `attach`.
-    """
+    """The watch over a model, until `stop` is called."""
 
     def __init__(self, model: nn.Module, name: str | None = None) -> None:
         self.elsewhere = DeviceCounts()

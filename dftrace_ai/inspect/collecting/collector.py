@@ -30,12 +30,6 @@ class StepMerging:
     """The exchanges of what a step has shown, with one group after another.
 
     All ranks go through the same stages in the same order.
-
-    Args:
-        iteration: the step.
-        own: gives the records of this rank; called at the first stage, when they are on the host.
-        mergers: the groups of this step, each with all slots of this rank in it.
-        groups: the groups of ranks that can be used.
     """
 
     def __init__(
@@ -92,20 +86,13 @@ DEFAULT_GROUP = "default"
 
 
 class EndedStep(NamedTuple):
-    """What a step has shown, which is logged when all of it is on the host.
-
-    Attributes:
-        iteration: the step.
-        rank: of this process.
-        moment: when it ended; of what other ranks alone have seen.
-        seen: by observer.
-        merging: what ranks make of it together; None where nothing is exchanged.
-    """
+    """What a step has shown, which is logged when all of it is on the host."""
 
     iteration: int
     rank: int
-    moment: Moment
-    seen: Sequence[tuple[TensorObserver, Mapping[str, SeenParts]]]
+    moment: Moment  # when it ended; of what other ranks alone have seen
+    seen: Sequence[tuple[TensorObserver, Mapping[str, SeenParts]]]  # by observer
+    # What ranks make of it together; None where nothing is exchanged.
     merging: StepMerging | None = None
 
     def has_come(self) -> bool:
@@ -134,13 +121,7 @@ class EndedStep(NamedTuple):
 
 
 class Collector:
-    """All observers of a session, and the merging of what they saw over the ranks.
-
-    Args:
-        rings: where records of tensors on other devices are made.
-        groups: the groups of ranks that can be used.
-        rules: a digest of what decides in which iterations ranks exchange records.
-    """
+    """All observers of a session, and the merging of what they saw over the ranks."""
 
     def __init__(self, rings: Rings, groups: Groups, rules: bytes = b"") -> None:
         self.rings = rings
@@ -162,9 +143,7 @@ class Collector:
     ) -> None:
         """Take in an observer.
 
-        Args:
-            observer: they are logged in the order of these calls.
-            find_weight: gives the tensor before its layer runs, where that can be.
+        They are logged in the order of these calls.
         """
         observer.rings = self.rings
         for before in self._leaving:
@@ -228,12 +207,8 @@ class Collector:
         Records that a device makes are sent on their way; they come later. Where ranks exchange
         records, that has to happen in the same call on all of them, whichever device is behind:
         with the next steps, see `advance`, or at once where devices are not behind by themselves.
-
-        Args:
-            iteration: the step that ends.
-            rank: of this process.
-            collective_due: whether ranks exchange records in an iteration, which must be the same
-                everywhere; None where nothing is exchanged.
+        `collective_due` tells whether ranks exchange records in an iteration, which must be the
+        same everywhere; None where nothing is exchanged.
         """
         self._ahead.end_step()
         seen = [(observer, observer.seen.taken()) for observer in self.observers]

@@ -63,22 +63,15 @@ class ScaleSource(Protocol):
     ) -> tuple[Format, float | Tensor] | None:
         """Return format and scale; None where there is no such scale.
 
-        Args:
-            source: ``used``, ``current`` or ``delayed``.
-            amax: of the tensor itself; NaN where it has a NaN. One that is on a device stays
-                there, and so does the scale.
+        The source is ``used``, ``current`` or ``delayed``; the amax is NaN where the tensor has a
+        NaN. One that is on a device stays there, and so does the scale.
         """
 
 
 class TensorObserver:
     """What is to be seen of one tensor of one layer.
 
-    Args:
-        layer: name of the layer.
-        tensor: name of the tensor.
-        wanted: the statistics that the config asks for.
-        group: which ranks share the tensor: None for none, else a key of the collector's groups.
-        failed: is told of what goes wrong in looking; the training goes on.
+    Ranks share the tensor by a key of the collector's groups; None for none.
     """
 
     def __init__(
@@ -133,15 +126,9 @@ class TensorObserver:
     ) -> Record | Asked | None:
         """Look at a tensor, which is merged with what was seen since the last step.
 
-        Args:
-            tensor: as it is before anything is changed; one without elements is passed over.
-            scales: how it is quantised; needed where 8-bit statistics are due.
-            micro_batch: which forward of the layer in the step, where NaN and infinities in a
-                record that comes later are to be marked.
-
-        Returns:
-            The record of this tensor alone, or what was asked for, of a tensor whose record comes
-            later. None where it has no elements or could not be seen.
+        The tensor is as it is before anything is changed. Returned is the record of this tensor
+        alone, or what was asked for where the record comes later; None where it has no elements or
+        could not be seen.
         """
         if self.tensor == "weight" and self.seen.has(self.sources):
             return None
@@ -223,14 +210,7 @@ class TensorObserver:
     def statistics(
         self, records: Mapping[Slot, Record], iteration: int, rank: int, moment: Moment
     ) -> Iterator[Statistics]:
-        """Yield what is due in an iteration.
-
-        Args:
-            records: what was seen, by slot.
-            iteration: the step.
-            rank: of this process.
-            moment: when and where the tensor was seen first.
-        """
+        """Yield what is due in an iteration."""
         for one in self.wanted:
             if not one.schedule.due(iteration):
                 continue

@@ -27,19 +27,12 @@ Made = TypeVar("Made")
 
 
 class Awaited:
-    """A record that is on its way to the host.
-
-    Args:
-        come: is given the record when it is there.
-
-    Attributes:
-        record: None until then.
-    """
+    """A record that is on its way to the host."""
 
     __slots__ = ("_come", "record")
 
     def __init__(self, come: Callable[[Record], None] | None = None) -> None:
-        self.record: Record | None = None
+        self.record: Record | None = None  # None until then
         self._come = come
 
     def when_come(self, come: Callable[[Record], None] | None) -> None:
@@ -53,17 +46,11 @@ class Awaited:
 
 
 class Asked(NamedTuple):
-    """A record that a device makes.
+    """A record that a device makes."""
 
-    Attributes:
-        awaited: has it later.
-        row: has it on the device, until the ring comes round.
-        ring: has made it.
-    """
-
-    awaited: Awaited
-    row: Tensor
-    ring: Ring[list[Awaited]]
+    awaited: Awaited  # has it later
+    row: Tensor  # has it on the device, until the ring comes round
+    ring: Ring[list[Awaited]]  # has made it
 
     def values(self, stats: Sequence[str]) -> dict[str, Tensor]:
         """Return statistics on the device; see `Ring.values_of`."""
@@ -75,15 +62,7 @@ class Asked(NamedTuple):
 
 
 class DeviceRing:
-    """The ring of one device; the threads of autograd may share it.
-
-    Args:
-        device: the device.
-        make: makes the ring when the first record is asked for.
-        captured: told when a tensor is left out because a CUDA graph is captured.
-        interrupted: told when one is left out because the handler of a signal has asked for it in
-            the middle of a call of its own thread.
-    """
+    """The ring of one device; the threads of autograd may share it."""
 
     def __init__(
         self,
@@ -112,14 +91,9 @@ class DeviceRing:
     ) -> Asked | None:
         """Have the record of a tensor made.
 
-        Args:
-            tensor: plain, real, with at least one element; see `elements_of`.
-            cast: counts what this format would clip or turn to zero under this scale.
-            come: is given the record when it is on the host.
-
-        Returns:
-            None while a CUDA graph is captured, and in a signal's handler that has interrupted a
-            call of this thread.
+        The tensor is plain, real, and has an element; see `elements_of`. None is returned while a
+        CUDA graph is captured, and in a signal's handler that has interrupted a call of this
+        thread.
         """
         return self._alone(lambda: self._added(tensor, cast, come))
 
@@ -227,11 +201,7 @@ class DeviceRing:
 
 
 def elements_of(tensor: Tensor) -> Tensor | None:
-    """Return what this process has of a tensor, None where that is nothing.
-
-    Raises:
-        InspectTypeError: the tensor is complex.
-    """
+    """Return what this process has of a tensor, None where that is nothing."""
     if tensor.is_complex():
         raise InspectTypeError("a complex tensor has no statistics; take those of its parts")
     local = local_part(tensor)
@@ -239,13 +209,7 @@ def elements_of(tensor: Tensor) -> Tensor | None:
 
 
 class Rings:
-    """The rings of all devices that have one.
-
-    Args:
-        say_once: writes a line of the log once for each key.
-        devices: the types of devices whose tensors go into rings.
-        make: makes a ring; for tests.
-    """
+    """The rings of all devices that have one."""
 
     def __init__(
         self,

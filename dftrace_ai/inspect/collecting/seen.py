@@ -60,14 +60,7 @@ class Seen:
         return all(source in self._parts for source in sources)
 
     def add(self, source: str, part: Record | Awaited, moment: Moment, *, once: bool) -> None:
-        """Take in a record, or one that comes later.
-
-        Args:
-            source: by which scale its 8-bit losses are counted.
-            part: the record.
-            moment: when and where the tensor was seen.
-            once: only the first one counts.
-        """
+        """Take in a record, or one that comes later."""
         with self._lock:
             before = self._parts.get(source)
             if before is None:

@@ -50,9 +50,7 @@ class WeightsAhead:
     def weight(self, find: Callable[[], object], due: Callable[[], bool]) -> DueWeight:
         """Take in a weight.
 
-        Args:
-            find: gives it as it is now; that must change nothing.
-            due: tells whether it is to be seen, and has not been.
+        To find it must change nothing.
         """
         weight = DueWeight(self, find, due)
         self._weights.append(weight)
@@ -64,13 +62,7 @@ class WeightsAhead:
         self._asked.pop(weight, None)
 
     def of(self, weight: DueWeight, ring: DeviceRing, elements: Tensor) -> Asked | None:
-        """Return the record that was asked for before, None where one has to be made now.
-
-        Args:
-            weight: whose layer runs.
-            ring: of its device.
-            elements: what is seen.
-        """
+        """Return the record that was asked for before, None where one has to be made now."""
         version = _version_of(elements)
         if version is None or not weight.stays:
             return None
@@ -125,10 +117,5 @@ class DueWeight:
         """Whether it was the same up to now when its layer ran."""
 
     def asked(self, ring: DeviceRing, elements: Tensor) -> Asked | None:
-        """Return the record that was asked for before, None where one has to be made now.
-
-        Args:
-            ring: of its device.
-            elements: what is seen now that its layer runs.
-        """
+        """Return the record that was asked for before, None where one has to be made now."""
         return self._ahead.of(self, ring, elements)

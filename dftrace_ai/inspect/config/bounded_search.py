@@ -50,18 +50,7 @@ _UNSUPPORTED: Final = {
 
 @lru_cache(maxsize=256)
 def searcher(pattern: str) -> Callable[[str], bool]:
-    r"""Return what tells whether a regular expression has a match anywhere in a name.
-
-    Args:
-        pattern: as `re` knows them.
-
-    Raises:
-        ValueError: it is none, or there are names on which it would take too long.
-
-    Example::
-
-        assert searcher(r"layers\.\d+\.(attn|mlp)$")("model.layers.3.mlp")
-    """
+    r"""Return what tells whether a regular expression has a match anywhere in a name."""
     if len(pattern) > MOST_WRITTEN:
         raise ValueError(f"is not accepted: it has more than {MOST_WRITTEN:,} letters")
     try:
@@ -133,29 +122,16 @@ _Known = dict[tuple[int, int], bool]
 
 
 class _Step(NamedTuple):
-    """A step of an automaton.
+    """A step of an automaton."""
 
-    Attributes:
-        letter: tells whether a letter is the one that is needed; then it goes on behind.
-        targets: where it goes on otherwise, wherever that leads.
-        condition: the number of what has to hold here; None for nothing.
-    """
-
+    # Tells whether a letter is the one that is needed; then it goes on behind.
     letter: Callable[[str], object] | None = None
-    targets: tuple[int, ...] = ()
-    condition: int | None = None
+    targets: tuple[int, ...] = ()  # where it goes on otherwise, wherever that leads
+    condition: int | None = None  # the number of what has to hold here; None for nothing
 
 
 class _Automaton:
-    """An expression as steps, all of which are taken at once.
-
-    Args:
-        tree: as the parser of `re` gives it.
-        flags: in force there.
-
-    Raises:
-        ValueError: it has what no automaton can tell, or too many steps.
-    """
+    """An expression as steps, all of which are taken at once."""
 
     def __init__(self, tree: Any, flags: int) -> None:
         self._steps: list[_Step] = []
@@ -247,11 +223,8 @@ class _Automaton:
     def holds(self, text: str, at: int, behind: int | None, known: _Known) -> bool:
         """Tell whether there is a match at a place.
 
-        Args:
-            text: where.
-            at: the place, at which it begins.
-            behind: None, or so many letters before which it begins, and then has to end there.
-            known: what has been found of this text.
+        It begins at the place, or so many letters before it (None: at it), and then has to end
+        there.
         """
         key = (id(self), at)
         if key not in known:

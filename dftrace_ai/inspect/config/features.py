@@ -95,17 +95,11 @@ Runs GEMMs in high precision with operands or results rounded to FP8.
 
 @dataclass(frozen=True)
 class CustomFeature:
-    """A feature that a user has registered.
+    """A feature that a user has registered."""
 
-    Attributes:
-        name: what a config calls it.
-        namespace: under which namespace of a section; `base` is the section itself.
-        implementation: the class; it has at least one of `FEATURE_METHODS`.
-    """
-
-    name: str
-    namespace: str
-    implementation: type
+    name: str  # what a config calls it
+    namespace: str  # under which namespace of a section; `base` is the section itself
+    implementation: type  # the class; it has at least one of `FEATURE_METHODS`
 
     @property
     def full_name(self) -> str:
@@ -259,18 +253,8 @@ def summaries() -> dict[str, str]:
 def explanations(wanted: str | Iterable[str] | None = None) -> dict[str, str]:
     """Return what features do and which keys they have.
 
-    Args:
-        wanted: names with or without the namespace, in any case; ``"all"`` or none is all.
-
-    Returns:
-        The texts by full name.
-
-    Raises:
-        InspectValueError: a name is not known.
-
-    Example::
-
-        print(explanations("FakeQuant")["transformer_engine.FakeQuant"])
+    They are by full name; those wanted are names with or without the namespace, in any case, and
+    ``"all"`` or none is all.
     """
     every = feature_names()
     if wanted is None:

@@ -49,12 +49,7 @@ def _bare(name: str) -> str:
 
 
 def what_selects(layers: Layers, every: Iterable[LayerInfo]) -> Callable[[LayerInfo], bool]:
-    """Return what tells whether a selection is about a layer.
-
-    Args:
-        layers: the selection.
-        every: all layers that there are.
-    """
+    """Return what tells whether a selection is about a layer."""
     given = layers.model_fields_set
     if "exact_layer_names" in given:
         exact = frozenset(layers.exact_layer_names)

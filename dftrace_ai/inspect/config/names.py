@@ -74,14 +74,8 @@ def canonical(
 ) -> str | None:
     """Return the one spelling of a name, or None where it is not known.
 
-    Args:
-        name: what somebody wrote; no text is no name.
-        known: the names, as they are spelt.
-        aliases: further spellings, each with the name that it stands for.
-
-    Example::
-
-        assert canonical("FPROP", GEMMS) == "fprop"
+    What is no text is no name. Aliases are further spellings, each with the name that it stands
+    for.
     """
     if not isinstance(name, str):
         return None

@@ -62,11 +62,7 @@ class Problems:
         return [problem for problem in self.found if problem.severity == "warning"]
 
     def raise_first(self) -> None:
-        """Raise the first error, with how many more there are.
-
-        Raises:
-            InspectError: also of the builtin class that the problem names.
-        """
+        """Raise the first error, with how many more there are."""
         if self.errors:
             first, *others = self.errors
             more = f" (and {len(others)} more: see `dftrace inspect check`)" if others else ""
@@ -80,15 +76,7 @@ def as_written(value: Any) -> str:
 
 
 def all_checked(check: Callable[[Any], Checked], entries: Iterable[Any]) -> tuple[Checked, ...]:
-    """Return what a check makes of entries.
-
-    Args:
-        check: raises an AssertionError or a ValueError where an entry is not accepted.
-        entries: all of them are checked.
-
-    Raises:
-        AssertionError: or ValueError, as the first one that was raised; it tells all of them.
-    """
+    """Return what a check makes of entries."""
     checked: list[Checked] = []
     faults: list[Exception] = []
     for entry in entries:

@@ -28,11 +28,7 @@ def whole(value: Any) -> int | None:
 
 
 def frequency(value: Any) -> int:
-    """Check a `freq`; null is 1.
-
-    Raises:
-        ValueError: it is something else than null and a whole number of at least 1.
-    """
+    """Check a `freq`; null is 1."""
     if value is None:
         return 1
     number = whole(value)
@@ -44,11 +40,7 @@ def frequency(value: Any) -> int:
 
 
 def iteration(value: Any) -> int | None:
-    """Check a `start_step` or `end_step`; null and -1 mean that this side is open.
-
-    Raises:
-        ValueError: it is something else than null and a whole number of at least -1.
-    """
+    """Check a `start_step` or `end_step`; null and -1 mean that this side is open."""
     if value is None:
         return None
     number = whole(value)
@@ -61,11 +53,7 @@ def iteration(value: Any) -> int | None:
 
 
 def pairs(value: Any) -> tuple[tuple[int, int], ...]:
-    """Check a `start_end_list`; null means that there is none, an end of null means -1, open.
-
-    Raises:
-        ValueError: an entry is no pair of iterations, or ends before it starts.
-    """
+    """Check a `start_end_list`; null means that there is none, an end of null means -1, open."""
     if value is None:
         return ()
     if isinstance(value, (list, tuple)):

@@ -24,13 +24,7 @@ CAUSES = ("activation", "weight")
 
 
 class LayerWatch:
-    """The watch over one layer.
-
-    Args:
-        name: of the layer.
-        elsewhere: counts tensors on other devices.
-        failed: is told of what could not be looked at; the training goes on.
-    """
+    """The watch over one layer."""
 
     def __init__(
         self, name: str, elsewhere: DeviceCounts, failed: Callable[[str, str, Exception], None]
@@ -47,14 +41,7 @@ class LayerWatch:
     def look(
         self, tensor_name: str, tensor: Tensor, record: Record | None, micro_batch: int
     ) -> None:
-        """Look at a tensor.
-
-        Args:
-            tensor_name: which one.
-            tensor: the tensor.
-            record: of the tensor where it was made anyway.
-            micro_batch: which forward of the layer in the step.
-        """
+        """Look at a tensor."""
         if tensor_name in CAUSES:
             self._made_of[tensor_name] = weakref.ref(tensor)
         elif tensor_name == "output":
@@ -65,11 +52,7 @@ class LayerWatch:
     def follow(self, output: Tensor, causes: Mapping[str, Tensor], micro_batch: int | None) -> None:
         """Look at what a layer gave, and later at its gradient; nothing else is done in it.
 
-        Args:
-            output: of the layer.
-            causes: what it was made of.
-            micro_batch: which forward of the layer in the step; None where a checkpoint is
-                computed again.
+        The micro-batch is None where a checkpoint is computed again.
         """
         if micro_batch is not None:
             self._look("output", output, None, micro_batch, lambda: _counts_of(causes))

@@ -19,17 +19,11 @@ __all__ = ["MARKS", "Counts", "Marks", "Place"]
 
 
 class Counts(NamedTuple):
-    """What was found in a tensor.
+    """What was found in a tensor."""
 
-    Attributes:
-        nan: elements that are NaN.
-        inf: elements that are infinite.
-        total: all elements.
-    """
-
-    nan: int
-    inf: int
-    total: int
+    nan: int  # elements that are NaN
+    inf: int  # elements that are infinite
+    total: int  # all elements
 
     @classmethod
     def of(cls, record: Record) -> Counts:
@@ -38,21 +32,13 @@ class Counts(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where and when a tensor was seen.
-
-    Attributes:
-        layer: name of the layer.
-        tensor: name of the tensor.
-        step: the iteration.
-        micro_batch: which forward of the layer in the step, from 0.
-        moment: when, and in which span.
-    """
+    """Where and when a tensor was seen."""
 
     layer: str
     tensor: str
-    step: int
-    micro_batch: int
-    moment: Moment
+    step: int  # the iteration
+    micro_batch: int  # which forward of the layer in the step, from 0
+    moment: Moment  # when, and in which span
 
     @classmethod
     def now(cls, layer: str, tensor: str, micro_batch: int) -> Place:
@@ -84,13 +70,7 @@ class Marks:
     def counted(
         self, place: Place, counts: Counts, causes: Callable[[], dict[str, Counts]] | None = None
     ) -> None:
-        """Take in the counts of a tensor.
-
-        Args:
-            place: where it was seen.
-            counts: what was found.
-            causes: looks at what the tensor was made of, where that can still be done.
-        """
+        """Take in the counts of a tensor."""
         key = place.layer, place.tensor
         if not counts.nan and not counts.inf:
             self._bad.discard(key)

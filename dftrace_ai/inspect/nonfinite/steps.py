@@ -26,8 +26,7 @@ WATCHES: list[Stepping] = []
 def stepped(step: int | None) -> None:
     """Tell the watches that a step has ended.
 
-    Args:
-        step: the number of the next one; None counts on from the present one.
+    The step is the number of the next one; None counts on from the present one.
     """
     for watch in WATCHES:
         watch.stepped()

@@ -49,26 +49,10 @@ def collect(
 
     The tensor may require a gradient and have any layout. Integers and bools are taken as fp32,
     elements of 8-bit formats as the numbers they are. Of a sharded tensor the shard is taken. On a
-    device other than the CPU this waits for the device.
-
-    Args:
-        tensor: any but a complex one.
-        scale: counts the elements that `format` would clip or turn to zero under this scale.
-        format: E4M3 or E5M2; needed with a scale.
-        threads: how many share a large CPU tensor; `torch.get_num_threads()` by default. The result
-            has the same bits whatever it is.
-        zeros: False leaves out n_zero and amin_nonzero, which are NaN then; it saves up to a third
-            of the time.
-
-    Raises:
-        InspectTypeError: the tensor is complex, of a format that torch does not cast to fp32, or
-            its elements cannot be read: those of a meta tensor, or of memory that was freed.
-        InspectValueError: a scale without a format, or not a positive, finite number in fp32.
-
-    Example::
-
-        record = collect(layer.weight)
-        final_values(record, ["min", "max", "mean", "std"])
+    device other than the CPU this waits for the device. Elements that `format` would clip or turn
+    to zero under a scale are counted where one is given. The result has the same bits whatever
+    number of threads shares it; None is torch's. Without zeros, n_zero and amin_nonzero are NaN,
+    which saves up to a third of the time.
     """
     if scale is None:
         # The way of nearly all small tensors, at half of the cost.

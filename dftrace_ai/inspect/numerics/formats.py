@@ -12,23 +12,17 @@ SMALLEST_SCALE = 2.0**-126
 
 
 class Format(enum.Enum):
-    """An 8-bit format; `Format("E4M3")` finds one by name.
-
-    Attributes:
-        code: its number in the native module.
-        fmax: its largest number. E4M3 has no infinities (Micikevicius et al., FP8 Formats for Deep
-            Learning, 2022, table 1).
-        mantissa_bits: without the leading one.
-        smallest_exponent: of a normal number.
-    """
+    """An 8-bit format; `Format("E4M3")` finds one by name."""
 
     E4M3 = "E4M3"
     E5M2 = "E5M2"
 
-    code: int
+    code: int  # its number in the native module
+    # Its largest number. E4M3 has no infinities (Micikevicius et al., FP8 Formats for Deep
+    # Learning, 2022, table 1).
     fmax: float
-    mantissa_bits: int
-    smallest_exponent: int
+    mantissa_bits: int  # without the leading one
+    smallest_exponent: int  # of a normal number
 
     def __init__(self, name: str) -> None:
         first = name == "E4M3"

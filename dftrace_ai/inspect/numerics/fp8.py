@@ -40,18 +40,8 @@ __all__ = [
 def scale_of(amax: float, format: Format, margin: int = 0, previous: float = 1.0) -> float:
     """Return what elements are multiplied by before the cast, an fp32 number.
 
-    Args:
-        amax: largest magnitude; an fp32 number.
-        format: of the cast.
-        margin: leaves room for amax times 2 to this power.
-        previous: returned where amax is 0, infinite or NaN.
-
-    Returns:
-        fmax / amax / 2**margin, each step rounded to fp32, at most the largest fp32 number.
-
-    Example::
-
-        scale_of(2.0, Format.E4M3)  # 224.0
+    It is fmax / amax / 2**margin, each step rounded to fp32, at most the largest fp32 number; the
+    previous one where amax is 0, infinite or NaN.
     """
     if not 0 < amax < math.inf:
         return previous
@@ -66,17 +56,6 @@ def thresholds(scale: float, format: Format) -> tuple[float, float]:
     """Return the magnitude up to which elements become zero, and above which they are clipped.
 
     The second leaves a rounding's room: under a scale made of amax, amax itself is not clipped.
-
-    Args:
-        scale: what elements are multiplied by.
-        format: of the cast.
-
-    Raises:
-        ValueError: the scale is not a positive, finite number in fp32.
-
-    Example::
-
-        under, over = thresholds(1.0, Format.E4M3)  # 2**-10, and 448 and a little
     """
     return _native.fp8_thresholds(scale, format.code)
 
@@ -115,27 +94,10 @@ def fake_quantise(
 
     Each element is multiplied by the scale in fp32, clipped to the format's largest number, rounded
     to nearest even (subnormals kept), multiplied by the reciprocal of the scale, and rounded to the
-    tensor's own format. NaN stays NaN; infinities are clipped. No gradient flows through it.
-
-    Args:
-        tensor: fp32, bf16, fp16 or fp64, on any device, of any layout.
-        format: E4M3 or E5M2.
-        scale: positive and finite. A tensor with one element stays on its device.
-        with_counts: also return what was lost. On a device other than the CPU this waits for it.
-        threads: how many share a large CPU tensor; `torch.get_num_threads()` by default.
-
-    Returns:
-        A new tensor; with counts also a record, neutral but for n_over, n_under, n_total,
-        square_error and the scales.
-
-    Raises:
-        InspectTypeError: the tensor is not of floating-point numbers of 16 bits or more.
-        InspectValueError: the scale is not a positive, finite number in fp32.
-
-    Example::
-
-        scale = scale_of(float(x.abs().max()), Format.E4M3)
-        emulated = fake_quantise(x, Format.E4M3, scale)
+    tensor's own format. NaN stays NaN; infinities are clipped. No gradient flows through it. A
+    scale is positive and finite; in a tensor with one element it stays on its device. Returned with
+    counts is also a record, neutral but for n_over, n_under, n_total, square_error and the scales;
+    on a device other than the CPU that waits for it.
     """
     element = _ELEMENTS.get(tensor.dtype)
     if element is None or not is_plain_cpu(tensor):
@@ -194,17 +156,7 @@ def _as_numbers(tensor: Tensor) -> Tensor:
 def quantisation_row(tensor: Tensor, format: Format, scale: float | Tensor) -> Tensor:
     """Return `quantisation_record` as 17 numbers on the device of the tensor; nothing waits for it.
 
-    Args:
-        tensor: as for `collect`.
-        format: E4M3 or E5M2.
-        scale: positive and finite; a tensor with one element stays on its device.
-
-    Raises:
-        InspectTypeError: the tensor is complex, or its elements cannot be read.
-
-    Example::
-
-        row = quantisation_row(gradient, Format.E5M2, scale)
+    The scale is positive and finite; a tensor with one element stays on its device.
     """
     numbers = _as_numbers(tensor).detach()
     output, _ = plain.fake_quantise(numbers, format, scale)
@@ -220,22 +172,7 @@ def quantisation_record(
 ) -> Record:
     """Return what quantising a tensor would lose, without making the quantised tensor.
 
-    Args:
-        tensor: as for `collect`.
-        format: E4M3 or E5M2.
-        scale: positive and finite.
-        threads: how many share a large CPU tensor.
-
-    Returns:
-        The same record as `fake_quantise(..., with_counts=True)`.
-
-    Raises:
-        InspectTypeError: the tensor is complex, or its elements cannot be read.
-        InspectValueError: the scale is not a positive, finite number in fp32.
-
-    Example::
-
-        final_values(quantisation_record(x, Format.E4M3, 1.0), ["mse"])
+    It is the record that `fake_quantise(..., with_counts=True)` gives.
     """
     tensor = _as_numbers(tensor)
     element = _ELEMENTS.get(tensor.dtype)

@@ -32,23 +32,9 @@ def histogram(tensor: Tensor, threads: int | None = None) -> tuple[Record, bytes
 
     A bin holds the numbers of fp32 that have sign, exponent and the first three bits of the
     mantissa in common. Elements of other formats are taken as the nearest of fp32. Of a sharded
-    tensor the shard is taken. On a device other than the CPU this waits for the device.
-
-    Args:
-        tensor: any but a complex one.
-        threads: how many share a large CPU tensor; `torch.get_num_threads()` by default.
-
-    Returns:
-        The record, without what an 8-bit format would lose; and 4,096 whole numbers of 64 bits in
-        the machine's order: of the bin whose numbers have these uppermost bits.
-
-    Raises:
-        InspectTypeError: the tensor is complex, or its elements cannot be read.
-
-    Example::
-
-        record, counts = histogram(layer.weight)
-        numpy.frombuffer(counts, "u8")
+    tensor the shard is taken. On a device other than the CPU this waits for the device. The record
+    is without what an 8-bit format would lose; beside it are 4,096 whole numbers of 64 bits in the
+    machine's order: of the bin whose numbers have these uppermost bits.
     """
     if tensor.is_complex():
         raise InspectTypeError("a complex tensor has no histogram; take those of its parts")

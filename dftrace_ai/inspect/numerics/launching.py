@@ -26,15 +26,8 @@ class Launcher:
 
     Triton compiles a kernel anew where an address is aligned, a whole number is 1, can be divided
     by 16 or needs 64 bits, and looks at each argument in each launch to find out. What it has
-    compiled can be launched without that, in half the time of the host.
-
-    Args:
-        kernel: decorated with `triton.jit`; its constants stand behind all other arguments.
-
-    Example::
-
-        launch = Launcher(triton_kernels.finish_row)
-        launch(1, (rows, row, rows, 0.0, programs), {"PADDED": 64, "LIMITS": 0}, warps=8)
+    compiled can be launched without that, in half the time of the host. The kernel's constants
+    stand behind all other arguments.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -45,14 +38,7 @@ class Launcher:
     def __call__(
         self, programs: int, given: tuple[Any, ...], constants: Mapping[str, Any], *, warps: int
     ) -> None:
-        """Launch the kernel on the current stream of the current device, which is the kernel's.
-
-        Args:
-            programs: how many.
-            given: tensors, whole numbers and fractions, in the kernel's order.
-            constants: the kernel's constants by name, in its order.
-            warps: of a program.
-        """
+        """Launch the kernel on the current stream of the current device, which is the kernel's."""
         key = (*map(_kind, given), *constants.values(), warps)
         compiled = self._compiled.get(key)
         if compiled is not None:

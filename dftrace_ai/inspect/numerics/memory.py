@@ -42,9 +42,6 @@ def local_part(tensor: Tensor) -> Tensor:
 
     Sharded tensors give their shard, sparse ones all their elements, zeros included, quantised ones
     the numbers that they stand for. What a collective still brings is waited for, by the device.
-
-    Raises:
-        InspectTypeError: the tensor is of a class that keeps its elements to itself.
     """
     to_local = getattr(tensor, "to_local", None)
     if to_local is not None:
@@ -105,12 +102,7 @@ def _check_memory(tensor: Tensor) -> None:
 def address_of(tensor: Tensor) -> int:
     """Return where the elements of a tensor begin.
 
-    Args:
-        tensor: plain; its elements fill a stretch of memory.
-
-    Raises:
-        InspectTypeError: there is no memory, or none any more: sharded training frees that of
-            parameters while it does not need them.
+    They fill a stretch of memory.
     """
     try:
         held, address = tensor.untyped_storage().nbytes(), tensor.data_ptr()

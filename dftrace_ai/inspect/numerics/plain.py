@@ -43,15 +43,8 @@ def row_of(
 ) -> Tensor:
     """Return a tensor's record as 17 fp64 numbers on its device; see `record.FIELDS`.
 
-    Args:
-        tensor: real, with at least one element.
-        scale: counts what `format` would clip or turn to zero under this scale; a tensor with one
-            element stays on its device.
-        format: E4M3 or E5M2; needed with a scale.
-
-    Example::
-
-        record = tuple(row_of(gradient).tolist())  # this waits for the device
+    The tensor is real and has an element. What `format` would clip or turn to zero under a scale is
+    counted; one in a tensor stays on its device.
     """
     flat = tensor.detach().reshape(-1)
     factor = _factor(scale, flat.device) if scale is not None else None
@@ -117,12 +110,7 @@ def _lost(magnitude: Tensor, zero: Tensor, limits: tuple[Tensor, Tensor]) -> tup
 def merged_rows(rows: Tensor) -> Tensor:
     """Return the row of all elements of several rows.
 
-    Args:
-        rows: fp64, shape (number of rows, 17).
-
-    Example::
-
-        whole = merged_rows(torch.stack([row_of(a), row_of(b)]))
+    They are fp64, of shape (number of rows, 17).
     """
     n = rows[:, at.N_FINITE]
     at_least_one = n.sum().clamp(min=1)
@@ -147,16 +135,7 @@ def merged_rows(rows: Tensor) -> Tensor:
 
 
 def row_with_quantisation(row: Tensor, quantised: Tensor) -> Tensor:
-    """Return `record.with_quantisation` for rows that stay on their device.
-
-    Args:
-        row: of a tensor.
-        quantised: from `fake_quantise(..., with_counts=True)` of the same tensor.
-
-    Example::
-
-        whole = row_with_quantisation(row_of(x), fake_quantise(x, format, 1.0, with_counts=True)[1])
-    """
+    """Return `record.with_quantisation` for rows that stay on their device."""
     return torch.cat(
         (
             row[: at.N_OVER],
@@ -173,18 +152,7 @@ def scale_of(
     margin: int = 0,
     previous: float | Tensor = 1.0,
 ) -> Tensor:
-    """Return `fp8.scale_of` for an amax that stays on its device.
-
-    Args:
-        amax: one element.
-        format: of the cast.
-        margin: leaves room for amax times 2 to this power.
-        previous: returned where amax is 0, infinite or NaN.
-
-    Example::
-
-        scale = scale_of(x.abs().amax(), Format.E4M3)
-    """
+    """Return `fp8.scale_of` for an amax that stays on its device."""
     narrow = amax.detach().to(torch.float32).reshape(())
     power = max(-1000, min(1000, margin))
     # In fp64, where neither step leaves the range, and rounded to fp32 after each.
@@ -200,16 +168,7 @@ def _quotient(number: float, divisor: Tensor) -> Tensor:
 
 
 def thresholds_of(scale: Tensor, format: Format) -> tuple[Tensor, Tensor]:
-    """Return `fp8.thresholds` for a scale that stays on its device.
-
-    Args:
-        scale: fp32, no dimensions.
-        format: of the cast.
-
-    Example::
-
-        under, over = thresholds_of(scale, Format.E4M3)
-    """
+    """Return `fp8.thresholds` for a scale that stays on its device."""
     half_smallest = 2.0 ** (format.smallest_exponent - format.mantissa_bits - 1)
     # The quotient is within a rounding of the edge: its neighbours are tried.
     nearest = _quotient(half_smallest, scale).clamp(max=FP32_MAX).view(torch.int32)
@@ -253,18 +212,7 @@ def fake_quantise(
     *,
     with_counts: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return a tensor as it comes back from an 8-bit format, and its row where counts are wanted.
-
-    Args:
-        tensor: of floating-point numbers, without gradient.
-        format: E4M3 or E5M2.
-        scale: positive and finite; a tensor with one element stays on its device.
-        with_counts: also make the row that `fp8.fake_quantise` describes.
-
-    Example::
-
-        emulated, row = fake_quantise(x, Format.E5M2, 1.0, with_counts=True)
-    """
+    """Return a tensor as an 8-bit format gives it back, and its row where counts are wanted."""
     factor = _factor(scale, tensor.device)
     narrow = tensor.to(torch.float32)
     scaled = narrow * factor
@@ -282,12 +230,7 @@ def fake_quantise(
 
 
 def neutral_row(device: torch.device) -> Tensor:
-    """Return `record.NEUTRAL`, the row of no elements, on a device; nothing waits for it.
-
-    Example::
-
-        whole = merged_rows(torch.stack([neutral_row(row.device), row]))  # that of `row`
-    """
+    """Return `record.NEUTRAL`, the row of no elements, on a device; nothing waits for it."""
     row = torch.zeros(at.ROW_FIELDS, dtype=torch.float64, device=device)
     # Filled where they are: a number that is assigned may be copied from the host.
     row[at.MIN].fill_(math.inf)
@@ -298,18 +241,7 @@ def neutral_row(device: torch.device) -> Tensor:
 
 
 def lost_row(tensor: Tensor, output: Tensor, format: Format, scale: float | Tensor) -> Tensor:
-    """Return the row that `fp8.fake_quantise` describes.
-
-    Args:
-        tensor: without gradient.
-        output: what `fake_quantise` has made of it.
-        format: of the cast.
-        scale: of the cast.
-
-    Example::
-
-        row = lost_row(x, fake_quantise(x, Format.E5M2, 1.0)[0], Format.E5M2, 1.0)
-    """
+    """Return the row that `fp8.fake_quantise` describes."""
     factor = _factor(scale, tensor.device)
     narrow = tensor.to(torch.float32)
     row = neutral_row(narrow.device)

@@ -123,15 +123,10 @@ class _CudaArrival:
 
 @dataclass(frozen=True)
 class Landed(Generic[Tag]):
-    """The records of one generation.
+    """The records of one generation."""
 
-    Attributes:
-        tag: what `end_generation` was given.
-        records: one for each `add`, in their order.
-    """
-
-    tag: Tag
-    records: list[Record]
+    tag: Tag  # what `end_generation` was given
+    records: list[Record]  # one for each `add`, in their order
 
 
 @dataclass
@@ -162,25 +157,9 @@ class Ring(Generic[Tag]):
     """Rows for several steps: while the GPU fills those of one, those of earlier ones travel.
 
     Nothing waits for the device but `drain`, and `end_generation` when all generations are under
-    way. Nothing is written while the stream is being captured into a CUDA graph.
-
-    Args:
-        device: of the tensors.
-        slots: how many records a step is expected to have; more get more memory.
-        generations: how many steps may be under way.
-        on_stall: told how many nanoseconds were waited for a full ring.
-        stalled: entered while that is waited for.
-        on_capture: called once, when a tensor is left out during a capture.
-        writer: writes the rows; by default Triton where it is there and the device has CUDA.
-        copy: brings rows to the host; by default on a side stream of a CUDA device.
-
-    Example::
-
-        ring = Ring(torch.device("cuda"))
-        ring.add(gradient)
-        ring.end_generation(step)
-        for landed in ring.landed():
-            log(landed.tag, landed.records)
+    way. Nothing is written while the stream is being captured into a CUDA graph. `slots` are
+    records that a step is expected to have, more get more memory; `generations` are steps that may
+    be under way. `on_stall` is told how many nanoseconds were waited for a full ring.
     """
 
     def __init__(
@@ -233,14 +212,9 @@ class Ring(Generic[Tag]):
     ) -> int | None:
         """Have a tensor's record made on its device.
 
-        Args:
-            tensor: real, with at least one element.
-            scale: counts what `format` would clip or turn to zero under this scale; a tensor with
-                one element stays on the device.
-            format: E4M3 or E5M2; needed with a scale.
-
-        Returns:
-            The place of its record in `Landed.records`, or None while a CUDA graph is captured.
+        The tensor is real and has an element; a scale with one element stays on the device.
+        Returned is the place of its record in `Landed.records`, or None while a CUDA graph is
+        captured.
         """
         if not self._may_write():
             return None
@@ -250,14 +224,7 @@ class Ring(Generic[Tag]):
         return place
 
     def add_all(self, tensors: Sequence[Tensor]) -> range | None:
-        """Have the records of tensors made together, which costs little more than that of one.
-
-        Args:
-            tensors: as for `add`.
-
-        Returns:
-            The places of their records, in their order; None as for `add`.
-        """
+        """Have the records of tensors made together, which costs little more than that of one."""
         if not self._may_write():
             return None
         filling = self._filling
@@ -275,11 +242,7 @@ class Ring(Generic[Tag]):
     def add_row(self, row: Tensor) -> int | None:
         """Take in a record that was made on the device in another way.
 
-        Args:
-            row: 17 numbers on the device; see `record.FIELDS`.
-
-        Returns:
-            As `add`.
+        It is 17 numbers; see `record.FIELDS`.
         """
         if not self._may_write():
             return None
@@ -289,26 +252,14 @@ class Ring(Generic[Tag]):
         return place
 
     def row(self, place: int) -> Tensor:
-        """Return where a record lies on the device; it is written over some generations later.
-
-        Args:
-            place: as `add` has returned it since the last `end_generation`.
-        """
+        """Return where a record lies on the device; it is written over some generations later."""
         block, slot = divmod(place, self._slots)
         if block == len(self._filling.blocks):
             self._filling.blocks.append(self._new_block())
         return self._filling.blocks[block].rows[slot]
 
     def values_of(self, row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
-        """Return statistics of a record on the device, which nothing waits for.
-
-        Args:
-            row: as `row` has returned it.
-            stats: names of `TENSOR_STATS`.
-
-        Raises:
-            InspectValueError: a statistic is not made on a device.
-        """
+        """Return statistics of a record on the device, which nothing waits for."""
         return self._writer.values_of(row, stats)
 
     def _may_write(self) -> bool:
@@ -328,9 +279,6 @@ class Ring(Generic[Tag]):
         """Send the records added since the last call on their way to the host.
 
         Waits where all generations are under way, and reports that.
-
-        Args:
-            tag: comes back with the records.
         """
         generation = self._filling
         if not generation.used:

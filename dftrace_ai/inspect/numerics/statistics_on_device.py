@@ -73,11 +73,7 @@ VALUES = tuple(_FORMULAS)
 
 
 def check_values(stats: Sequence[str]) -> None:
-    """Raise where a statistic cannot be made on a device.
-
-    Raises:
-        InspectValueError: it names the statistic.
-    """
+    """Raise where a statistic cannot be made on a device."""
     for stat in stats:
         if stat not in _FORMULAS:
             raise InspectValueError(f"statistic {stat!r} is not made on a device")
@@ -86,19 +82,7 @@ def check_values(stats: Sequence[str]) -> None:
 def values_of_row(row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
     """Return the statistics of a record on its device; nothing waits for the device.
 
-    Args:
-        row: 17 fp64 numbers, see `record.FIELDS`.
-        stats: names of `TENSOR_STATS`.
-
-    Returns:
-        Value by name, fp32 tensors without dimensions; NaN where the record has no elements.
-
-    Raises:
-        InspectValueError: a statistic is not known here.
-
-    Example::
-
-        values_of_row(row_of(gradient), ["l2_norm"])["l2_norm"]
+    They are fp32 tensors without dimensions; NaN where the record has no elements.
     """
     check_values(stats)
     numbers = _Row(*row.unbind()[: len(_Row._fields)])

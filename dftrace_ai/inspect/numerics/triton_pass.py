@@ -46,18 +46,13 @@ def has_triton() -> bool:
 
 
 class _Table(NamedTuple):
-    """Tensors of one format; the kernels find them by it.
+    """Tensors of one format; the kernels find them by it."""
 
-    Attributes:
-        entries: on the device, five numbers a tensor: address, count, first row, number of rows,
-            place of the row of the whole.
-        owners: on the device, the tensor of each program.
-        most: rows of one tensor.
-    """
-
+    # On the device, five numbers a tensor: address, count, first row, number of rows, place of the
+    # row of the whole.
     entries: Tensor
-    owners: Tensor
-    most: int
+    owners: Tensor  # on the device, the tensor of each program
+    most: int  # rows of one tensor
 
 
 class TritonPass:
@@ -65,15 +60,6 @@ class TritonPass:
 
     Kernels run on the current stream. Each stream has rows of its own, so that a backward pass on
     another stream does not write over those of the forward pass.
-
-    Args:
-        device: of the tensors.
-        kernels: the module with the kernels; for tests that interpret them.
-
-    Example::
-
-        row = torch.empty(ROW_FIELDS, dtype=torch.float64, device="cuda")
-        TritonPass(row.device).write_row(gradient, row)
     """
 
     def __init__(self, device: torch.device, kernels: ModuleType | None = None) -> None:
@@ -103,12 +89,9 @@ class TritonPass:
     ) -> None:
         """Have the tensor's record written to `row`.
 
-        Args:
-            tensor: real, with at least one element, on the device of this pass.
-            row: 17 contiguous fp64 numbers on the same device; see `record.FIELDS`.
-            scale: counts what `format` would clip or turn to zero under this scale. A tensor with
-                one element stays on the device; nothing waits for it.
-            format: E4M3 or E5M2; needed with a scale.
+        The tensor is real, with an element, and on the device of this pass; the row is 17
+        contiguous fp64 numbers there, see `record.FIELDS`. A scale with one element stays there;
+        nothing waits for it.
         """
         if self._device.type != "cuda":
             self._launch(tensor, row, scale, format, self._rows_of(0))
@@ -135,11 +118,8 @@ class TritonPass:
     def write_rows(self, tensors: Sequence[Tensor], rows: Tensor) -> None:
         """Have the records of many tensors written, with two launches for each of their formats.
 
-        What is launched costs the host about as much for one small tensor as for a hundred.
-
-        Args:
-            tensors: as for `write_row`.
-            rows: contiguous, shape (number of tensors, 17).
+        What is launched costs the host about as much for one small tensor as for a hundred. They
+        are contiguous, of shape (number of tensors, 17).
         """
         if self._device.type == "cuda":
             with torch.cuda.device(self._device):

@@ -44,17 +44,7 @@ def _switched_on(environ: Mapping[str, str], variable: str, *, default: bool) ->
 
 
 class LogNames:
-    """Where the files of a session lie and how they are opened, from the environment.
-
-    Args:
-        log_dir: root of the log directories.
-        rank: the global rank of this process.
-
-    Example::
-
-        names = LogNames("log", rank=0)
-        names.main  # log/nvdlfw_inspect_logs/nvdlfw_inspect_globalrank-0.log
-    """
+    """Where the files of a session lie and how they are opened, from the environment."""
 
     def __init__(self, log_dir: str | os.PathLike[str], rank: int) -> None:
         self.overwrites = _switched_on(os.environ, OVERWRITE_VARIABLE, default=True)
@@ -73,15 +63,8 @@ def open_log(path: Path, *, overwrite: bool) -> HeldFile:
     """Open a log for writing; directories are made as needed, and a link is not followed.
 
     Lines are appended wherever the file ends, so that another process that begins the same file
-    anew leaves no gap in it.
-
-    Args:
-        path: the file. A new one has the `file_mode` of the run that is on, and without a run is
-            its owner's alone.
-        overwrite: begin anew; else append.
-
-    Raises:
-        OSError: it cannot be opened.
+    anew leaves no gap in it. A new one has the `file_mode` of the run that is on, and without a run
+    is its owner's alone.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     run = current_run()
@@ -106,14 +89,7 @@ def _stamp() -> str:
 
 
 class MainLog:
-    """The main log of a session; warnings and worse are told on standard error, too.
-
-    Args:
-        names: where it lies.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
+    """The main log of a session; warnings and worse are told on standard error, too."""
 
     def __init__(self, names: LogNames) -> None:
         said = os.environ.get(LEVEL_VARIABLE, "").strip().upper()
@@ -123,12 +99,7 @@ class MainLog:
         self._file = open_log(names.main, overwrite=names.overwrites)
 
     def write(self, message: str, level: int = logging.INFO) -> None:
-        """Write one line.
-
-        Args:
-            message: its text; line breaks and other control characters in it are escaped.
-            level: as in `logging`.
-        """
+        """Write one line."""
         line = f"{logging.getLevelName(level)} - {escaped(message, TAB)}"
         if level >= logging.WARNING:
             tell_on_stderr(f"NVDLFW INSPECT - {line}")
@@ -150,16 +121,7 @@ class MainLog:
 
 
 class StatisticsFile:
-    """The statistics, a line for each number.
-
-    Args:
-        path: the file.
-        overwrite: begin anew; else append.
-        stamped: begin each line with the time.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
+    """The statistics, a line for each number."""
 
     def __init__(self, path: Path, *, overwrite: bool = True, stamped: bool = False) -> None:
         self._stamped = stamped
@@ -168,10 +130,7 @@ class StatisticsFile:
     def write(self, name: str, value: float, iteration: int) -> None:
         """Write one number in the columns of Transformer Engine's statistics log.
 
-        Args:
-            name: ``{layer}_{tensor}_{statistic}``.
-            value: the number, of which four decimals are written.
-            iteration: the step.
+        The name is ``{layer}_{tensor}_{statistic}``; four decimals of the number are written.
         """
         stamp = _stamp() if self._stamped else ""
         self._file.write(

@@ -39,24 +39,13 @@ class BaseLogger(abc.ABC):
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of one tensor in one iteration.
-
-    Attributes:
-        layer: name of the layer.
-        tensor: name of the tensor, such as ``activation``.
-        feature: which feature asked for them.
-        iteration: the step in which the tensor was seen.
-        values: fp32 numbers by statistic, in the order of the config.
-        record: what they were made of.
-        moment: when and where the tensor was seen.
-        rank: of this process.
-    """
+    """The statistics of one tensor in one iteration."""
 
     layer: str
-    tensor: str
-    feature: str
-    iteration: int
-    values: Mapping[str, float]
-    record: Record
-    moment: Moment
+    tensor: str  # name of the tensor, such as ``activation``
+    feature: str  # which feature asked for them
+    iteration: int  # the step in which the tensor was seen
+    values: Mapping[str, float]  # fp32 numbers by statistic, in the order of the config
+    record: Record  # what they were made of
+    moment: Moment  # when and where the tensor was seen
     rank: int

@@ -68,11 +68,7 @@ def _told(
 
 
 def statistics(found: Statistics) -> None:
-    """Record the statistics of a tensor: an instant with all of them, and the finite ones plotted.
-
-    Args:
-        found: the statistics; the instant lies where the tensor was seen.
-    """
+    """Record the statistics of a tensor: an instant with all, and the finite ones plotted."""
     if not emitting.is_recording():
         return
     name = f"{found.layer}:{found.tensor}"
@@ -94,15 +90,7 @@ def numbers(
     counts: Mapping[str, int],
     moment: Moment,
 ) -> None:
-    """Record numbers of a tensor, whoever made them.
-
-    Args:
-        name: ``{layer}:{tensor}``.
-        about: what they belong to: iteration, rank, feature.
-        values: the statistics, which may be NaN or infinite.
-        counts: elements by kind, as far as they are known.
-        moment: when and where the tensor was seen.
-    """
+    """Record numbers of a tensor, whoever made them."""
     told, finite = _told(values)
     args = {**about, **told, **counts}
     emitting.instant(name, args, category="tensor_stats", track=STATISTICS_TRACK, at=moment)
@@ -113,11 +101,7 @@ def numbers(
 def nonfinite(layer: str, tensor: str, moment: Moment, args: Mapping[str, object]) -> None:
     """Mark the moment at which the values of a tensor stopped being finite.
 
-    Args:
-        layer: name of the layer.
-        tensor: which of its tensors.
-        moment: when and where it was seen.
-        args: what was found; the one with a true ``first`` stands on a track by itself.
+    What has a true ``first`` among its arguments stands on a track by itself.
     """
     track = FIRST_NONFINITE_TRACK if args.get("first") else NONFINITE_TRACK
     emitting.instant(f"{layer}:{tensor}", args, category="nonfinite", track=track, at=moment)

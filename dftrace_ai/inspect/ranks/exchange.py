@@ -116,11 +116,8 @@ def _side_stream(device: Any) -> Any:
 class Sent:
     """A message to all members of a group, which all have to send one of the same size.
 
-    Where the group exchanges what is on devices, as NCCL does, the host does not wait for it.
-
-    Args:
-        message: of this rank.
-        group: a process group, or None for all processes.
+    Where the group exchanges what is on devices, as NCCL does, the host does not wait for it. A
+    group of None is all processes, here and below.
     """
 
     def __init__(self, message: bytearray | array[float], group: Any) -> None:
@@ -175,16 +172,7 @@ def unpacked(part: memoryview) -> list[Record]:
 def gathered(rows: Sequence[Record], group: Any) -> list[list[Record]]:
     """Exchange records; every member of the group must call this with as many.
 
-    Args:
-        rows: the records of this rank, at least one.
-        group: a process group, or None for all processes.
-
-    Returns:
-        The records of each member, in the order of their ranks in the group.
-
-    Example::
-
-        by_rank = gathered([record], group=None)
+    They are in the order of the members' ranks in the group.
     """
     return [unpacked(part) for part in Sent(packed(rows), group).received()]
 
@@ -192,18 +180,8 @@ def gathered(rows: Sequence[Record], group: Any) -> list[list[Record]]:
 def gathered_rows(row: Tensor, group: Any) -> Tensor:
     """Exchange a record that is on a device; every member of the group must call this.
 
-    Where the group exchanges what is on that device, as NCCL does, the host does not wait.
-
-    Args:
-        row: the record of this rank, 17 fp64 numbers.
-        group: a process group, or None for all processes.
-
-    Returns:
-        On the same device, the row of each member, in the order of their ranks in the group.
-
-    Example::
-
-        whole = merged_rows(gathered_rows(row, group=None))
+    Where the group exchanges what is on that device, as NCCL does, the host does not wait. The
+    rows, of 17 fp64 numbers, are on the same device, in the order of their ranks in the group.
     """
     import torch
     import torch.distributed as dist
@@ -220,9 +198,6 @@ class Groups:
 
     After a failure the members may disagree on which exchange is the next: those of the group come
     to an end, and each rank logs what it has itself.
-
-    Args:
-        tell: writes a line of a level to the log.
     """
 
     def __init__(self, tell: Callable[[str, int], None]) -> None:

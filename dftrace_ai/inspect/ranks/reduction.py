@@ -28,17 +28,12 @@ another size than expected ends the process."""
 
 
 class Slot(NamedTuple):
-    """What has a record of its own in a step.
-
-    Attributes:
-        layer: name of the layer.
-        tensor: name of the tensor.
-        source: by which scale its 8-bit losses are counted: ``plain`` (not at all), ``used``,
-            ``current`` or ``delayed``.
-    """
+    """What has a record of its own in a step."""
 
     layer: str
     tensor: str
+    # By which scale its 8-bit losses are counted: ``plain`` (not at all), ``used``, ``current`` or
+    # ``delayed``.
     source: str = "plain"
 
 
@@ -49,11 +44,7 @@ def digest_of(parts: Iterable[object]) -> bytes:
 
 
 class SlotTable:
-    """All slots of a rank, due or not.
-
-    Args:
-        slots: each with what makes it due.
-    """
+    """All slots of a rank, due or not."""
 
     def __init__(self, slots: Mapping[Slot, tuple[Schedule, ...]]) -> None:
         self.slots = dict(slots)
@@ -92,12 +83,8 @@ class GroupMerger:
 
     Each step first compares what the members have to tell, and the first records go with that.
     Where members have other layers, as the stages of a pipeline do, they exchange once what each
-    has, and from then on send a record of everything.
-
-    Args:
-        group: a process group, or None for all processes.
-        rules: a digest of what decides when members exchange, which has to be the same on all.
-        selected: what members tell each other of the sections that have layers.
+    has, and from then on send a record of everything. `rules` are a digest of what decides when
+    members exchange, which has to be the same on all.
     """
 
     def __init__(self, group: Any, rules: bytes = b"", selected: Selected | None = None) -> None:
@@ -124,19 +111,9 @@ class GroupMerger:
     ) -> Generator[None, None, dict[Slot, Record]]:
         """Merge what the members saw in an iteration; every member must go through all stages.
 
-        Between two stages messages are under way. Whoever does not wait goes on at the next step.
-
-        Args:
-            table: all slots of this rank.
-            records: what was seen; a slot without a record counts as one without elements.
-            iteration: the step.
-
-        Returns:
-            The merged record of each slot that is due anywhere. All members get the same bits.
-
-        Raises:
-            InspectRuntimeError: members are in different iterations or have different configs.
-            Exception: whatever the process group raises.
+        Between two stages messages are under way. Whoever does not wait goes on at the next step. A
+        slot without a record counts as one without elements. All members get the same bits, of each
+        slot that is due anywhere.
         """
         layout = table
         if self._union is not None and self._union[0] == table.digest:

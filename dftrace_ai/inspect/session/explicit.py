@@ -36,27 +36,16 @@ NEVER = math.inf
 
 
 class ExplicitCall(NamedTuple):
-    """An explicit call for a tensor whose record comes later.
-
-    Attributes:
-        layer: name of the layer.
-        tensor: name of the tensor.
-        feature: which feature asked for it.
-        stats: the statistics, in the order of the config.
-        iteration: of the call.
-        rank: of this process.
-        moment: of the call.
-        awaited: has the record.
-    """
+    """An explicit call for a tensor whose record comes later."""
 
     layer: str
     tensor: str
-    feature: str
-    stats: Sequence[str]
-    iteration: int
+    feature: str  # which feature asked for it
+    stats: Sequence[str]  # the statistics, in the order of the config
+    iteration: int  # of the call
     rank: int
-    moment: Moment
-    awaited: Awaited
+    moment: Moment  # of the call
+    awaited: Awaited  # has the record
 
     def has_come(self) -> bool:
         """Tell whether the record is on the host."""
@@ -74,11 +63,7 @@ class ExplicitCall(NamedTuple):
 
 
 class ExplicitCalls:
-    """The explicit calls of a session.
-
-    Args:
-        session: the session.
-    """
+    """The explicit calls of a session."""
 
     def __init__(self, session: SessionState) -> None:
         self._session = session

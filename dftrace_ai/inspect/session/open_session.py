@@ -28,11 +28,7 @@ weights_are_reduced = True
 
 
 def needed_session() -> Session:
-    """Return the open session.
-
-    Raises:
-        InspectRuntimeError: none is open.
-    """
+    """Return the open session."""
     if session is None:
         raise InspectRuntimeError(
             "tensor inspection is not initialized: call dftrace_ai.inspect.initialize first"

@@ -45,14 +45,7 @@ class Attached(Protocol):
 
 
 class Session(SessionState):
-    """The state between `initialize` and `end_debug`, which goes on from step to step.
-
-    Args:
-        config_file: as for `SessionState`, and so are the other arguments and what is raised.
-        log_dir: root of the log directories.
-        iteration: the first step.
-        loggers: as for `SessionState`.
-    """
+    """The state between `initialize` and `end_debug`, which goes on from step to step."""
 
     def __init__(
         self,

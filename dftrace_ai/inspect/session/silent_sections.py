@@ -25,12 +25,7 @@ BITS = 64
 
 
 class SilentSections:
-    """What each section did, as far as it has to be known to tell of those that did nothing.
-
-    Args:
-        config: the config of the session.
-        iteration: the first one.
-    """
+    """What each section did, as far as it has to be known to tell of those that did nothing."""
 
     def __init__(self, config: InspectConfig, iteration: int) -> None:
         self._config = config
@@ -85,15 +80,8 @@ class SilentSections:
         """Tell of each section that produced nothing.
 
         Of several ranks, the first one warns of what all of them see alike. Where another rank has
-        the layers, it is no warning at all.
-
-        Args:
-            say: writes a line of a level to the log.
-            iteration: the last one.
-            explicit: the explicit calls of the session.
-            rank: of this process.
-            alone: whether there are no other ranks.
-            anywhere: which sections have layers on any rank, as `bits`; None if it is not known.
+        the layers, it is no warning at all. `anywhere` tells which sections have layers on any
+        rank, as `bits`; None if it is not known.
         """
         spans = [*self._passed, (self._began, iteration)]
         for index, section in enumerate(self._config.sections.values()):

@@ -27,20 +27,7 @@ __all__ = ["SessionState"]
 
 
 class SessionState:
-    """What lies open between `initialize` and `end_debug`.
-
-    Args:
-        config_file: as for `initialize`.
-        log_dir: root of the log directories.
-        iteration: the first step.
-        statistics_logger: as for `initialize`.
-        tb_writer: as for `initialize`.
-        default_logging: write the statistics file in any case.
-
-    Raises:
-        InspectError: the config or an argument is not accepted; nothing is left open.
-        OSError: a log cannot be opened.
-    """
+    """What lies open between `initialize` and `end_debug`."""
 
     def __init__(
         self,
@@ -180,9 +167,6 @@ class Outbox:
     """A queue: what is logged first has to come first, though a later record may be there.
 
     Nothing is held: another thread may log, and so may the handler of a signal within a call.
-
-    Args:
-        send: takes the statistics of a tensor.
     """
 
     def __init__(self, send: Callable[[Statistics], None]) -> None:
@@ -228,17 +212,7 @@ class _Receiver(NamedTuple):
 
 
 class Sinks:
-    """Hands statistics to everyone who wants them; one that fails is told once, and goes on.
-
-    Args:
-        log: where a failure is told.
-        statistics_logger: an object with `log_scalar`, or None.
-        tb_writer: an object with `add_scalar`, as TensorBoard's SummaryWriter, or None.
-        file: the statistics file, or None.
-
-    Raises:
-        InspectAssertionError: the logger has no `log_scalar`, or the writer no `add_scalar`.
-    """
+    """Hands statistics to everyone who wants them; one that fails is told once, and goes on."""
 
     def __init__(
         self,

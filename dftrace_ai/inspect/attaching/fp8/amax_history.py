@@ -31,10 +31,6 @@ class DelayedScaling:
     Other forwards, as those of an evaluation, leave no trace in the training. They run under the
     scale that the training has made. Of a layer that has none, as a frozen one that runs without
     gradients, they make a scale of their own.
-
-    Args:
-        recipe: of delayed scaling.
-        format: of the tensor.
     """
 
     def __init__(self, recipe: Recipe, format: Format) -> None:  # noqa: A002 - of numbers
@@ -45,12 +41,7 @@ class DelayedScaling:
         """Of forwards without, as long as there is nothing else."""
 
     def note(self, amax: float | Tensor, *, gradients: bool) -> None:
-        """Take in the amax of a tensor of this step.
-
-        Args:
-            amax: of the tensor; one that is computed again may be told again.
-            gradients: whether it was seen where gradients are recorded, or are one.
-        """
+        """Take in the amax of a tensor of this step."""
         if gradients:
             self.trained.note(amax)
         elif not self.trained.known:
@@ -62,12 +53,7 @@ class DelayedScaling:
 
 
 class AmaxHistory:
-    """The amax of one tensor in the last steps, and the scale that follows from them.
-
-    Args:
-        recipe: of delayed scaling.
-        format: of the tensor.
-    """
+    """The amax of one tensor in the last steps, and the scale that follows from them."""
 
     def __init__(self, recipe: Recipe, format: Format) -> None:  # noqa: A002 - of numbers
         self.recipe = recipe
@@ -133,9 +119,6 @@ class AmaxSharing:
     """Makes the amax of a step that of a group of ranks.
 
     Ranks may have different layers, and a layer may have run on some of them only.
-
-    Args:
-        groups: the groups of ranks that can be used; after a failure each rank has its own amax.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -153,12 +136,8 @@ class AmaxSharing:
     ) -> None:
         """Replace the amax of this step by the largest of the group.
 
-        All members must call this alike. Without a recipe that shares nothing is exchanged.
-
-        Args:
-            scalings: by layer, tensor and recipe.
-            group: a process group, or None for all processes.
-            anyway: exchange although this rank may have nothing.
+        All members must call this alike. Without a recipe that shares nothing is exchanged. With
+        `anyway` it is exchanged although this rank may have nothing.
         """
         shared = {}
         for (layer, tensor, recipe), scaling in scalings.items():

@@ -32,23 +32,15 @@ def hybrid_format(tensor: str) -> Format:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How FP8 scales tensors.
+    """How FP8 scales tensors."""
 
-    Attributes:
-        name: ``delayed`` scales by what was seen in earlier steps, ``current`` by the tensor
-            itself.
-        fp8_format: HYBRID is E4M3 for activations and weights and E5M2 for gradients.
-        margin: the scale is that of amax * 2**margin.
-        amax_history_len: of how many steps delayed scaling knows.
-        amax_compute_algo: ``max`` of the history, or its ``most_recent`` entry.
-        reduce_amax: whether ranks share the amax of delayed scaling; all must have the recipe.
-    """
-
+    # ``delayed`` scales by what was seen in earlier steps, ``current`` by the tensor itself.
     name: str = "delayed"
-    fp8_format: str = "HYBRID"
-    margin: int = 0
-    amax_history_len: int = 1024
-    amax_compute_algo: str = "max"
+    fp8_format: str = "HYBRID"  # HYBRID is E4M3 for activations and weights and E5M2 for gradients
+    margin: int = 0  # the scale is that of amax * 2**margin
+    amax_history_len: int = 1024  # of how many steps delayed scaling knows
+    amax_compute_algo: str = "max"  # ``max`` of the history, or its ``most_recent`` entry
+    # Whether ranks share the amax of delayed scaling; all must have the recipe.
     reduce_amax: bool = False
 
     def __post_init__(self) -> None:
@@ -81,13 +73,8 @@ class Recipe:
     def of(cls, given: Any) -> Recipe | None:
         """Return the recipe that a user gave.
 
-        Args:
-            given: a dict of the attributes, the name alone, True for the default recipe, or
-                None or False for none.
-
-        Raises:
-            InspectValueError: a key or a value is not known.
-            InspectTypeError: something else is given.
+        That is a dict of the attributes, the name alone, True for the default recipe; None and
+        False are none.
         """
         if given is None or given is False:
             return None
@@ -182,11 +169,7 @@ class fp8_autocast:  # noqa: N801 - named as the context managers of torch are
 
 
 def recipe_in_force(own: Recipe | None) -> Recipe | None:
-    """Return the recipe of this thread at this moment, None where FP8 is off.
-
-    Args:
-        own: that of `attach`.
-    """
+    """Return the recipe of this thread at this moment, None where FP8 is off."""
     if not _regions.stack:
         return own
     innermost = _regions.stack[-1]

@@ -128,12 +128,7 @@ def run_attention(
 ) -> Any:
     """Run an attention as torch does, with each projection run as a layer.
 
-    Args:
-        layers: the layers by part: in_proj, or q_proj, k_proj and v_proj; and out_proj.
-        module: the attention.
-        station: token of its station.
-        args: of its forward.
-        kwargs: of its forward.
+    The layers are by part: in_proj, or q_proj, k_proj and v_proj; and out_proj.
     """
     stack = _compiled if torch.compiler.is_compiling() else _current.stack
     stack.append(_Running(layers, module, station))

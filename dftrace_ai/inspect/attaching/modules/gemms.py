@@ -30,21 +30,13 @@ _WITH_AUTOCAST = frozenset(
 
 
 class Operands(NamedTuple):
-    """What goes into a linear layer.
+    """What goes into a linear layer."""
 
-    Attributes:
-        activation: shape (..., in).
-        weight: shape (out, in), or (in, out) where it is transposed.
-        bias: shape (out,), or None.
-        transposed: whether the weight is (in, out).
-        whole_weight: the parameter that the weight is a part of, else None.
-    """
-
-    activation: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    transposed: bool = False
-    whole_weight: Tensor | None = None
+    activation: Tensor  # shape (..., in)
+    weight: Tensor  # shape (out, in), or (in, out) where it is transposed
+    bias: Tensor | None  # shape (out,), or None
+    transposed: bool = False  # whether the weight is (in, out)
+    whole_weight: Tensor | None = None  # the parameter that the weight is a part of, else None
 
 
 def run_linear(
@@ -53,12 +45,6 @@ def run_linear(
     """Run a linear layer as its plan says.
 
     Where nothing is changed the original runs, and is only looked at.
-
-    Args:
-        layer: the layer.
-        operands: as the module has them.
-        original: runs the layer as if nothing were attached.
-        training: whether the module trains.
     """
     watch = layer.only_watched()
     if watch is not None:
@@ -147,12 +133,7 @@ class _Gemms(torch.autograd.Function):
 
 
 def forward_gemm(running: Pass, operands: Operands) -> Tensor:
-    """Return the output of a layer whose activation and weight have been seen.
-
-    Args:
-        running: the pass.
-        operands: in the format of the GEMM.
-    """
+    """Return the output of a layer whose activation and weight have been seen."""
     activation, weight, bias, transposed, whole = operands
     x = running.changed("fprop", "activation", activation)
     w = running.changed("fprop", "weight", weight, whole)
@@ -169,14 +150,7 @@ def forward_gemm(running: Pass, operands: Operands) -> Tensor:
 def backward_gemms(
     running: Pass, operands: Operands, gradient: Tensor, needs: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients of activation, weight and bias, None where they are not needed.
-
-    Args:
-        running: the pass of the forward.
-        operands: those of the forward; the bias is not used.
-        gradient: that of the output.
-        needs: which of the three are needed.
-    """
+    """Return the gradients of activation, weight and bias, None where they are not needed."""
     activation, weight, _, transposed, whole = operands
     running.see("gradient", gradient)
     rows = rows_of(gradient)

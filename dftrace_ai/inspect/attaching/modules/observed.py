@@ -36,13 +36,8 @@ def look_into(
 ) -> Callable[[Any], None] | None:
     """Look at the first tensor that a module is given, and its weight; nothing is run.
 
-    Args:
-        layer: the layer.
-        module: the module.
-        given: its arguments.
-
-    Returns:
-        Looks at the first tensor in what the module returns; None where nothing is to be seen.
+    What is returned looks at the first tensor in what the module returns; it is None where nothing
+    is to be seen.
     """
     watch = layer.only_watched()
     if watch is not None:
@@ -87,14 +82,7 @@ def _follow(
 def run_compiled(
     station: Tensor, module: nn.Module, original: Callable[[], Any], given: Iterable[Any]
 ) -> Any:
-    """Run a module and look at the same tensors, from code that is being compiled.
-
-    Args:
-        station: token of its station.
-        module: the module.
-        original: runs it.
-        given: its arguments.
-    """
+    """Run a module and look at the same tensors, from code that is being compiled."""
     activation = first_tensor(given)
     weight = weight_of(module)
     begun = compiled_begin(station, activation, weight)

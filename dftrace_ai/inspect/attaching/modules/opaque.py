@@ -29,13 +29,7 @@ __all__ = ["compiled_begin", "compiled_linear", "compiled_look", "pass_of"]
 
 
 def compiled_linear(station: Tensor, part: str, operands: Operands) -> Tensor:
-    """Run a linear layer from code that is being compiled.
-
-    Args:
-        station: token of its station.
-        part: which layer of the station.
-        operands: as the module has them.
-    """
+    """Run a linear layer from code that is being compiled."""
     activation, weight, bias, transposed, whole = operands
     x, w = as_autocast(activation), as_autocast(weight)
     seen = weight if whole is None else whole
@@ -53,16 +47,7 @@ def compiled_linear(station: Tensor, part: str, operands: Operands) -> Tensor:
 
 
 def compiled_begin(station: Tensor, activation: Tensor | None, weight: Tensor | None) -> Tensor:
-    """Begin to run a layer that is only looked at, from code that is being compiled.
-
-    Args:
-        station: token of its station.
-        activation: what goes in.
-        weight: of the layer.
-
-    Returns:
-        The token of its pass.
-    """
+    """Begin to run a layer that is only looked at, from code that is being compiled."""
     found: Tensor = _begin(
         None if activation is None else activation.detach(),
         None if weight is None else weight.detach(),
@@ -77,14 +62,7 @@ def compiled_begin(station: Tensor, activation: Tensor | None, weight: Tensor | 
 def compiled_look(
     output: Tensor, begun: Tensor, activation: Tensor | None, weight: Tensor | None
 ) -> Tensor:
-    """Look at what comes out of a layer, and at its gradient; return the same numbers.
-
-    Args:
-        output: what comes out.
-        begun: the token of the pass.
-        activation: what went in.
-        weight: of the layer.
-    """
+    """Look at what comes out of a layer, and at its gradient; return the same numbers."""
     causes = [None if one is None else one.detach() for one in (activation, weight)]
     found: Tensor = _look(output, begun, *causes)
     return found

@@ -41,15 +41,7 @@ _OWN = ("_inspect_plan", "_inspect_station")
 
 
 class Station:
-    """What is attached to a module: its layers, of which an attention has several.
-
-    Args:
-        module: the module; it gets a class of ours.
-        kind: how its GEMMs are reached.
-
-    Raises:
-        InspectRuntimeError: the class of the module cannot be changed.
-    """
+    """What is attached to a module: its layers, of which an attention has several."""
 
     def __init__(self, module: nn.Module, kind: Kind) -> None:
         self.kind = kind
@@ -304,12 +296,7 @@ def _followed(
 
 
 def _way(kind: str, run: _Run) -> Callable[..., Any]:
-    """Return a forward that looks for a plan before it does what the original does.
-
-    Args:
-        kind: for names in a traceback.
-        run: what is done while there is a plan.
-    """
+    """Return a forward that looks for a plan before it does what the original does."""
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         original: Callable[..., Any] = self._inspect_original.forward

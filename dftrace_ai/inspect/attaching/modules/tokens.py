@@ -25,14 +25,7 @@ _holders: weakref.WeakValueDictionary[int, _Holder] = weakref.WeakValueDictionar
 
 
 def token_of(held: object) -> Tensor:
-    """Return a tensor that stands for an object, and keeps it alive.
-
-    Args:
-        held: any object.
-
-    Returns:
-        A tensor of one int64, on the CPU.
-    """
+    """Return a tensor that stands for an object, and keeps it alive."""
     number = next(_numbers)
     holder = _Holder(number.to_bytes(8, sys.byteorder))
     holder.held = held

@@ -124,11 +124,7 @@ TENSOR_KEYS = ("tensors", "tensors_struct")
 
 
 def needs_of(feature: str) -> list[JsonSchema]:
-    """Return what has to hold of a feature beside its keys one by one.
-
-    Args:
-        feature: name of its model.
-    """
+    """Return what has to hold of a feature beside its keys one by one."""
     if feature.endswith("TensorStats"):
         return _log_needs()
     if feature in {"PerTensorScaling", "FakeQuant"}:

@@ -19,17 +19,7 @@ ConfigSource: TypeAlias = "str | os.PathLike[str] | dict[str, Any] | None"
 def parsed(config_file: object) -> tuple[Any, str | None] | None:
     """Return what a config holds, and the name of its file.
 
-    Args:
-        config_file: a path, or a config that is already parsed.
-
-    Returns:
-        The content and the path as text (None for a dict); None where there is no config:
-        an empty path, or one that does not exist.
-
-    Raises:
-        InspectTypeError: it is neither a path nor a dict.
-        InspectValueError: the file cannot be read, or is no reasonable config.
-        yaml.YAMLError: the file is not YAML.
+    A dict has no name. None where there is no config: an empty path, or one that does not exist.
     """
     if isinstance(config_file, dict):
         return config_file, None
@@ -56,13 +46,7 @@ def _is_missing(path: str) -> bool:
 
 
 def read_yaml(path: str) -> Any:
-    """Return what a YAML file holds.
-
-    Raises:
-        InspectValueError: it cannot be read, is too large, gives a key twice, or stands for
-            more than it says by references.
-        yaml.YAMLError: it is not YAML.
-    """
+    """Return what a YAML file holds."""
     with opened(path, _GUARD) as file:
         return None if file.root is None else file.loader.construct_document(file.root)
 
