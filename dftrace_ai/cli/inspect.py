@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dftrace_ai.inspect.config.layers import LayerInfo
-    from dftrace_ai.inspect.config.plans import LayerPlan, Modify
     from dftrace_ai.inspect.config.problems import Problem, Problems
     from dftrace_ai.inspect.config.schedule import Schedule
-    from dftrace_ai.inspect.config.sections import Observe, Section
-    from dftrace_ai.inspect.config.selection import InspectConfig
+    from dftrace_ai.inspect.config.sections import (
+        InspectConfig,
+        LayerPlan,
+        Modify,
+        Observe,
+        Section,
+    )
 
 __all__ = ["Report", "app"]
 
@@ -150,7 +154,7 @@ def check(
     Without a model, the layers are told as the rule that selects them. Exit status: 0 the
     config can be used, 1 it has errors, 2 the call is wrong.
     """
-    from dftrace_ai.inspect.config.reading.loading import examine
+    from dftrace_ai.inspect.config.loading import examine
     from dftrace_ai.inspect.errors import InspectValueError
 
     try:
@@ -301,7 +305,7 @@ def _selected(
     config: InspectConfig, layers: Sequence[LayerInfo], problems: Problems
 ) -> dict[str | None, list[str]]:
     """Return the names of the layers of each section, and under None those of no section."""
-    from dftrace_ai.inspect.config.plans import layer_plan
+    from dftrace_ai.inspect.config.sections import layer_plan
     from dftrace_ai.inspect.errors import InspectValueError
 
     selector = config.selector(layers)
@@ -341,7 +345,7 @@ def _selected(
 
 def _section(section: Section, selected: list[str] | None, steps: int | None) -> SectionReport:
     from dftrace_ai.inspect.config.layers import LayerInfo, describe_layers
-    from dftrace_ai.inspect.config.plans import layer_plan
+    from dftrace_ai.inspect.config.sections import layer_plan
 
     # It stands for the layers of the section where no model is given.
     plan = layer_plan(section, LayerInfo("any layer"))

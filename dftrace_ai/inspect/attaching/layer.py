@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from dftrace_ai.inspect.attaching.custom import CustomCalls
 from dftrace_ai.inspect.attaching.fp8.amax_history import DelayedScaling
 from dftrace_ai.inspect.attaching.fp8.recipes import Recipe, recipe_in_force
 from dftrace_ai.inspect.attaching.surroundings import is_computed_again
-from dftrace_ai.inspect.attaching.treatments import Table, Treatment, described
 from dftrace_ai.inspect.config import PLAN_LINES, LayerPlan
 from dftrace_ai.inspect.nonfinite.marks import MARKS
 from dftrace_ai.inspect.numerics.formats import Format
@@ -22,12 +21,37 @@ from dftrace_ai.wording import ToldOnce
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dftrace_ai.inspect.attaching.custom import Implementation
     from dftrace_ai.inspect.collecting.observer import TensorObserver
     from dftrace_ai.inspect.collecting.rings import Rings
     from dftrace_ai.inspect.naming import NamedLayer
     from dftrace_ai.inspect.nonfinite.layer_watch import LayerWatch
 
-__all__ = ["LiveLayer", "PlannedLayer"]
+__all__ = ["LiveLayer", "PlannedLayer", "Table", "Treatment", "described"]
+
+
+Description = Literal["FP8 quantization", "High precision", "modify_tensor()"]
+
+
+class Treatment(NamedTuple):
+    """How a tensor is changed in a GEMM."""
+
+    format: Format | None  # of the cast; None where a custom feature changes the tensor
+    margin: int = 0  # of a scale made of the tensor itself
+    delayed: DelayedScaling | None = None  # what delayed scaling knows; None under another
+    feature: str | None = None  # who asked for it; None is the recipe
+    custom: Implementation | None = None  # the custom feature that changes the tensor
+
+
+def described(treatment: Treatment | None) -> Description:
+    """Say in the words of Transformer Engine's log how an operand goes into a GEMM."""
+    if treatment is None:
+        return "High precision"
+    return "FP8 quantization" if treatment.feature is None else "modify_tensor()"
+
+
+Table = dict[tuple[str, str], Treatment]
+"""By (gemm, tensor)."""
 
 
 class PlannedLayer(NamedTuple):

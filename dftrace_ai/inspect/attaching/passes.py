@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dftrace_ai.inspect.attaching.fp8.recipes import Recipe
-    from dftrace_ai.inspect.attaching.layer import LiveLayer
-    from dftrace_ai.inspect.attaching.treatments import Table, Treatment
+    from dftrace_ai.inspect.attaching.layer import LiveLayer, Table, Treatment
     from dftrace_ai.inspect.numerics.formats import Format
     from dftrace_ai.inspect.numerics.record import Record
 

@@ -14,9 +14,8 @@ from dftrace_ai.inspect.ranks.reduction import GroupMerger, Selected, Slot, Slot
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from dftrace_ai.inspect.collecting.observer import TensorObserver
+    from dftrace_ai.inspect.collecting.observer import SeenParts, TensorObserver
     from dftrace_ai.inspect.collecting.rings import Rings
-    from dftrace_ai.inspect.collecting.seen import SeenParts
     from dftrace_ai.inspect.config import Schedule
     from dftrace_ai.inspect.numerics.record import Record
     from dftrace_ai.inspect.output.logger_interface import Statistics

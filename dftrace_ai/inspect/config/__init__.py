@@ -1,12 +1,21 @@
 """The config of tensor inspection: its grammar, how it is read, and what it means for a layer."""
 
 from dftrace_ai.inspect.config.layers import LayerInfo
-from dftrace_ai.inspect.config.plans import PLAN_LINES, LayerPlan, Modify, layer_plan, observed_by
+from dftrace_ai.inspect.config.loading import examine, load
 from dftrace_ai.inspect.config.problems import Problem
-from dftrace_ai.inspect.config.reading.loading import examine, load
 from dftrace_ai.inspect.config.schedule import Schedule
-from dftrace_ai.inspect.config.sections import CustomUse, Observe, Section
-from dftrace_ai.inspect.config.selection import InspectConfig, Selector
+from dftrace_ai.inspect.config.sections import (
+    PLAN_LINES,
+    CustomUse,
+    InspectConfig,
+    LayerPlan,
+    Modify,
+    Observe,
+    Section,
+    Selector,
+    layer_plan,
+    observed_by,
+)
 
 __all__ = [
     "PLAN_LINES",

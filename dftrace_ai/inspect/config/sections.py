@@ -1,22 +1,36 @@
-"""The sections of a config: each with a selection of layers and its features."""
+"""The sections of a config: which layers each is about, and what is done in one of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dftrace_ai.inspect.config import names
+from dftrace_ai.inspect.config.grammar.models import (
+    DisableFp8Gemm,
+    DisableFp8Layer,
+    FakeQuant,
+    LogFp8TensorStats,
+    LogTensorStats,
+    PerTensorScaling,
+)
+from dftrace_ai.inspect.config.layers import what_selects
+from dftrace_ai.inspect.config.names import listed
 from dftrace_ai.inspect.config.resolving import (
     GEMM_KEYS,
     TENSOR_KEYS,
     Choosing,
     for_gemm,
+    for_query,
     for_tensor,
     listed_names,
 )
 from dftrace_ai.inspect.config.schedule import Schedule
+from dftrace_ai.inspect.errors import InspectValueError
+from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from dftrace_ai.inspect.config.features import CustomFeature
     from dftrace_ai.inspect.config.grammar.models import (
@@ -25,8 +39,25 @@ if TYPE_CHECKING:
         Layers,
         LogKeys,
     )
+    from dftrace_ai.inspect.config.layers import LayerInfo
+    from dftrace_ai.inspect.config.problems import Problem
 
-__all__ = ["CustomUse", "Observe", "Section", "observed", "schedule_of"]
+__all__ = [
+    "PLAN_LINES",
+    "CustomUse",
+    "InspectConfig",
+    "LayerPlan",
+    "Modify",
+    "Observe",
+    "Section",
+    "Selector",
+    "fp8_off_gemms",
+    "layer_plan",
+    "modified",
+    "observed",
+    "observed_by",
+    "schedule_of",
+]
 
 
 @dataclass(frozen=True)
@@ -131,3 +162,231 @@ def observed(feature: str, keys: LogKeys, tensor: str) -> Observe | None:
 def schedule_of(keys: LogKeys) -> Schedule:
     """Return when the keys of a logging feature have it log."""
     return Schedule(keys.freq, keys.start_step, keys.end_step, keys.start_end_list)
+
+
+# Operands in the order in which their plan is told.
+PLAN_LINES = (
+    ("activation", "fprop"),
+    ("activation", "wgrad"),
+    ("weight", "fprop"),
+    ("weight", "dgrad"),
+    ("gradient", "dgrad"),
+    ("gradient", "wgrad"),
+)
+
+
+@dataclass(frozen=True)
+class Modify:
+    """How a tensor is changed on its way into a GEMM, or out of it.
+
+    Attributes:
+        feature: FakeQuant or PerTensorScaling.
+        format: E4M3 or E5M2; None is the format of the FP8 recipe.
+        margin: the scale is that of amax * 2**margin.
+    """
+
+    feature: str
+    format: str | None = None
+    margin: int = 0
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """What is to be done in one layer.
+
+    Attributes:
+        section: the name of the section, None where no section selects the layer.
+        modify: the changed tensors, by (gemm, tensor).
+        high_precision: the GEMMs for which FP8 is off.
+        observe: the statistics to log, in the order of the config.
+        custom: the custom features.
+        ignored: the features that the layer has no GEMMs for.
+    """
+
+    section: str | None = None
+    modify: Mapping[tuple[str, str], Modify] = field(default_factory=dict)
+    high_precision: frozenset[str] = frozenset()
+    observe: tuple[Observe, ...] = ()
+    custom: tuple[CustomUse, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def check_recipe(self, recipe: str) -> None:
+        """Check that the plan can be carried out under the FP8 recipe of `attach`.
+
+        Args:
+            recipe: ``delayed`` or ``current``.
+
+        Raises:
+            InspectValueError: statistics of delayed scaling without delayed scaling.
+        """
+        if recipe == "delayed":
+            return
+        for one in self.observe:
+            delayed = [stat for stat in one.stats if stat.startswith("fp8_delayed_scaling_")]
+            if delayed:
+                raise InspectValueError(
+                    f"{self.section}.{names.NAMESPACE}.{one.feature}: "
+                    f"{names.listed(delayed)} of {one.tensor} need the recipe 'delayed', "
+                    f"not {recipe!r}"
+                )
+
+
+def layer_plan(section: Section | None, layer: LayerInfo) -> LayerPlan:
+    """Work out what is to be done in a layer.
+
+    Args:
+        section: the section that selects it, None for none.
+        layer: the layer; without GEMMs of its own it is only observed.
+
+    Returns:
+        The plan. It is the same for every iteration; what is observed has its schedule.
+
+    Example::
+
+        plan = layer_plan(selector.section_of(layer), layer)
+        assert ("fprop", "activation") in plan.modify
+    """
+    if section is None:
+        return LayerPlan()
+    observe = observed_by(section)
+    if not layer.has_gemms:
+        ignored = tuple(one for one in section.features if one in names.GEMM_FEATURES)
+        return LayerPlan(section.name, observe=observe, custom=section.custom, ignored=ignored)
+    modify: dict[tuple[str, str], Modify] = {}
+    high_precision: set[str] = set()
+    for feature in section.features.values():
+        high_precision |= fp8_off_gemms(feature)
+        modify |= modified(feature)
+    return LayerPlan(section.name, modify, frozenset(high_precision), observe, section.custom)
+
+
+def observed_by(section: Section) -> tuple[Observe, ...]:
+    """Return what a section observes in each layer that it selects."""
+    return tuple(
+        found
+        for name, feature in section.features.items()
+        if isinstance(feature, LogTensorStats | LogFp8TensorStats)
+        for tensor in listed_names(feature, "tensor")
+        if (found := observed(name, feature, tensor)) is not None
+    )
+
+
+def fp8_off_gemms(feature: Feature) -> frozenset[str]:
+    """Return the GEMMs that a feature takes out of FP8."""
+    if isinstance(feature, DisableFp8Layer):
+        return frozenset(names.GEMMS)
+    if isinstance(feature, DisableFp8Gemm | FakeQuant):
+        return frozenset(gemm for gemm in names.GEMMS if for_gemm(feature, gemm) is not None)
+    return frozenset()
+
+
+def modified(feature: Feature) -> dict[tuple[str, str], Modify]:
+    """Return the tensors that a feature changes, by (gemm, tensor)."""
+    if not isinstance(feature, FakeQuant | PerTensorScaling):
+        return {}
+    found: dict[tuple[str, str], Modify] = {}
+    for gemm, operands in names.OPERANDS.items():
+        results = (names.RESULTS[gemm],) if isinstance(feature, FakeQuant) else ()
+        for tensor in (*operands, *results):
+            inner = for_query(feature, gemm, tensor)
+            if inner is not None:
+                format_ = inner.quant_format if isinstance(inner, FakeQuant) else None
+                name = type(feature).__name__
+                found[gemm, tensor] = Modify(name, format_ or None, inner.margin)
+    return found
+
+
+class Selector:
+    """Finds the section of each layer of a model.
+
+    Args:
+        sections: the enabled sections by name.
+        layers: all layers that there are; whether an entry of `layer_types` is held
+            against names or classes depends on them.
+
+    Example::
+
+        selector = Selector(config.sections, [LayerInfo("model.fc1", "Linear")])
+        section = selector.section_of(LayerInfo("model.fc1", "Linear"))
+    """
+
+    def __init__(self, sections: Mapping[str, Section], layers: Iterable[LayerInfo]) -> None:
+        self._sections = sections
+        self._layers = tuple(layers)
+        self._found: dict[LayerInfo, Section | None] = {}
+        self._tests = [
+            (section, what_selects(section.layers, self._layers)) for section in sections.values()
+        ]
+
+    def section_of(self, layer: LayerInfo) -> Section | None:
+        """Return the section that selects a layer, or None.
+
+        Raises:
+            InspectValueError: more than one does.
+        """
+        if layer not in self._found:
+            self._found[layer] = self._search(layer)
+        return self._found[layer]
+
+    def sections_of(self, layer: LayerInfo) -> list[Section]:
+        """Return all sections that select a layer; more than one are an error of the config."""
+        return [section for section, selects in self._tests if selects(layer)]
+
+    def _search(self, layer: LayerInfo) -> Section | None:
+        found = self.sections_of(layer)
+        if len(found) > 1:
+            names = listed([in_short(section.name) for section in found])
+            raise InspectValueError(
+                f"layer {in_short(layer.name)} is selected by the sections {names}; "
+                "a layer can be in one section only"
+            )
+        return found[0] if found else None
+
+    def unmatched_names(self) -> list[tuple[Section, str]]:
+        """Return the entries of `exact_layer_names` that are the name of no layer."""
+        names = {layer.name for layer in self._layers}
+        return [
+            (section, name)
+            for section in self._sections.values()
+            for name in section.layers.exact_layer_names
+            if name not in names
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class InspectConfig:
+    """What a config file asks for.
+
+    Attributes:
+        sections: the enabled sections by name, in the order of the file.
+        disabled: the names of the sections that are not enabled.
+        warnings: what was odd.
+        path: the file as it was named; None where a dict was given, or nothing.
+        given: whether there was a config at all.
+    """
+
+    sections: Mapping[str, Section] = field(default_factory=dict)
+    disabled: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    path: str | None = None
+    given: bool = True
+
+    def selector(self, layers: Iterable[LayerInfo]) -> Selector:
+        """Return what finds the section of each of these layers.
+
+        Args:
+            layers: all layers that there are.
+        """
+        return Selector(self.sections, layers)
+
+    def section_of(self, layer: LayerInfo, layers: Iterable[LayerInfo]) -> Section | None:
+        """Return the section of one layer, None where none selects it.
+
+        Args:
+            layer: the layer.
+            layers: all layers that there are. For more than one question use `selector`.
+
+        Raises:
+            InspectValueError: more than one section selects the layer.
+        """
+        return self.selector(layers).section_of(layer)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Hashable, Iterable
 
-    from dftrace_ai.inspect.config.reading.file import ConfigSource
+    from dftrace_ai.inspect.config.loading import ConfigSource
     from dftrace_ai.inspect.output.logger_interface import Statistics
 
 __all__ = ["SessionState"]

@@ -173,7 +173,7 @@ def test_a_dict_is_not_changed_and_may_contain_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["config.features", "config", "config.plans", "naming", "errors"]
+    "module", ["config.features", "config", "config.sections", "naming", "errors"]
 )
 def test_a_config_is_read_without_torch(module: str) -> None:
     code = (

@@ -7,6 +7,9 @@ token of the station, so that two alike are not made one, and none is left out.
 
 from __future__ import annotations
 
+import itertools
+import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,13 +22,40 @@ from dftrace_ai.inspect.attaching.modules.gemms import (
     forward_gemm,
     rows_of,
 )
-from dftrace_ai.inspect.attaching.modules.tokens import held_by, token_of
 from dftrace_ai.inspect.attaching.passes import begin_pass
 
 if TYPE_CHECKING:
     from dftrace_ai.inspect.attaching.passes import Pass
 
-__all__ = ["compiled_begin", "compiled_linear", "compiled_look", "pass_of"]
+__all__ = ["compiled_begin", "compiled_linear", "compiled_look", "pass_of", "token_of"]
+
+
+_numbers = itertools.count(1)
+
+
+class _Holder(bytearray):
+    """The memory of a token; it lives as long as the tensor, and the object as long as it."""
+
+    held: Any = None
+
+
+_holders: weakref.WeakValueDictionary[int, _Holder] = weakref.WeakValueDictionary()
+
+
+def token_of(held: object) -> Tensor:
+    """Return a tensor that stands for an object, and keeps it alive."""
+    number = next(_numbers)
+    holder = _Holder(number.to_bytes(8, sys.byteorder))
+    holder.held = held
+    _holders[number] = holder
+    with torch.inference_mode(mode=False):
+        return torch.frombuffer(holder, dtype=torch.int64)
+
+
+def held_by(token: Tensor) -> Any:
+    """Return the object that a token stands for, None where there is none any more."""
+    holder = _holders.get(int(token))
+    return None if holder is None else holder.held
 
 
 def compiled_linear(station: Tensor, part: str, operands: Operands) -> Tensor:

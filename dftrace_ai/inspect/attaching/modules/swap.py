@@ -16,8 +16,7 @@ from dftrace_ai.inspect.attaching.layer import LiveLayer
 from dftrace_ai.inspect.attaching.modules.attention import run_attention
 from dftrace_ai.inspect.attaching.modules.gemms import Operands, run_linear
 from dftrace_ai.inspect.attaching.modules.observed import first_tensor, look_into, run_compiled
-from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear
-from dftrace_ai.inspect.attaching.modules.tokens import token_of
+from dftrace_ai.inspect.attaching.modules.opaque import compiled_linear, token_of
 from dftrace_ai.inspect.attaching.surroundings import left_alone, not_compiled, unreachable
 from dftrace_ai.inspect.errors import InspectRuntimeError
 from dftrace_ai.run.loaded_torch import is_older_than

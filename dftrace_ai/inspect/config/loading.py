@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import os
 import typing
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from dftrace_ai.config.settings import nearest
+from dftrace_ai.config.yaml_file import Guard, opened
 from dftrace_ai.inspect.config import features, names
 from dftrace_ai.inspect.config.grammar.models import (
     FEATURE_MODELS,
@@ -26,18 +28,22 @@ from dftrace_ai.inspect.config.grammar.models import (
     SectionHead,
 )
 from dftrace_ai.inspect.config.names import listed
-from dftrace_ai.inspect.config.plans import fp8_off_gemms, modified
 from dftrace_ai.inspect.config.problems import Problem, Problems, as_written
-from dftrace_ai.inspect.config.reading.file import ConfigSource, parsed
 from dftrace_ai.inspect.config.resolving import (
     Choosing,
     has_own_tensors,
     in_force,
     listed_names,
 )
-from dftrace_ai.inspect.config.sections import CustomUse, Section, schedule_of
-from dftrace_ai.inspect.config.selection import InspectConfig
-from dftrace_ai.inspect.errors import InspectError, InspectTypeError
+from dftrace_ai.inspect.config.sections import (
+    CustomUse,
+    InspectConfig,
+    Section,
+    fp8_off_gemms,
+    modified,
+    schedule_of,
+)
+from dftrace_ai.inspect.errors import InspectError, InspectTypeError, InspectValueError
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
@@ -47,8 +53,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.inspect.config.resolving import Keys
 
-
-__all__ = ["examine", "load"]
+__all__ = ["ConfigSource", "examine", "load"]
 
 
 HEAD_KEYS = ("enabled", "layers")
@@ -513,3 +518,57 @@ def _check_combinations(section: str, features: dict[str, Feature], problems: Pr
                     f"{names.listed(tensors)} in {gemm} needs {gemm} in FP8, "
                     f"and {name} takes {gemm} out of it",
                 )
+
+
+ConfigSource: TypeAlias = "str | os.PathLike[str] | dict[str, Any] | None"
+"""The path of a YAML file, or what such a file holds; None and an empty path are no config."""
+
+
+def parsed(config_file: object) -> tuple[Any, str | None] | None:
+    """Return what a config holds, and the name of its file.
+
+    A dict has no name. None where there is no config: an empty path, or one that does not exist.
+    """
+    if isinstance(config_file, dict):
+        return config_file, None
+    if config_file is None or config_file == "":
+        return None
+    if not isinstance(config_file, (str, os.PathLike)):
+        raise InspectTypeError(
+            f"config_file: {in_short(config_file)} is not accepted; accepted: a path or a dict"
+        )
+    path = os.fspath(config_file)
+    if not isinstance(path, str):
+        raise InspectTypeError(f"config_file: {in_short(path)} is not accepted; accepted: text")
+    return None if _is_missing(path) else (read_yaml(path), path)
+
+
+def _is_missing(path: str) -> bool:
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False  # whatever is there cannot be read, which reading it tells
+    return False
+
+
+def read_yaml(path: str) -> Any:
+    """Return what a YAML file holds."""
+    with opened(path, _GUARD) as file:
+        return None if file.root is None else file.loader.construct_document(file.root)
+
+
+def _refused(name: str, line: int, problem: str) -> InspectValueError:
+    return InspectValueError(f"{name}:{line}: {problem}")
+
+
+# A config for a thousand layers has a tenth of these nodes.
+_GUARD = Guard(
+    most_bytes=1024 * 1024,
+    most_depth=32,
+    most_nodes=100_000,
+    references=True,
+    unreadable=InspectValueError,
+    refused=_refused,
+)

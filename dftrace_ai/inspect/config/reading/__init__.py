@@ -1,1 +1,0 @@
-"""From a file or a dict to sections, with everything that is wrong on the way."""
