@@ -11,9 +11,9 @@ from dftrace_ai._version import __version__
 from dftrace_ai.errors import ConfigError, DftraceError, LogDirectoryError, TraceError
 
 if TYPE_CHECKING:
-    from dftrace_ai.annotation.dftracer_functions import dft_fn as dft_fn
-    from dftrace_ai.annotation.dftracer_logger import dftracer as dftracer
     from dftrace_ai.annotation.tree import ai as ai
+    from dftrace_ai.compat.functions import dft_fn as dft_fn
+    from dftrace_ai.compat.logger import dftracer as dftracer
     from dftrace_ai.config.model import Config as Config
     from dftrace_ai.integrations.auto import auto as auto
     from dftrace_ai.run.lifecycle import dump as dump
@@ -40,15 +40,15 @@ __all__ = [
     "tracing",
 ]
 
-# Traces are read where the recorder is not built or cannot be loaded, and who configures nothing
-# does not wait for pydantic: each name comes with its home when it is first asked for.
+# Traces are read where the recorder is not built or cannot be loaded, and who only reads
+# does not wait for it: each name comes with its home when it is first asked for.
 _HOMES = {
     "Config": "config.model",
     "Run": "run.run",
     "ai": "annotation.tree",
     "auto": "integrations.auto",
-    "dft_fn": "annotation.dftracer_functions",
-    "dftracer": "annotation.dftracer_logger",
+    "dft_fn": "compat.functions",
+    "dftracer": "compat.logger",
     "dump": "run.lifecycle",
     "finalize": "run.lifecycle",
     "initialize": "run.lifecycle",

@@ -187,3 +187,16 @@ def test_the_table_is_what_dftracer_has() -> None:
             assert _asked(str(python), "dftracer.python") == [[], []]
             return
     pytest.skip("pydftracer is not installed: `make .venv-trackers/made`")
+
+
+def test_the_two_names_of_the_face_load_none_of_the_rest(run_script: RunScript) -> None:
+    """Neither dftracer's nodes, which would hang on the tree, nor its enumerations."""
+    done = run_script(
+        """
+        import json, sys
+        from dftrace_ai import dft_fn, dftracer
+        dft_fn("a", "b").update(step=1)
+        print(json.dumps([name for name in sys.modules if name.startswith("dftrace_ai.compat.")]))
+        """
+    )
+    assert set(done.said[0]) == {"dftrace_ai.compat.functions", "dftrace_ai.compat.logger"}

@@ -20,20 +20,18 @@ from __future__ import annotations
 from typing import ParamSpec, TypeVar
 
 from dftrace_ai._version import __version__ as __version__
+from dftrace_ai.compat import vocabulary as _vocabulary
 from dftrace_ai.compat.dftracer import dynamo as _operators
-from dftrace_ai.compat.dftracer import functions as _functions
 from dftrace_ai.compat.dftracer import nodes as _nodes
 from dftrace_ai.compat.dftracer import recorder as _recorder
-from dftrace_ai.compat.dftracer import vocabulary as _vocabulary
 from dftrace_ai.compat.dftracer.dynamo import *
-from dftrace_ai.compat.dftracer.functions import *
 from dftrace_ai.compat.dftracer.nodes import *
 from dftrace_ai.compat.dftracer.recorder import *
-from dftrace_ai.compat.dftracer.vocabulary import *
+from dftrace_ai.compat.functions import dft_fn as dft_fn
+from dftrace_ai.compat.vocabulary import *
 
-__all__ = ["P", "R", "T"]
+__all__ = ["P", "R", "T", "dft_fn"]
 __all__ += _operators.__all__
-__all__ += _functions.__all__
 __all__ += _nodes.__all__
 __all__ += _recorder.__all__
 __all__ += _vocabulary.__all__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.compat.dftracer.nodes import DFTracerAI
-from dftrace_ai.compat.dftracer.vocabulary import DFTRACER_ENABLE
+from dftrace_ai.compat.vocabulary import DFTRACER_ENABLE
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from dftrace_ai.annotation.given_arguments import given_arguments
 from dftrace_ai.annotation.node import QUICK, ProfilerNode
 from dftrace_ai.annotation.tree import Tree
 from dftrace_ai.annotation.tree import ai as the_tree
-from dftrace_ai.compat.dftracer.arguments import plain
-from dftrace_ai.compat.dftracer.functions import dft_fn
-from dftrace_ai.compat.dftracer.vocabulary import ROOT_CAT, ROOT_NAME
+from dftrace_ai.compat.functions import dft_fn
+from dftrace_ai.compat.vocabulary import ROOT_CAT, ROOT_NAME, without_tags
 from dftrace_ai.run.emitting import time_us
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class DFTracerAI(ProfilerNode):
         self, fn: Any = None, *, args: Mapping[str, Any] | None = None, **given: Any
     ) -> Any:
         """Decorate a function, or make an instance; see `ProfilerNode`."""
-        return super().__call__(fn, args=plain(args), **given)
+        return super().__call__(fn, args=args and without_tags(args), **given)
 
     def update(
         self,
@@ -145,7 +144,9 @@ class DFTracerAI(ProfilerNode):
         **free: Any,
     ) -> Self:
         """Set arguments for the events of this node and of all below it; see `ProfilerNode`."""
-        return super().update(epoch, step, image_idx, image_size, plain(args), **free)
+        return super().update(
+            epoch, step, image_idx, image_size, args and without_tags(args), **free
+        )
 
     def iter(  # type: ignore[override]
         self,

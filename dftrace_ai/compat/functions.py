@@ -1,10 +1,15 @@
-"""dftracer's function decorator: a category and a name of one's own, outside of the tree."""
+"""dftracer's function decorator: a category and a name of one's own, outside of the tree.
+
+What it needs of dftracer's words is loaded by the calls that need it: to make enumerations takes
+longer than a module of functions, and most programs that decorate name no entity.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
+from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -15,11 +20,12 @@ from dftrace_ai.annotation.wrapping import in_place_of, wrap
 from dftrace_ai.run.emitting import complete, is_recording, metadata, time_us
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from typing_extensions import Self
 
-    from dftrace_ai._native import Span
+    from dftrace_ai._native import Node, Span
+    from dftrace_ai.compat.vocabulary import EntityID, TagValueTuple
 
 __all__ = ["dft_fn"]
 
@@ -28,6 +34,64 @@ T = TypeVar("T")
 
 # Arguments of a decorated function that become arguments of its events, as in dftracer.
 PICKED_UP = ("epoch", "step", "image_idx", "image_size")
+
+# Of `EntityRelation`.
+USED, GENERATED = 0, 1
+
+
+def _kind_of(name: str, value: object) -> str:
+    """Return in which of the three an argument is: ``int``, ``float`` or ``string``."""
+    if name == "image_size" and isinstance(value, (int, float)):
+        return "float"
+    return "int" if isinstance(value, int) else "float" if isinstance(value, float) else "string"
+
+
+class _Arguments(MutableMapping[str, "TagValueTuple"]):
+    """The arguments of one type, as dftracer has them; what is changed here is changed in the node.
+
+    Args:
+        node: whose arguments they are.
+        kind: ``int``, ``float`` or ``string``.
+        seen: arguments that only the latest call had.
+    """
+
+    def __init__(self, node: Node, kind: str, seen: Mapping[str, object] | None = None) -> None:
+        self._node = node
+        self._kind = kind
+        self._seen = seen or {}
+
+    def _all(self) -> dict[str, TagValueTuple]:
+        make: Any = {"int": int, "float": float, "string": str}[self._kind]
+        both = {**self._node._copy_args(), **self._seen}
+        return {k: (0, make(v)) for k, v in both.items() if _kind_of(k, v) == self._kind}
+
+    def __getitem__(self, name: str) -> TagValueTuple:
+        return self._all()[name]
+
+    def __setitem__(self, name: str, value: TagValueTuple) -> None:
+        self._node._merge_args({name: value[1]})
+
+    def __delitem__(self, name: str) -> None:
+        del self._all()[name]  # a KeyError where it is not there
+        args = self._node._copy_args()
+        args.pop(name, None)
+        self._node._clear_args()
+        self._node._merge_args(args)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _replace(self, values: Mapping[str, TagValueTuple]) -> None:
+        """Replace all arguments of this type, as an assignment to dftracer's field does."""
+        others = {k: v for k, v in self._node._copy_args().items() if _kind_of(k, v) != self._kind}
+        self._node._clear_args()
+        self._node._merge_args({**others, **{k: v[1] for k, v in values.items()}})
 
 
 class _Block:
@@ -80,11 +144,57 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         image_size: float | None = None,
         enable: bool = True,
     ) -> None:
-        self._cat = cat
-        self._enable = enable
-        self._node = ProfilerNode(cat, name or sys._getframe(1).f_code.co_name, enable)
-        self._created_us = time_us()
+        called = name or sys._getframe(1).f_code.co_name
+        self._bind(ProfilerNode(str(cat), str(called), bool(enable)))
         self.update(epoch, step, image_idx, image_size)
+
+    def _bind(self, node: ProfilerNode) -> None:
+        self._node = node
+        self._cat = node.cat
+        self._name = node.name
+        self._flush = False
+        # What the event has to do with entities, by the name of the relation.
+        self._relations: dict[str, list[str]] = {}
+        self._created_us = time_us()
+
+    @classmethod
+    def _of(cls, node: ProfilerNode) -> Self:
+        """Return what dftracer has as the ``profiler`` of a node."""
+        made = cls.__new__(cls)
+        made._bind(node)
+        return made
+
+    @property
+    def _enable(self) -> bool:
+        return self._node.enabled
+
+    @_enable.setter
+    def _enable(self, on: bool) -> None:
+        self._node._switch(bool(on))
+
+    @property
+    def _arguments_int(self) -> _Arguments:
+        return _Arguments(self._node, "int", self._picked_up)
+
+    @_arguments_int.setter
+    def _arguments_int(self, values: Mapping[str, TagValueTuple]) -> None:
+        self._arguments_int._replace(values)
+
+    @property
+    def _arguments_float(self) -> _Arguments:
+        return _Arguments(self._node, "float", self._picked_up)
+
+    @_arguments_float.setter
+    def _arguments_float(self, values: Mapping[str, TagValueTuple]) -> None:
+        self._arguments_float._replace(values)
+
+    @property
+    def _arguments_string(self) -> _Arguments:
+        return _Arguments(self._node, "string", self._picked_up)
+
+    @_arguments_string.setter
+    def _arguments_string(self, values: Mapping[str, TagValueTuple]) -> None:
+        self._arguments_string._replace(values)
 
     def update(
         self,
@@ -108,6 +218,10 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         Returns:
             This object.
         """
+        if args:
+            from dftrace_ai.compat.vocabulary import without_tags
+
+            args = without_tags(args)
         self._node.update(epoch, step, image_idx, image_size, args, **free)
         return self
 
@@ -119,6 +233,8 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         block = self._pop()
         if block is not None and block.span is not None:
             block.span.end(exc_type)
+        if self._relations:
+            self._forget_relations()
 
     def _push(self) -> None:
         _open_blocks.set((*_open_blocks.get(), _Block(self, self._node._begin())))
@@ -148,6 +264,7 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
             args = self._node._copy_args()
             start = self._created_us
             complete(self._node.name, start, max(0, now - start), args, category=self._cat)
+        self._flush = True
         return self
 
     def reset(self) -> Self:
@@ -156,6 +273,9 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         Returns:
             This object.
         """
+        self._flush = False
+        if self._relations:
+            self._forget_relations()
         before = self._pop()
         if before is not None and before.span is not None:
             before.span.cancel()
@@ -270,6 +390,70 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         """
         if self._enable:
             metadata(key, value)
+
+    def relate(self, relation: int, entity: EntityID) -> Self:
+        """Say what the event has to do with an entity: an argument such as ``used``.
+
+        Args:
+            relation: an `EntityRelation` below 16; others are left out.
+            entity: its number, of `dftracer.declare_entity`; 0 is left out.
+
+        Returns:
+            This object.
+        """
+        if self._enable and entity and int(relation) < 16:
+            from dftrace_ai.compat.vocabulary import EntityRelation
+
+            name = EntityRelation(int(relation)).name.lower()
+            numbers = self._relations.setdefault(name, [])
+            numbers.append(f"{entity:016x}")
+            self._node._merge_args({name: numbers})
+        return self
+
+    def _forget_relations(self) -> None:
+        args = self._node._copy_args()
+        for name in self._relations:
+            args.pop(name, None)
+        self._relations = {}
+        self._node._clear_args()
+        self._node._merge_args(args)
+
+    def relate_entity(
+        self,
+        relation: int,
+        type: str,  # noqa: A002 - dftracer's name
+        key: Any,
+        store: int = 0,
+        uri: str = "",
+    ) -> EntityID:
+        """Declare an entity and relate it to the event; see `dftracer.declare_entity`."""
+        if not self._enable:
+            return 0
+        from dftrace_ai.compat.logger import dftracer
+
+        entity = dftracer.get_instance().declare_entity(type, key, store, uri)
+        self.relate(relation, entity)
+        return entity
+
+    def uses(
+        self,
+        type: str,  # noqa: A002
+        key: Any,
+        store: int = 0,
+        uri: str = "",
+    ) -> EntityID:
+        """Say that the event reads an entity; returns its number."""
+        return self.relate_entity(USED, type, key, store, uri)
+
+    def generates(
+        self,
+        type: str,  # noqa: A002
+        key: Any,
+        store: int = 0,
+        uri: str = "",
+    ) -> EntityID:
+        """Say that the event makes an entity; returns its number."""
+        return self.relate_entity(GENERATED, type, key, store, uri)
 
 
 def _name_of(func: Any) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from enum import Enum, IntEnum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.config.settings import FALSE_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "BLOCK_NAME",
@@ -273,3 +276,8 @@ class TagValue:
     def value(self) -> TagValueTuple:
         """Return the number of the kind of tag, and the value."""
         return int(self._tag_type), self._value
+
+
+def without_tags(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments without `TagValue` around their values."""
+    return {k: v._value if isinstance(v, TagValue) else v for k, v in args.items()}
