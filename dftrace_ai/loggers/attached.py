@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.interpreters.another import answer_of
-from dftrace_ai.loggers.delivery.delivery import Mark, wait_until
+from dftrace_ai.loggers.delivery.delivery import Mark
+from dftrace_ai.loggers.delivery.waiting import wait_until
 from dftrace_ai.loggers.records import Artifact
 from dftrace_ai.run.run import current_run
 from dftrace_ai.trace_format.file_names import trace_name

@@ -121,6 +121,10 @@ class EntryConfig(BaseModel):
         "in addresses, and as bearers.",
     )
 
+    def of_run(self, run_name: str) -> EntryConfig:
+        """Return the same settings for a run that goes on where there is one of that name."""
+        return self.model_copy(update={"run_name": run_name, "resume": "allow"})
+
     @field_validator("file_mode", mode="before")
     @classmethod
     def _octal(cls, mode: Any) -> Any:

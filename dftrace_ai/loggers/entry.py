@@ -1,4 +1,4 @@
-"""The interfaces of a config: each with its tracker at work, and the routines that they need."""
+"""One interface of a config, with its tracker at work."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.loggers.delivery.delivery import Delivery
-from dftrace_ai.loggers.delivery.in_process import InProcess
+from dftrace_ai.loggers.delivery.delivery import Delivery, InProcess
 from dftrace_ai.loggers.delivery.own_process import OwnProcess
 from dftrace_ai.loggers.endings import hook
 from dftrace_ai.loggers.interfaces.finding import logint_class
-from dftrace_ai.loggers.routines.base import RoutineSettings
 from dftrace_ai.loggers.routines.finding import routine_class
-from dftrace_ai.loggers.routines.metric import MetricLogger
-from dftrace_ai.loggers.routing import Routine, Subscriber
 from dftrace_ai.loggers.run_place import place_of, rank_logs
 from dftrace_ai.wording import quoted, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.delivery.delivery import Tracker
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
 
-__all__ = ["Entry", "routes", "settings_of"]
+__all__ = ["Entry"]
 
 # The program itself, here and in a process that it has spawned: another one cannot import it.
 MAINS = ("__main__", "__mp_main__")
@@ -34,14 +28,7 @@ MAINS = ("__main__", "__mp_main__")
 
 @dataclass(frozen=True)
 class Entry:
-    """One interface of a config, with its tracker at work.
-
-    Attributes:
-        name: its key.
-        config: its settings.
-        facts: the run, as the tracker is told of it.
-        delivery: to the tracker; None on ranks that do not log.
-    """
+    """An interface: its key and settings; on ranks that log the run's facts and the delivery."""
 
     name: str
     config: EntryConfig
@@ -99,50 +86,3 @@ class Entry:
 def _can_be_imported(kind: type[BaseLogint]) -> bool:
     """Return whether another process finds a class by its name."""
     return kind.__module__ not in MAINS and "<locals>" not in kind.__qualname__
-
-
-def routes(entries: Sequence[Entry]) -> tuple[list[Routine], list[Subscriber]]:
-    """Return the routines of some interfaces, each once for all, and who gets what of them.
-
-    Args:
-        entries: the interfaces.
-    """
-    routines: list[Routine] = []
-    places: dict[tuple[str, RoutineSettings], int] = {}
-    subscribers = []
-    for entry in entries:
-        variables: dict[int, frozenset[str] | None] = {}
-        settings = settings_of(entry.config)
-        for key in entry.config.loggers:
-            names = entry.config.tracked_variables.get(key)
-            place = places.setdefault((key, settings), len(routines))
-            if place == len(routines):
-                routines.append(Routine(routine_class(key)(settings), ()))
-            logger, before = routines[place]
-            routines[place] = Routine(logger, _union(before, names))
-            variables[place] = None if names is None else frozenset(names)
-        if entry.delivery is not None:
-            subscribers.append(Subscriber(entry.delivery, variables))
-    tracked = {name for routine in routines for name in routine.names or ()}
-    for routine in routines:
-        if isinstance(routine.logger, MetricLogger):
-            routine.logger.apart |= tracked
-    return routines, subscribers
-
-
-def settings_of(config: EntryConfig) -> RoutineSettings:
-    """Return what an entry says to its routines."""
-    return RoutineSettings(
-        gpu=config.gpu,
-        windows=tuple(config.windows),
-        bins=config.bins,
-        fps=config.fps,
-        video=config.video,
-        mask_secrets=config.mask_secrets,
-    )
-
-
-def _union(before: tuple[str, ...] | None, names: Sequence[str] | None) -> tuple[str, ...] | None:
-    if before is None or names is None:
-        return None
-    return tuple(dict.fromkeys((*before, *names)))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.errors import ConfigError
+from dftrace_ai.errors import ConfigError, DftraceError
 from dftrace_ai.loggers.attached import check_attached
 from dftrace_ai.loggers.config import entries_of
 from dftrace_ai.loggers.endings import status_by, watch
 from dftrace_ai.loggers.entry import Entry
-from dftrace_ai.loggers.familiar import FamiliarMethods
-from dftrace_ai.loggers.log import Log, NotInProcessError
-from dftrace_ai.loggers.records import ENDINGS
+from dftrace_ai.loggers.pipeline import Pipeline
+from dftrace_ai.loggers.records import ENDINGS, LEVELS, Alert, Artifact, ParamsRecord, TextRecord
+from dftrace_ai.loggers.routines.hyperparameters import plain_params
 from dftrace_ai.loggers.run_place import named_now
+from dftrace_ai.masking import masked_values
+from dftrace_ai.run import emitting
 
 if TYPE_CHECKING:
     import os
@@ -22,15 +24,21 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dftrace_ai.loggers.config import EntryConfig
-    from dftrace_ai.loggers.records import Status
+    from dftrace_ai.loggers.records import Level, Status
 
-__all__ = ["Logger", "Loggers", "begun_again", "make_loggers"]
+__all__ = ["Logger", "Loggers", "NotInProcessError", "begun_again", "make_loggers"]
 
 
-class _Logging(FamiliarMethods):
-    """The three methods of a logger, and its end with a block."""
+class _Logging:
+    """What logs: the three methods of a logger, those that users of others know, and its end.
 
-    _log: Log
+    The latter, of Lightning, SummaryWriter and wandb, log single values at any time. What is
+    logged so need not be configured as a tracked variable; it reaches all interfaces. Without a
+    step it belongs to the last iteration; of numbers without any see `log` and `log_metrics`. What
+    cannot be logged is told once, and nothing is raised.
+    """
+
+    _pipeline: Pipeline
 
     def log_iter(self, data: Mapping[str, Any], step: int | None = None) -> None:
         """Log the tracked variables of an iteration, which is one forward pass of the network.
@@ -47,7 +55,7 @@ class _Logging(FamiliarMethods):
 
             loggers.log_iter({"loss": loss, "render": image})
         """
-        self._log.log_iter(data, step)
+        self._pipeline.log_iter(data, step)
 
     def log_epoch(self, epoch: int | None = None) -> None:
         """Log what the iterations since the last epoch come to, and print where the run stands.
@@ -57,7 +65,7 @@ class _Logging(FamiliarMethods):
         Args:
             epoch: its number; by default one more than the last.
         """
-        self._log.log_epoch(epoch)
+        self._pipeline.log_epoch(epoch)
 
     def end_log(self, status: Status | None = None) -> None:
         """End the run at all trackers; a second call does nothing.
@@ -69,16 +77,176 @@ class _Logging(FamiliarMethods):
             status: ``"finished"``, ``"failed"`` or ``"killed"``; by default the first.
         """
         said = "finished" if status is None else status
-        self._log.end(self._log.known("status", said, ENDINGS, "finished"))
+        self._pipeline.end(self._pipeline.known("status", said, ENDINGS, "finished"))
 
     def close(self) -> None:
         """End the run as finished, as SummaryWriter has it."""
         self.end_log()
 
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log numbers.
+
+        Args:
+            metrics: numbers, or tensors of one element, by name; mappings of them, whose names
+                have slashes between.
+            step: number of the iteration. Without, that of the last iteration or call of `log`;
+                where there is neither, one more than the last of these names.
+        """
+        self._pipeline.log_numbers(metrics, step)
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Log numbers, as wandb and accelerate have it.
+
+        Args:
+            values: numbers, or mappings of them, by name.
+            step: number of the iteration. Without, that of the last iteration; where `log_iter`
+                counts none, each call has a number of its own: one more than that of the last.
+            kwargs: what trackers take besides, which is not looked at.
+
+        Example::
+
+            loggers.log({"loss": 0.5, "eval": {"accuracy": 0.9}})  # eval/accuracy
+        """
+        self._pipeline.log_numbers(values, step, counts=True)
+
+    def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> None:
+        """Log a number, as SummaryWriter has it."""
+        self.log_metrics({tag: scalar_value}, global_step)
+
+    def add_scalars(
+        self, main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: int | None = None
+    ) -> None:
+        """Log numbers that belong together, as SummaryWriter has it."""
+        self._pipeline.log_numbers(tag_scalar_dict, global_step, f"{main_tag}/")
+
+    def log_scalar(self, name: str, value: float, iteration: int, **kwargs: Any) -> None:
+        """Log a number, as `dftrace_ai.inspect.initialize(statistics_logger=...)` has it."""
+        self.log_metrics({name: value}, iteration)
+
+    def log_hyperparams(self, params: Any, metrics: Mapping[str, Any] | None = None) -> None:
+        """Log hyper-parameters, as Lightning has it.
+
+        Args:
+            params: a mapping, dataclass, namespace, pydantic model or object of OmegaConf.
+            metrics: numbers that belong to them, if any.
+        """
+
+        def made() -> ParamsRecord:
+            values = plain_params(params)
+            if any(entry.config.mask_secrets for entry in self._pipeline.entries):
+                values = masked_values(values)
+            named = values if isinstance(values, dict) else {"hparams": values}
+            return ParamsRecord(named, self._pipeline.point(None))
+
+        self._pipeline.log_made("log_hyperparams", made)
+        if metrics is not None:
+            self.log_metrics(metrics)
+
+    def add_hparams(self, hparam_dict: Any, metric_dict: Mapping[str, Any]) -> None:
+        """Log hyper-parameters and what came of them, as SummaryWriter has it."""
+        self.log_hyperparams(hparam_dict, metric_dict)
+
+    def log_histogram(self, name: str, values: Any, step: int | None = None) -> None:
+        """Log how values are distributed; see `HistogramLogger`."""
+        self._pipeline.log_by("hist", name, values, step)
+
+    def add_histogram(self, tag: str, values: Any, global_step: int | None = None) -> None:
+        """Log how values are distributed, as SummaryWriter has it."""
+        self.log_histogram(tag, values, global_step)
+
+    def log_image(self, key: str, images: Any, step: int | None = None) -> None:
+        """Log a picture, or a grid of several; see `ImageLogger`."""
+        self._pipeline.log_by("image", key, images, step)
+
+    def add_image(self, tag: str, img_tensor: Any, global_step: int | None = None) -> None:
+        """Log a picture, as SummaryWriter has it."""
+        self.log_image(tag, img_tensor, global_step)
+
+    def add_images(self, tag: str, img_tensor: Any, global_step: int | None = None) -> None:
+        """Log a grid of pictures, as SummaryWriter has it."""
+        self.log_image(tag, img_tensor, global_step)
+
+    def log_video(self, key: str, video: Any, step: int | None = None, fps: float = 10.0) -> None:
+        """Log a clip; see `VideoLogger`."""
+        self._pipeline.log_by("video", key, {"video": video, "fps": fps}, step)
+
+    def add_video(
+        self, tag: str, vid_tensor: Any, global_step: int | None = None, fps: float = 4
+    ) -> None:
+        """Log a clip, as SummaryWriter has it."""
+        self.log_video(tag, vid_tensor, global_step, fps)
+
+    def log_mesh(self, key: str, mesh: Any, step: int | None = None) -> None:
+        """Log a mesh; see `MeshLogger`."""
+        self._pipeline.log_by("mesh", key, mesh, step)
+
+    def add_mesh(
+        self,
+        tag: str,
+        vertices: Any,
+        colors: Any = None,
+        faces: Any = None,
+        config_dict: Any = None,
+        global_step: int | None = None,
+    ) -> None:
+        """Log a mesh, as SummaryWriter has it."""
+        mesh = {"vertices": vertices, "colors": colors, "faces": faces}
+        self.log_mesh(tag, mesh, global_step)
+
+    def log_text(self, key: str, text: str, step: int | None = None) -> None:
+        """Log a text."""
+        self._pipeline.log_made(
+            "log_text", lambda: TextRecord(str(key), str(text), self._pipeline.point(step))
+        )
+
+    def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> None:
+        """Log a text, as SummaryWriter has it."""
+        self.log_text(tag, text_string, global_step)
+
+    def log_artifact(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        """Keep a file or directory with the run; it is read when it is delivered.
+
+        Args:
+            path: where it is.
+            name: what it is called in the run; by default its own name.
+        """
+        from pathlib import Path
+
+        def made() -> Artifact:
+            kept = Path(path).absolute()
+            called = kept.name if name is None or name == "" else str(name)
+            return Artifact(called, str(kept), self._pipeline.point(None))
+
+        self._pipeline.log_made("log_artifact", made)
+
+    def alert(self, title: str, text: str = "", level: Level = "info") -> None:
+        """Tell that somebody should look, in every tracker and in the trace.
+
+        Args:
+            title: in a few words.
+            text: in more.
+            level: ``"info"``, ``"warning"`` or ``"error"``; what is none of these is told once,
+                and is a warning.
+        """
+
+        def made() -> Alert:
+            known = self._pipeline.known("level", level, LEVELS, "warning")
+            said = Alert(str(title), str(text), known, self._pipeline.point(None))
+            if not any(entry.name == "trace" for entry in self._pipeline.entries):
+                args = {"text": said.text, "severity": known}
+                emitting.instant(f"alert: {said.title}", args, category="log")
+            return said
+
+        self._pipeline.log_made("alert", made)
+
+    def flush(self) -> None:
+        """Wait until what was logged so far is delivered, within the configured limit."""
+        self._pipeline.wait()
+
     @property
     def status(self) -> Status:
         """How the run stands: running, finished, failed or killed."""
-        return self._log.status
+        return self._pipeline.status
 
     def __copy__(self) -> Self:
         """Return this: whoever copies a trainer logs to the same run."""
@@ -102,6 +270,10 @@ class _Logging(FamiliarMethods):
             self.end_log("finished")
         else:
             self.end_log(status_by(error))
+
+
+class NotInProcessError(DftraceError, AttributeError):
+    """A tracker's own object lives in another process."""
 
 
 class Logger(_Logging):
@@ -132,7 +304,7 @@ class Logger(_Logging):
         ((name, settings),) = entries.items()
         check_attached(entries)
         self._hold(Entry.opened(name, settings, named_now()), samples=True)
-        watch(self._log, self)
+        watch(self._pipeline, self)
 
     _held: _Held | None = None
 
@@ -145,7 +317,7 @@ class Logger(_Logging):
 
     def _hold(self, entry: Entry, *, samples: bool) -> None:
         self._entry = entry
-        self._log = Log([entry], samples=samples)
+        self._pipeline = Pipeline([entry], samples=samples)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In another process there is one that logs nothing, as in a worker that was forked."""
@@ -205,8 +377,10 @@ class Loggers(list[Logger], _Logging):
     def __init__(self, entries: list[Entry]) -> None:
         self._held = _Held()
         super().__init__(Logger._of(entry, self._held) for entry in entries)
-        self._log = Log(entries, samples=True, parts=[logger._log for logger in self])
-        watch(self._log, self._held)
+        self._pipeline = Pipeline(
+            entries, samples=True, parts=[logger._pipeline for logger in self]
+        )
+        watch(self._pipeline, self._held)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In another process there are some that log nothing, as in a worker that was forked."""
@@ -262,9 +436,8 @@ def begun_again(loggers: Logger | Loggers, run_name: str) -> Loggers:
         ConfigError: what they need is not installed.
         LogDirectoryError: the run's directory cannot be written.
     """
-    of_run: dict[str, object] = {"run_name": run_name, "resume": "allow"}
     parts = [loggers] if isinstance(loggers, Logger) else loggers
-    settings = {one.name: one._entry.config.model_copy(update=of_run) for one in parts}
+    settings = {one.name: one._entry.config.of_run(run_name) for one in parts}
     return _opened(settings, run_name)
 
 
@@ -275,6 +448,6 @@ def _opened(settings: Mapping[str, EntryConfig], run_name: str) -> Loggers:
         for key, one in settings.items():
             entries.append(Entry.opened(key, one, run_name))
     except BaseException:
-        Log(entries, samples=False).end("failed")
+        Pipeline(entries, samples=False).end("failed")
         raise
     return Loggers(entries)

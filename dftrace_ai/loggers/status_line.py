@@ -22,11 +22,7 @@ GIB = 1 << 30
 
 
 class StatusLine:
-    """Prints a line on standard error for each epoch.
-
-    Args:
-        title: name of the run.
-    """
+    """Prints a line on standard error for each epoch of a run."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -34,13 +30,10 @@ class StatusLine:
         self._before = 0
 
     def show(self, at: Point, records: Sequence[Record], iterations: int, now_s: float) -> None:
-        """Print the line of an epoch.
+        """Print the line of an epoch, of what its routines have made.
 
-        Args:
-            at: the epoch.
-            records: what its routines have made.
-            iterations: how many there were so far when it ended: the training goes on meanwhile.
-            now_s: when that was, by `time.monotonic`.
+        The training goes on meanwhile: there were so many iterations when it ended, which was at a
+        time by `time.monotonic`.
         """
         # As it would be read by a person; the stream may be closed by now.
         try:

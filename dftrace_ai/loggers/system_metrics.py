@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.loggers.records import MetricsRecord, Point
 from dftrace_ai.loggers.routines.metric import gpu_figures
@@ -13,25 +13,13 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Record
 
-__all__ = ["Sampler", "SystemMetrics"]
-
-
-class Sampler(Protocol):
-    """What has something to log now and then, by itself."""
-
-    def due(self) -> Record | None:
-        """Return what is due, else None."""
-
-    def left_s(self) -> float:
-        """Return seconds until something is due."""
+__all__ = ["SystemMetrics"]
 
 
 class SystemMetrics:
     """Samples the machine at a fixed interval, when it is asked for what is due.
 
-    Args:
-        interval_s: seconds between two samples.
-        moment: returns the place in the trace, or None.
+    `moment` returns the place in the trace; None where no tracker writes there.
     """
 
     def __init__(self, interval_s: float, moment: Callable[[], Any] | None) -> None:

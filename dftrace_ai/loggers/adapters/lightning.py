@@ -133,7 +133,7 @@ def _class_for(package: str) -> type[Any]:
 
 
 def _place(loggers: Logger | Loggers) -> _Place:
-    for entry in loggers._log.entries:
+    for entry in loggers._pipeline.entries:
         if entry.facts is not None:
             facts = entry.facts
             project, version = facts.log_dir.parts[-2:]

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from dftrace_ai.loggers.delivery.bell import Bell
+from dftrace_ai.loggers.delivery.waiting import Bell, wait_until
 from dftrace_ai.masking import masked_text
 from dftrace_ai.wording import LastWord, ToldOnce, counted, described, quoted, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
+    from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
 
-__all__ = ["Delivery", "Mark", "Tracker", "TrackerProcessError", "wait_until"]
+__all__ = ["Delivery", "InProcess", "Mark", "Tracker", "TrackerProcessError"]
 
-SHORTEST_S, LONGEST_S = 0.0002, 0.005
+# So long a fork waits for a tracker's call to end; one that lasts longer is not waited for again.
+LONGEST_WAIT_S = 2.0
 UNSURE = "and may not have kept or sent all of them"
 
 
@@ -86,22 +92,6 @@ class Mark:
     def is_through(self) -> bool:
         """Return whether everything before it was seen by all trackers, or will be by none."""
         return not self._left and all(is_seen() for is_seen in self._conditions)
-
-
-def wait_until(is_so: Callable[[], bool], until_s: float) -> bool:
-    """Wait until something is so, or it is as late, by `time.monotonic`; returns whether it is.
-
-    It looks again and again, for a signal handler may come here from within: who waits for a lock
-    then waits for himself.
-    """
-    pause_s = SHORTEST_S
-    while not is_so():
-        left_s = until_s - time.monotonic()
-        if left_s <= 0:
-            return False
-        time.sleep(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, LONGEST_S)
-    return True
 
 
 class Delivery:
@@ -305,3 +295,135 @@ def _said(error: BaseException) -> str:
     """Return what a tracker complains of; it may put keys and whole requests into its words."""
     said = str(error) if isinstance(error, TrackerProcessError) else described(error)
     return masked_text(said)
+
+
+class InProcess:
+    """An interface that is called directly; `logint` is None until it has begun."""
+
+    def __init__(self, kind: type[BaseLogint], run: RunFacts) -> None:
+        self._kind = kind
+        self._run = run
+        self.logint: BaseLogint | None = None
+        # The same, from before it begins.
+        self._made: BaseLogint | None = None
+        self._calls = _ForkBarrier()
+        self._taken = self._seen = 0
+        self._ended = False
+
+    def start(self) -> None:
+        """Do nothing: there is no process to start."""
+
+    def begin(self) -> None:
+        """Make and open it."""
+        self._made = logint = self._kind(self._run)
+        logint.open()
+        self._calls.close_to_forks()
+        self.logint = logint
+
+    def take(self, record: Record) -> None:
+        """Hand a record over."""
+        if self.logint is None:
+            raise RuntimeError("it has not begun")
+        try:
+            with self._calls:
+                self.logint.take(record)
+                self.logint.lull()
+            self._taken += 1
+        finally:
+            self._seen += 1
+
+    def end(self, status: Status, limit_s: float) -> None:
+        """End the run at the tracker."""
+        if self.logint is not None:
+            self.logint.limit_s = limit_s
+            with self._calls:
+                self.logint.flush()
+                self.logint.finish(status)
+        self._ended = True
+
+    def ended(self) -> bool:
+        """Return whether the run has ended at the tracker."""
+        return self._ended
+
+    def taken(self) -> int:
+        """Return how many records have been taken whole."""
+        return self._taken
+
+    def sent(self) -> int:
+        """Return how many records were handed over to where it is."""
+        return self._seen
+
+    def seen(self) -> int:
+        """Return how many records were taken or refused."""
+        return self._seen
+
+    def fault(self) -> str:
+        """Return nothing: what is wrong is raised."""
+        return ""
+
+    def abandon(self) -> None:
+        """Do nothing: a thread cannot be ended from outside."""
+
+    def forget(self) -> None:
+        """Close what is the parent's, in a forked child."""
+        if self._made is not None:
+            self._made.forget()
+
+
+class _ForkBarrier:
+    """Entered for each call. Threads that fork wait for its end, and keep others out meanwhile.
+
+    A lock that another thread holds while the process forks is held for ever in the child. Trackers
+    write to buffered files on the thread that calls them, and some of them close these files in
+    every child: a worker of a loader that is forked in the middle of a call then never begins.
+    """
+
+    def __init__(self) -> None:
+        # Of who forks within a call it is his own.
+        self._lock = threading.RLock()
+        self._begun = 0
+        self._given_up = 0
+
+    def __enter__(self) -> None:
+        """Wait for a fork to be over."""
+        self._lock.acquire()
+        self._begun += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let forks happen."""
+        self._lock.release()
+
+    def close_to_forks(self) -> None:
+        """Have forks wait from now on."""
+        # Handlers that come last are called first before a fork: after the tracker has made its
+        # own, no call waits for one of these.
+        held = weakref.ref(self)
+
+        def of_barrier(act: Callable[[_ForkBarrier], None]) -> Callable[[], None]:
+            def handler() -> None:
+                barrier = held()
+                if barrier is not None:
+                    act(barrier)
+
+            return handler
+
+        os.register_at_fork(
+            before=of_barrier(_ForkBarrier._before_fork),
+            after_in_parent=of_barrier(_ForkBarrier._after_fork),
+        )
+
+    def _before_fork(self) -> None:
+        call = self._begun
+        wait_s = 0.0 if call and call == self._given_up else LONGEST_WAIT_S
+        if not self._lock.acquire(timeout=wait_s):
+            self._given_up = call
+
+    def _after_fork(self) -> None:
+        # Another's where it was not waited for.
+        with suppress(RuntimeError):
+            self._lock.release()

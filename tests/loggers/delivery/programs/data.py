@@ -169,7 +169,7 @@ def flushes() -> None:
 
 def asks_for_the_tracker() -> None:
     """The tracker's own object is there where it is in this process."""
-    from dftrace_ai.loggers.log import NotInProcessError
+    from dftrace_ai.loggers.logger import NotInProcessError
 
     here, there = loggers("nasty", in_process=True), loggers("nasty", run="other")
     nasty.Nasty.experiment = "its own object"
