@@ -121,6 +121,12 @@ class EntryConfig(BaseModel):
         "in addresses, and as bearers.",
     )
 
+    def of_routines(self) -> tuple[object, ...]:
+        """Return how values are converted: routines of equal settings are one for all entries."""
+        return (
+            *(self.gpu, tuple(self.windows), self.bins, self.fps, self.video, self.mask_secrets),
+        )
+
     def of_run(self, run_name: str) -> EntryConfig:
         """Return the same settings for a run that goes on where there is one of that name."""
         return self.model_copy(update={"run_name": run_name, "resume": "allow"})

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
     from pathlib import Path
 
+    from dftrace_ai.trace_format.json_types import JsonObject
+
 __all__ = [
+    "accepted_name",
+    "flattened",
     "free_name",
     "is_made_of",
     "is_safe_name",
@@ -107,6 +111,11 @@ def told_apart(changed: str, name: str, most: int = MOST_LETTERS) -> str:
     return f"{changed[: most - HASH_LETTERS - 1]}-{number}"
 
 
+def accepted_name(name: str, accepted: str, most: int) -> str:
+    """Return a name where a tracker accepts it as it is; else what it accepts, told apart."""
+    return name if accepted[:most] == name else told_apart(accepted, name, most)
+
+
 def free_name(name: str, taken: Container[str]) -> str:
     """Return a name, with a number behind where it is taken: ``{"a/b": 1, "a": {"b": 2}}``."""
     free, number = name, 1
@@ -114,3 +123,21 @@ def free_name(name: str, taken: Container[str]) -> str:
         number += 1
         free = f"{name} ({number})"
     return free
+
+
+def flattened(params: Mapping[str, Any], before: str = "") -> JsonObject:
+    """Return nested hyper-parameters by their names with slashes between.
+
+    Example::
+
+        flattened({"model": {"width": 8}})  # {"model/width": 8}
+    """
+    flat: JsonObject = {}
+    for name, value in params.items():
+        full = f"{before}{name}"
+        if isinstance(value, dict):
+            for inner, one in flattened(value, f"{full}/").items():
+                flat[free_name(inner, flat)] = one
+        else:
+            flat[free_name(full, flat)] = value
+    return flat

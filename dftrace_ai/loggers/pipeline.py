@@ -18,9 +18,8 @@ from dftrace_ai.loggers.attached import attach
 from dftrace_ai.loggers.delivery.delivery import Mark
 from dftrace_ai.loggers.delivery.waiting import Bell, Nesting, wait_until
 from dftrace_ai.loggers.endings import unwatch
+from dftrace_ai.loggers.finding import routine_class
 from dftrace_ai.loggers.records import EPOCH, ITERATION, MetricsRecord, Point
-from dftrace_ai.loggers.routines.base import RoutineSettings
-from dftrace_ai.loggers.routines.finding import routine_class
 from dftrace_ai.loggers.routines.metric import MetricLogger, spread
 from dftrace_ai.loggers.runs.log_files import Reached, reached
 from dftrace_ai.loggers.status_line import StatusLine
@@ -44,7 +43,6 @@ from dftrace_ai.wording import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.delivery.delivery import Delivery
     from dftrace_ai.loggers.entry import Entry
     from dftrace_ai.loggers.records import Axis, Record, Status
@@ -162,15 +160,15 @@ class Pipeline:
 
     def _route(self) -> None:
         """Make the routines of all interfaces, those of equal settings once; and who gets what."""
-        places: dict[tuple[str, RoutineSettings], int] = {}
+        places: dict[tuple[object, ...], int] = {}
         for entry in self.entries:
             variables: dict[int, frozenset[str] | None] = {}
-            settings = _settings_of(entry.config)
+            settings = entry.config.of_routines()
             for key in entry.config.loggers:
                 names = entry.config.tracked_variables.get(key)
                 place = places.setdefault((key, settings), len(self._routines))
                 if place == len(self._routines):
-                    self._routines.append(Routine(routine_class(key)(settings), ()))
+                    self._routines.append(Routine(routine_class(key)(entry.config), ()))
                 logger, before = self._routines[place]
                 self._routines[place] = Routine(logger, _union(before, names))
                 variables[place] = None if names is None else frozenset(names)
@@ -351,8 +349,7 @@ class Pipeline:
     def _routine(self, key: str) -> BaseLogger:
         logger = self._direct.get(key)
         if logger is None:
-            settings = _settings_of(self.entries[0].config)
-            logger = self._direct[key] = routine_class(key)(settings)
+            logger = self._direct[key] = routine_class(key)(self.entries[0].config)
         return logger
 
     def _log(self, record: Record) -> None:
@@ -667,17 +664,6 @@ class Pipeline:
                         logger.key,
                         hint,
                     )
-
-
-def _settings_of(config: EntryConfig) -> RoutineSettings:
-    return RoutineSettings(
-        gpu=config.gpu,
-        windows=tuple(config.windows),
-        bins=config.bins,
-        fps=config.fps,
-        video=config.video,
-        mask_secrets=config.mask_secrets,
-    )
 
 
 def _union(before: tuple[str, ...] | None, names: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ from dftrace_ai import ConfigError
 from dftrace_ai.loggers import Logger, make_loggers
 from dftrace_ai.loggers.interfaces import mlflow, swanlab, trackio, wandb
 from dftrace_ai.loggers.interfaces.base import RunFacts
-from dftrace_ai.loggers.names import safe_name
+from dftrace_ai.loggers.names import accepted_name, safe_name
 from dftrace_ai.loggers.runs.reading import read_runs
 
 LONG = "sweep-" + "lr=0.001," * 40
@@ -153,8 +153,10 @@ def test_each_tracker_has_a_project_and_a_run_for_each_name(tmp_path: Path) -> N
         for name in names
     }
     assert len(ids) == len(names) ** 2
-    for changed in (wandb._project, swanlab._project, mlflow._path, mlflow._experiment_name):
-        assert len({changed(name) for name in names}) == len(names), changed
+    assert len({mlflow._path(name) for name in names}) == len(names)
+    for refused in (wandb.REFUSED, swanlab.UNNAMED):
+        accepted = {accepted_name(name, refused.sub("-", name), 100) for name in names}
+        assert len(accepted) == len(names), refused
     databases = {"".join(c for c in trackio._project(n) if c.isalnum() or c in "-_") for n in names}
     assert len(databases) == len(names)
 

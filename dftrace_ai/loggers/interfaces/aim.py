@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.interfaces.base import BaseLogint, step_file
 from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time
 from dftrace_ai.loggers.names import plain_name
 from dftrace_ai.wording import quoted
@@ -135,8 +135,8 @@ class AimLogint(BaseLogint):
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
         """Keep a file among the run's artifacts, by name and step."""
         with lent_file(data, suffix) as path:
-            ending = f".{suffix}" if suffix else ""
-            self.experiment.log_artifact(str(path), f"{name}/{step:09}{ending}", block=True)
+            file = f"{name}/{step_file(step, suffix)}"
+            self.experiment.log_artifact(str(path), file, block=True)
 
     def log_artifact(self, name: str, path: Path) -> None:
         """Keep a file or directory among the run's artifacts."""

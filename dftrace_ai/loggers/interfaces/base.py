@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.records import Record, Status
 
-__all__ = ["BaseLogint", "RunFacts"]
+__all__ = ["BaseLogint", "RunFacts", "files_of", "picture_of", "step_file"]
 
 
 @dataclass(frozen=True)
@@ -166,10 +166,10 @@ class BaseLogint(abc.ABC):
 
     def log_histogram(self, histogram: HistogramRecord) -> None:
         """Take the counts of bins."""
-        found = histogram._asdict()
-        del found["at"], found["name"]
-        found["quantiles"] = {str(share): value for share, value in histogram.quantiles.items()}
-        self.log_file(histogram.name, _json(found), "json", histogram.at.step)
+        facts = histogram._asdict()
+        del facts["at"], facts["name"]
+        facts["quantiles"] = {str(share): value for share, value in histogram.quantiles.items()}
+        self.log_file(histogram.name, _json(facts), "json", histogram.at.step)
 
     def log_image(self, image: ImageRecord) -> None:
         """Take a picture."""
@@ -194,14 +194,10 @@ class BaseLogint(abc.ABC):
             name: what it is called there.
             path: where it is now.
         """
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in files:
-            if file.is_file():
-                full = name if file == path else f"{name}/{file.relative_to(path)}"
-                suffix = Path(full).suffix
-                data = file.read_bytes()
-                step = self.at.step
-                self.log_file(full.removesuffix(suffix), data, suffix.removeprefix("."), step)
+        for full, file in files_of(name, path).items():
+            suffix = Path(full).suffix
+            data, step = file.read_bytes(), self.at.step
+            self.log_file(full.removesuffix(suffix), data, suffix.removeprefix("."), step)
 
     def log_alert(self, alert: Alert) -> None:
         """Take what somebody should look at."""
@@ -257,6 +253,30 @@ class BaseLogint(abc.ABC):
             self.log_artifact(record.name, Path(record.path))
         else:
             self.log_alert(record)
+
+
+def files_of(name: str, path: Path) -> dict[str, Path]:
+    """Return the file of an artifact by its name, or those of a directory by names below it."""
+    if not path.is_dir():
+        return {name: path}
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return {f"{name}/{file.relative_to(path)}": file for file in files}
+
+
+def step_file(step: int, suffix: str) -> str:
+    """Return what the file of a step is called at trackers that know files by name alone."""
+    return f"{step:09}.{suffix}" if suffix else f"{step:09}"
+
+
+def picture_of(image: ImageRecord) -> Any:
+    """Return a picture as Pillow has it, which trackers of this package need anyway."""
+    import io
+
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image.png)) as picture:
+        picture.load()
+    return picture
 
 
 def _json(values: Any) -> bytes:

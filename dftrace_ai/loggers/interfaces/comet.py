@@ -7,8 +7,8 @@ import io
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.flattening import flattened
+from dftrace_ai.loggers.interfaces.base import BaseLogint, files_of, step_file
+from dftrace_ai.loggers.names import flattened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,16 +135,12 @@ class CometLogint(BaseLogint):
 
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
         """Log a file by name and step."""
-        file = f"{name}/{step:09}{f'.{suffix}' if suffix else ''}"
+        file = f"{name}/{step_file(step, suffix)}"
         self.experiment.log_asset(io.BytesIO(data), file_name=file, step=step)
 
     def log_artifact(self, name: str, path: Path) -> None:
         """Log a file, or all of a directory."""
-        files = {name: path}
-        if path.is_dir():
-            found = sorted(one for one in path.rglob("*") if one.is_file())
-            files = {f"{name}/{one.relative_to(path)}": one for one in found}
-        for file, place in files.items():
+        for file, place in files_of(name, path).items():
             # Of an open file Comet makes a copy; a path it would read at the end of the run.
             with place.open("rb") as opened:
                 self.experiment.log_asset(opened, file_name=f"artifacts/{file}")

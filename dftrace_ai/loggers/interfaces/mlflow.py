@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
+from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts, picture_of
 from dftrace_ai.loggers.interfaces.file_paths import lent_file, one_at_a_time
-from dftrace_ai.loggers.interfaces.flattening import flattened
-from dftrace_ai.loggers.names import told_apart
+from dftrace_ai.loggers.names import accepted_name, flattened
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -73,7 +72,9 @@ class MLFlowLogint(BaseLogint):
         if not uri:
             uri = own
             place = place or (run.root / "mlartifacts").as_uri()
-        name = options.pop("experiment_name", _experiment_name(run.project))
+        name = options.pop(
+            "experiment_name", accepted_name(run.project, run.project, MOST_OF_EXPERIMENT)
+        )
         # Ranks that make a store of one file at once are in each other's way.
         with one_at_a_time(run.root / ".mlflow.lock"):
             if uri == own and not store.exists():
@@ -125,19 +126,14 @@ class MLFlowLogint(BaseLogint):
 
     def log_image(self, image: ImageRecord) -> None:
         """Log a picture by name and step."""
-        import io
-
-        from PIL import Image
-
-        with Image.open(io.BytesIO(image.png)) as picture:
-            self.experiment.log_image(
-                self._id,
-                picture,
-                key=_path(image.name),
-                step=image.at.step,
-                timestamp=round(image.at.time_s * 1000),
-                synchronous=True,
-            )
+        self.experiment.log_image(
+            self._id,
+            picture_of(image),
+            key=_path(image.name),
+            step=image.at.step,
+            timestamp=round(image.at.time_s * 1000),
+            synchronous=True,
+        )
 
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
         """Keep a file among the run's artifacts, by name and step."""
@@ -195,11 +191,6 @@ def _make_store(path: Path) -> None:
         made.replace(path)
 
 
-def _experiment_name(project: str) -> str:
-    accepted = project[:MOST_OF_EXPERIMENT]
-    return project if accepted == project else told_apart(accepted, project, MOST_OF_EXPERIMENT)
-
-
 def _experiment(client: Any, name: str, place: str | None) -> str:
     from mlflow.exceptions import MlflowException
 
@@ -219,4 +210,4 @@ def _path(name: str) -> str:
     """Return a name as MLflow accepts it: the letters that it knows, and no path out of it."""
     parts = [UNNAMED.sub("_", part) for part in name.split("/") if part]
     path = "/".join(part if part.strip(".") else f"_{part}" for part in parts) or "_"
-    return name if path[:MOST_NAMED] == name else told_apart(path, name, MOST_NAMED)
+    return accepted_name(name, path, MOST_NAMED)

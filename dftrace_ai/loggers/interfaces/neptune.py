@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.interfaces.base import BaseLogint, files_of, picture_of
 from dftrace_ai.loggers.interfaces.file_paths import lead_nowhere
-from dftrace_ai.loggers.interfaces.flattening import flattened
-from dftrace_ai.loggers.names import told_apart
+from dftrace_ai.loggers.names import accepted_name, flattened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,15 +87,13 @@ class NeptuneLogint(BaseLogint):
     def log_image(self, image: ImageRecord) -> None:
         """Append the picture to its series."""
         from neptune.types import File
-        from PIL import Image
 
-        with Image.open(io.BytesIO(image.png)) as picture:
-            self.experiment[_path(image.name)].append(
-                File.as_image(picture),
-                step=image.at.step,
-                timestamp=image.at.time_s,
-                description=image.caption or None,
-            )
+        self.experiment[_path(image.name)].append(
+            File.as_image(picture_of(image)),
+            step=image.at.step,
+            timestamp=image.at.time_s,
+            description=image.caption or None,
+        )
 
     def log_text(self, text: TextRecord) -> None:
         """Append a text to its series."""
@@ -121,11 +117,7 @@ class NeptuneLogint(BaseLogint):
         """Keep a file, or all of a directory."""
         from neptune.types import File
 
-        files = {name: path}
-        if path.is_dir():
-            found = sorted(one for one in path.rglob("*") if one.is_file())
-            files = {f"{name}/{one.relative_to(path)}": one for one in found}
-        for file, place in files.items():
+        for file, place in files_of(name, path).items():
             # By content: of a path Neptune reads the file when it sends it.
             content = place.read_bytes()
             kept = File.from_content(content, extension=place.suffix.removeprefix(".") or "bin")
@@ -152,5 +144,4 @@ class NeptuneLogint(BaseLogint):
 
 def _path(name: str) -> str:
     """Return a name as Neptune makes one of it, which leaves out empty parts."""
-    path = "/".join(filter(None, name.split("/")))
-    return name if path == name else told_apart(path, name, MOST_LETTERS)
+    return accepted_name(name, "/".join(filter(None, name.split("/"))), MOST_LETTERS)

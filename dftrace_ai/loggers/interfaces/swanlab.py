@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import glob
-import io
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.interfaces.base import BaseLogint, picture_of
 from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, lent_file
-from dftrace_ai.loggers.names import told_apart
+from dftrace_ai.loggers.names import accepted_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +64,7 @@ class SwanLabLogint(BaseLogint):
         mode = options.pop("mode", None) or os.environ.get("SWANLAB_MODE")
         mode = mode or ("online" if made.api_key else "offline")
         given: JsonObject = {
-            "project": _project(run.project),
+            "project": accepted_name(run.project, UNNAMED.sub("-", run.project), MOST_LETTERS),
             "name": run.title,
             "group": run.group or None,
             "tags": list(run.tags),
@@ -98,11 +97,10 @@ class SwanLabLogint(BaseLogint):
     def log_image(self, image: ImageRecord) -> None:
         """Log the picture as PNG."""
         import swanlab
-        from PIL import Image
 
-        with Image.open(io.BytesIO(image.png)) as picture:
-            value = swanlab.Image(picture, file_type="png", caption=image.caption or None)
-            self._log(image.name, value, image.at.step)
+        caption = image.caption or None
+        value = swanlab.Image(picture_of(image), file_type="png", caption=caption)
+        self._log(image.name, value, image.at.step)
 
     def log_video(self, video: VideoRecord) -> None:
         """Log a GIF; keep others, which SwanLab does not show, as files."""
@@ -149,11 +147,6 @@ class SwanLabLogint(BaseLogint):
 
     def _log(self, name: str, value: Any, step: int) -> None:
         self.experiment.log({name: value}, step=step)
-
-
-def _project(name: str) -> str:
-    accepted = UNNAMED.sub("-", name)[:MOST_LETTERS]
-    return name if accepted == name else told_apart(accepted, name, MOST_LETTERS)
 
 
 def _with_none_named(value: Any) -> Any:

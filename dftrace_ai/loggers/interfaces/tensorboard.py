@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.flattening import flattened
+from dftrace_ai.loggers.names import flattened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

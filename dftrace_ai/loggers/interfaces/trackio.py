@@ -6,9 +6,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dftrace_ai.loggers.interfaces.base import BaseLogint
+from dftrace_ai.loggers.interfaces.base import BaseLogint, step_file
 from dftrace_ai.loggers.interfaces.file_paths import lent_file
-from dftrace_ai.loggers.names import safe_file_name, safe_name, told_apart
+from dftrace_ai.loggers.names import accepted_name, safe_file_name, safe_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,9 +117,8 @@ class TrackioLogint(BaseLogint):
 
     def log_file(self, name: str, data: bytes, suffix: str, step: int) -> None:
         """Keep a file as a version of an artifact of that name."""
-        ending = f".{suffix}" if suffix else ""
-        with lent_file(data, suffix, f"{step:09}") as path:
-            self._keep(name, "file", path, f"{step:09}{ending}")
+        with lent_file(data, suffix) as path:
+            self._keep(name, "file", path, step_file(step, suffix))
 
     def log_artifact(self, name: str, path: Path) -> None:
         """Keep a file or directory as an artifact."""
@@ -169,4 +168,4 @@ class TrackioLogint(BaseLogint):
 def _project(name: str) -> str:
     """Return the name of a project; its database is called by letters, digits, _ and - alone."""
     accepted = "".join(one if one.isalnum() or one in "-_" else "_" for one in name)
-    return name if accepted[:MOST_LETTERS] == name else told_apart(accepted, name, MOST_LETTERS)
+    return accepted_name(name, accepted, MOST_LETTERS)

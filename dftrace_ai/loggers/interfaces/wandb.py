@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, lent_file
-from dftrace_ai.loggers.names import told_apart
+from dftrace_ai.loggers.names import accepted_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ class WandbLogint(BaseLogint):
             **options.pop("settings", {}),
         }
         given: JsonObject = {
-            "project": _project(run.project),
+            "project": accepted_name(run.project, REFUSED.sub("-", run.project), MOST_LETTERS),
             "name": run.title,
             "id": run.identity(16),
             "group": run.group or None,
@@ -175,11 +175,6 @@ class WandbLogint(BaseLogint):
     def _save(self, path: Path) -> None:
         name = glob.escape(str(path))
         self.experiment.save(name, base_path=self.experiment.dir, policy="now")
-
-
-def _project(name: str) -> str:
-    accepted = REFUSED.sub("-", name)[:MOST_LETTERS]
-    return name if accepted == name else told_apart(accepted, name, MOST_LETTERS)
 
 
 def _has_key() -> bool:

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Point, Record
 
-__all__ = ["BaseLogger", "RoutineSettings"]
-
-
-@dataclass(frozen=True)
-class RoutineSettings:
-    """How values are converted; routines of equal settings are one for all interfaces.
-
-    Attributes:
-        gpu: whether metrics of the GPU are added.
-        windows: over how many of the last iterations an epoch's means are also taken.
-        bins: of a histogram.
-        fps: frames a second of a video.
-        video: ``"gif"`` or ``"mp4"``.
-        mask_secrets: whether secrets among hyper-parameters are left out.
-    """
-
-    gpu: bool = False
-    windows: tuple[int, ...] = ()
-    bins: int = 64
-    fps: float = 10.0
-    video: str = "gif"
-    mask_secrets: bool = True
+__all__ = ["BaseLogger"]
 
 
 class BaseLogger(abc.ABC):
@@ -41,7 +20,7 @@ class BaseLogger(abc.ABC):
     A subclass with a `key` is known to configs as soon as it is defined.
 
     Args:
-        settings: how values are converted.
+        settings: those of the entry that has it first; how values are converted is alike in all.
 
     Attributes:
         key: in a config.
@@ -72,7 +51,7 @@ class BaseLogger(abc.ABC):
         if cls.__dict__.get("key"):
             BaseLogger.known[cls.key] = cls
 
-    def __init__(self, settings: RoutineSettings) -> None:
+    def __init__(self, settings: EntryConfig) -> None:
         self.settings = settings
 
     def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:

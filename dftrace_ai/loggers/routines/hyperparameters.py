@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from dftrace_ai.loggers.names import free_name
 from dftrace_ai.loggers.records import ParamsRecord
-from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
+from dftrace_ai.loggers.routines.base import BaseLogger
 from dftrace_ai.masking import masked_values
 from dftrace_ai.wording import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Point, Record
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -36,7 +37,7 @@ class HyperparameterLogger(BaseLogger):
     key: ClassVar[str] = KEY
     accepts: ClassVar[str] = "a mapping, dataclass, namespace or model, or one value"
 
-    def __init__(self, settings: RoutineSettings) -> None:
+    def __init__(self, settings: EntryConfig) -> None:
         super().__init__(settings)
         self._before: JsonObject = {}
 

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.records import MetricsRecord, SoFar
-from dftrace_ai.loggers.routines.base import BaseLogger, RoutineSettings
+from dftrace_ai.loggers.routines.base import BaseLogger
 from dftrace_ai.run.loaded_torch import loaded_torch
 from dftrace_ai.wording import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Point, Record
     from dftrace_ai.trace_format.json_types import JsonObject
 
@@ -166,7 +167,7 @@ class MetricLogger(BaseLogger):
     key: ClassVar[str] = "metric"
     accepts: ClassVar[str] = "a number, a tensor or array of one element, or a mapping of these"
 
-    def __init__(self, settings: RoutineSettings) -> None:
+    def __init__(self, settings: EntryConfig) -> None:
         super().__init__(settings)
         self.figures: dict[str, EpochFigures] = {}
         # Names of mappings that are other routines'.

@@ -1,24 +1,33 @@
-"""Clips: frames over time, encoded here, so that no tracker's own encoder is needed."""
+"""Clips: frames as GIF by Pillow or MP4 by PyAV, so that no tracker's own encoder is needed."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from dftrace_ai.loggers.media.arrays import MOST_PIXELS, array_of, as_bytes, channels_last
-from dftrace_ai.loggers.media.clips import gif_bytes, mp4_bytes
 from dftrace_ai.loggers.records import VideoRecord
+from dftrace_ai.loggers.routines.arrays import MOST_PIXELS, array_of, as_bytes, channels_last
 from dftrace_ai.loggers.routines.base import BaseLogger
 from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from dftrace_ai.loggers.records import Point, Record
 
-__all__ = ["VideoLogger"]
+__all__ = ["VideoLogger", "gif_bytes"]
+
+# What one palette for the whole clip is made from.
+PALETTE_PIXELS = 1 << 18
+# Of one frame of a GIF: shorter ones are shown for longer by players, and longer ones have no room.
+LEAST_HUNDREDTHS, MOST_HUNDREDTHS = 2, 0xFFFF
+# Those of television are whole numbers by this one, such as 30000/1001.
+MOST_DENOMINATOR = 1001
 
 
 class _Taken(NamedTuple):
@@ -63,7 +72,61 @@ class VideoLogger(BaseLogger):
 
         frames = as_bytes(channels_last(taken.frames, first=taken.first))
         frames = np.repeat(frames, 3, axis=3) if frames.shape[3] == 1 else frames[..., :3]
-        encode = mp4_bytes if self.settings.video == "mp4" else gif_bytes
+        encode = _mp4_bytes if self.settings.video == "mp4" else gif_bytes
         count, height, width, _ = frames.shape
         data = encode(np.ascontiguousarray(frames), taken.fps)
         yield VideoRecord(name, data, self.settings.video, count, width, height, taken.fps, at)
+
+
+def gif_bytes(frames: NDArray[np.uint8], fps: float) -> bytes:
+    """Encode frames, T x H x W x 3, as GIF, with one palette for all."""
+    import numpy as np
+    from PIL import Image
+
+    pixels = frames.reshape(-1, 3)
+    sample = pixels[:: max(1, len(pixels) // PALETTE_PIXELS)]
+    side = int(np.ceil(np.sqrt(len(sample))))
+    square = np.resize(sample, (side, side, 3)).astype(np.uint8)
+    palette = Image.fromarray(square).quantize(256, method=Image.Quantize.MEDIANCUT)
+    pictures = [
+        Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
+        for frame in frames
+    ]
+    file = io.BytesIO()
+    hundredths = min(max(LEAST_HUNDREDTHS, round(100 / fps)), MOST_HUNDREDTHS)
+    pictures[0].save(
+        file,
+        "GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=hundredths * 10,
+        loop=0,
+        optimize=False,
+        disposal=1,
+    )
+    return file.getvalue()
+
+
+def _mp4_bytes(frames: NDArray[np.uint8], fps: float) -> bytes:
+    """Encode frames, T x H x W x 3, as MP4 (H.264, 4:2:0), padded to an even width and height."""
+    import av
+    import numpy as np
+
+    height, width = frames.shape[1:3]
+    even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=_rate(fps))
+        stream.height, stream.width = even.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        for frame in even:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    return file.getvalue()
+
+
+def _rate(fps: float) -> Fraction:
+    """Return frames a second as a fraction of small numbers, which is not 0 for slow ones."""
+    if fps >= 1:
+        return Fraction(fps).limit_denominator(MOST_DENOMINATOR)
+    return 1 / Fraction(1 / fps).limit_denominator(MOST_DENOMINATOR)

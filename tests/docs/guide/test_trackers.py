@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from dftrace_ai.loggers.interfaces.finding import HOMES, logint_class
+from dftrace_ai.loggers.finding import INTERFACES, logint_class
 from docs.pages import DOCS, between, plain, table
 
 PAGE = DOCS / "guide" / "trackers.md"
@@ -27,17 +27,17 @@ def stated(name: str) -> list[str]:
 
 @pytest.mark.parametrize("mark", ["where", "kept"])
 def test_each_interface_has_its_row(mark: str) -> None:
-    assert list(rows(mark)) == list(HOMES)
+    assert list(rows(mark)) == list(INTERFACES)
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize("name", INTERFACES)
 def test_what_is_kept_is_what_its_tests_hold(name: str) -> None:
     assert rows("kept")[name] == stated(name)
 
 
-@pytest.mark.parametrize("name", set(HOMES) - {"local", "trace"})
+@pytest.mark.parametrize("name", set(INTERFACES) - {"local", "trace"})
 def test_the_extra_is_that_of_the_interface(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dftrace_ai.loggers.interfaces import finding
+    from dftrace_ai.loggers import finding
 
     monkeypatch.setattr(finding, "find_spec", lambda package: package)
     kind = logint_class(name)

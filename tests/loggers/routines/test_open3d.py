@@ -13,7 +13,7 @@ import pytest
 from loggers.local_lines import Kept, entry
 
 from dftrace_ai.loggers import make_loggers
-from dftrace_ai.loggers.media.meshes import glb_bytes
+from dftrace_ai.loggers.routines.mesh import glb_bytes
 
 VERTICES = np.random.default_rng(4).normal(size=(20, 3))
 FACES = np.array([[a, a + 1, a + 2] for a in range(18)], np.int32)

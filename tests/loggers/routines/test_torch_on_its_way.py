@@ -9,9 +9,9 @@ from importlib.machinery import ModuleSpec
 import numpy as np
 import pytest
 
+from dftrace_ai.loggers.config import EntryConfig
+from dftrace_ai.loggers.finding import routine_class
 from dftrace_ai.loggers.records import Point
-from dftrace_ai.loggers.routines.base import RoutineSettings
-from dftrace_ai.loggers.routines.finding import routine_class
 from dftrace_ai.run.loaded_torch import loaded_torch
 
 VALUES = {
@@ -34,7 +34,7 @@ def part_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("key", VALUES)
 def test_every_routine_takes_its_values(part_of_torch: None, key: str) -> None:
-    logger = routine_class(key)(RoutineSettings())
+    logger = routine_class(key)(EntryConfig())
 
     assert list(logger.records("name", logger.take(VALUES[key]), Point(0)))
 

@@ -80,8 +80,8 @@ def log(loggers, folder) -> None:
 
 def expected() -> dict[str, Any]:
     """What is to be read back, as a tracker has it that keeps everything as it is."""
-    from dftrace_ai.loggers.media.clips import gif_bytes
-    from dftrace_ai.loggers.media.meshes import glb_bytes
+    from dftrace_ai.loggers.routines.mesh import glb_bytes
+    from dftrace_ai.loggers.routines.video import gif_bytes
 
     losses = [[step, loss] for step, loss in enumerate(LOSSES)]
     first = {"last": LOSSES[-1], "mean": math.fsum(LOSSES) / 5, "min": -7.25, "max": math.pi}
@@ -127,11 +127,11 @@ KINDS = (
 
 def histogram() -> dict[str, Any]:
     """Counts and edges of the values."""
+    from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Point
-    from dftrace_ai.loggers.routines.base import RoutineSettings
     from dftrace_ai.loggers.routines.histogram import HistogramLogger
 
-    logger = HistogramLogger(RoutineSettings(bins=BINS))
+    logger = HistogramLogger(EntryConfig(bins=BINS))
     (made,) = logger.records("acts", logger.take(VALUES), Point(STEP))
     assert sum(made.counts) == 1000
     return {"step": STEP, "counts": list(made.counts), "edges": list(made.edges)}

@@ -19,12 +19,8 @@ CHANNELS = (1, 3, 4)
 def array_of(value: Any) -> NDArray[Any]:
     """Copy a tensor, an array, a picture or nested lists into an array of numbers.
 
-    Args:
-        value: on any device, of any real dtype; bfloat16 becomes float32. Of a sharded tensor it
-            is what this process holds.
-
-    Raises:
-        TypeError: it holds no real numbers, or its memory has been freed.
+    It may be on any device and of any real dtype; bfloat16 becomes float32, and of a sharded tensor
+    it is what this process holds. What holds no real numbers, or is freed, is a TypeError.
     """
     import numpy as np
 
@@ -48,14 +44,9 @@ def array_of(value: Any) -> NDArray[Any]:
 
 
 def channels_last(array: NDArray[Any], *, first: bool) -> NDArray[Any]:
-    """Return pictures with their channels as the last axis.
+    """Return pictures with their channels, of which there are 1, 3 or 4, as the last axis.
 
-    Args:
-        array: ... x H x W x C or ... x C x H x W, C being 1, 3 or 4.
-        first: which is meant where both would fit.
-
-    Raises:
-        ValueError: neither fits.
+    `first` says which is meant where the third last and the last axis would fit.
     """
     import numpy as np
 
@@ -68,11 +59,9 @@ def channels_last(array: NDArray[Any], *, first: bool) -> NDArray[Any]:
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return values from 0 to 255.
+    """Return floats from 0 to 1, integers from 0 to 255, or booleans as values from 0 to 255.
 
-    Args:
-        array: floats from 0 to 1, integers from 0 to 255, or booleans. What lies outside becomes
-            the nearest of them, what is not a number 0.
+    What lies outside becomes the nearest of them, what is not a number 0.
     """
     import numpy as np
 

@@ -1,1 +1,0 @@
-"""Pictures, clips and meshes as the bytes of files."""
