@@ -43,13 +43,7 @@ SAID_LETTERS = 300
 
 
 class Answer(NamedTuple):
-    """How a function ended in another interpreter.
-
-    Attributes:
-        status: the exit status; None where it was ended since it took too long.
-        output: what it printed.
-        said: what it wrote to its standard error.
-    """
+    """How a function ended: its exit status, None where it took too long; and what it printed."""
 
     status: int | None
     output: str
@@ -63,11 +57,7 @@ class Answer(NamedTuple):
 
 
 def interpreter() -> list[str]:
-    """Return how this interpreter is started once more, as words of a command.
-
-    Raises:
-        OSError: it does not know its own path.
-    """
+    """Return how this interpreter is started again; an OSError where it does not know itself."""
     if not sys.executable:
         raise OSError("the interpreter does not know its own path")
     options = [flag for name, flag in FLAGS if getattr(sys.flags, name, 0)]
@@ -85,23 +75,10 @@ def clean_environment() -> dict[str, str]:
 
 
 def answer_of(module: str, function: str, words: list[str], limit_s: float) -> Answer:
-    """Call a function of this package in another interpreter, and wait for it.
+    """Call a function of this package in another interpreter, and wait for it so many seconds.
 
-    Nothing of it is left behind when this returns or raises, but where the operating system cannot
-    end it.
-
-    Args:
-        module: where the function is.
-        function: its name; it gets `words` and returns an exit status.
-        words: what it gets.
-        limit_s: seconds it may take.
-
-    Raises:
-        OSError: there is no interpreter, or no process can be made.
-
-    Example::
-
-        answer = answer_of("dftrace_ai.analysis.closing", "print_lines", [path, "0"], 20.0)
+    It gets the words and returns an exit status. Nothing of it is left behind when this returns or
+    raises, but where the operating system cannot end it. Without a process it is an OSError.
     """
     process = begun(module, function, words, subprocess.PIPE)
     try:
@@ -116,17 +93,7 @@ def answer_of(module: str, function: str, words: list[str], limit_s: float) -> A
 def begun(
     module: str, function: str, words: Iterable[str], output: int | IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Begin what `answer_of` waits for.
-
-    Args:
-        module: as for `answer_of`.
-        function: as for `answer_of`.
-        words: as for `answer_of`.
-        output: where to it prints and writes what it says: a file for both, or `subprocess.PIPE`.
-
-    Raises:
-        OSError: as of `answer_of`.
-    """
+    """Begin what `answer_of` waits for; `output` is a file for all it says, or a pipe."""
     return subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
         [*interpreter(), "-c", PROGRAM, paths(), module, function, *words],
         stdin=subprocess.DEVNULL,
@@ -137,11 +104,7 @@ def begun(
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
-    """Have the process ended, whatever it is at, and close its pipes.
-
-    Args:
-        process: which `begun` has returned.
-    """
+    """Have a process that `begun` has returned ended, whatever it is at, and close its pipes."""
     if process.returncode is None:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -31,14 +31,7 @@ REPORTING = ("dftrace_ai.analysis.closing", "write_report")
 
 
 def check_attached(settings: Mapping[str, EntryConfig]) -> None:
-    """Look whether there will be what some interfaces are to keep.
-
-    Args:
-        settings: by interface.
-
-    Raises:
-        ConfigError: a report is asked for, and there is nothing that it is made from.
-    """
+    """Refuse to keep a report, by a ConfigError, where there is nothing that it is made from."""
     asking = [name for name, config in settings.items() if "report" in config.attach]
     if asking and "local" not in settings and current_run() is None:
         raise ConfigError(
@@ -48,14 +41,7 @@ def check_attached(settings: Mapping[str, EntryConfig]) -> None:
 
 
 def attach(entries: Sequence[Entry], at: Point, status: Status, until_s: float) -> None:
-    """Hand over to each interface what it is to keep.
-
-    Args:
-        entries: the interfaces at work.
-        at: when and where it is now.
-        status: how the run ended.
-        until_s: by `time.monotonic`; until then it waits for what the report shows.
-    """
+    """Hand over to each interface what it is to keep; a report is waited for until then."""
     makers: list[tuple[Literal["trace", "report"], str, Callable[[], list[Artifact]]]] = [
         ("trace", "trace", lambda: _trace(at)),
         ("report", "report", lambda: _report(entries, at, status, until_s)),

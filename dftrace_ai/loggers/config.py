@@ -165,18 +165,10 @@ class LoggersFile(BaseModel):
 
 
 def entries_of(config: object) -> dict[str, EntryConfig]:
-    """Read entries by interface.
+    """Read entries by interface; the message of a ConfigError names the key or value.
 
-    Args:
-        config: what stands under ``logger:``, a mapping with that key, an object of
-            OmegaConf with either, or the path of a YAML file with either. It is not changed.
-
-    Raises:
-        ConfigError: it cannot be read, or a key or value is not accepted; the message names it.
-
-    Example::
-
-        entries_of({"logger": {"local": {"config": {"loggers": ["metric"]}}}})
+    They stand in a mapping or an object of OmegaConf, below a key `logger` or without, or in a YAML
+    file of that path. What is given is not changed.
     """
     where = "logger"
     if isinstance(config, str | os.PathLike):

@@ -43,11 +43,9 @@ _hooked = False
 
 
 def watch(ended: Ended, holder: object) -> None:
-    """End what logs when the program ends: finished, failed by an exception, killed by a signal.
+    """End what logs with the program: finished, failed by an exception, killed by a signal.
 
-    Args:
-        ended: what to end.
-        holder: whatever the user has of it; when that is gone, it ends, too.
+    It ends before when the holder, whatever the user has of it, is gone.
     """
     key = id(ended)
     _open[key] = ended

@@ -39,8 +39,7 @@ class Entry:
         """Begin an interface.
 
         Raises:
-            ConfigError: there is no such interface or routine, what it needs is not installed, or
-                the run must (not) be there.
+            ConfigError: something is unknown or not installed, or the run must (not) be there.
             LogDirectoryError: the run's directory cannot be written.
         """
         kind = logint_class(name)

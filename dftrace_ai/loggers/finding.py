@@ -37,12 +37,7 @@ ROUTINES = {
 
 
 def logint_class(name: str) -> type[BaseLogint]:
-    """Find an interface by its key in a config.
-
-    Raises:
-        ConfigError: there is none of that name, or what it needs is not installed; the message
-            names the extra that installs it.
-    """
+    """Find an interface by its key; a ConfigError names the known ones, or what it lacks."""
     if name not in BaseLogint.known:
         _load(name)
     kind = BaseLogint.known.get(name)
@@ -54,12 +49,7 @@ def logint_class(name: str) -> type[BaseLogint]:
 
 
 def routine_class(key: str) -> type[BaseLogger]:
-    """Find a routine by its key.
-
-    Raises:
-        ConfigError: there is none, and the message lists those that there are; or what it needs is
-            not installed.
-    """
+    """Find a routine by its key; a ConfigError names the known ones, or what it lacks."""
     if key in ROUTINES:
         import_module(f"dftrace_ai.loggers.routines.{ROUTINES[key]}")
     kind = BaseLogger.known.get(key)

@@ -428,10 +428,6 @@ def make_loggers(config: Any) -> Loggers:
 def begun_again(loggers: Logger | Loggers, run_name: str) -> Loggers:
     """Make loggers to a run that goes on in this process, a child, where the parent's log nothing.
 
-    Args:
-        loggers: the parent's, as they are here.
-        run_name: of the run.
-
     Raises:
         ConfigError: what they need is not installed.
         LogDirectoryError: the run's directory cannot be written.

@@ -33,10 +33,7 @@ SUFFIX = re.compile(r"\.[a-zA-Z]\w{0,9}", re.ASCII)
 
 
 def plain_name(name: str) -> str:
-    """Return one part of a path made of a name; others may come to the same.
-
-    So names were made into paths before `safe_name` told them apart.
-    """
+    """Return a part of a path as made before `safe_name` told apart what came to the same."""
     part = UNSAFE.sub("_", name)[:MOST_LETTERS]
     return part if part.strip(". ") else f"_{part}"
 
@@ -44,10 +41,7 @@ def plain_name(name: str) -> str:
 def safe_name(name: str) -> str:
     """Return one part of a path made of a name; where it had to be changed, a hash tells which.
 
-    Example::
-
-        safe_name("lr-0.1")  # lr-0.1
-        safe_name("a/b")  # a_b-c14cddc033
+    Of a/b it is a_b-c14cddc033.
     """
     part = plain_name(name)
     return part if part == name else told_apart(part, name)
@@ -65,12 +59,7 @@ def safe_file_name(name: str) -> str:
 
 
 def safe_parts(name: str) -> list[str]:
-    """Return the parts of a path below a directory, made of a name whose slashes make directories.
-
-    Example::
-
-        safe_parts("render/gt")  # ["render", "gt"]
-    """
+    """Return the parts of a path, made of a name whose slashes make directories."""
     given = [part for part in name.split("/") if part]
     parts = [safe_name(part) for part in given] or ["_"]
     if "/".join(given) != name:
@@ -79,12 +68,7 @@ def safe_parts(name: str) -> list[str]:
 
 
 def lie_in(names: tuple[str, str], folder: Path) -> bool:
-    """Return whether a directory was made of a project and a run's name.
-
-    Args:
-        names: of both.
-        folder: of the run, in that of the project; what case it has says nothing.
-    """
+    """Return whether the last two parts of a path were made of a project and a run's name."""
     return all(map(is_made_of, folder.absolute().parts[-2:], names))
 
 
@@ -100,13 +84,7 @@ def is_safe_name(part: str, name: str) -> bool:
 
 
 def told_apart(changed: str, name: str, most: int = MOST_LETTERS) -> str:
-    """Return what a name was changed to, with a hash of the name behind.
-
-    Args:
-        changed: letters that are accepted where it goes.
-        name: as it was given.
-        most: so many letters at most.
-    """
+    """Return what a name was changed to, in so many letters at most, with its hash behind."""
     number = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_LETTERS]
     return f"{changed[: most - HASH_LETTERS - 1]}-{number}"
 
@@ -126,12 +104,7 @@ def free_name(name: str, taken: Container[str]) -> str:
 
 
 def flattened(params: Mapping[str, Any], before: str = "") -> JsonObject:
-    """Return nested hyper-parameters by their names with slashes between.
-
-    Example::
-
-        flattened({"model": {"width": 8}})  # {"model/width": 8}
-    """
+    """Return nested hyper-parameters by their names with slashes between: model/width."""
     flat: JsonObject = {}
     for name, value in params.items():
         full = f"{before}{name}"

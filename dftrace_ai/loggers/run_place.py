@@ -71,11 +71,7 @@ def named_now() -> str:
 
 
 def place_of(config: EntryConfig, run_name: str) -> RunFacts:
-    """Make the directory of a run.
-
-    Args:
-        config: the entry's settings.
-        run_name: of the run, configured or made.
+    """Make the directory of a run, configured or made.
 
     Raises:
         ConfigError: the run is there and must not, or is not and must.

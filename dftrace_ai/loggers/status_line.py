@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dftrace_ai.loggers.records import MetricsRecord
-from dftrace_ai.loggers.routines.metric import gpu_figures
+from dftrace_ai.loggers.system_metrics import gpu_figures
 from dftrace_ai.wording import escaped, shortened
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The machine beside the metrics: CPU, memory, disk and network, now and then."""
+"""The machine beside the metrics: its GPU; CPU, memory, disk and network, now and then."""
 
 from __future__ import annotations
 
@@ -6,14 +6,32 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.loggers.records import MetricsRecord, Point
-from dftrace_ai.loggers.routines.metric import gpu_figures
+from dftrace_ai.run.loaded_torch import loaded_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dftrace_ai.loggers.records import Record
 
-__all__ = ["SystemMetrics"]
+__all__ = ["SystemMetrics", "gpu_figures"]
+
+
+def gpu_figures() -> dict[str, float]:
+    """Return memory in bytes and utilisation in percent of this process's GPU; nothing without."""
+    torch = loaded_torch()
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return {}
+    values = {
+        "gpu/allocated_bytes": float(torch.cuda.memory_allocated()),
+        "gpu/reserved_bytes": float(torch.cuda.memory_reserved()),
+        "gpu/peak_bytes": float(torch.cuda.max_memory_allocated()),
+    }
+    try:
+        values["gpu/utilization"] = float(torch.cuda.utilization())
+    except (ImportError, RuntimeError, OSError, AssertionError):
+        # Without NVIDIA's library for Python there is no such figure.
+        return values
+    return values
 
 
 class SystemMetrics:

@@ -279,8 +279,7 @@ def frame(
 ) -> str:
     """Return grid, marks and titles around a plot.
 
-    A size is what one of the unit in the axis' title is of its values, `x_marks` about how many
-    are marked, and `x_whole` whether only whole numbers are.
+    A size is what one of the unit in a title is of the values; about so many marks are made.
     """
     parts = []
     if up is not None:

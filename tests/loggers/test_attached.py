@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from conftest import Traced
+from html_pages import Page
 from loggers.local_lines import Kept, entry
 
 from dftrace_ai import ai
@@ -36,19 +36,6 @@ class Asked(Keeping):
 
     name = "kept_asked"
     files: dict[str, list[bytes]] = {}
-
-
-class Words(HTMLParser):
-    """The text of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.feed(page)
-
-    def handle_data(self, data: str) -> None:
-        """Take a piece of it."""
-        self.found.append(data.strip())
 
 
 @pytest.fixture(autouse=True)
@@ -90,8 +77,8 @@ def test_each_interface_keeps_what_it_was_asked_to_keep(traced: Traced, tmp_path
     assert b"closing line" not in of_trace
     assert b"not closed" not in of_trace
     assert b'"forward"' in gzip.decompress(trace)
-    words = Words(page.decode()).found
-    assert {"failed", "loss", "by one", "epoch/loss/mean"} <= set(words)
+    words = {text.strip() for text in Page(page.decode()).texts}
+    assert {"failed", "loss", "by one", "epoch/loss/mean"} <= words
     kept = Kept(tmp_path)
     assert kept.status == "failed"
     (artifact,) = kept.of("a")

@@ -27,15 +27,7 @@ NO_FOLDER: Final = "there is no such directory"
 
 
 def check_page(path: Path, *, force: bool = False) -> None:
-    """Hold that a page can be written, before anybody works for it.
-
-    Args:
-        path: its name.
-        force: whatever file has the name is replaced.
-
-    Raises:
-        DftraceError: something else has the name, or there is no directory to write to.
-    """
+    """Hold, before anybody works for it, that a page can be written; by force over any file."""
     if path.is_dir():
         raise DftraceError(f"{quoted(str(path))}: cannot be written: it is a directory")
     _check(path, PAGE_MARK, force=force)
@@ -47,11 +39,7 @@ def check_page(path: Path, *, force: bool = False) -> None:
 
 
 def check_plots(folder: Path) -> None:
-    """Make the directory of plots, before anybody works for them.
-
-    Raises:
-        DftraceError: it cannot be made, or nothing can be written there.
-    """
+    """Make the directory of plots, before anybody works for them."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -61,34 +49,13 @@ def check_plots(folder: Path) -> None:
 
 
 def write_report(path: Path, page: str, *, force: bool = False) -> None:
-    """Write a page.
-
-    Args:
-        path: its name; a report that has it is replaced.
-        page: the text.
-        force: whatever file has the name is replaced.
-
-    Raises:
-        DftraceError: it cannot be written, or something else has the name.
-    """
+    """Write a page; a report of that name is replaced, by force any file."""
     check_page(path, force=force)
     _write(path, page)
 
 
 def write_plots(folder: Path, plots: Iterable[Plot], *, force: bool = False) -> list[Path]:
-    """Write each plot as a file of its own.
-
-    Args:
-        folder: the directory, which is made where it is not there.
-        plots: the plots.
-        force: whatever files have their names are replaced.
-
-    Returns:
-        The files.
-
-    Raises:
-        DftraceError: they cannot be written, or something else has one of their names.
-    """
+    """Write each plot as a file of its own to a directory, which is made; returns the files."""
     check_plots(folder)
     named = [(folder / f"{plot.name}.svg", plot) for plot in plots]
     for path, _ in named:

@@ -51,7 +51,7 @@ def serve(told_by: int, output: str, limit_s: float) -> NoReturn:
     It tells by the file of `SharedCount` of that number, and may go on for so many seconds when
     the training is gone.
     """
-    told = SharedCount(told_by)
+    told = SharedCount.of(told_by)
     told.close_number()
     _own_signals()
     _ignore_termination()

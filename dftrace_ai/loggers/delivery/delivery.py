@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import os
 import threading
 import time
 import weakref
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.loggers.delivery.waiting import Bell, wait_until
 from dftrace_ai.masking import masked_text
@@ -21,46 +22,52 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
     from dftrace_ai.loggers.records import Record, Status
 
-__all__ = ["Delivery", "InProcess", "Mark", "Tracker", "TrackerProcessError"]
+__all__ = ["Delivery", "InProcess", "Mark", "Standing", "Tracker", "TrackerProcessError"]
 
 # So long a fork waits for a tracker's call to end; one that lasts longer is not waited for again.
 LONGEST_WAIT_S = 2.0
 UNSURE = "and may not have kept or sent all of them"
 
 
-class Tracker(Protocol):
+class Standing(NamedTuple):
+    """How many records were handed over, taken or refused, and taken whole; and how it ended.
+
+    `fault` says why not all were taken, as far as the tracker knows by itself.
+    """
+
+    sent: int = 0
+    seen: int = 0
+    taken: int = 0
+    ended: bool = False
+    fault: str = ""
+
+
+class Tracker(abc.ABC):
     """Where records end: an interface here, or one in a process of its own."""
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027 - there may be nothing to start
         """Do what has to be done on the thread that makes the loggers; does not take long."""
 
+    @abc.abstractmethod
     def begin(self) -> None:
-        """Begin the run; may take long, and may raise anything."""
+        """Begin the run; may take long, and may raise anything, as may the next two."""
 
+    @abc.abstractmethod
     def take(self, record: Record) -> None:
-        """Take a record; may take long, and may raise anything."""
+        """Take a record."""
 
+    @abc.abstractmethod
     def end(self, status: Status, limit_s: float) -> None:
-        """End the run; may take long, and may raise anything."""
+        """End the run."""
 
-    def ended(self) -> bool:
-        """Return whether the run has ended there."""
+    @abc.abstractmethod
+    def standing(self) -> Standing:
+        """Return how far it has come."""
 
-    def taken(self) -> int:
-        """Return how many records have been taken whole."""
-
-    def sent(self) -> int:
-        """Return how many records were handed over to where it is."""
-
-    def seen(self) -> int:
-        """Return how many records were taken or refused."""
-
-    def fault(self) -> str:
-        """Return why not all were, as far as the tracker knows by itself; or ""."""
-
-    def abandon(self) -> None:
+    def abandon(self) -> None:  # noqa: B027 - a thread cannot be ended from outside
         """Let go of it, without waiting for more than a moment."""
 
+    @abc.abstractmethod
     def forget(self) -> None:
         """Close what is the parent's, in a forked child."""
 
@@ -70,22 +77,14 @@ class TrackerProcessError(Exception):
 
 
 class Mark:
-    """Goes the way of the records, behind them; who waits for them waits for it.
-
-    Args:
-        arrivals: at how many trackers it is to arrive.
-    """
+    """Goes the way of the records, behind them, to so many trackers, for who waits for them."""
 
     def __init__(self, arrivals: int) -> None:
         self._left = list(range(arrivals))
         self._conditions: list[Callable[[], bool]] = []
 
     def arrive(self, is_seen: Callable[[], bool]) -> None:
-        """Tell that everything before it was handed to one tracker.
-
-        Args:
-            is_seen: whether it was seen there, too.
-        """
+        """Tell that all before it was handed to one tracker, and whether it is seen there."""
         self._conditions.append(is_seen)
         self._left.pop()
 
@@ -97,16 +96,7 @@ class Mark:
 class Delivery:
     """Hands records to one tracker, on a thread of its own, in order.
 
-    Args:
-        name: of the tracker, for messages.
-        tracker: where they end.
-        most: so many wait at most; more are lost, and counted.
-
-    Attributes:
-        name: of the tracker.
-        tracker: where they end.
-        is_over: whether nothing more will be handed over.
-        thread: number of the thread that hands over; None as long as there is none.
+    So many wait at most; more are lost, and counted. `thread` is None as long as there is none.
     """
 
     def __init__(self, name: str, tracker: Tracker, most: int) -> None:
@@ -156,27 +146,18 @@ class Delivery:
 
     def lost(self) -> int:
         """Return how many of the records given so far the tracker has not taken."""
-        return max(0, self._given - self.tracker.taken())
+        return max(0, self._given - self.tracker.standing().taken)
 
     def close(self, status: Status, limit_s: float) -> None:
-        """Begin to end: what waits is delivered, then the tracker's run ends. Does not wait.
-
-        Args:
-            status: how the run ends; that of the first call counts.
-            limit_s: seconds until `settle` is called.
-        """
+        """Begin to end with the status of the first call; `settle` comes in so many seconds."""
         if self._status is None:
             self._until_s = time.monotonic() + limit_s
             self._status = status
         self._bell.ring_now()
 
     def settle(self, until_s: float) -> None:
-        """Wait for the end until then, let go of the tracker, and tell what was lost, once.
-
-        Args:
-            until_s: by `time.monotonic`.
-        """
-        if not wait_until(lambda: self.is_over, until_s) and not self.tracker.ended():
+        """Wait for the end until then, let go of the tracker, and tell what was lost, once."""
+        if not wait_until(lambda: self.is_over, until_s) and not self.tracker.standing().ended:
             self._note("it did not end in time")
         self.is_over = True
         self.tracker.abandon()
@@ -191,15 +172,17 @@ class Delivery:
         self.tracker.forget()
 
     def _tell(self) -> None:
-        taken = self.tracker.taken()
+        standing = self.tracker.standing()
         # Many have a queue of their own inside, and send it while they end.
-        unsure = "" if self.tracker.ended() or not taken else f"; it took {taken:,} {UNSURE}"
+        unsure = ""
+        if standing.taken and not standing.ended:
+            unsure = f"; it took {standing.taken:,} {UNSURE}"
         warn(
             "the tracker %s lost %s of %s: %s%s",
             quoted(self.name),
             f"{self.lost():,}",
             counted(self._given, "record"),
-            masked_text(self.tracker.fault() or self._fault or "unknown"),
+            masked_text(standing.fault or self._fault or "unknown"),
             unsure,
         )
 
@@ -287,8 +270,8 @@ class Delivery:
         )
 
     def _seen_so_far(self) -> Callable[[], bool]:
-        sent = self.tracker.sent()
-        return lambda: self.is_over or self.tracker.seen() >= sent
+        sent = self.tracker.standing().sent
+        return lambda: self.is_over or self.tracker.standing().seen >= sent
 
 
 def _said(error: BaseException) -> str:
@@ -297,7 +280,7 @@ def _said(error: BaseException) -> str:
     return masked_text(said)
 
 
-class InProcess:
+class InProcess(Tracker):
     """An interface that is called directly; `logint` is None until it has begun."""
 
     def __init__(self, kind: type[BaseLogint], run: RunFacts) -> None:
@@ -309,9 +292,6 @@ class InProcess:
         self._calls = _ForkBarrier()
         self._taken = self._seen = 0
         self._ended = False
-
-    def start(self) -> None:
-        """Do nothing: there is no process to start."""
 
     def begin(self) -> None:
         """Make and open it."""
@@ -341,28 +321,9 @@ class InProcess:
                 self.logint.finish(status)
         self._ended = True
 
-    def ended(self) -> bool:
-        """Return whether the run has ended at the tracker."""
-        return self._ended
-
-    def taken(self) -> int:
-        """Return how many records have been taken whole."""
-        return self._taken
-
-    def sent(self) -> int:
-        """Return how many records were handed over to where it is."""
-        return self._seen
-
-    def seen(self) -> int:
-        """Return how many records were taken or refused."""
-        return self._seen
-
-    def fault(self) -> str:
-        """Return nothing: what is wrong is raised."""
-        return ""
-
-    def abandon(self) -> None:
-        """Do nothing: a thread cannot be ended from outside."""
+    def standing(self) -> Standing:
+        """Return how far it has come; what is wrong is raised."""
+        return Standing(self._seen, self._seen, self._taken, self._ended)
 
     def forget(self) -> None:
         """Close what is the parent's, in a forked child."""

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dftrace_ai.interpreters.another import clean_environment, interpreter, paths
-from dftrace_ai.loggers.delivery.delivery import TrackerProcessError
+from dftrace_ai.loggers.delivery.delivery import Standing, Tracker, TrackerProcessError
 from dftrace_ai.loggers.delivery.shared_count import SharedCount
 from dftrace_ai.spools.held_number import HeldNumber
 
@@ -45,14 +45,8 @@ POLL_S = 0.005
 GONE_S = 0.5
 
 
-class OwnProcess:
-    """An interface in a process that reads records from a pipe.
-
-    Args:
-        kind: the interface; the child imports it by its name.
-        run: the run that is logged.
-        limit_s: seconds that the child may take to end when this process is gone.
-    """
+class OwnProcess(Tracker):
+    """An interface, imported by its name, in a process that reads records from a pipe."""
 
     def __init__(self, kind: type[BaseLogint], run: RunFacts, limit_s: float) -> None:
         self._kind = kind
@@ -105,26 +99,14 @@ class OwnProcess:
         if told is None or not told.ended:
             raise TrackerProcessError(self._how_it_ended())
 
-    def ended(self) -> bool:
-        """Return whether the run has ended at the tracker."""
-        return self._told is not None and self._told.ended
-
-    def taken(self) -> int:
-        """Return how many records the tracker has taken whole."""
-        return 0 if self._told is None else self._told.taken
-
-    def sent(self) -> int:
-        """Return how many records were handed over to where it is."""
-        return self._sent
-
-    def seen(self) -> int:
-        """Return how many records were taken or refused, or cannot come to it any more."""
+    def standing(self) -> Standing:
+        """Return how far it has come, as its process tells."""
         told = self._told
-        return self._sent if told is None or told.is_over else told.seen
-
-    def fault(self) -> str:
-        """Return what went wrong first in the process, or ""."""
-        return "" if self._told is None else self._told.fault
+        if told is None:
+            return Standing(sent=self._sent, seen=self._sent)
+        # Nothing more can come to a process that is gone.
+        seen = self._sent if told.is_over else told.seen
+        return Standing(self._sent, seen, told.taken, told.ended, told.fault)
 
     def abandon(self) -> None:
         """End the process and what it started, if it is still there.

@@ -6,7 +6,6 @@ import ctypes
 import fcntl
 import mmap
 import os
-import struct
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -15,38 +14,49 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedCount"]
 
-SIZE = 4096
-COUNT, STATUS = struct.Struct("<q"), struct.Struct("<i")
-TAKEN_AT, SEEN_AT, ENDED_AT, OVER_AT, STATUS_AT, PROCESS_AT, FAULT_AT = 0, 8, 16, 17, 20, 24, 32
+SIZE, FAULT_BYTES = 4096, 4000
 # What `mmap` returns where it fails: (void *) -1.
 FAILED = ctypes.c_void_p(-1).value
 # Where a program has closed its standard streams, new files get their numbers.
 LOWEST = 3
 
 
-class SharedCount:
-    """Counts, an end and a fault, written by one process and read by another.
+class SharedCount(ctypes.Structure):
+    """Counts, an end and a fault, written by one process and read by another by a file's number."""
 
-    Args:
-        number: of the file, as the other process has handed it on.
+    _fields_ = (
+        *(("taken", ctypes.c_int64), ("seen", ctypes.c_int64), ("process", ctypes.c_int64)),
+        *(("exit_status", ctypes.c_int32), ("_fault_length", ctypes.c_int32)),
+        *(("ended", ctypes.c_bool), ("is_over", ctypes.c_bool)),
+        ("_fault", ctypes.c_ubyte * FAULT_BYTES),
+    )
 
-    Attributes:
-        number: of the file, to be handed on.
-    """
+    number: int
+    # Records that have been taken whole, and those that were taken or refused.
+    taken: int
+    seen: int
+    # The process that leads the tracker's group, 0 as long as there is none.
+    process: int
+    # Less than 0 for a signal, where the process is gone.
+    exit_status: int
+    # The tracker has ended its run in order; the process is gone.
+    ended: bool
+    is_over: bool
+    _fault_length: int
+    _fault: ctypes.Array[ctypes.c_ubyte]
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._memory = _mapped(number)
+    @classmethod
+    def of(cls, number: int) -> SharedCount:
+        """Return that of a file, as the other process has handed it on."""
+        shared = cls.from_address(_mapped(number))
+        shared.number = number
+        return shared
 
     @classmethod
     def made(cls, folder: Path) -> SharedCount:
         """Make one, which is gone when nobody has it any more.
 
-        Args:
-            folder: where its file lies, nameless, should the system give no memory without one.
-
-        Raises:
-            OSError: there is neither.
+        Its file lies nameless in the folder where the system gives no memory without one.
         """
         number = _file(folder)
         try:
@@ -54,7 +64,7 @@ class SharedCount:
         finally:
             os.close(number)
         try:
-            return cls(moved)
+            return cls.of(moved)
         except BaseException:
             os.close(moved)
             raise
@@ -65,81 +75,28 @@ class SharedCount:
         if number >= 0:
             os.close(number)
 
-    @property
-    def taken(self) -> int:
-        """How many records have been taken whole."""
-        return int(COUNT.unpack_from(self._memory, TAKEN_AT)[0])
-
-    @taken.setter
-    def taken(self, count: int) -> None:
-        COUNT.pack_into(self._memory, TAKEN_AT, count)
-
-    @property
-    def seen(self) -> int:
-        """How many records have come, and were taken or refused."""
-        return int(COUNT.unpack_from(self._memory, SEEN_AT)[0])
-
-    @seen.setter
-    def seen(self, count: int) -> None:
-        COUNT.pack_into(self._memory, SEEN_AT, count)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the tracker has ended its run in order."""
-        return self._memory[ENDED_AT] == 1
-
-    @ended.setter
-    def ended(self, ended: bool) -> None:
-        self._memory[ENDED_AT] = int(ended)
-
-    @property
-    def process(self) -> int:
-        """Number of the process, which leads a group; 0 as long as there is none."""
-        return int(COUNT.unpack_from(self._memory, PROCESS_AT)[0])
-
-    @process.setter
-    def process(self, number: int) -> None:
-        COUNT.pack_into(self._memory, PROCESS_AT, number)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the process is gone."""
-        return self._memory[OVER_AT] == 1
-
-    @property
-    def exit_status(self) -> int:
-        """How it went, where it is gone: its exit status, or less than 0 for a signal."""
-        return int(STATUS.unpack_from(self._memory, STATUS_AT)[0])
-
     def end(self, exit_status: int) -> None:
         """Tell that the process is gone."""
-        STATUS.pack_into(self._memory, STATUS_AT, exit_status)
-        self._memory[OVER_AT] = 1
+        self.exit_status = exit_status
+        self.is_over = True
 
     @property
     def fault(self) -> str:
         """What went wrong first, or ""."""
-        length = int(STATUS.unpack_from(self._memory, FAULT_AT)[0])
-        return bytes(self._memory[FAULT_AT + 4 : FAULT_AT + 4 + length]).decode("utf-8", "replace")
+        return bytes(self._fault[: self._fault_length]).decode("utf-8", "replace")
 
     def note(self, fault: str) -> None:
         """Tell what went wrong; the first is kept."""
-        if STATUS.unpack_from(self._memory, FAULT_AT)[0]:
-            return
-        data = fault.encode("utf-8", "replace")[: SIZE - FAULT_AT - 4]
-        self._memory[FAULT_AT + 4 : FAULT_AT + 4 + len(data)] = data
-        STATUS.pack_into(self._memory, FAULT_AT, len(data))
+        if not self._fault_length:
+            data = fault.encode("utf-8", "replace")[:FAULT_BYTES]
+            self._fault[: len(data)] = list(data)
+            self._fault_length = len(data)
 
 
-def _mapped(number: int) -> memoryview:
-    """Return the memory of a file, which stays as long as the process.
-
-    That of the module `mmap` keeps a number open besides, and closes it in the end, whosever it is
-    by then.
-
-    Raises:
-        OSError: it cannot be mapped.
-    """
+def _mapped(number: int) -> int:
+    """Return where the memory of a file is, which stays as long as the process."""
+    # That of the module `mmap` keeps a number open besides, and closes it in the end, whosever it
+    # is by then.
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = (
@@ -151,7 +108,7 @@ def _mapped(number: int) -> memoryview:
     if address in (None, FAILED):
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
-    return memoryview((ctypes.c_char * SIZE).from_address(address)).cast("B")
+    return int(address)
 
 
 def _file(folder: Path) -> int:

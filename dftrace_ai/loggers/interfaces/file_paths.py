@@ -37,11 +37,7 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 def lead_nowhere(folder: str) -> None:
     """Have what this process, a forked child, has open below a folder lead nowhere.
 
-    The parent's buffers were forked, too: whoever closes its files here, as some trackers do, would
-    write once more what the parent writes.
-
-    Args:
-        folder: its path, without links.
+    The parent's buffers were forked, too: who closes its files here would write them once more.
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for number in list(Path("/proc/self/fd").iterdir()):
@@ -56,20 +52,7 @@ def kept_file(
 ) -> Path:
     """Write a file, and return its path; where it lies already it is not written again.
 
-    Args:
-        folder: below which it lies.
-        name: what it is of; its slashes make directories.
-        suffix: of the file, without a dot; may be "".
-        step: part of its name; another file of one name and step gets a number besides.
-        data: its bytes.
-        mode: of the file.
-
-    Raises:
-        OSError: it cannot be written.
-
-    Example::
-
-        kept_file(Path("runs/a"), "render/gt", "png", 7, png)  # runs/a/render/gt/000000007.png
+    The slashes of the name make directories. Another file of one name and step gets a number.
     """
     directory = folder.joinpath(*safe_parts(name))
     directory.mkdir(parents=True, exist_ok=True)
@@ -96,13 +79,7 @@ def kept_file(
 def opened_file(path: Path, flags: int, mode: int = OWNERS) -> int:
     """Open a file, and nothing else: who else may write there can put a link or a pipe there.
 
-    Args:
-        path: of the file.
-        flags: as of `os.open`, besides those that are always set.
-        mode: of one that is made, whatever the umask says.
-
-    Raises:
-        OSError: it cannot be opened, or is no file.
+    One that is made has the mode, whatever the umask says.
     """
     number = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, OWNERS)
     found = os.fstat(number)
@@ -143,16 +120,7 @@ def _copied(source: str, target: str) -> str:
 
 
 def kept_copy(source: Path, folder: Path, name: str) -> list[Path]:
-    """Copy a file or directory, and return what files there are of it then.
-
-    Args:
-        source: what is copied.
-        folder: below which the copy lies.
-        name: what it is called there.
-
-    Raises:
-        OSError: it cannot be read or written.
-    """
+    """Copy a file or directory below a folder, and return what files there are of it then."""
     target = folder / safe_file_name(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
@@ -164,13 +132,7 @@ def kept_copy(source: Path, folder: Path, name: str) -> list[Path]:
 
 @contextmanager
 def lent_file(data: bytes, suffix: str, stem: str = "file") -> Iterator[Path]:
-    """Give a file for as long as the block runs, to a tracker that takes paths and copies.
-
-    Args:
-        data: its bytes.
-        suffix: of its name, without a dot; may be "".
-        stem: its name without it.
-    """
+    """Give a file for as long as the block runs, to a tracker that takes paths and copies."""
     with tempfile.TemporaryDirectory(prefix="dftrace-") as folder:
         path = Path(folder) / safe_file_name(f"{stem}.{suffix}" if suffix else stem)
         path.write_bytes(data)
@@ -181,8 +143,7 @@ def lent_file(data: bytes, suffix: str, stem: str = "file") -> Iterator[Path]:
 def one_at_a_time(path: Path) -> Iterator[None]:
     """Let one process through at a time, such as to make a store that several ranks then share.
 
-    Args:
-        path: of a file that is there for this alone.
+    The file is there for this alone.
     """
     number = opened_file(path, os.O_RDWR | os.O_CREAT)
     try:

@@ -65,17 +65,7 @@ class _Single(NamedTuple):
 
 
 def plain_params(value: Any, depth: int = 0) -> Any:
-    """Return hyper-parameters as every tracker takes them; what is none of theirs, as text.
-
-    Args:
-        value: a mapping, dataclass, namespace, pydantic model, object of OmegaConf, list, number,
-            text, or anything else. It is not changed.
-        depth: how deep it lies in others.
-
-    Example::
-
-        plain_params({"lr": 0.1, "model": {"act": torch.nn.ReLU}})
-    """
+    """Return hyper-parameters as every tracker takes them; what is none of theirs, as text."""
     if value is None or isinstance(value, bool | str):
         return value[:MOST_LETTERS] if isinstance(value, str) else value
     if isinstance(value, Enum):

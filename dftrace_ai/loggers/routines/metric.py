@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.records import MetricsRecord, SoFar
 from dftrace_ai.loggers.routines.base import BaseLogger
+from dftrace_ai.loggers.system_metrics import gpu_figures
 from dftrace_ai.run.loaded_torch import loaded_torch
 from dftrace_ai.wording import text_of
 
@@ -40,18 +41,8 @@ MISSING = object()
 class EpochFigures:
     """What the values of one metric since the last epoch come to.
 
-    Values that are not finite are counted, and are in none of the figures but `last`.
-
-    Args:
-        windows: over how many of the last values means are also taken; those reach back over the
-            beginning of the epoch.
-
-    Attributes:
-        count: finite values.
-        non_finite: the others.
-        minimum: of the finite values; infinite where there are none.
-        maximum: likewise.
-        last: the last value of all.
+    Those that are not finite are counted, and in none of the figures but `last`. Windows, over
+    whose last values means are also taken, reach back over the beginning of the epoch.
     """
 
     __slots__ = (
@@ -125,13 +116,7 @@ class _Refused:
 def spread(items: Iterable[tuple[Any, Any]], before: str = "") -> Iterator[tuple[str, Any]]:
     """Yield values by their names, those in mappings by names with slashes between.
 
-    Args:
-        items: names and values, which may be mappings of mappings.
-        before: what the names begin with.
-
-    Example::
-
-        dict(spread({"eval": {"acc": 0.3}, "loss": 1.0}.items()))  # {"eval/acc": 0.3, "loss": 1.0}
+    {"eval": {"acc": 0.3}, "loss": 1.0} is eval/acc and loss.
     """
     waiting = [(before, iter(items), frozenset[int]())]
     seen: set[str] = set()
@@ -239,24 +224,6 @@ class MetricLogger(BaseLogger):
         return [MetricsRecord(values, at)] if values else []
 
 
-def gpu_figures() -> dict[str, float]:
-    """Return memory in bytes and utilisation in percent of this process's GPU; nothing without."""
-    torch = loaded_torch()
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return {}
-    values = {
-        "gpu/allocated_bytes": float(torch.cuda.memory_allocated()),
-        "gpu/reserved_bytes": float(torch.cuda.memory_reserved()),
-        "gpu/peak_bytes": float(torch.cuda.max_memory_allocated()),
-    }
-    try:
-        values["gpu/utilization"] = float(torch.cuda.utilization())
-    except (ImportError, RuntimeError, OSError, AssertionError):
-        # Without NVIDIA's library for Python there is no such figure.
-        return values
-    return values
-
-
 class _OnItsWay:
     """A number that is being copied from a GPU."""
 
@@ -279,10 +246,7 @@ def _sorted_out(
 ) -> tuple[JsonObject, list[tuple[str, Any]]]:
     """Return numbers at once where that is quick, and apart what may be numbers.
 
-    Args:
-        items: values by name.
-        others: whether what does not look like a number is one, too.
-        apart: names of mappings that hold none.
+    With `others` what does not look like a number is one, too; mappings of some names hold none.
     """
     found: JsonObject = {}
     odd: list[tuple[str, Any]] = []
@@ -347,15 +311,7 @@ def _within(data: Mapping[str, Any], name: str) -> Any:
 
 
 def number_of(value: Any) -> Any:
-    """Return a number as a float; of a tensor on a GPU something that will be one.
-
-    Args:
-        value: an int, float, bool, a tensor or array of one element, or what has a ``float()``.
-
-    Raises:
-        TypeError: it is no number.
-        ValueError: a tensor or array of more than one element.
-    """
+    """Return a number as a float; of a tensor on a GPU something that will be one."""
     if isinstance(value, str | bytes):
         raise TypeError(f"a {type(value).__name__}")
     torch = loaded_torch()

@@ -12,17 +12,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from analysis.report.made_pages import (
-    EVIL,
     LAYERS,
     MANY_LAYERS,
     MANY_STEPS,
-    Page,
     hostile,
     inspected,
     large,
 )
 from analysis.trace_lines import small_trace
 from analysis.why.made_runs import Training
+from html_pages import EVIL, Page
 from perfetto import engine
 from safety.commands import dftrace, invoke
 

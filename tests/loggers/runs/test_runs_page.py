@@ -10,11 +10,11 @@ import re
 import shutil
 import statistics
 import subprocess
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from html_pages import EVIL, Page
 from loggers.local_lines import entry
 from loggers.runs.made_logs import Log
 from safety.commands import invoke
@@ -28,26 +28,6 @@ CHROMIUM = next(
     (b for n in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(n))), None
 )
 LIMIT_S = 170
-
-
-class Page(HTMLParser):
-    """The elements of a page, with what stands in them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attributes)))
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    def of(self, tag: str, kind: str | None = None) -> list[dict[str, str | None]]:
-        found = [attributes for name, attributes in self.elements if name == tag]
-        return [one for one in found if kind is None or one.get("class") == kind]
 
 
 def made(root: Path, words: list[object] | None = None) -> str:
@@ -160,12 +140,6 @@ def opened_in_browser(path: Path, folder: Path, *words: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-EVIL = (
-    "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-    "'\"><svg onload=document.title='owned'>\x1b[2J\u202e&lt;</title></style></svg>"
-)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")

@@ -19,8 +19,8 @@ from urllib.request import urlopen
 import pytest
 
 from dftrace_ai.loggers.names import told_apart
-from trackers import test_aim, test_trackio
 from trackers.programs import six_kinds
+from trackers.readers import aim, trackio
 from trackers.tracker_runs import KINDS, LIMIT_S, PRELUDE, PROGRAMS, python_with, without_network
 
 # The servers that come with their trackers, without what else they would need.
@@ -52,7 +52,7 @@ import time
 loggers = loggers_of("stopped", limit_s=3)
 for step in range(10):
     loggers.log_iter({"loss": float(step)})
-while loggers[0]._entry.delivery.tracker.taken() < 10:
+while loggers[0]._entry.delivery.tracker.standing().taken < 10:
     time.sleep(0.01)
 print(json.dumps("half"), flush=True)
 sys.stdin.readline()
@@ -153,9 +153,9 @@ def running(
             process.kill()
 
 
-@pytest.mark.parametrize("module", [test_aim, test_trackio], ids=lambda module: module.NAME)
+@pytest.mark.parametrize("module", [aim, trackio], ids=lambda module: module.NAME)
 def test_a_server_that_works_and_ends_in_the_middle(tmp_path: Path, module: ModuleType) -> None:
-    local = 'FOLDER / "runs" / "trackio"' if module is test_trackio else 'FOLDER / "runs"'
+    local = 'FOLDER / "runs" / "trackio"' if module is trackio else 'FOLDER / "runs"'
     with served(module, tmp_path) as (python, server):
         found = []
         for program in (KINDS, module.READER.replace(local, 'FOLDER / "server"')):
@@ -166,7 +166,7 @@ def test_a_server_that_works_and_ends_in_the_middle(tmp_path: Path, module: Modu
         ((lost,), (read,)) = found
         assert lost == {"lost": 0}
         kinds, expected = read["kinds"], six_kinds.expected()
-        if module is test_trackio:
+        if module is trackio:
             expected["run"]["project"] = told_apart("a_project", "a project")
         # Each has words of its own for how grave it is.
         kinds["alert"].pop(), expected["alert"].pop()
@@ -179,7 +179,7 @@ def test_a_server_that_works_and_ends_in_the_middle(tmp_path: Path, module: Modu
             _, error = process.communicate("\n", timeout=LIMIT_S)
     assert process.returncode == 0, error
     told = re.findall(r"the tracker (\w+) lost (\d+) of 20 records: (.*)", error)
-    if module is test_aim:
+    if module is aim:
         assert [(name, count) for name, count, _ in told] == [("aim", "10")], error
         return
     # It keeps what its server does not take, for the next run that finds one.

@@ -18,8 +18,6 @@ from typing import Any
 import psutil
 from sampling import share_of, times
 
-from trackers.programs import shuffled_steps, six_kinds
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 PROGRAMS = HERE / "programs"
@@ -227,15 +225,6 @@ class TrackerRuns:
         runs.attempts = attempts.read_text().splitlines() if attempts.exists() else []
         runs.attempts += ["through the proxy"] * proxy.came
         return runs
-
-    def check_steps_of_further_runs(self, count: int) -> None:
-        """A run that goes on is one more of the same id, and all of them have every value together."""
-        first, again, other = self.steps
-        assert first["id"] == again["id"] != other["id"]
-
-        both = six_kinds.by_step(first["metrics"]["loss"] + again["metrics"]["loss"])
-        assert both == shuffled_steps.all_values(0, count)
-        assert other["metrics"]["loss"] == shuffled_steps.all_values(1, count)
 
 
 def _wait_for(pids: list[int]) -> None:

@@ -170,8 +170,7 @@ def _step_of(row: _Row) -> float:
 class Series:
     """The values of a metric in one run, by steps that are put together where they are many.
 
-    Steps are put together by halving their number until there are few enough, so that no second
-    look at the log is needed.
+    By halving their number until there are few enough, so that no second look is needed.
     """
 
     __slots__ = (
@@ -250,23 +249,9 @@ class Series:
 
 
 class RunsOnPage:
-    """Reads runs, and keeps of them what a page has room for, however long their logs are.
+    """Reads runs in their order, and keeps of them what a page has room for, however long they are.
 
-    Args:
-        folders: of the runs, in the order in which they are shown.
-        metrics: patterns of the names of metrics that are plotted; by default all.
-
-    Attributes:
-        runs: the runs, as they were read.
-        plots: by number of the axis and by name, what each run has of a metric.
-        plot_count: how many plots there would be, were there room for all.
-        histograms: by name and run.
-        pictures: by name and run.
-        others: by run, kind and name: how many there are, and the greatest step.
-
-    Example::
-
-        write_page(path, page_of("sweep", RunsOnPage(run.folder for run in runs)))
+    Metrics are patterns of the names that are plotted; without any, all are.
     """
 
     def __init__(self, folders: Iterable[RunFolder], metrics: Sequence[str] = ()) -> None:

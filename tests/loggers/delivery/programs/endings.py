@@ -186,7 +186,7 @@ def is_called_again_and_again(what: str) -> None:
     logs = loggers("nasty", options={"phase": phase, "how": "hang"}, limit_s=2.0)
     some(logs)
     if what == "end_log":
-        wait_for(lambda: logs[1]._entry.delivery.tracker.taken() == STEPS)
+        wait_for(lambda: logs[1]._entry.delivery.tracker.standing().taken == STEPS)
     else:
         wait_for(Path("runs/default/run/processes.txt").exists)
     signal.signal(signal.SIGALRM, lambda *_: getattr(logs, what)())
