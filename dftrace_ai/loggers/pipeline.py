@@ -22,8 +22,7 @@ from dftrace_ai.loggers.finding import routine_class
 from dftrace_ai.loggers.records import EPOCH, ITERATION, MetricsRecord, Point
 from dftrace_ai.loggers.routines.metric import MetricLogger, spread
 from dftrace_ai.loggers.runs.log_files import Reached, reached
-from dftrace_ai.loggers.status_line import StatusLine
-from dftrace_ai.loggers.steps import Steps
+from dftrace_ai.loggers.steps import StatusLine, Steps
 from dftrace_ai.loggers.system_metrics import SystemMetrics
 from dftrace_ai.run import emitting
 from dftrace_ai.wording import (

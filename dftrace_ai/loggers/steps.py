@@ -1,20 +1,27 @@
-"""Which number an iteration, an epoch, or something that was logged without a step has."""
+"""Where a run stands: the number of an iteration, an epoch, or what has no step; and its line."""
 
 from __future__ import annotations
 
+import sys
+import time
 from itertools import count
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.loggers.records import MOST_STEP
-from dftrace_ai.wording import ToldOnce, briefly, warn
+from dftrace_ai.loggers.records import MOST_STEP, MetricsRecord
+from dftrace_ai.loggers.system_metrics import gpu_figures
+from dftrace_ai.wording import ToldOnce, briefly, escaped, shortened, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from dftrace_ai.loggers.records import Point, Record
     from dftrace_ai.loggers.runs.log_files import Reached
 
-__all__ = ["Steps"]
+__all__ = ["StatusLine", "Steps"]
+
+MOST_METRICS, MOST_LETTERS = 6, 40
+GIB = 1 << 30
 
 
 class Steps:
@@ -23,15 +30,12 @@ class Steps:
     A loop that calls `log_iter` counts its iterations, and what is logged without a step belongs to
     the last of them. One that calls `log` alone counts these calls. With neither of them each
     name counts by itself.
-
-    Args:
-        before: how far the run has come where it goes on; asked when something is counted first.
-        others: those of the loggers that these belong to, whose iterations count where these have
-            none.
     """
 
-    def __init__(self, before: Callable[[], Reached], others: Steps | None = None) -> None:
-        self.others = others
+    def __init__(self, before: Callable[[], Reached]) -> None:
+        # Those of the loggers that these belong to: their iterations count where these have none.
+        self.others: Steps | None = None
+        # How far a run has come that goes on; asked when something is counted first.
         self._before = before
         self._reached: Reached | None = None
         self._iteration: int | None = None
@@ -141,3 +145,47 @@ def _number(step: Any) -> int:
     if abs(whole) > MOST_STEP:
         raise OverflowError("it has more than 63 bits")
     return whole
+
+
+class StatusLine:
+    """Prints a line on standard error for each epoch of a run."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._before_s = time.monotonic()
+        self._before = 0
+
+    def show(self, at: Point, records: Sequence[Record], iterations: int, now_s: float) -> None:
+        """Print the line of an epoch, of what its routines have made.
+
+        The training goes on meanwhile: there were so many iterations when it ended, which was at a
+        time by `time.monotonic`.
+        """
+        # As it would be read by a person; the stream may be closed by now.
+        try:
+            sys.stderr.write(f"{self.text(at, records, iterations, now_s)}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):
+            return
+
+    def text(self, at: Point, records: Sequence[Record], iterations: int, now_s: float) -> str:
+        """Return the line of an epoch, without its end."""
+        done, since_s = iterations - self._before, now_s - self._before_s
+        self._before, self._before_s = iterations, now_s
+        parts = [f"[{escaped(self._title)}] epoch {at.step}", f"iteration {iterations:,}"]
+        if done and since_s > 0:
+            parts.append(f"{done / since_s:.3g} it/s")
+        means: dict[str, float] = {}
+        for record in records:
+            if isinstance(record, MetricsRecord):
+                for name, value in record.values.items():
+                    if name.endswith("/mean"):
+                        means[name[len("epoch/") : -len("/mean")]] = value
+        for name, value in list(means.items())[:MOST_METRICS]:
+            parts.append(f"{escaped(shortened(name, MOST_LETTERS))} {value:.4g}")
+        gpu = gpu_figures()
+        if gpu:
+            used = f"gpu {gpu['gpu/allocated_bytes'] / GIB:.1f} GiB"
+            busy = gpu.get("gpu/utilization")
+            parts.append(used if busy is None else f"{used} {busy:.0f} %")
+        return "  ".join(parts)

@@ -91,14 +91,13 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "config": set(),
         "finding": {"routines", "interfaces"},
         "delivery": {"records", "interfaces"},
-        "status_line": {"records", "system_metrics"},
-        "steps": {"records", "runs"},
+        "steps": {"records", "runs", "system_metrics"},
         "run_place": {"config", "names", "interfaces", "runs"},
         "endings": {"records"},
         "entry": {"finding", "interfaces", "config", "delivery", "run_place", "endings"},
         "attached": {"records", "config", "delivery", "entry", "runs"},
         "pipeline": {
-            *("records", "routines", "finding", "delivery", "status_line", "system_metrics"),
+            *("records", "routines", "finding", "delivery", "system_metrics"),
             *("steps", "entry", "attached", "endings", "runs"),
         },
         "logger": {
