@@ -62,11 +62,9 @@ def unwatch(ended: Ended) -> None:
 
 
 def hook() -> None:
-    """Be called when the program ends or forks, and in its forked children before any tracker is.
-
-    Trackers that live in this process have hooks of their own, which run in the order in which they
-    were made; so this is called before any of them begins.
-    """
+    """Be called when the program ends or forks, and in its forked children."""
+    # Trackers that live in this process have hooks of their own, which run in the order in
+    # which they were made; so this is called before any of them begins.
     global _hooked, _seen_before
     if _hooked:
         return

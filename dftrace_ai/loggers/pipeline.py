@@ -219,10 +219,8 @@ class Pipeline:
     def log_numbers(
         self, metrics: Mapping[str, Any], step: Any, prefix: str = "", *, counts: bool = False
     ) -> None:
-        """Deliver numbers to everyone; what is no number is told once by its name.
-
-        With `counts` a call without a step has a number of its own.
-        """
+        """Deliver numbers to everyone; what is no number is told once by its name."""
+        # With `counts` a call without a step has a number of its own.
         if not self.entries:
             return
         try:
@@ -371,10 +369,8 @@ class Pipeline:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until what was taken so far has been seen by everyone, within the limit.
-
-        On a thread that would be waited for, such as in a finalizer, it returns at once.
-        """
+        """Wait until what was taken so far has been seen by everyone, within the limit."""
+        # A thread that would be waited for, such as in a finalizer, does not wait.
         if not self.entries or self._is_waited_for(self):
             return
         until_s = time.monotonic() + self._limit_s
@@ -463,11 +459,9 @@ class Pipeline:
             delivery.close(status, max(0.0, until_s - time.monotonic()))
 
     def _is_waited_for(self, *converting: Pipeline) -> bool:
-        """Return whether this thread is one that would be waited for.
-
-        A finalizer of the program runs wherever the collector is at work, and an interface or a
-        routine of its own may call what it logs with.
-        """
+        """Return whether this thread is one that would be waited for."""
+        # A finalizer of the program runs wherever the collector is at work, and an
+        # interface or a routine of its own may call what it logs with.
         delivering = (delivery.thread for delivery in self._deliveries())
         return threading.get_ident() in (*(one.thread for one in converting), *delivering)
 
@@ -538,10 +532,8 @@ class Pipeline:
         attach(self.entries, self.point(None), status, until_s)
 
     def _finish(self) -> None:
-        """Tell what was missing; the trackers end when nothing more comes to them.
-
-        The loggers may be gone by now.
-        """
+        """Tell what was missing; the trackers end when nothing more comes to them."""
+        # The loggers may be gone by now.
         self._tell_missing()
         self.is_over = True
         for one in (self._owner, self):

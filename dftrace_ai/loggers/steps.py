@@ -156,11 +156,9 @@ class StatusLine:
         self._before = 0
 
     def show(self, at: Point, records: Sequence[Record], iterations: int, now_s: float) -> None:
-        """Print the line of an epoch, of what its routines have made.
-
-        The training goes on meanwhile: there were so many iterations when it ended, which was at a
-        time by `time.monotonic`.
-        """
+        """Print the line of an epoch, of what its routines have made."""
+        # The training goes on meanwhile: there were so many iterations when it ended,
+        # which was at a time by `time.monotonic`.
         # As it would be read by a person; the stream may be closed by now.
         try:
             sys.stderr.write(f"{self.text(at, records, iterations, now_s)}\n")

@@ -240,10 +240,8 @@ def _own_signals() -> None:
 
 
 def _ignore_termination() -> None:
-    """Leave it to the training to end: who stops a whole job stops the training, too.
-
-    Processes that the tracker starts can be stopped: they do not ignore it.
-    """
+    """Leave it to the training to end: who stops a whole job stops the training, too."""
+    # Processes that the tracker starts can be stopped: they do not ignore it.
     own = os.getpid()
 
     def on_stop(number: int, frame: object) -> None:
@@ -258,12 +256,10 @@ def _ignore_termination() -> None:
 def _stand_by(
     child: int, records: int, output: int, kept: Path, told: SharedCount, limit_s: float
 ) -> None:
-    """Stand beside a tracker's process until it ends: keep what it prints, tell how it was.
-
-    Only the training has the other end of the pipe of records; when that is gone, the process may
-    go on for so many seconds. One that hangs, or whose C code keeps the interpreter's lock, cannot
-    be relied upon to end itself.
-    """
+    """Stand beside a tracker's process until it ends: keep what it prints, tell how it was."""
+    # Only the training has the other end of the pipe of records; when that is gone, the
+    # process may go on for so many seconds. One that hangs, or whose C code keeps the
+    # interpreter's lock, cannot be relied upon to end itself.
     polled = select.poll()
     polled.register(records, 0)
     polled.register(output, select.POLLIN)

@@ -332,13 +332,12 @@ class InProcess(Tracker):
 
 
 class _ForkBarrier:
-    """Entered for each call. Threads that fork wait for its end, and keep others out meanwhile.
+    """Entered for each call. Threads that fork wait for its end, and keep others out meanwhile."""
 
-    A lock that another thread holds while the process forks is held for ever in the child. Trackers
-    write to buffered files on the thread that calls them, and some of them close these files in
-    every child: a worker of a loader that is forked in the middle of a call then never begins.
-    """
-
+    # A lock that another thread holds while the process forks is held for ever in the child.
+    # Trackers write to buffered files on the thread that calls them, and some of them close
+    # these files in every child: a worker of a loader that is forked in the middle of a call
+    # then never begins.
     def __init__(self) -> None:
         # Of who forks within a call it is his own.
         self._lock = threading.RLock()

@@ -58,11 +58,10 @@ class OwnProcess(Tracker):
         self._sent = 0
 
     def start(self) -> None:
-        """Start the process, on the thread that makes the loggers.
-
-        Started on a thread of ours, a fork of the training at this moment would inherit the ends of
-        pipes that are open meanwhile, and whoever waits for their end would wait for the child.
-        """
+        """Start the process, on the thread that makes the loggers."""
+        # Started on a thread of ours, a fork of the training at this moment would inherit
+        # the ends of pipes that are open meanwhile, and whoever waits for their end would
+        # wait for the child.
         try:
             command = interpreter()
         except OSError as error:
@@ -109,11 +108,9 @@ class OwnProcess(Tracker):
         return Standing(self._sent, seen, told.taken, told.ended, told.fault)
 
     def abandon(self) -> None:
-        """End the process and what it started, if it is still there.
-
-        The pipe is left to the thread that may be writing: its number could be another file's by
-        the time of the next call.
-        """
+        """End the process and what it started, if it is still there."""
+        # The pipe is left to the thread that may be writing: its number could be another
+        # file's by the time of the next call.
         told = self._told
         if told is None or self._is_forgotten or told.is_over or not told.process:
             return

@@ -56,10 +56,8 @@ class Bell:
         self._calls.put(None)
 
     def sleep(self, has_work: Callable[[], bool], limit_s: float | None = None) -> None:
-        """Sleep until somebody rings, or so many seconds; None for as long as it takes.
-
-        Not where there is work already: who brings some does so before he rings.
-        """
+        """Sleep until somebody rings, or so many seconds; None for as long as it takes."""
+        # Not where there is work already: who brings some does so before he rings.
         self._asleep = True
         if not has_work():
             self.nap(limit_s)

@@ -35,10 +35,9 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def lead_nowhere(folder: str) -> None:
-    """Have what this process, a forked child, has open below a folder lead nowhere.
-
-    The parent's buffers were forked, too: who closes its files here would write them once more.
-    """
+    """Have what this process, a forked child, has open below a folder lead nowhere."""
+    # The parent's buffers were forked, too: who closes its files here would write them once
+    # more.
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for number in list(Path("/proc/self/fd").iterdir()):
         with contextlib.suppress(OSError):  # that of the list itself is gone

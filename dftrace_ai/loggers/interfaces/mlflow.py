@@ -176,11 +176,9 @@ class MLFlowLogint(BaseLogint):
 
 
 def _make_store(path: Path) -> None:
-    """Make a store of one file: whole, or not at all.
-
-    MLflow makes it in many steps, and where it is killed in between, as at the end of a run that
-    is shorter than that, nobody can open it any more.
-    """
+    """Make a store of one file: whole, or not at all."""
+    # MLflow makes it in many steps, and where it is killed in between, as at the end of a run
+    # that is shorter than that, nobody can open it any more.
     from mlflow.tracking import MlflowClient
 
     for left in path.parent.glob(f"{UNMADE}*/"):

@@ -44,10 +44,8 @@ class TraceLogint(BaseLogint):
     _last_ns = 0
 
     def _moment(self) -> Moment | None:
-        """Return the moment of the record, a nanosecond after the one before it at the least.
-
-        What was logged by one call has one time; on a track each event has its own.
-        """
+        """Return the moment of the record; each is a nanosecond after the last at the least."""
+        # What was logged by one call has one time; on a track each event has its own.
         if self._at.moment is None:
             return None
         time_ns, *place = self._at.moment
