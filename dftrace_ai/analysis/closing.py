@@ -79,14 +79,12 @@ def print_verdict(words: Sequence[str]) -> int:
 
 
 def _in_short(traces: list[Trace]) -> Iterator[str]:
-    from dftrace_ai.analysis.steps import read_job
     from dftrace_ai.analysis.why import verdict_lines
-    from dftrace_ai.analysis.why.judging import judge_traces
+    from dftrace_ai.analysis.why.verdict import judge_traces
 
     if not traces:
         return
-    chosen = TraceSet(tuple(traces))
-    verdict = judge_traces(chosen, read_job(chosen))
+    verdict = judge_traces(TraceSet(tuple(traces)))
     if verdict.verdict == "abstained":
         return
     lines = verdict_lines(verdict)
@@ -183,16 +181,14 @@ def _place(paths: Sequence[Path]) -> str:
 
 def _verdict(chosen: Sequence[Trace]) -> Iterator[str]:
     try:
-        from dftrace_ai.analysis.steps import read_job
         from dftrace_ai.analysis.why import verdict_lines
-        from dftrace_ai.analysis.why.judging import judge_traces
+        from dftrace_ai.analysis.why.verdict import judge_traces
     except ImportError as error:
         if error.name != "numpy":
             raise
         yield "no verdict: it needs NumPy; install it with: pip install numpy"
         return
-    traces = TraceSet(tuple(chosen))
-    yield from verdict_lines(judge_traces(traces, read_job(traces)))
+    yield from verdict_lines(judge_traces(TraceSet(tuple(chosen))))
 
 
 def _own_time(report: Report) -> str:

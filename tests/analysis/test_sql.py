@@ -18,7 +18,7 @@ from safety.commands import invoke
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.sql import VIEWS, QueryError, TraceTables
-from dftrace_ai.analysis.steps import measure, read_job
+from dftrace_ai.analysis.steps import Job, measure
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_steps_are_those_that_why_finds(job: Path) -> None:
         "from steps join processes using (process, rank) order by rank, step",
     )
     expected = []
-    for rank in read_job(open_traces([job])).ranks:
+    for rank in Job(open_traces([job])).ranks:
         steps = measure(rank.process)
         assert steps is not None
         columns = (steps.start_ns, steps.end_ns, steps.time_ns, steps.first)

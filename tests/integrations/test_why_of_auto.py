@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import measure, read_job
+from dftrace_ai.analysis.steps import Job, measure
 from dftrace_ai.analysis.steps.roles import role_of
 from dftrace_ai.analysis.why import Verdict, why
 from dftrace_ai.integrations.auto import Auto
@@ -39,7 +39,7 @@ def test_steps_and_their_parts_are_found(traced: Traced, auto: Auto) -> None:
                     model(x)
         auto.remove()
     traces = open_traces([str(run.folder)])
-    steps = measure(read_job(traces).ranks[0].process)
+    steps = measure(Job(traces).ranks[0].process)
     assert steps is not None
     assert (steps.found_by, len(steps), len(steps.evaluation[0])) == ("step spans", 40, 2)
     for part in ("wait", "forward", "backward", "optimizer"):

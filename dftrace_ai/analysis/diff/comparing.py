@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.diff.conditions import judged
 from dftrace_ai.analysis.diff.intervals import difference, steps_needed
-from dftrace_ai.analysis.diff.matching import matched
 from dftrace_ai.analysis.diff.model import Change, Diff, Row, RunFacts
-from dftrace_ai.analysis.diff.sampling import sampled
+from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import read_job
+from dftrace_ai.analysis.steps import Job
 from dftrace_ai.analysis.why.statistics import alike
 from dftrace_ai.analysis.why.words import time_text
 from dftrace_ai.wording import counted
@@ -27,10 +25,9 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.diff.conditions import Condition
     from dftrace_ai.analysis.diff.model import Kind, Measure
     from dftrace_ai.analysis.diff.sampling import Path, Place, SampledRun
-    from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.steps import Job
+    from dftrace_ai.analysis.reading.event_columns import Integers, Label
 
-__all__ = ["compare", "diff"]
+__all__ = ["compare", "diff", "read_run"]
 
 # Two runs of one program differ by so much without any reason that stands in a trace.
 LEAST_CHANGE: Final = 0.02
@@ -40,6 +37,9 @@ LEAST_OF_STEP: Final = 0.005
 FEWEST_WITH: Final = 5
 # The median is that of what is in nearly every step.
 NEARLY_EVERY: Final = 0.9
+
+# Of more places with one name it is not asked which two are most alike.
+MOST_PRODUCT: Final = 40_000
 
 # Rows in this order; within it by what they add or save.
 TOLD_FIRST: Final[tuple[Kind, ...]] = (
@@ -74,23 +74,22 @@ def diff(
                 print(row.cat, row.name, row.change.added_ns, row.change.low_ns)
     """
     notes: list[str] = []
-    return compare(_read(before, notes), _read(after, notes), conditions, notes)
+    return compare(read_run(before, notes), read_run(after, notes), conditions, notes)
 
 
-def _read(path: str | os.PathLike[str], notes: list[str]) -> SampledRun:
+def read_run(path: str | os.PathLike[str], notes: list[str]) -> SampledRun:
+    """Return the steps of a run; what a reader has to know of its traces is added to the notes."""
     traces = open_traces([path])
-    job = read_job(traces)
+    job, sampling = Job(traces), Sampling()
+    for member in job:
+        sampling.add(member)
+        del member
     notes += [f"skipped: {file}" for file in traces.skipped]
-    notes += job.notes
-    lost = _lost(job)
-    if lost:
-        notes.append(f"{path}: LOST {counted(lost, 'event')}: what is missing is in no row")
-    return sampled(job, str(path))
-
-
-def _lost(job: Job) -> int:
-    ranks = chain.from_iterable((rank.process, *rank.workers) for rank in job.ranks)
-    return sum(process.dropped for process in (*ranks, *job.others))
+    notes += job.facts.notes
+    if sampling.lost:
+        lost = counted(sampling.lost, "event")
+        notes.append(f"{path}: LOST {lost}: what is missing is in no row")
+    return sampling.run(str(path))
 
 
 def compare(
@@ -242,7 +241,7 @@ class _Comparison:
         """Return the rows of places in the tree."""
         before, after = self._runs
         rows = []
-        for old, new in matched(before.places, after.places):
+        for old, new in _matched(before.places, after.places):
             there = None if old is None else before.places[old]
             here = there if new is None else after.places[new]
             assert here is not None  # noqa: S101 - a pair has one of both
@@ -311,3 +310,75 @@ def _in_order(rows: Iterable[Row | None]) -> tuple[Row, ...]:
         return (*much, row.path, row.cat, row.name or "")
 
     return tuple(sorted((row for row in rows if row is not None), key=place))
+
+
+class _Pair(NamedTuple):
+    """Numbers of a place in both runs; None where one does not have it."""
+
+    before: int | None
+    after: int | None
+
+
+def _matched(before: Sequence[Place], after: Sequence[Place]) -> list[_Pair]:
+    """Return the places of two runs in pairs.
+
+    Places that are called alike from the outside in are the same. Of the others those with the
+    same name of their own are, those first whose surroundings have most names in common: so
+    that one that was renamed, or put around others, hides none of these.
+
+    Args:
+        before: the places of the first run, each once.
+        after: those of the second.
+
+    Example::
+
+        train, fit, forward = Label("", "train"), Label("", "fit"), Label("compute", "forward")
+        old = [Place((train,), False), Place((train, forward), False)]
+        new = [Place((fit,), False), Place((fit, forward), False)]
+        assert _matched(old, new) == [_Pair(0, None), _Pair(None, 0), _Pair(1, 1)]
+    """
+    numbers = {place: number for number, place in enumerate(after)}
+    pairs = [_Pair(at, numbers[place]) for at, place in enumerate(before) if place in numbers]
+    known = [{pair.before for pair in pairs}, {pair.after for pair in pairs}]
+    left: defaultdict[tuple[Label, bool], tuple[list[int], list[int]]]
+    left = defaultdict(lambda: ([], []))
+    for side, places in enumerate((before, after)):
+        for number, place in enumerate(places):
+            if number not in known[side]:
+                left[place.label, place.beside][side].append(number)
+    for ours, theirs in left.values():
+        pairs += _by_surroundings(before, after, ours, theirs)
+    return pairs
+
+
+def _by_surroundings(
+    before: Sequence[Place], after: Sequence[Place], ours: Sequence[int], theirs: Sequence[int]
+) -> list[_Pair]:
+    """Return places with one and the same name of their own in pairs, those most alike first."""
+    if len(ours) * len(theirs) > MOST_PRODUCT:
+        chances = list(zip(ours, theirs, strict=False))
+    else:
+        chances = [(one, other) for one in ours for other in theirs]
+        chances.sort(
+            key=lambda pair: (
+                _alike(before[pair[0]].path, after[pair[1]].path),
+                -pair[0],
+                -pair[1],
+            ),
+            reverse=True,
+        )
+    found: list[_Pair] = []
+    free, others = dict.fromkeys(ours), dict.fromkeys(theirs)
+    for one, other in chances:
+        if one in free and other in others:
+            found.append(_Pair(one, other))
+            del free[one], others[other]
+    return [*found, *(_Pair(one, None) for one in free), *(_Pair(None, one) for one in others)]
+
+
+def _alike(path: Path, other: Path) -> tuple[int, int]:
+    """Return how many names two places have around them in common, also in a row from inside."""
+    inside = 0
+    while inside < min(len(path), len(other)) and path[-1 - inside] == other[-1 - inside]:
+        inside += 1
+    return len(set(path[:-1]) & set(other[:-1])), inside

@@ -11,27 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, utc_text
-from dftrace_ai.analysis.report.figures.counters import (
-    CounterSeries,
-    counter_charts,
-    counter_series,
-)
+from dftrace_ai.analysis.report.figures.counters import CounterSeries, series_of
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
-from dftrace_ai.analysis.report.figures.facts import losses_of, process_facts
-from dftrace_ai.analysis.report.figures.flame import flame_graph
-from dftrace_ai.analysis.report.figures.loader import loader_figures
-from dftrace_ai.analysis.report.figures.steps import (
-    MeasuredRank,
-    rank_figures,
-    slowest_steps,
-    step_figures,
-)
-from dftrace_ai.analysis.report.figures.tensors import (
-    TensorSeries,
-    non_finite_marks,
-    tensor_figures,
-    tensor_series,
-)
+from dftrace_ai.analysis.report.figures.facts import losses_of, turns_of
+from dftrace_ai.analysis.report.figures.gathered import Gathered
+from dftrace_ai.analysis.report.figures.steps import MeasuredRank, loader_figures, step_figures
 from dftrace_ai.analysis.report.files import (
     check_page,
     check_plots,
@@ -41,11 +25,12 @@ from dftrace_ai.analysis.report.files import (
 from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page import page_of, short_page
 from dftrace_ai.analysis.report.plots import plots_of
-from dftrace_ai.analysis.steps import measure, read_job
+from dftrace_ai.analysis.steps import Job, measure
 from dftrace_ai.analysis.summary.file_facts import NOT_CLOSED
 from dftrace_ai.analysis.summary.report import Report, Row, reported
 from dftrace_ai.analysis.why import verdict_lines
-from dftrace_ai.analysis.why.judging import judge_traces
+from dftrace_ai.analysis.why.limits import LIMITS
+from dftrace_ai.analysis.why.verdict import verdict_of
 from dftrace_ai.wording import escaped
 
 if TYPE_CHECKING:
@@ -54,7 +39,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dftrace_ai.analysis.reading import TraceSet
-    from dftrace_ai.analysis.steps import Job, Steps
+    from dftrace_ai.analysis.report.figures.tensors import TensorSeries
+    from dftrace_ai.analysis.steps import Steps
+    from dftrace_ai.analysis.steps.job import JobFacts
     from dftrace_ai.analysis.why import Verdict
     from dftrace_ai.analysis.why.limits import Limits
 
@@ -68,7 +55,8 @@ MOST_FILES: Final = 200
 class Run:
     """A run as its traces show it.
 
-    Nothing is read before it is asked for, and nothing twice. What a process has only in its
+    Nothing is read before it is asked for. Ranks are read one after the other, and let go; those
+    of `steps` and `counters`, which are of all ranks, are kept. What a process has only in its
     spool is not seen; ``dftrace recover`` completes the traces of the dead.
 
     Args:
@@ -97,7 +85,7 @@ class Run:
     ) -> None:
         several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         self.paths: tuple[Path, ...] = tuple(Path(path) for path in several)
-        self._limits = limits
+        self._limits = LIMITS if limits is None else limits
         self._still_written = frozenset(map(str, still_written))
 
     def __repr__(self) -> str:
@@ -130,26 +118,45 @@ class Run:
 
     @cached_property
     def _job(self) -> Job:
-        return read_job(self.traces, events=True)
+        return Job(self.traces, events=True)
 
     @cached_property
-    def _measured(self) -> list[Steps | None]:
-        return [measure(rank.process) for rank in self._job.ranks]
+    def _gathered(self) -> Gathered:
+        gathered = Gathered(self._limits)
+        for member in self._job:
+            gathered.add(member)
+            del member
+        return gathered
 
     @cached_property
-    def _ranks(self) -> list[MeasuredRank]:
-        pairs = zip(self._job.ranks, self._measured, strict=True)
-        return [MeasuredRank(rank, steps) for rank, steps in pairs if steps is not None]
+    def _facts(self) -> JobFacts:
+        _ = self._gathered  # only then all of it is known
+        return self._job.facts
 
     @cached_property
     def _shown(self) -> MeasuredRank | None:
-        number = self.why.rank
-        return next((one for one in self._ranks if one.number == number), None)
+        """The rank that is shown; where it was not the last one it is read again."""
+        number, last = self.why.rank, self._gathered.last
+        named = self._gathered.named(number)
+        if last is not None and last.rank.named == named:
+            return last
+        if named is None:
+            return None
+        rank = self._job.again(named)
+        steps = measure(rank.process)
+        return None if steps is None else MeasuredRank(rank, steps)
 
     @cached_property
     def why(self) -> Verdict:
         """What makes its steps slow, as `dftrace why` says it."""
-        return judge_traces(self.traces, self._job, self._limits, self._measured)
+        gathered = self._gathered
+        return verdict_of(
+            gathered.judged,
+            self.traces,
+            self._facts,
+            self._limits,
+            others_have_items=gathered.others_have_items,
+        )
 
     @cached_property
     def summary(self) -> Report:
@@ -168,23 +175,33 @@ class Run:
     @cached_property
     def steps(self) -> dict[int, Steps]:
         """The steps of each rank: NumPy columns of when they begin, what they take and why."""
-        return {one.number: one.steps for one in self._ranks}
+        measured = ((rank.process.number, measure(rank.process)) for rank in self._job.ranks)
+        return {number: steps for number, steps in measured if steps is not None}
 
     @cached_property
     def tensor_statistics(self) -> tuple[TensorSeries, ...]:
         """Each statistic of each tensor over iterations, as tensor inspection wrote it."""
-        return tuple(tensor_series(self._job))
+        return tuple(self._gathered.tensors.series)
+
+    @cached_property
+    def _of_tensors(self) -> set[str]:
+        return {f"{one.layer}:{one.tensor}" for one in self.tensor_statistics}
 
     @cached_property
     def counters(self) -> tuple[CounterSeries, ...]:
         """Each number of each counter over time; without those of `tensor_statistics`."""
-        known = {f"{one.layer}:{one.tensor}" for one in self.tensor_statistics}
-        return tuple(counter_series(self._job, known))
+        by_turn = [
+            (turn, [one for one in series_of(process) if one.counter not in self._of_tensors])
+            for member in self._job
+            for turn, process in turns_of(member)
+        ]
+        by_turn.sort(key=lambda each: each[0])
+        return tuple(one for _, series in by_turn for one in series)
 
     @cached_property
     def losses(self) -> tuple[str, ...]:
         """What was lost or cannot be read, a line each."""
-        notes = list(self._told(self._job.notes))
+        notes = list(self._told(self._facts.notes))
         return tuple(losses_of(self.traces, self.summary, notes))
 
     def _told(self, lines: Iterable[str]) -> Iterator[str]:
@@ -197,29 +214,30 @@ class Run:
     @cached_property
     def figures(self) -> ReportFigures:
         """All figures of the page, as plain values; what is long is put together or cut."""
-        job, shown, ranks = self._job, self._shown, self._ranks
-        first_ns, last_ns = job.reach if job.reach != NOWHERE else (0, 0)
-        charts, charts_left_out = counter_charts(self.counters, first_ns)
-        facts, facts_left_out = process_facts(job)
+        gathered, shown, reach = self._gathered, self._shown, self._facts.reach
+        first_ns, last_ns = reach if reach != NOWHERE else (0, 0)
+        charts, charts_left_out = gathered.counters.charts(first_ns, self._of_tensors)
+        facts, facts_left_out = gathered.processes.facts
+        ranks = gathered.ranks
         return ReportFigures(
             title=escaped(", ".join(map(str, self.paths))),
             paths=[escaped(str(path)) for path in self.paths],
             made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             first_us=first_ns / 1000 if first_ns else None,
             wall_s=(last_ns - first_ns) / 1e9,
-            began_at=utc_text(job.reach.began_ns),
+            began_at=utc_text(reach.began_ns),
             losses=list(self.losses),
             verdict=self.why,
             summary=_first_rows(self.summary),
             steps=None if shown is None else step_figures(shown),
-            ranks=[rank_figures(one) for one in ranks[:MOST_RANKS]],
+            ranks=ranks[:MOST_RANKS],
             ranks_left_out=max(0, len(ranks) - MOST_RANKS),
-            slowest=slowest_steps(ranks),
-            flame=flame_graph(job),
+            slowest=gathered.slowest.figures,
+            flame=gathered.flame.graph(),
             loader=None if shown is None else loader_figures(shown, first_ns),
             counters=charts,
             counters_left_out=charts_left_out,
-            tensors=tensor_figures(self.tensor_statistics, non_finite_marks(job)),
+            tensors=gathered.tensors.figures(self.tensor_statistics),
             processes=facts,
             processes_left_out=facts_left_out,
         )

@@ -14,7 +14,7 @@ from dftrace_ai.analysis.reading.scanning.blocks import (
     new_scanner,
 )
 from dftrace_ai.analysis.sql.views import TABLES
-from dftrace_ai.analysis.steps import measure, read_job
+from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.database.asking import execute
 from dftrace_ai.wording import counted
@@ -311,10 +311,10 @@ def load_steps(connection: Any, traces: TraceSet, processes: Processes) -> list[
     Raises:
         TraceError: a file cannot be read any more.
     """
-    job = read_job(traces, all_starts=True)
-    for rank in job.ranks:
-        process = rank.process
-        steps = measure(process)
+    job = Job(traces, all_starts=True)
+    for member in job:
+        process = member.process if isinstance(member, Rank) else member
+        steps = measure(process) if isinstance(member, Rank) else None
         if steps is None:
             continue
         number = processes.number_of(process.spans.columns[0].trace, process.pid)
@@ -335,4 +335,4 @@ def load_steps(connection: Any, traces: TraceSet, processes: Processes) -> list[
             "nonfinite": steps.marks.nonfinite,
         }
         _insert(connection, "steps", columns)
-    return list(job.notes)
+    return list(job.facts.notes)

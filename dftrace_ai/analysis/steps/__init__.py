@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dftrace_ai.analysis.steps.job import Job, Rank
 from dftrace_ai.analysis.steps.measuring import Steps, measure
-from dftrace_ai.analysis.steps.processes import Job, Process, Rank, read_job
+from dftrace_ai.analysis.steps.processes import Process
 from dftrace_ai.analysis.steps.timeline import PARTS, Part
 
-__all__ = ["PARTS", "Job", "Part", "Process", "Rank", "Steps", "measure", "read_job"]
+__all__ = ["PARTS", "Job", "Part", "Process", "Rank", "Steps", "measure"]

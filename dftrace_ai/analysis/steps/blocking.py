@@ -1,8 +1,9 @@
-"""When the thread that trains stood still for others: what collectives and messages took of it.
+"""When the thread that trains waited for others: for collectives, messages, and a loader's thread.
 
-They lie on tracks of their own and last while the thread computes, so that their time is not what
-they cost. The thread shows signs of life, which are the ends of its spans and its calls of
-collectives. A silence between two of these that a collective's end breaks was spent on it.
+Collectives and messages lie on tracks of their own and last while the thread computes, so that
+their time is not what they cost. The thread shows signs of life, which are the ends of its spans
+and its calls of collectives. A silence between two of these that a collective's end
+breaks was spent on it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.spans import common, rising, union
+from dftrace_ai.analysis.steps.timeline import covered_within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps.detection import FoundSteps
     from dftrace_ai.analysis.steps.spans import Spans
 
-__all__ = ["FIRST_TRACK", "Standstill", "standstill"]
+__all__ = ["Feeders", "Standstill", "feeders_of", "standstill"]
 
 FIRST_TRACK: Final = 1 << 30
 """From here on numbers are of tracks, and of no thread."""
@@ -38,10 +41,14 @@ NO_WAIT: Final = ("enqueued", "dropped", "removed")
 # Who waits so soon behind a call has called for it to wait.
 CALL_NS: Final = 500_000
 
+# One that has less to do waits for room in its queue, and the training not for it.
+LEAST_BUSY: Final = 0.85
+# So long may it take until a batch is handed over: the interpreter's turns are 5 ms.
+HAND_OVER_NS: Final = 10_000_000
+
 UNKNOWN: Final = -1
 MOST_US: Final = 2.0**50
 AT_ONCE: Final = 100_000
-READ_AT_ONCE: Final = 10_000
 
 
 class _Calls(NamedTuple):
@@ -83,6 +90,10 @@ class Standstill(NamedTuple):
     start_ns: Integers
     end_ns: Integers
     span: Integers
+
+    def only(self, which: Integers | slice) -> Standstill:
+        """Return some of the stretches, by a mask or in a row."""
+        return Standstill(*(column[which] for column in self))
 
     def within(self, start_ns: Integers, end_ns: Integers) -> Standstill:
         """Return what of it lies in stretches that are in order and do not overlap."""
@@ -129,24 +140,19 @@ def _calls(beside: Spans, thread: Spans, tid: int, main: int) -> tuple[_Calls, I
     within, own = np.zeros(count, bool), np.ones(count, bool)
     until = np.full(count, LATEST_NS, np.int64)
     by_id = np.argsort(thread.id, kind="stable")
-    for place in np.flatnonzero(np.bincount(beside.place)).tolist():
-        there = np.flatnonzero(beside.place == place)
-        there = there[np.argsort(beside.row[there], kind="stable")]
-        for first in range(0, len(there), READ_AT_ONCE):
-            here = there[first : first + READ_AT_ONCE]
-            told = list(beside.columns[place].all_args(beside.row[here]))
-            stood = _nanoseconds([args.get("waited_us") for args in told])
-            ends = np.array([args.get("until") in NO_WAIT for args in told])
-            mine = np.array([args.get("waited_by", main) == tid for args in told])
-            own[here] = mine | (stood == UNKNOWN)
-            waited[here] = np.where(own[here] & ~ends, stood, 0)
-            seen = _nanoseconds([args.get("late_us") for args in told])
-            within[here] = (stood == UNKNOWN) & (seen != UNKNOWN)
-            around = np.array([_number(args.get("p_idx")) for args in told], np.int64)
-            until[here] = np.where(within[here], _ends_of(thread, by_id, around), LATEST_NS)
-            looked = np.array(["group" in args and "until" not in args for args in told])
-            guess = LATE_NS + (beside.end_ns[here] - beside.start_ns[here]) // LATE_SHARE
-            late[here] = np.where(within[here], seen, np.where(looked, guess, 0))
+    for here, told in beside.told(np.arange(count)):
+        stood = _nanoseconds([args.get("waited_us") for args in told])
+        ends = np.array([args.get("until") in NO_WAIT for args in told])
+        mine = np.array([args.get("waited_by", main) == tid for args in told])
+        own[here] = mine | (stood == UNKNOWN)
+        waited[here] = np.where(own[here] & ~ends, stood, 0)
+        seen = _nanoseconds([args.get("late_us") for args in told])
+        within[here] = (stood == UNKNOWN) & (seen != UNKNOWN)
+        around = np.array([_number(args.get("p_idx")) for args in told], np.int64)
+        until[here] = np.where(within[here], _ends_of(thread, by_id, around), LATEST_NS)
+        looked = np.array(["group" in args and "until" not in args for args in told])
+        guess = LATE_NS + (beside.end_ns[here] - beside.start_ns[here]) // LATE_SHARE
+        late[here] = np.where(within[here], seen, np.where(looked, guess, 0))
     calls = _Calls(
         *(beside.start_ns, beside.end_ns, late, waited, within, until),
         np.arange(count, dtype=np.int32),
@@ -230,3 +236,57 @@ def _silences(calls: _Calls, of_thread: Sequence[Integers]) -> tuple[Integers, .
     if not found:
         return none
     return tuple(map(np.concatenate, zip(*found, strict=True)))
+
+
+class Feeders(NamedTuple):
+    """Threads that iterate a loader for the thread that trains, and hardly ever rest.
+
+    Attributes:
+        tids: their numbers.
+        busy: which share of its time the busiest of them fetches.
+        start_ns: when the thread that trains was in silence until they had fetched a batch.
+        end_ns: when each of these silences ended.
+    """
+
+    tids: tuple[int, ...]
+    busy: float
+    start_ns: Integers
+    end_ns: Integers
+
+
+def feeders_of(spans: Spans, thread: Spans, tid: int, found: FoundSteps) -> Feeders | None:
+    """Return the threads for whose batches a rank waits; None where there are none.
+
+    Args:
+        spans: of the process.
+        thread: those of the thread that trains.
+        tid: its number.
+        found: the steps.
+    """
+    fetches = spans.at(spans.has("wait") & (spans.tid != tid) & (spans.tid < FIRST_TRACK))
+    tids, busy = [], []
+    for other in np.unique(fetches.tid).tolist():
+        own = fetches.at(fetches.tid == other)
+        share = _share(own, found)
+        if share >= LEAST_BUSY:
+            tids.append(other)
+            busy.append(share)
+    if not tids:
+        return None
+    own = fetches.at(np.isin(fetches.tid, tids))
+    signs = rising(thread.start_ns, thread.end_ns)
+    # Where the silence begins in which a batch came, and where it ends.
+    behind = np.searchsorted(signs, own.end_ns)
+    inside = (behind > 0) & (behind < len(signs))
+    own, behind = own.at(inside), behind[inside]
+    soon = signs[behind] <= own.end_ns + HAND_OVER_NS
+    start = np.maximum(signs[behind - 1], own.start_ns)
+    return Feeders(tuple(tids), max(busy), *union(start[soon], own.end_ns[soon]))
+
+
+def _share(fetches: Spans, found: FoundSteps) -> float:
+    """Return which share of steps a thread fetches, from its first batch to its last."""
+    begins = np.maximum(found.start_ns, fetches.start_ns[0])
+    ends = np.maximum(np.minimum(found.end_ns, fetches.end_ns.max()), begins)
+    inside = covered_within(*union(fetches.start_ns, fetches.end_ns), begins, ends).sum()
+    return float(inside / max(1, (ends - begins).sum()))

@@ -93,9 +93,11 @@ def marks_of(process: Process, start_ns: Integers, end_ns: Integers) -> StepMark
         step = int(np.searchsorted(start_ns, at_ns, side="right")) - 1
         if step >= 0 and at_ns <= end_ns[step]:
             tensors[step].append(name)
-    counts = np.zeros(len(start_ns), np.int64)
-    for step, names in tensors.items():
-        counts[step] = len(names)
+    counts = np.broadcast_to(np.int64(0), len(start_ns))
+    if tensors:
+        counts = counts.copy()
+        for step, names in tensors.items():
+            counts[step] = len(names)
     return StepMarks(
         _sampled(_levels(process.samples, *RESIDENT), start_ns, end_ns),
         _sampled(_levels(process.samples, *ON_DEVICE), start_ns, end_ns),
@@ -122,7 +124,7 @@ def _levels(samples: Iterable[Sample], counter: str, series: str) -> list[tuple[
 
 def _sampled(levels: list[tuple[int, int]], start_ns: Integers, end_ns: Integers) -> Integers:
     if not levels:
-        return np.full(len(start_ns), UNKNOWN, np.int64)
+        return np.broadcast_to(np.int64(UNKNOWN), len(start_ns))
     at, level = np.array(levels, np.int64).T
     first = np.searchsorted(at, start_ns)
     behind = np.searchsorted(at, end_ns, side="right")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dftrace_ai.analysis.steps.blocking import standstill
-from dftrace_ai.analysis.steps.feeding import feeders_of
-from dftrace_ai.analysis.steps.finding import find_steps
+from dftrace_ai.analysis.steps.blocking import feeders_of, standstill
+from dftrace_ai.analysis.steps.detection import find_steps
 from dftrace_ai.analysis.steps.marks import marks_of
 from dftrace_ai.analysis.steps.processes import step_thread
 from dftrace_ai.analysis.steps.spans import common, union
@@ -17,9 +16,8 @@ from dftrace_ai.analysis.steps.timeline import PARTS, covered_within, timeline_o
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.steps.blocking import Standstill
-    from dftrace_ai.analysis.steps.feeding import Feeders
-    from dftrace_ai.analysis.steps.finding import FoundBy, FoundSteps
+    from dftrace_ai.analysis.steps.blocking import Feeders, Standstill
+    from dftrace_ai.analysis.steps.detection import FoundBy, FoundSteps
     from dftrace_ai.analysis.steps.marks import StepMarks
     from dftrace_ai.analysis.steps.processes import Process
     from dftrace_ai.analysis.steps.roles import Role
@@ -107,7 +105,7 @@ def measure(process: Process) -> Steps | None:
 
     Example::
 
-        steps = measure(read_job(open_traces(["out/"])).ranks[0].process)
+        steps = measure(Job(open_traces(["out/"])).ranks[0].process)
         if steps:
             print(len(steps), steps.parts["wait"].sum() / steps.time_ns.sum())
     """
@@ -134,7 +132,7 @@ def measure(process: Process) -> Steps | None:
     # What kernels do for an evaluation is its own, too.
     line = line.overlaid(*evaluated, "evaluation")
     parts: dict[Part, Integers] = {
-        part: _within(found, *line.of(part)) for part in STEP_PARTS if part != "none"
+        part: _brief(_within(found, *line.of(part))) for part in STEP_PARTS if part != "none"
     }
     time = _length(found) - _within(found, *line.of("evaluation"))
     parts["none"] = time - np.sum(list(parts.values()), axis=0)
@@ -158,6 +156,12 @@ def measure(process: Process) -> Steps | None:
         feeders=feeders,
         marks=marks_of(process, found.start_ns, found.end_ns),
     )
+
+
+def _brief(values: Integers) -> Integers:
+    """Return values, or if all are the same that one alone: most programs have few of the parts."""
+    same = len(values) > 0 and bool((values == values[0]).all())
+    return np.broadcast_to(values[0].copy(), values.shape) if same else values
 
 
 def _within(found: FoundSteps, start_ns: Integers, end_ns: Integers) -> Integers:

@@ -1,43 +1,52 @@
-"""The processes of a job: which are ranks, and which of the others work for which rank."""
+"""From the files of a process to its spans: those whose times can be, in the order of time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.event_columns import event_columns
-from dftrace_ai.analysis.reading.held_parts import deleted_told
-from dftrace_ai.analysis.reading.identity import Owners, recording_of, recordings_of
+from dftrace_ai.analysis.reading.identity import recording_of
 from dftrace_ai.analysis.reading.indexed.clocks import (
+    APART_NS,
+    LATEST_NS,
     NEVER,
+    FileTimes,
     SetBack,
-    clock_notes,
+    TimeCounts,
     has_clock_in_lines,
-    lie_apart,
+    is_believable,
 )
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
-from dftrace_ai.analysis.steps.believed import believed_columns
-from dftrace_ai.analysis.steps.clock_jumps import clock_of
-from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, GPU_ROLES, KINETO_CATEGORIES
-from dftrace_ai.analysis.steps.spans import span_columns, spans_of
+from dftrace_ai.analysis.reading.indexed.set_back import set_back
+from dftrace_ai.analysis.steps.roles import CODE, GPU_ROLES, KINETO_CATEGORIES
+from dftrace_ai.analysis.steps.spans import ROWS_AT_ONCE, span_columns, spans_of
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+    from dftrace_ai.analysis.reading import Trace
     from dftrace_ai.analysis.reading.event_columns import EventColumns, EventNames, Integers
     from dftrace_ai.analysis.reading.identity import Owner
-    from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
     from dftrace_ai.analysis.steps.roles import Role, Source
     from dftrace_ai.analysis.steps.spans import SpanColumns, Spans
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["Job", "Moment", "Process", "Rank", "Sample", "read_job", "step_thread"]
+__all__ = [
+    "STEP_ROLES",
+    "FileFacts",
+    "Moment",
+    "Process",
+    "Sample",
+    "read_processes",
+    "step_thread",
+]
 
 # Neighbours that touch may overlap by so much once their times are rounded.
 NEAR_NS: Final = 2
@@ -47,6 +56,9 @@ SAMPLED: Final = ("memory", "cpu %")
 NO_PAUSES: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 # The category of what tensor inspection says of a tensor that is not finite any more.
 NONFINITE: Final = "nonfinite"
+
+STEP_ROLES: Final = ("step", "block", "wait", "optimizer")
+WORK_ROLES: Final[tuple[Role, ...]] = ("step", "forward", "backward", "optimizer", "compute")
 
 
 class Sample(NamedTuple):
@@ -70,6 +82,7 @@ class Process:
 
     Attributes:
         pid: its number; 0 for a file of Kineto's, which is of one rank.
+        place: number of its first file, and its own: in their order what is told of files.
         owner: whose its files are.
         source: who named its spans.
         spans: its finished spans, without those that say nothing of a training.
@@ -85,6 +98,7 @@ class Process:
     """
 
     pid: int
+    place: tuple[int, int]
     owner: Owner
     source: Source
     spans: Spans
@@ -130,45 +144,10 @@ class Process:
 
 
 @dataclass(frozen=True, repr=False)
-class Rank:
-    """A process that trains, and the processes that load data for it."""
-
-    process: Process
-    workers: tuple[Process, ...] = ()
-
-
-@dataclass(frozen=True, repr=False)
-class Job:
-    """All that was recorded.
-
-    Attributes:
-        ranks: the processes that train, by rank.
-        others: those that are neither ranks nor any rank's workers.
-        notes: what of the files could not be read, and is wrong with their clocks, one line each.
-        reach: from when to when all events are.
-        first_notes: so many of the notes, the first ones, are of times, clocks, runs and ranks that
-            the others are not of.
-    """
-
-    ranks: tuple[Rank, ...]
-    others: tuple[Process, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-    reach: Reach = NOWHERE
-    first_notes: int = 0
-
-    @property
-    def ranks_of_host(self) -> dict[str, int]:
-        """How many ranks there are on each host."""
-        count: dict[str, int] = defaultdict(int)
-        for rank in self.ranks:
-            count[rank.process.host] += 1
-        return dict(count)
-
-
-@dataclass(frozen=True, repr=False)
 class _Part:
     """What one file has of a process."""
 
+    number: int
     names: EventNames
     events: EventColumns | None
     owner: Owner
@@ -182,54 +161,97 @@ class _Part:
     reach: Reach | None
 
 
-def read_job(traces: TraceSet, *, events: bool = False, all_starts: bool = False) -> Job:
-    """Read the processes of a job and tell what each of them is.
+class FileFacts(NamedTuple):
+    """What is to be told of a file beside its events; no times where it has none."""
+
+    times: FileTimes | None
+    without_length: tuple[str, ...]
+    unread: tuple[str, ...]
+
+
+def read_processes(
+    owner: Owner, files: Sequence[tuple[int, Trace]], *, events: bool
+) -> tuple[list[Process], dict[int, FileFacts]]:
+    """Read files of one owner: one process where it is known, else all that are in its file.
 
     Args:
-        traces: the files; parts of one trace are put together. Of several runs, and of ranks that
-            were started again, the last start alone is read, which the notes say.
+        owner: whose they are.
+        files: in their order, with their numbers.
         events: keep what is not of spans, too, which takes twice the memory.
-        all_starts: read all of them.
 
     Raises:
         TraceError: a file cannot be read any more.
-
-    Example::
-
-        job = read_job(open_traces(["out/"]))
-        print(len(job.ranks), [len(rank.workers) for rank in job.ranks])
     """
-    owners = Owners(traces)
-    chosen = traces if all_starts else TraceSet(owners.last)
-    files: dict[Hashable, list[_Part]] = defaultdict(list)
-    times: list[FileTimes] = []
-    notes: list[str] = []
-    for read in event_columns(chosen):
-        columns, of_file = believed_columns(read)
-        del read
-        clock = _clock(columns)
-        times.append(of_file._replace(clock=clock))
-        notes += _without_length(columns)
-        owner = owners.of(columns.trace)
-        for key, mask in _processes_in(columns, owner):
-            files[key].append(_part(columns, owner, mask, times[-1], events=events))
-        # Before the next file is read, or all are sorted.
-        del columns
-    processes = [_process(files.pop(key)) for key in list(files)]
-    reach = joined(of_file.reach for of_file in times) or NOWHERE
-    traces.notes = chosen.notes
-    mended = [note for trace in chosen for note in trace.file.notes]
-    told = [] if all_starts else [*owners.told_of_last(), *owners.missing_told(last=True)]
-    told += deleted_told(recordings_of(chosen).values())
-    first = *mended, *clock_notes(times, owners), *told
-    others = (note for note in chosen.notes if note not in mended)
-    job = _job(processes, owners, (*first, *notes, *others))
-    return replace(job, reach=reach, first_notes=len(first))
+    parts: dict[Hashable, list[_Part]] = defaultdict(list)
+    facts: dict[int, FileFacts] = {}
+    for number, trace in files:
+        alone = TraceSet((trace,))
+        times: FileTimes | None = None
+        without_length: tuple[str, ...] = ()
+        for read in event_columns(alone):
+            columns, times = _believed(read)
+            del read
+            times = times._replace(clock=_clock(columns))
+            without_length = tuple(_without_length(columns))
+            for key, mask in _processes_in(columns, owner):
+                parts[key].append(_part(columns, number, owner, mask, times, events=events))
+            # Before the next file is read, or all are sorted.
+            del columns
+        facts[number] = FileFacts(times, without_length, alone.notes)
+    return [_process(parts.pop(key)) for key in list(parts)], facts
+
+
+def _believed(columns: EventColumns) -> tuple[EventColumns, FileTimes]:
+    """Return events, those whose times cannot be without one, and from when to when they are."""
+    reach = joined(_reach_of(columns, rows) for rows in _pieces(columns)) or NOWHERE
+    if is_believable(reach):
+        return columns, FileTimes(columns.trace, reach)
+    counts = TimeCounts(columns.trace)
+    for rows in _pieces(columns):
+        counts.add(columns.ph[rows], columns.start_ns[rows], columns.dur_ns[rows])
+    odd = counts.odd(columns.start_ns, columns.dur_ns)
+    return replace(columns, start_ns=np.where(odd, -1, columns.start_ns)), counts.times
+
+
+def _pieces(columns: EventColumns) -> Iterator[slice]:
+    for begin in range(0, len(columns), ROWS_AT_ONCE):
+        yield slice(begin, begin + ROWS_AT_ONCE)
+
+
+def _reach_of(columns: EventColumns, rows: slice) -> Reach:
+    start, dur = columns.start_ns[rows], columns.dur_ns[rows]
+    timed = (start != -1) & (columns.ph[rows] != ord("M"))
+    if not timed.any():
+        return NOWHERE
+    start = start[timed]
+    # What is longer than all times would not be in 64 bits.
+    length = dur[timed].clip(0, LATEST_NS)
+    return Reach(int(start.min()), int((start.clip(None, LATEST_NS) + length).max()))
 
 
 def _clock(columns: EventColumns) -> SetBack:
     told = has_clock_in_lines(columns.trace) and _source(columns) != "kineto"
-    return clock_of(columns) if told else NEVER
+    return _set_back_of(columns) if told else NEVER
+
+
+def _set_back_of(columns: EventColumns) -> SetBack:
+    """Return how a clock was set back, by the order of the lines of its file."""
+    rows = np.flatnonzero(
+        (columns.ph == ord("X")) & (columns.start_ns >= 0) & (columns.dur_ns >= 0)
+    )
+    start, length = columns.start_ns[rows], columns.dur_ns[rows]
+    if not len(rows) or _is_in_order(start, length):
+        return NEVER
+    pid, tid = columns.pid[rows], columns.tid[rows]
+    order = np.lexsort((tid, pid))
+    start, length, pid, tid = start[order], length[order], pid[order], tid[order]
+    begins = np.flatnonzero((pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])) + 1
+    return set_back(np.split(np.stack([start, length], 1), begins))
+
+
+def _is_in_order(start: Integers, length: Integers) -> bool:
+    """Return whether no span ends an hour before one begins that stands before it."""
+    return bool((start + length >= np.maximum.accumulate(start) - APART_NS).all())
 
 
 def _without_length(columns: EventColumns) -> Iterator[str]:
@@ -240,12 +262,19 @@ def _without_length(columns: EventColumns) -> Iterator[str]:
 
 
 def _part(
-    columns: EventColumns, owner: Owner, mask: Integers | None, times: FileTimes, *, events: bool
+    columns: EventColumns,
+    number: int,
+    owner: Owner,
+    mask: Integers | None,
+    times: FileTimes,
+    *,
+    events: bool,
 ) -> _Part:
     source = _source(columns)
     first = 0 if mask is None else int(np.argmax(mask))
     open_ones = columns.ph == ord("B")
     return _Part(
+        number=number,
         names=columns.names,
         events=columns if events else None,
         owner=owner,
@@ -290,6 +319,7 @@ def _process(parts: Sequence[_Part]) -> Process:
     samples = [sample for part in parts for sample in part.samples]
     return Process(
         pid=first.pid,
+        place=(first.number, first.pid),
         owner=first.owner,
         source=first.source,
         spans=_with_marks_at_home(spans),
@@ -360,52 +390,6 @@ def _nonfinite(columns: EventColumns, mask: Integers | None) -> Iterable[Moment]
     for row in np.flatnonzero(chosen).tolist():
         name = columns.labels[int(columns.label[row])].name
         yield Moment(int(columns.start_ns[row]), name)
-
-
-def _job(processes: list[Process], owners: Owners, notes: tuple[str, ...]) -> Job:
-    trains = [process for process in processes if _trains(process, *STEP_ROLES)]
-    trains = trains or [process for process in processes if _trains(process, "forward", "backward")]
-    trains.sort(key=lambda process: (process.number, process.owner.number, process.pid))
-    workers: dict[int, list[Process]] = defaultdict(list)
-    others: list[Process] = []
-    chosen = {id(process) for process in trains}
-    reaches = [process.spans.reach for process in trains]
-    for process in processes:
-        if id(process) in chosen:
-            continue
-        employer = (
-            _employer(process, trains, owners) if process.spans.has(*DATA_WORK).any() else None
-        )
-        # By clocks that differ so much it is not known what it did for which step.
-        if employer is None or lie_apart(reaches[employer], process.spans.reach):
-            others.append(process)
-        else:
-            workers[employer].append(process)
-    ranks = (Rank(process, tuple(workers[at])) for at, process in enumerate(trains))
-    return Job(tuple(ranks), tuple(others), notes)
-
-
-STEP_ROLES: Final = ("step", "block", "wait", "optimizer")
-WORK_ROLES: Final[tuple[Role, ...]] = ("step", "forward", "backward", "optimizer", "compute")
-
-
-def _trains(process: Process, *roles: str) -> bool:
-    return bool(process.spans.has(*roles).any())  # type: ignore[arg-type]
-
-
-def _employer(worker: Process, trains: list[Process], owners: Owners) -> int | None:
-    """Return which rank a process loads for: its parent, or the only one that it can be."""
-    parent = owners.parent(worker.owner)
-    near = []
-    for at, process in enumerate(trains):
-        if process.owner is parent:
-            return at
-        if process.host == worker.host and process.header.run == worker.header.run:
-            near.append(at)
-    # Workers that a server process has forked are no children of their rank.
-    same = [at for at in near if trains[at].owner.rank_and_start == worker.owner.rank_and_start]
-    found = same or near
-    return found[0] if len(found) == 1 else None
 
 
 def _with_marks_at_home(spans: Spans) -> Spans:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach
 from dftrace_ai.analysis.steps.roles import CODE, role_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dftrace_ai.analysis.reading.event_columns import (
         EventColumns,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = [
+    "NO_INTEGER",
     "SpanColumns",
     "Spans",
     "common",
@@ -31,10 +33,16 @@ __all__ = [
     "integer",
     "span_columns",
     "spans_of",
+    "stretches",
     "union",
 ]
 
 ROWS_AT_ONCE = 65_536
+READ_AT_ONCE: Final = 10_000
+MOST_INTEGER: Final = 2**62
+
+NO_INTEGER: Final = -(2**63)
+"""In place of a whole number, where arguments have none."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,9 +77,9 @@ class Spans:
         """From the first start to the last end."""
         return Reach(int(self.start_ns[0]), int(self.end_ns.max())) if len(self) else NOWHERE
 
-    def at(self, which: Integers) -> Spans:
-        """Return some of the spans, by a mask or by indices that rise."""
-        if which.dtype == bool and which.all():
+    def at(self, which: Integers | slice) -> Spans:
+        """Return some of the spans, by a mask, by indices that rise, or in a row."""
+        if not isinstance(which, slice) and which.dtype == bool and which.all():
             return self
         names = [field.name for field in fields(self) if field.name != "columns"]
         return replace(self, **{name: getattr(self, name)[which] for name in names})
@@ -85,6 +93,29 @@ class Spans:
         asked = np.zeros(len(CODE), bool)
         asked[[CODE[role] for role in roles]] = True
         return asked[self.role]
+
+    def told(self, which: Integers) -> Iterator[tuple[Integers, list[JsonObject]]]:
+        """Yield places in some indices with the arguments of the spans there, many at a time.
+
+        Blocks of a file are read one after the other, and arguments decoded together.
+        """
+        place, row = self.place[which], self.row[which]
+        for number in np.flatnonzero(np.bincount(place)).tolist():
+            here = np.flatnonzero(place == number)
+            here = here[np.argsort(row[here], kind="stable")]
+            for first in range(0, len(here), READ_AT_ONCE):
+                some = here[first : first + READ_AT_ONCE]
+                yield some, list(self.columns[number].all_args(row[some]))
+
+    def integers(
+        self, which: Integers, *asked: Callable[[JsonObject], object]
+    ) -> tuple[Integers, ...]:
+        """Return whole numbers of the arguments of some spans; `NO_INTEGER` where there is none."""
+        columns = tuple(np.full(len(which), NO_INTEGER) for _ in asked)
+        for some, told in self.told(which):
+            for column, ask in zip(columns, asked, strict=True):
+                column[some] = [_bounded(integer(ask(args))) for args in told]
+        return columns
 
     def args(self, index: int) -> JsonObject:
         """Return the arguments of a span."""
@@ -130,6 +161,10 @@ def integer(value: Any) -> int | None:
     if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 19:
         return int(value)
     return value if type(value) is int else None
+
+
+def _bounded(value: int | None) -> int:
+    return NO_INTEGER if value is None else max(-MOST_INTEGER, min(value, MOST_INTEGER))
 
 
 SpanColumns = dict[str, "Integers"]
@@ -210,6 +245,26 @@ def in_pieces(order: Integers, *columns: Integers) -> Iterator[tuple[int, ...]]:
     for first in range(0, len(order), ROWS_AT_ONCE):
         rows = order[first : first + ROWS_AT_ONCE]
         yield from zip(*(column[rows].tolist() for column in columns), strict=True)
+
+
+def stretches(
+    start_ns: Integers, end_ns: Integers, at_once: int, *, touching: bool = True
+) -> list[slice]:
+    """Return intervals in stretches of about so many, none of which reaches into another stretch.
+
+    Args:
+        start_ns: of the intervals, which rise.
+        end_ns: of the same.
+        at_once: so many in a stretch, where there are moments in none.
+        touching: one may begin where another of the stretch before it ends.
+    """
+    cuts = [0, len(start_ns)]
+    if len(start_ns) > at_once:
+        reach = np.maximum.accumulate(end_ns)[:-1]
+        free = np.flatnonzero(start_ns[1:] >= reach if touching else start_ns[1:] > reach) + 1
+        wanted = np.searchsorted(free, np.arange(at_once, len(start_ns), at_once))
+        cuts = [0, *np.unique(free[wanted[wanted < len(free)]]).tolist(), len(start_ns)]
+    return [slice(*pair) for pair in pairwise(cuts)]
 
 
 def rising(*moments: Integers) -> Integers:

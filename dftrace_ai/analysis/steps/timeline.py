@@ -11,7 +11,7 @@ import numpy as np
 
 from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
 from dftrace_ai.analysis.steps.roles import CODE, DATA_WORK, NO_PART, ROLES
-from dftrace_ai.analysis.steps.spans import in_pieces, rising, union
+from dftrace_ai.analysis.steps.spans import in_pieces, rising, stretches, union
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -218,10 +218,9 @@ def _stretches(spans: Spans) -> list[Integers]:
     rows = np.flatnonzero((spans.end_ns > spans.start_ns) & ~holds[spans.role]).astype(kind)
     if len(rows) <= SPANS_AT_ONCE:
         return [rows]
-    reach = np.maximum.accumulate(spans.end_ns[rows])
-    free = np.flatnonzero(spans.start_ns[rows[1:]] >= reach[:-1]) + 1
-    wanted = np.searchsorted(free, np.arange(SPANS_AT_ONCE, len(rows), SPANS_AT_ONCE))
-    return np.split(rows, np.unique(free[wanted[wanted < len(free)]]))
+    return [
+        rows[here] for here in stretches(spans.start_ns[rows], spans.end_ns[rows], SPANS_AT_ONCE)
+    ]
 
 
 def _stacked(spans: Spans, rows: Integers, near_ns: int) -> Timeline:

@@ -13,8 +13,9 @@ from dftrace_ai.analysis.reading.event_columns import BlockColumns
 from dftrace_ai.analysis.reading.indexed.clocks import NEVER, has_clock_in_lines
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.indexed.set_back import set_back
-from dftrace_ai.analysis.steps.finding import find_steps
-from dftrace_ai.analysis.steps.processes import read_job, step_thread
+from dftrace_ai.analysis.steps import Job
+from dftrace_ai.analysis.steps.detection import find_steps
+from dftrace_ai.analysis.steps.processes import step_thread
 from dftrace_ai.analysis.steps.roles import role_of
 from dftrace_ai.analysis.steps.spans import integer
 from dftrace_ai.analysis.summary.adding import ReadFiles
@@ -405,7 +406,7 @@ def steps_without_number(parts: Sequence[Trace]) -> tuple[NumberedSteps, ...]:
         TraceError: a file cannot be read.
     """
     numbered = []
-    for rank in read_job(TraceSet(tuple(parts))).ranks:
+    for rank in Job(TraceSet(tuple(parts))).ranks:
         process = rank.process
         tid = step_thread(process.spans)
         steps = None if tid is None else find_steps(process.spans, tid, process.pauses[1])

@@ -12,24 +12,22 @@ from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.spans import union
 from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
-from dftrace_ai.analysis.why.beginnings import beginnings_of, untold_evaluations
 from dftrace_ai.analysis.why.limits import severity
 from dftrace_ai.analysis.why.model import Finding
-from dftrace_ai.analysis.why.statistics import BatchSums, Share
+from dftrace_ai.analysis.why.statistics import BatchSums, Share, binomial_tail
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.event_columns import Integers
-    from dftrace_ai.analysis.steps import Job, Part, Rank, Steps
+    from dftrace_ai.analysis.steps import Part, Rank, Steps
     from dftrace_ai.analysis.steps.steady import Steady
     from dftrace_ai.analysis.steps.timeline import Timeline
-    from dftrace_ai.analysis.why.beginnings import Beginnings
     from dftrace_ai.analysis.why.figures import SpanShare, Told
     from dftrace_ai.analysis.why.limits import Limit, Limits
     from dftrace_ai.analysis.why.model import Confidence, ShareOf
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["FEWEST_STEPS", "Evidence", "Signals", "signals_of"]
+__all__ = ["FEWEST_STEPS", "Evidence", "Signals", "first_steps", "signals_of"]
 
 F = TypeVar("F")
 
@@ -41,6 +39,17 @@ BY_AUTO: Final = "microbatches"
 # Of the other work those spans are named that have most of it.
 NAMED_SPANS: Final = 3
 LEAST_NAMED: Final = 0.02
+
+
+# Of a model in evaluation mode, as `auto` names its forward passes.
+EVAL_FORWARD: Final = ("compute", "forward.eval")
+
+# Loops after the first of them; so many steps of a loop are looked at, and of it at most this part.
+LEAST_LOOPS: Final = 2
+MOST_FIRST_STEPS, MOST_OF_LOOP = 50, 0.5
+# A slow first step takes so much of a usual one longer.
+LEAST_LONGER: Final = 0.5
+MOST_BY_CHANCE: Final = 1e-3
 
 
 @dataclass(frozen=True)
@@ -112,22 +121,18 @@ class Evidence:
     """A rank's steps as the rules look at them; there is at least one steady step.
 
     Attributes:
-        rank: the rank.
-        job: all processes.
+        rank: the rank, with its workers.
         steps: its steps.
         steady: which of them are steady.
         signals: what its spans show.
         limits: from which shares on something is a finding.
-        crowded: other programs kept the processors of the host busy.
     """
 
     rank: Rank
-    job: Job
     steps: Steps
     steady: Steady
     signals: Signals
     limits: Limits
-    crowded: bool = False
 
     @cached_property
     def time(self) -> Integers:
@@ -158,7 +163,7 @@ class Evidence:
     @cached_property
     def beginnings(self) -> Beginnings:
         """The slow first steps of loops."""
-        return beginnings_of(self.steps, self.steady, self.limits["rhythm"].warning)
+        return _beginnings_of(self.steps, self.steady, self.limits["rhythm"].warning)
 
     @cached_property
     def single(self) -> Integers:
@@ -168,7 +173,7 @@ class Evidence:
     @cached_property
     def evaluations(self) -> tuple[Integers, Integers]:
         """Starts and ends of what is evaluation, annotated or told by the model's mode."""
-        more = untold_evaluations(self.steps)
+        more = _untold_evaluations(self.steps)
         told = self.steps.evaluation
         return union(np.concatenate([told[0], more[0]]), np.concatenate([told[1], more[1]]))
 
@@ -253,12 +258,6 @@ class Evidence:
             return "low"
         many = self.limits["steps"].critical
         return "high" if many is not None and self.used.sum() >= many else "medium"
-
-    @cached_property
-    def has_loader(self) -> bool:
-        """Something shows that a rank of the job has a loader: waits for it, or its work."""
-        processes = (one for rank in self.job.ranks for one in (rank.process, *rank.workers))
-        return any(bool(one.spans.has("wait", "block", *DATA_WORK).any()) for one in processes)
 
     @cached_property
     def gpu_told(self) -> str:
@@ -368,3 +367,110 @@ class Evidence:
             *(share_of, round(cost, 6)),
             evidence=cast("JsonObject", figures),
         )
+
+
+@dataclass(frozen=True, repr=False)
+class Beginnings:
+    """The first steps of loops, as far as they are slow in each of them.
+
+    Attributes:
+        begins: which steps are the first of their loops.
+        steps: so many first steps of a loop are slow in what is no wait for data; 0 for none.
+        waits: so many are in the wait for data; 0 for none.
+        members: the slow steps of all loops that do not wait, as a mask.
+    """
+
+    begins: Integers
+    steps: int
+    waits: int
+    members: Integers
+
+
+def _beginnings_of(steps: Steps, steady: Steady, share_of_loops: float) -> Beginnings:
+    """Tell how many steps at the beginning of each loop are slow.
+
+    Args:
+        steps: of a rank.
+        steady: which of them are steady.
+        share_of_loops: in so many of the loops a step is slow that is told as such.
+    """
+    begins = np.flatnonzero(steps.first)
+    waits = steps.time_of("wait", "data")
+    body = steps.time_ns - waits
+    length = _slow_first_steps(body, begins, steady, share_of_loops)
+    members = first_steps(begins, length, len(steps))
+    return Beginnings(
+        begins,
+        length,
+        _slow_first_steps(waits, begins, steady, share_of_loops),
+        members & (body > _bound(body, steady)),
+    )
+
+
+def _bound(values: Integers, steady: Steady) -> float:
+    chosen = values[steady.mask]
+    median = float(np.median(chosen))
+    spread = 1.4826 * float(np.median(np.abs(chosen - median)))
+    return median + max(4 * spread, LEAST_LONGER * median, 1.0)
+
+
+def _slow_first_steps(
+    values: Integers, begins: Integers, steady: Steady, share_of_loops: float
+) -> int:
+    later = begins[begins > 0]
+    if len(later) < LEAST_LOOPS or not steady.mask.any():
+        return 0
+    ends = np.append(begins[1:], len(values))[begins > 0]
+    slow = values > _bound(values, steady)
+    most = int(min(MOST_FIRST_STEPS, max(1.0, MOST_OF_LOOP * float(np.median(ends - later)))))
+    length = hits = chances = 0
+    for offset in range(most):
+        at = (later + offset)[later + offset < ends]
+        if len(at) < max(LEAST_LOOPS, share_of_loops * len(later)):
+            break
+        if slow[at].mean() < share_of_loops:
+            break
+        length, hits, chances = offset + 1, hits + int(slow[at].sum()), chances + len(at)
+    rest = steady.mask & ~first_steps(begins, length, len(values))
+    # One more of each, so that what was never seen is not impossible.
+    likely = (float(slow[rest].sum()) + 1) / (float(rest.sum()) + 2)
+    by_chance = binomial_tail(hits, chances, likely) * most
+    return length if length and by_chance < MOST_BY_CHANCE else 0
+
+
+def first_steps(begins: Integers, length: int, count: int) -> Integers:
+    """Return the mask of the first steps of loops.
+
+    Args:
+        begins: where each loop begins, in order.
+        length: so many steps of each.
+        count: of all steps.
+    """
+    mask = np.zeros(count, bool)
+    ends = np.append(begins[1:], count)
+    for offset in range(length):
+        mask[(begins + offset)[begins + offset < ends]] = True
+    return mask
+
+
+def _untold_evaluations(steps: Steps) -> tuple[Integers, Integers]:
+    """Return the stretches between steps from the first to the last forward in evaluation mode.
+
+    Args:
+        steps: of a rank.
+    """
+    thread = steps.thread
+    spans = thread.at(thread.called(*EVAL_FORWARD))
+    step = np.searchsorted(steps.start_ns, spans.start_ns, side="right") - 1
+    outside = spans.start_ns >= steps.end_ns[np.maximum(step, 0)]
+    outside &= step >= 0
+    spans, step = spans.at(outside), step[outside]
+    if not len(spans):
+        return spans.start_ns, spans.end_ns
+    gaps, begins = np.unique(step, return_index=True)
+    ends = np.maximum.reduceat(spans.end_ns, begins)
+    # Where something learns as well it is a part of the training.
+    learning = np.sort(thread.start_ns[thread.has("backward", "optimizer")])
+    after = np.append(steps.start_ns[1:], np.iinfo(np.int64).max)[gaps]
+    learns = np.searchsorted(learning, after) > np.searchsorted(learning, steps.end_ns[gaps])
+    return spans.start_ns[begins][~learns], np.minimum(ends, after)[~learns]

@@ -1,203 +1,195 @@
-"""From traces to a verdict: each rank by itself, then what holds for at least half of them."""
+"""A rank judged by itself: what its steps cost it too much, and what it shows for the others."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
-from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.indexed.clocks import hours_text
-from dftrace_ai.analysis.reading.indexed.reach import utc_text
-from dftrace_ai.analysis.steps import measure, read_job
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.steps.roles import DATA_WORK
 from dftrace_ai.analysis.steps.steady import steady_of
-from dftrace_ai.analysis.why.counters import is_crowded, memory_creep
 from dftrace_ai.analysis.why.evidence import FEWEST_STEPS, Evidence, signals_of
-from dftrace_ai.analysis.why.figures import COMMUNICATION_BOUND, Communication
-from dftrace_ai.analysis.why.limits import LIMITS
-from dftrace_ai.analysis.why.loops import loop_findings
+from dftrace_ai.analysis.why.figures import (
+    INPUT_BOUND,
+    NOT_ANNOTATED,
+    SLOWER_AND_SLOWER,
+    Also,
+    Input,
+)
 from dftrace_ai.analysis.why.model import (
     Abstention,
     Finding,
-    PartTime,
     SlowStep,
     StepFacts,
-    Verdict,
 )
-from dftrace_ai.analysis.why.phases import phase_findings, start_note
-from dftrace_ai.analysis.why.ranking import explained, one_of_input, ranked
-from dftrace_ai.analysis.why.sentences import in_words
-from dftrace_ai.analysis.why.shapes import drift_of, pattern_findings, two_kinds_of
-from dftrace_ai.analysis.why.shares import compute_bound, share_findings
+from dftrace_ai.analysis.why.phases import loop_findings, phase_findings, start_note
+from dftrace_ai.analysis.why.shapes import (
+    drift_of,
+    is_number,
+    memory_creep,
+    pattern_findings,
+    two_kinds_of,
+)
+from dftrace_ai.analysis.why.shares import compute_bound, is_usual_for_frameworks, share_findings
 from dftrace_ai.analysis.why.statistics import BatchSums
-from dftrace_ai.analysis.why.unseen import unseen_of
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from dftrace_ai.analysis.reading import TraceSet
-    from dftrace_ai.analysis.steps import Job, Rank, Steps
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps import Part, Process, Rank, Steps
+    from dftrace_ai.analysis.steps.job import Order
     from dftrace_ai.analysis.why.limits import Limits
+    from dftrace_ai.analysis.why.model import Kind
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["judge", "judge_traces", "why"]
+__all__ = ["JudgedRank", "JudgedSteps", "has_items", "judge_rank"]
 
 SHOWN_STEPS: Final = 3
-# Whom the others wait for waits less than so much of what they do.
-LATE: Final = 0.5
-NO_STEPS: Final = (
-    "no steps were found: no loop over a loader (ai.dataloader.fetch.iter), no ai.pipeline.step, "
-    "no step numbers (ai.update) and no optimizer (ai.compute.step)"
-)
+# Of all processors of a host so many are in use where it may be crowded.
+FULL_PERCENT: Final = 90.0
+# Workers make bursts of waits, a checkpoint every so often makes slow steps.
+EXPLAINS: Final[dict[str, Kind]] = {
+    "checkpoint": "checkpoint-bound",
+    "wait": "input-bound",
+    "data": "input-bound",
+    "other": "other-heavy",
+}
+MOST_OF_IT: Final = 0.6
+# Where a part of a step grew from below its limit, that it grew is the news. A wait that grew stays
+# a finding of its own: what loads too slowly can be told. Parts have the names of their limits.
+GREW: Final[dict[Kind, str]] = {
+    "optimizer-heavy": "optimizer",
+    "communication-bound": "comm",
+    "transfer-bound": "transfer",
+    "other-heavy": "other",
+}
+DRIFTS: Final[frozenset[Kind]] = frozenset({"slower-and-slower", "slower-since"})
+SEVERITIES: Final = ("critical", "warning", "info")
 
 
-def why(paths: Iterable[str | os.PathLike[str]], limits: Limits | None = None) -> Verdict:
-    """Judge a run by its traces.
+class _Signs(NamedTuple):
+    """What a rank shows that counts for others: something of a loader, waits for one, its items."""
 
-    Args:
-        paths: files and directories, as for `open_traces`.
-        limits: from which shares on something is a finding, see `limits_of`; by default
-            `LIMITS`.
-
-    Returns:
-        The verdict; with too little to say, why it is silent.
-
-    Raises:
-        TraceError: a path is missing or is no trace, or nothing can be read.
-
-    Example::
-
-        verdict = why(["out/"])
-        if verdict.findings:
-            print(verdict.findings[0].what, verdict.findings[0].next)
-    """
-    traces = open_traces(paths)
-    return judge_traces(traces, read_job(traces), limits)
+    loader: bool
+    waits: bool
+    items: bool
 
 
-def judge_traces(
-    traces: TraceSet,
-    job: Job,
-    limits: Limits | None = None,
-    steps: Sequence[Steps | None] | None = None,
-) -> Verdict:
-    """Judge a run that was read already; as `why`.
+class _Crowd(NamedTuple):
+    """A host whose processors were in use while a rank trained: from when to when, how much."""
 
-    Args:
-        traces: its files.
-        job: what `read_job` made of them.
-        limits: as for `why`.
-        steps: of each rank, as `measure` returns them; None where nobody has measured them.
-    """
-    verdict = judge(job, LIMITS if limits is None else limits, steps)
-    skipped = tuple(f"skipped: {file}" for file in traces.skipped)
-    return replace(
-        verdict,
-        notes=(*verdict.notes, *skipped),
-        began_at=utc_text(job.reach.began_ns),
-        length_ns=job.reach.length_ns,
-    )
+    low_ns: int
+    high_ns: int
+    cpus: int
+    percent: float
+
+
+class _Used(NamedTuple):
+    """What a process used of the processors: percent of one, by time."""
+
+    at_ns: Integers
+    percent: Integers
+
+    def mean(self, low_ns: int, high_ns: int) -> float | None:
+        inside = self.percent[(self.at_ns >= low_ns) & (self.at_ns <= high_ns)]
+        return float(np.mean(inside)) if len(inside) else None
 
 
 @dataclass(frozen=True, repr=False)
-class _Judged:
-    """What was found out of a rank; no evidence where it has no steps."""
+class JudgedSteps:
+    """What was found out of the steps of a rank.
 
-    number: int
-    evidence: Evidence | None
+    Findings say what the rank shows by itself, as if no other process of the job showed more.
+    """
+
+    facts: StepFacts
+    sums: BatchSums
+    ns: dict[Part, tuple[int, int]]
+    is_short: bool
+    abstained: tuple[Abstention, ...]
+    # Beside each line whether it is of a loader, and so only told where the job has one.
+    unseen: tuple[tuple[str, bool], ...]
+    # The rest only of ranks with steady steps enough.
+    is_judged: bool
+    is_whole: bool = False
     findings: tuple[Finding, ...] = ()
+    slowest: tuple[SlowStep, ...] = ()
     notes: tuple[str, ...] = ()
     start_note: str = ""
-    sums: BatchSums | None = None
+    misses_loader: bool = False
+    unnamed_is_little: bool = False
 
 
-def judge(job: Job, limits: Limits, steps: Sequence[Steps | None] | None = None) -> Verdict:
-    """Judge a run by its processes; as `why`.
+@dataclass(frozen=True, repr=False)
+class JudgedRank:
+    """What was found out of a rank by itself, in some kilobytes whatever its length.
+
+    Those of all ranks, in any order, make up the verdict, see `verdict_of`.
+    """
+
+    order: Order
+    host: str
+    signs: _Signs
+    used: tuple[_Used, ...]
+    crowd: _Crowd | None
+    steps: JudgedSteps | None
+
+    @property
+    def number(self) -> int:
+        """The number of the rank."""
+        return self.order[0]
+
+
+def has_items(process: Process) -> bool:
+    """Return whether a process says what it does for an item of the data."""
+    return bool(process.spans.has("item").any())
+
+
+def judge_rank(rank: Rank, steps: Steps | None, limits: Limits) -> JudgedRank:
+    """Judge a rank by itself.
 
     Args:
-        job: the processes.
+        rank: with its workers.
+        steps: its steps; None where nothing says what they are.
         limits: from which shares on something is a finding.
-        steps: as for `judge_traces`.
     """
-    measured = [measure(rank.process) for rank in job.ranks] if steps is None else steps
-    judged = [
-        _judge_rank(job, rank, found, limits)
-        for rank, found in zip(job.ranks, measured, strict=True)
-    ]
-    found = [one for one in judged if one.sums is not None and one.evidence is not None]
-    shown = found[0] if found else next((one for one in judged if one.evidence), None)
-    if shown is None or shown.evidence is None:
-        return Verdict(
-            "abstained",
-            ranks=len(judged),
-            abstained=(Abstention("run", NO_STEPS),),
-            notes=job.notes,
-            limits=_plain(limits),
-        )
-    common, rare, speakers = _of_ranks(found)
-    if common:
-        # The steps that are shown are of a rank for which the verdict holds.
-        shown = next(one for one in found if one.number == speakers[common[0].kind])
-    common = [_with_late_ranks(finding, found) for finding in common]
-    of_ranks = [note for one in found for note in one.notes]
-    start = [shown.start_note] if shown.start_note else []
-    # Of the notes few are shown: what times cannot be comes first.
-    notes = dict.fromkeys([*job.notes[: job.first_notes], *of_ranks, *start, *job.notes])
-    evidence = shown.evidence
-    assert evidence is not None  # noqa: S101 - `found` has evidence
-    enough = bool(found)
-    abstained = _abstentions(evidence, enough=enough)
-    verdict = common[0].kind if common else ("none" if _is_enough(found) else "abstained")
-    return Verdict(
-        verdict,
-        rank=shown.number,
-        ranks=len(judged),
-        steps=_step_facts(evidence),
-        parts=_parts(
-            [one for one in found if not common or one.number in common[0].ranks] or [shown]
+    process, processes = rank.process, (rank.process, *rank.workers)
+    return JudgedRank(
+        rank.order,
+        process.host,
+        _Signs(
+            loader=any(bool(one.spans.has("wait", "block", *DATA_WORK).any()) for one in processes),
+            waits=bool(process.spans.has("wait").any()),
+            items=any(map(has_items, processes)),
         ),
-        findings=tuple(in_words(finding, evidence) for finding in common),
-        of_some_ranks=tuple(in_words(finding, evidence) for finding in rare),
-        slowest=_slowest(evidence) if enough else (),
-        abstained=abstained,
-        unseen=unseen_of(evidence),
-        notes=tuple(notes),
-        limits=_plain(limits),
+        tuple(map(_used_by, processes)),
+        None if steps is None else _crowd_of(process, steps),
+        None if steps is None else _judged_steps(rank, steps, limits),
     )
 
 
-def _is_enough(found: Sequence[_Judged]) -> bool:
-    return any(
-        one.evidence is not None and not one.evidence.is_short and not one.evidence.gpu_told
-        for one in found
+def _judged_steps(rank: Rank, steps: Steps, limits: Limits) -> JudgedSteps:
+    evidence = Evidence(rank, steps, steady_of(steps), signals_of(rank, steps), limits)
+    enough = len(evidence.steady) >= FEWEST_STEPS and not rank.process.clock.places
+    judged = JudgedSteps(
+        facts=_step_facts(evidence),
+        sums=evidence.sums if enough else BatchSums.of(steps.parts, np.maximum(steps.time_ns, 1)),
+        ns={
+            part: (int(steps.parts[part].sum()), steps.hidden_ns.get(part, 0))
+            for part in STEP_PARTS
+        },
+        is_short=evidence.is_short,
+        abstained=_abstentions(evidence, enough=enough),
+        unseen=tuple(_unseen_of(evidence)),
+        is_judged=enough,
     )
-
-
-def _plain(limits: Limits) -> dict[str, tuple[float, float | None]]:
-    return {name: (limit.warning, limit.critical) for name, limit in limits.items()}
-
-
-def _judge_rank(job: Job, rank: Rank, steps: Steps | None, limits: Limits) -> _Judged:
-    number = rank.process.number
-    if steps is None:
-        return _Judged(number, None)
-    evidence = Evidence(
-        rank,
-        job,
-        steps,
-        steady_of(steps),
-        signals_of(rank, steps),
-        limits,
-        crowded=is_crowded(job, rank.process, steps),
-    )
-    if len(evidence.steady) < FEWEST_STEPS or rank.process.clock.places:
-        return _Judged(number, evidence)
-    notes: list[str] = []
+    if not enough:
+        return judged
     findings = one_of_input([*share_findings(evidence), *loop_findings(evidence)])
     if not evidence.is_short:
         findings += phase_findings(evidence)
@@ -208,53 +200,40 @@ def _judge_rank(job: Job, rank: Rank, steps: Steps | None, limits: Limits) -> _J
         if not findings:
             compute = compute_bound(evidence)
             findings += [compute] if compute else []
-    if evidence.crowded:
-        notes.append("other programs kept the processors of the host busy meanwhile")
     waits = sum(process.waits for process in (rank.process, *rank.workers))
-    if waits:
-        times = counted(waits, "time")
-        notes.append(f"threads waited {times} for a full spool; durations hold those waits")
-    start = "" if evidence.is_short else start_note(evidence)
-    return _Judged(number, evidence, tuple(findings), tuple(notes), start, evidence.sums)
+    times = counted(waits, "time")
+    told = f"threads waited {times} for a full spool; durations hold those waits"
+    return replace(
+        judged,
+        is_whole=not evidence.is_short and not evidence.gpu_told,
+        findings=tuple(findings),
+        slowest=_slowest(evidence),
+        notes=(told,) if waits else (),
+        start_note="" if evidence.is_short else start_note(evidence),
+        misses_loader=not evidence.signals.loader,
+        unnamed_is_little=is_usual_for_frameworks(evidence),
+    )
 
 
-def _of_ranks(
-    judged: Sequence[_Judged],
-) -> tuple[list[Finding], list[Finding], dict[str, int]]:
-    """Return the findings of at least half of the ranks, those of fewer, and whose each is."""
-    by_kind: dict[str, list[tuple[Finding, int]]] = defaultdict(list)
-    for one in judged:
-        for finding in one.findings:
-            by_kind[finding.kind].append((finding, one.number))
-    common: list[Finding] = []
-    rare: list[Finding] = []
-    speakers: dict[str, int] = {}
-    for kind, found in by_kind.items():
-        # The one in the middle stands for all.
-        found.sort(key=lambda pair: -pair[0].share)
-        finding, number = found[(len(found) - 1) // 2]
-        speakers[kind] = number
-        middle = replace(finding, ranks=tuple(sorted(rank for _, rank in found)))
-        (common if 2 * len(found) >= len(judged) else rare).append(middle)
-    if any(finding.kind != "compute-bound" for finding in common):
-        common = [finding for finding in common if finding.kind != "compute-bound"]
-    rare = [finding for finding in rare if finding.kind != "compute-bound"]
-    return ranked(common), ranked(rare), speakers
+def _used_by(process: Process, series: str = "process") -> _Used:
+    points = [
+        (sample.at_ns, float(sample.values[series]))
+        for sample in process.samples
+        if sample.name == "cpu %" and is_number(sample.values.get(series))
+    ]
+    return _Used(
+        np.array([at for at, _ in points], np.int64), np.array([value for _, value in points])
+    )
 
 
-def _with_late_ranks(finding: Finding, judged: Sequence[_Judged]) -> Finding:
-    """Return the finding; of communication with the ranks that the others wait for."""
-    if finding.kind != COMMUNICATION_BOUND.kind:
-        return finding
-    shares = {one.number: one.sums.share("comm").share for one in judged if one.sums is not None}
-    waiting = float(np.median([shares[rank] for rank in finding.ranks]))
-    late = sorted(rank for rank, share in shares.items() if share < LATE * waiting)
-    if not late:
-        return finding
-    told = Communication(**COMMUNICATION_BOUND.of(finding), late_ranks=late)
-    # What is said of waiting, and the parts below it, are of those who wait.
-    ranks = tuple(rank for rank in finding.ranks if rank not in late)
-    return replace(finding, evidence=cast("JsonObject", told), ranks=ranks)
+def _crowd_of(process: Process, steps: Steps) -> _Crowd | None:
+    """Return how busy the host was while a rank trained; None where it was not, or nobody says."""
+    low, high = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    percent = _used_by(process, "system").mean(low, high)
+    cpus = process.header.cpus
+    if not cpus or percent is None or percent < FULL_PERCENT:
+        return None
+    return _Crowd(low, high, cpus, percent)
 
 
 def _step_facts(evidence: Evidence) -> StepFacts:
@@ -270,25 +249,6 @@ def _step_facts(evidence: Evidence) -> StepFacts:
         mean_ns=int(np.mean(evidence.time[used] if used.any() else evidence.time)),
         scale_ns=int(steady.scale_ns),
     )
-
-
-def _parts(judged: Sequence[_Judged]) -> dict[str, PartTime]:
-    all_sums = [one.sums for one in judged if one.sums is not None]
-    ranks = [one.evidence.steps for one in judged if one.evidence is not None]
-    if not all_sums:
-        all_sums = [BatchSums.of(steps.parts, np.maximum(steps.time_ns, 1)) for steps in ranks]
-    sums = BatchSums.merged(all_sums)
-    parts: dict[str, PartTime] = {}
-    for part in STEP_PARTS:
-        share = sums.share(part)
-        parts[part] = PartTime(
-            round(share.share, 6),
-            round(share.low, 6),
-            round(share.high, 6),
-            sum(int(steps.parts[part].sum()) for steps in ranks),
-            sum(steps.hidden_ns.get(part, 0) for steps in ranks),
-        )
-    return parts
 
 
 def _slowest(evidence: Evidence) -> tuple[SlowStep, ...]:
@@ -330,3 +290,86 @@ def _abstentions(evidence: Evidence, *, enough: bool) -> tuple[Abstention, ...]:
             )
         )
     return tuple(found)
+
+
+def _unseen_of(evidence: Evidence) -> Iterable[tuple[str, bool]]:
+    """Yield what traces of a rank do not show, how to have it shown, and if it is of a loader."""
+    seen, world = evidence.signals, evidence.rank.process.world_size
+    processes = (evidence.rank.process, *evidence.rank.workers)
+    dropped = sum(process.dropped for process in processes)
+    unfinished = sum(process.unfinished for process in processes)
+    wrapped = "wrap the loader in ai.dataloader.fetch.iter"
+    some = " in many steps" if evidence.rank.process.spans.has("wait").any() else ""
+    lines = (
+        ("the GPU (times are the host's)", not seen.gpu, False),
+        (f"the wait for data{some} ({wrapped})", not seen.loader, True),
+        ("what the loader does (annotate __getitem__ with ai.data.item)", not seen.data, True),
+        ("communication (ai.comm)", world > 1 and not seen.comm, False),
+        ("memory (system_counters_s)", not seen.memory, False),
+        (
+            "evaluation, which is not told apart (ai.pipeline.evaluate)",
+            not evidence.steps.told_apart,
+            False,
+        ),
+        (f"{counted(dropped, 'event')} that were dropped", dropped > 0, False),
+        (f"{counted(unfinished, 'span')} without an end", unfinished > 0, False),
+    )
+    for line, unseen, of_loader in lines:
+        if unseen:
+            yield line, of_loader
+
+
+def explained(findings: Iterable[Finding], limits: Limits) -> list[Finding]:
+    """Return the findings without those that another one explains."""
+    found = list(findings)
+    # By part of a step: its share at first.
+    drifts = [finding for finding in found if finding.kind in DRIFTS and finding.cause]
+    grown = {drift.cause: SLOWER_AND_SLOWER.of(drift)["shares"][0] for drift in drifts}
+
+    def has_grown(finding: Finding) -> bool:
+        part = GREW.get(finding.kind, "")
+        return part in grown and grown[part] < limits[part].warning
+
+    found = [finding for finding in found if not has_grown(finding)]
+    beat = next((f.share for f in found if f.kind == "periodic" and f.cause == "other"), 0.0)
+
+    def is_a_beat(finding: Finding) -> bool:
+        # When it comes says more than how much it is.
+        return finding.kind == "other-heavy" and beat >= MOST_OF_IT * finding.share
+
+    found = [finding for finding in found if not is_a_beat(finding)]
+    kinds = {finding.kind for finding in found}
+
+    def is_explained(finding: Finding) -> bool:
+        if finding.kind == "slow-step" and finding.cause == "checkpoint":
+            return True  # saving takes its time, once as often
+        # Of a change, of a beat and of bursts there are two kinds of steps, too.
+        if finding.kind == "two-kinds" and kinds & {"periodic", *DRIFTS}:
+            return True
+        if finding.kind == "two-kinds" and finding.cause == "none":
+            return "not-annotated" in kinds
+        if finding.kind == "not-annotated" and NOT_ANNOTATED.of(finding)["bursts"]:
+            return any(one.cause == "none" and one.kind != "two-kinds" for one in found)
+        patterns = {"periodic", "slow-step", "slow-loop-start", "two-kinds"}
+        return finding.kind in patterns and EXPLAINS.get(finding.cause) in kinds
+
+    return [finding for finding in found if not is_explained(finding)]
+
+
+def one_of_input(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings with one of the input at most: the larger, the other is beside it."""
+    found = list(findings)
+    of_input = sorted((f for f in found if f.kind == "input-bound"), key=lambda f: -f.cost)
+    if len(of_input) < 2:
+        return found
+    first, second = of_input[:2]
+    also = Also(
+        cause=second.cause,
+        share=second.share,
+        low=second.low,
+        high=second.high,
+        share_of=second.share_of,
+        confidence=second.confidence,
+    )
+    both = replace(first, evidence=cast("JsonObject", Input(**INPUT_BOUND.of(first), also=also)))
+    return [both, *(finding for finding in found if finding.kind != "input-bound")]

@@ -1,20 +1,29 @@
-"""Findings of a run's phases: its start, warm-up, checkpoints, evaluations."""
+"""Findings of what is no steady step: start, warm-up, checkpoints, evaluations, ends of loops."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from dftrace_ai.analysis.steps.spans import union
-from dftrace_ai.analysis.steps.timeline import covered_within
+from dftrace_ai.analysis.steps.timeline import PART_CODE, covered_within
+from dftrace_ai.analysis.why.evidence import first_steps
 from dftrace_ai.analysis.why.figures import (
+    BETWEEN_STEPS,
     CHECKPOINT_BOUND,
     EVALUATION_HEAVY,
+    INPUT_BOUND,
+    SLOW_LOOP_START,
     SLOW_WARM_UP,
     START_UP_HEAVY,
+    Between,
     Checkpoints,
     Evaluations,
+    Input,
+    LoopStart,
+    SpanShare,
     StartUp,
     WarmUp,
 )
@@ -24,16 +33,28 @@ from dftrace_ai.analysis.why.words import percent, time_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dftrace_ai.analysis.steps import Part
+    from dftrace_ai.analysis.reading.event_columns import Integers, Label
+    from dftrace_ai.analysis.steps import Part, Steps
     from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.model import Finding
 
-__all__ = ["phase_findings", "start_note"]
+__all__ = ["loop_findings", "phase_findings", "start_note"]
 
 # So many usual steps have to pass before a start, or a warm-up, is a long one.
 START_STEPS, WARM_UP_STEPS = 20, 10
 # A checkpoint that begins so soon after the last step belongs to the training.
 AFTER_LAST_NS: Final = 1_000_000
+
+WORKERS_START: Final = ("dataloader", "dataloader.workers.start")
+
+# What of the time between steps other findings tell.
+LOADING: Final[tuple[Part, ...]] = ("data", "wait")
+NAMED_ELSEWHERE: Final[tuple[Part, ...]] = ("checkpoint", *LOADING)
+# Most of the time between steps is that of so few gaps, or else of nearly all.
+MOST_OF_GAPS, MANY_GAPS = 0.9, 0.5
+NAMED_SPANS, LEAST_NAMED = 3, 0.02
+# With so much of forward passes it may be an evaluation.
+SOME_FORWARD: Final = 0.1
 
 
 def phase_findings(evidence: Evidence) -> Iterator[Finding]:
@@ -147,5 +168,194 @@ def _warm_up(evidence: Evidence) -> Finding | None:
         WarmUp(steps=warm_up, ns=int(excess)),
         share_of="training",
         cause=part,
-        confidence="low" if part == "none" or evidence.crowded else "high",
+        confidence="low" if part == "none" else "high",
     )
+
+
+def loop_findings(evidence: Evidence) -> Iterator[Finding]:
+    """Yield what the beginnings of loops cost, and the time between steps.
+
+    Args:
+        evidence: of a rank; of few steps only what is critical between them is told.
+    """
+    if evidence.is_short:
+        found = _between_steps(evidence)
+        if found and found.severity == "critical":
+            yield replace(found, confidence="low")
+        return
+    for rule in (_start_of_loading, _slow_beginnings, _between_steps):
+        finding = rule(evidence)
+        if finding:
+            yield finding
+
+
+class _Starts(NamedTuple):
+    """What each beginning of a loop costs the loader, and for which workers were started."""
+
+    cost_ns: Integers
+    started: Integers
+
+
+def _start_of_loading(evidence: Evidence) -> Finding | None:
+    """Return what it costs to begin to load: the first waits, and the starts of workers."""
+    steps, begins = evidence.steps, evidence.beginnings.begins
+    later = begins > 0
+    if not later.any() or steps.first.all():
+        return None
+    starts = _starts(evidence)
+    cost, started = starts.cost_ns, starts.started
+    # The first of the run has to wait for much else as well.
+    usual = float(np.median(cost[later]))
+    cost = np.where(later, cost, np.minimum(cost, usual))
+    whole, of_workers = float(cost.sum()), float(cost[started].sum())
+    by_workers = of_workers > whole / 2
+    if not by_workers and whole < evidence.bound_ns("loops-ms"):
+        return None
+    return evidence.finding(
+        INPUT_BOUND,
+        evidence.limits["input"],
+        whole / evidence.training_ns,
+        Input(
+            loops=int(started.sum() if by_workers else len(begins)),
+            passes=len(begins),
+            workers_started=int(started.sum()),
+            by_workers=by_workers,
+            first_batch_ns=int(usual),
+            ns=int(whole),
+        ),
+        share_of="training",
+        cause="start-up",
+    )
+
+
+def _starts(evidence: Evidence) -> _Starts:
+    steps, begins = evidence.steps, evidence.beginnings.begins
+    waits = steps.time_of("wait", "data")
+    usual = float(np.median(waits[~steps.first]))
+    ends = np.append(begins[1:], len(steps))
+    excess = np.maximum(waits - usual, 0)
+    excess[~first_steps(begins, max(1, evidence.beginnings.waits), len(steps))] = 0
+    sums = np.concatenate([[0.0], np.cumsum(excess)])
+    cost = sums[ends] - sums[begins]
+    # What leads to a loop, behind the evaluation before it.
+    low, high = _end_before(steps, begins), steps.start_ns[begins]
+    _, judged = evidence.apart
+    if len(judged):
+        last = np.searchsorted(judged, high, side="right") - 1
+        low = np.maximum(low, np.where(last >= 0, judged[np.maximum(last, 0)], low))
+    told = steps.thread.start_ns[steps.thread.called(*WORKERS_START)]
+    first_seen = np.array(
+        [worker.spans.start_ns[0] for worker in evidence.rank.workers if len(worker.spans)],
+        np.int64,
+    )
+    begun = np.sort(np.concatenate([told, first_seen]))
+    # A worker shows itself with its first item, while the loop waits for the first batch.
+    seen_until = steps.start_ns[begins] + waits[begins]
+    started = np.searchsorted(begun, seen_until) > np.searchsorted(begun, low)
+    line = evidence.beside_steps
+    loading = line.only(np.isin(line.part, [PART_CODE[part] for part in LOADING]))
+    before = covered_within(loading.start_ns, loading.end_ns, low, np.maximum(low, high))
+    cost = cost + np.where(begins > 0, before, 0)
+    if not len(told):
+        # By hand nothing says where workers are started: before the first wait, and no longer.
+        gap = np.maximum(high - low, 0) - before
+        cost = cost + np.where(started & (begins > 0), np.minimum(gap, cost), 0)
+    return _Starts(cost, started)
+
+
+def _end_before(steps: Steps, begins: Integers) -> Integers:
+    before = np.minimum(steps.end_ns[np.maximum(begins - 1, 0)], steps.start_ns[begins])
+    ends: Integers = np.where(begins > 0, before, 0)
+    return ends
+
+
+def _slow_beginnings(evidence: Evidence) -> Finding | None:
+    """Return that the first steps of each loop are slow, in what is no wait for data."""
+    begun, steps = evidence.beginnings, evidence.steps
+    if not begun.steps:
+        return None
+    slow, rest = begun.members, evidence.steady.mask & ~begun.members
+    waits = steps.time_of("wait", "data")
+    body = steps.time_ns - waits
+    usual = float(np.median(body[rest]))
+    cost = float(np.maximum(body[slow] - usual, 0).sum())
+    if cost < evidence.bound_ns("loops-ms"):
+        return None
+    with_it, without = evidence.medians(slow), evidence.medians(rest)
+    parts = (part for part in with_it if part not in {"wait", "data"})
+    part: Part = max(parts, key=lambda name: with_it[name] - without[name])
+    return evidence.finding(
+        SLOW_LOOP_START,
+        evidence.limits["loop-start"],
+        cost / evidence.training_ns,
+        LoopStart(
+            steps=begun.steps,
+            loops=len(begun.begins),
+            times=float(np.median(body[slow]) / max(usual, 1.0)),
+            ns=int(cost),
+        ),
+        share_of="training",
+        cause=part,
+        confidence="low" if part == "none" else "high",
+    )
+
+
+def _between_steps(evidence: Evidence) -> Finding | None:
+    """Return the time between steps that is no evaluation, no checkpoint and no loading."""
+    steps = evidence.steps
+    begin, end = steps.end_ns[:-1], np.maximum(steps.start_ns[1:], steps.end_ns[:-1])
+    line = evidence.beside_steps
+    told = line.only(np.isin(line.part, [PART_CODE[part] for part in NAMED_ELSEWHERE]))
+    taken = union(
+        np.concatenate([told.start_ns, evidence.apart[0]]),
+        np.concatenate([told.end_ns, evidence.apart[1]]),
+    )
+    gaps = end - begin - covered_within(*taken, begin, end)
+    whole = int(gaps.sum())
+    if whole < evidence.bound_ns("loops-ms"):
+        return None
+    by_length = np.sort(gaps)[::-1]
+    times = int(np.searchsorted(np.cumsum(by_length), MOST_OF_GAPS * whole)) + 1
+    of_loops = int(gaps[steps.first[1:]].sum()) > whole / 2
+    return evidence.finding(
+        BETWEEN_STEPS,
+        evidence.limits["between"],
+        whole / evidence.training_ns,
+        Between(
+            times=times,
+            each=not of_loops and times > MANY_GAPS * len(gaps),
+            ns=whole,
+            spans=_named_between(evidence, taken, float(evidence.training_ns)),
+            workers_unseen=of_loops and evidence.signals.loader and not evidence.signals.data,
+            untold_evaluation=_forwards(evidence, begin, end) >= SOME_FORWARD * whole,
+        ),
+        share_of="training",
+        cause="loops" if of_loops else "steps",
+    )
+
+
+def _forwards(evidence: Evidence, begin: Integers, end: Integers) -> int:
+    """Return the time of forward passes in gaps in which nothing learns, nanoseconds."""
+    line = evidence.beside_steps
+    forward = line.only(line.part == PART_CODE["forward"])
+    learning = line.only(np.isin(line.part, [PART_CODE["backward"], PART_CODE["optimizer"]]))
+    learns = covered_within(learning.start_ns, learning.end_ns, begin, end) > 0
+    inside = covered_within(forward.start_ns, forward.end_ns, begin, end)
+    return int(inside[~learns].sum())
+
+
+def _named_between(
+    evidence: Evidence, taken: tuple[Integers, Integers], whole: float
+) -> list[SpanShare]:
+    """Return which spans have most of the time between steps, with their share of the training."""
+    steps, line = evidence.steps, evidence.beside_steps
+    inside = (line.start_ns >= steps.end_ns[0]) & (line.end_ns <= steps.start_ns[-1])
+    line = line.only(inside & (line.span >= 0))
+    ns = line.end_ns - line.start_ns - covered_within(*taken, line.start_ns, line.end_ns)
+    times: dict[Label, int] = steps.thread.time_by_label(line.span, ns)
+    longest = sorted(times, key=lambda label: -times[label])[:NAMED_SPANS]
+    return [
+        SpanShare(cat=label.cat, name=label.name, share=times[label] / whole)
+        for label in longest
+        if times[label] >= LEAST_NAMED * whole
+    ]

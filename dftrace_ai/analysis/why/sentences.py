@@ -18,9 +18,8 @@ from dftrace_ai.wording import counted, shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from dftrace_ai.analysis.why.evidence import Evidence
     from dftrace_ai.analysis.why.figures import Drift, Input, SlowItem, SpanShare
-    from dftrace_ai.analysis.why.model import Finding, Kind
+    from dftrace_ai.analysis.why.model import Finding, Kind, StepFacts
 
 __all__ = ["in_words"]
 
@@ -46,19 +45,19 @@ class _Said(NamedTuple):
     steps: int
 
 
-def in_words(finding: Finding, evidence: Evidence) -> Finding:
+def in_words(finding: Finding, steps: StepFacts, *, is_short: bool) -> Finding:
     """Return the finding with its sentences.
 
     Args:
         finding: what was found.
-        evidence: of a rank for which it was.
+        steps: of a rank for which it was.
+        is_short: these are too few for more than what is clear.
     """
     share = share_text(finding.share, finding.low, finding.high)
-    said = SENTENCES[finding.kind](finding, _Said(share, len(evidence.steps)))
+    said = SENTENCES[finding.kind](finding, _Said(share, steps.count))
     what = said.what
-    if evidence.is_short:
-        seen = counted(len(evidence.steady), "step")
-        what = f"It looks {finding.kind}: only {seen} were seen. {what}"
+    if is_short:
+        what = f"It looks {finding.kind}: only {counted(steps.steady, 'step')} were seen. {what}"
     return replace(finding, what=what, because=said.because, next=said.next)
 
 

@@ -11,8 +11,9 @@ import orjson
 from dftrace_ai.analysis.merged_trace import shown_base_us
 from dftrace_ai.analysis.reading import TraceSet
 from dftrace_ai.analysis.reading.time_window import TimeWindow
-from dftrace_ai.analysis.steps.finding import find_steps
-from dftrace_ai.analysis.steps.processes import read_job, step_thread
+from dftrace_ai.analysis.steps import Job
+from dftrace_ai.analysis.steps.detection import find_steps
+from dftrace_ai.analysis.steps.processes import step_thread
 from dftrace_ai.errors import DftraceError, TraceError
 from dftrace_ai.wording import counted
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dftrace_ai.analysis.reading.trace import Trace
-    from dftrace_ai.analysis.steps.finding import FoundSteps
+    from dftrace_ai.analysis.steps.detection import FoundSteps
     from dftrace_ai.analysis.steps.processes import Process
 
 __all__ = ["ShownSteps", "numbered_steps", "parsed_steps", "shown_steps"]
@@ -109,7 +110,7 @@ def _text_bytes(traces: Sequence[Trace]) -> int:
 
 def _found_steps(traces: Sequence[Trace]) -> Iterator[tuple[Process, int, FoundSteps]]:
     """Yield the ranks that have steps, with the thread on which they are."""
-    for rank in read_job(TraceSet(tuple(traces)), events=True).ranks:
+    for rank in Job(TraceSet(tuple(traces)), events=True).ranks:
         tid = step_thread(rank.process.spans)
         found = None if tid is None else find_steps(rank.process.spans, tid, rank.process.pauses[1])
         if tid is not None and found is not None:

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from analysis.why.made_runs import Training
 
 from dftrace_ai.analysis.diff import Diff, Row, compare
-from dftrace_ai.analysis.diff.sampling import SampledRun, sampled
-from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import read_job
+from dftrace_ai.analysis.diff.comparing import read_run
+from dftrace_ai.analysis.diff.sampling import SampledRun
 
 TOLD = {"slower", "faster", "new", "gone"}
 
@@ -92,8 +91,7 @@ def run_of(training: str, after: bool, seed: int) -> SampledRun:
 
 def made_run(training: Training, seed: int) -> SampledRun:
     with tempfile.TemporaryDirectory() as folder:
-        traces = open_traces([training.write(Path(folder), seed)])
-        return sampled(read_job(traces), f"run {seed}")
+        return read_run(training.write(Path(folder), seed), [])
 
 
 def compared(name: str, seed: int, *, backwards: bool = False) -> Diff:

@@ -12,7 +12,7 @@ import pytest
 from analysis.trace_lines import TraceLines
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import Steps, measure, read_job
+from dftrace_ai.analysis.steps import Job, Steps, measure
 
 MS = 1_000_000
 START_NS = 1_000_000_000
@@ -48,7 +48,7 @@ def measured(folder: Path, work: Mapping[str, tuple[float, float]], calls: list[
             lines.span(call.name, "comm", start, length, tid=COLLECTIVES + number, **told)
     lines.footer()
     lines.write(folder / "t.pfw")
-    (rank,) = read_job(open_traces([folder])).ranks
+    (rank,) = Job(open_traces([folder])).ranks
     steps = measure(rank.process)
     assert steps is not None
     assert len(steps) == STEPS
@@ -188,7 +188,7 @@ def test_silences_are_those_of_a_slow_reading(tmp_path: Path, seed: int) -> None
         lines.span("step", "pipeline", START_NS + begin, length, tid=STEP_TRACK)
     lines.footer()
     lines.write(tmp_path / "t.pfw")
-    (rank,) = read_job(open_traces([tmp_path])).ranks
+    (rank,) = Job(open_traces([tmp_path])).ranks
     steps = measure(rank.process)
     assert steps is not None
     ends = sorted(slow_reading([*work, (0, length), (length, 2 * length)], calls))

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import Steps, measure, read_job
+from dftrace_ai.analysis.steps import Job, Steps, measure
 
 # Names that the vocabulary has, and what they are in a step.
 NAMES = {
@@ -89,7 +89,7 @@ def measured(*traces: TraceLines) -> list[Steps]:
     with tempfile.TemporaryDirectory() as folder:
         for trace in traces:
             trace.write(Path(folder) / f"t-{trace.pid}.pfw")
-        found = [measure(rank.process) for rank in read_job(open_traces([folder])).ranks]
+        found = [measure(rank.process) for rank in Job(open_traces([folder])).ranks]
     assert len(found) == len(traces)
     return [steps for steps in found if steps is not None]
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import Steps, measure, read_job
+from dftrace_ai.analysis.steps import Job, Steps, measure
 
 Name = tuple[str, str]
 ITER, BLOCK = ("dataloader", "fetch.iter"), ("dataloader", "fetch.block")
@@ -148,7 +148,7 @@ def measured(program: Program, elsewhere: list[list[Span]]) -> Steps:
             trace.span(span.name[1], span.name[0], begin, length, tid=thread)
     with tempfile.TemporaryDirectory() as folder:
         trace.write(Path(folder) / "t-host-1.pfw")
-        (rank,) = read_job(open_traces([folder])).ranks
+        (rank,) = Job(open_traces([folder])).ranks
         found = measure(rank.process)
     assert found is not None
     return found

@@ -13,7 +13,7 @@ from conftest import read_all, trace_files
 from rank_processes import on_ranks
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import Steps, measure, read_job
+from dftrace_ai.analysis.steps import Job, Steps, measure
 from dftrace_ai.analysis.why import why
 
 pytest.importorskip("torch.distributed")
@@ -158,7 +158,7 @@ def test_who_waits_for_a_late_rank_communicates(tmp_path: Path) -> None:
     ways = on_ranks(trained, tmp_path)[0]
     for way in ways:
         out = tmp_path / "out" / way
-        measured = [measure(rank.process) for rank in read_job(open_traces([out])).ranks]
+        measured = [measure(rank.process) for rank in Job(open_traces([out])).ranks]
         assert None not in measured
         zero = measured[0]
         assert zero is not None

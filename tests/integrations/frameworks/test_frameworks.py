@@ -14,7 +14,7 @@ from docs.pages import DOCS, section, table
 from perfetto.trace_file import Event, Trace
 
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.steps import measure, read_job
+from dftrace_ai.analysis.steps import Job, measure
 from integrations.frameworks.shown import shows_what_is_recorded
 
 GUIDE = DOCS / "guide" / "frameworks.md"
@@ -146,7 +146,7 @@ def test_an_optimizer_that_runs_forward_and_backward_has_a_time_of_its_own(runs:
     for step in named(trace, "compute", "step"):
         inside = [e.name for e in trace.children(step) if e.ph == "X"]
         assert inside in (["forward", "backward"], ["forward", "step.zero_grad", "backward"])
-    steps = measure(read_job(open_traces([str(runs[1] / "lightning")])).ranks[0].process)
+    steps = measure(Job(open_traces([str(runs[1] / "lightning")])).ranks[0].process)
     assert steps.found_by == "step spans"
     assert len(steps) == 6
     for number, step in enumerate(named(trace, "pipeline", "step")):

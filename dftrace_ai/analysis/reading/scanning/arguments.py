@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Arguments", "BlockArguments", "TraceArguments"]
 
 # Who goes through the spans of a thread in the order of time stays in few blocks for long.
-BLOCKS_AT_ONCE = 4
+# Nearly all files of a job with many ranks are shorter, and not read a second time.
+BYTES_AT_HAND = 4 * 1024 * 1024
 
 # Of a job with many ranks only those that were asked last have blocks at hand.
 TRACES_AT_ONCE = 8
@@ -106,6 +107,9 @@ class TraceArguments:
             self._firsts.append(self.rows)
             self._pieces.append(blocks.place or _kept(block))
             self.rows += block.rows
+            if self._bytes_at_hand() + len(block.text) <= BYTES_AT_HAND:
+                self._at_hand[len(self._pieces) - 1] = BlockArguments.of(block)
+                _RECENT.use(self)
 
     def text_of(self, row: int) -> memoryview:
         """Return those of a row, as JSON; empty where it has none.
@@ -132,11 +136,14 @@ class TraceArguments:
         if found is None:
             found = self._read(piece)
             _RECENT.use(self)
-            if len(self._at_hand) >= BLOCKS_AT_ONCE:
+            while self._at_hand and self._bytes_at_hand() + len(found.text) > BYTES_AT_HAND:
                 # Another thread may have had it let go of all.
                 self._at_hand.pop(next(iter(self._at_hand), -1), None)
         self._at_hand[piece] = found  # the last one that was asked for stands last
         return found
+
+    def _bytes_at_hand(self) -> int:
+        return sum(len(arguments.text) for arguments in [*self._at_hand.values()])
 
     def _read(self, piece: int) -> BlockArguments:
         which = self._pieces[piece]

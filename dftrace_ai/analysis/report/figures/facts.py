@@ -1,13 +1,14 @@
-"""What a reader of figures has to know beside them: what was lost, and whose they are."""
+"""The processes of a job in their order, what is told of them, and what was lost."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.report.figures.counters import process_name
+import numpy as np
+
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
-from dftrace_ai.analysis.report.figures.flame import processes_of
 from dftrace_ai.analysis.report.model import ProcessFacts
+from dftrace_ai.analysis.steps import Rank
 from dftrace_ai.masking import masked_words
 from dftrace_ai.wording import counted, shortened
 
@@ -15,15 +16,58 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dftrace_ai.analysis.reading import TraceSet
-    from dftrace_ai.analysis.steps import Job
+    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
+    from dftrace_ai.analysis.steps import Process
+    from dftrace_ai.analysis.steps.job import Order
     from dftrace_ai.analysis.summary.report import Report
 
-__all__ = ["losses_of", "process_facts"]
+__all__ = ["KINDS", "FirstProcesses", "Turn", "losses_of", "process_name", "rows_of", "turns_of"]
 
 MOST_LOSSES: Final = 40
 LINE_LETTERS: Final = 2000
 MOST_PROCESSES: Final = 100
 COMMAND_LETTERS: Final = 300
+
+KINDS: Final = ("ranks", "loader workers", "other processes")
+
+
+class Turn(NamedTuple):
+    """In which order processes are told of: ranks, then their workers, then others.
+
+    Attributes:
+        kind: number among `KINDS`.
+        rank: of its rank.
+        place: of the process among others of its kind and rank.
+    """
+
+    kind: int
+    rank: Order
+    place: tuple[int, int]
+
+
+def turns_of(member: Rank | Process) -> Iterator[tuple[Turn, Process]]:
+    """Yield the processes of a member of a job, each with its turn."""
+    if isinstance(member, Rank):
+        yield Turn(0, member.order, member.process.place), member.process
+        for worker in member.workers:
+            yield Turn(1, member.order, worker.place), worker
+    else:
+        yield Turn(2, (0, 0, 0), member.place), member
+
+
+def rows_of(process: Process) -> Iterator[tuple[EventColumns, Integers]]:
+    """Yield the files of a process, each with a mask of the rows that are its own."""
+    for columns in process.events:
+        # Our own files and Kineto's are of one process; in others several may be.
+        whole = process.header.run is not None or process.source == "kineto"
+        mask = np.ones(len(columns), bool) if whole else columns.pid == process.pid
+        yield columns, mask
+
+
+def process_name(process: Process) -> str:
+    """Return what a process is called beside others."""
+    rank = process.header.rank
+    return f"pid {process.pid}" if rank is None else f"rank {rank}"
 
 
 def losses_of(traces: TraceSet, summary: Report, notes: Sequence[str]) -> list[str]:
@@ -59,28 +103,46 @@ def _gone(traces: TraceSet) -> Iterator[str]:
             yield f"{trace}: its spool was damaged in {counted(footer.damaged, 'way')}"
 
 
-def process_facts(job: Job) -> tuple[list[ProcessFacts], int]:
-    """Return the facts of processes, and of how many there are none."""
-    found = []
-    processes = list(processes_of(job))
-    for _, process in processes[:MOST_PROCESSES]:
-        header = process.header
-        # The page is made to be sent: also of a trace that holds the command line as it was.
-        command = masked_words((header and header.cmdline) or ())
-        found.append(
-            ProcessFacts(
-                process=process_name(process),
-                host=briefly_named((header and header.host) or ""),
-                pid=process.pid or None,
-                run=briefly_named((header and header.run) or ""),
-                world_size=header and header.world_size,
-                command=shortened(" ".join(command), COMMAND_LETTERS),
-                python=briefly_named((header and header.python) or ""),
-                torch=briefly_named((header and header.torch) or ""),
-                version=briefly_named((header and header.version) or ""),
-                system=briefly_named((header and header.system) or ""),
-                cpus=header and header.cpus,
-                memory_bytes=header and header.memory_bytes,
-            )
-        )
-    return found, len(processes) - len(found)
+class FirstProcesses:
+    """The facts of the processes whose turn is first, and how many there are."""
+
+    def __init__(self) -> None:
+        self._first: list[tuple[Turn, ProcessFacts]] = []
+        self._count = 0
+
+    def add(self, turn: Turn, process: Process) -> None:
+        """Take in a process."""
+        self._take([(turn, _facts(process))], 1)
+
+    def merge(self, other: FirstProcesses) -> None:
+        """Take in those of another."""
+        self._take(other._first, other._count)
+
+    def _take(self, more: Sequence[tuple[Turn, ProcessFacts]], count: int) -> None:
+        first = sorted([*self._first, *more], key=lambda each: each[0])
+        self._first, self._count = first[:MOST_PROCESSES], self._count + count
+
+    @property
+    def facts(self) -> tuple[list[ProcessFacts], int]:
+        """The facts, and of how many processes there are none."""
+        return [facts for _, facts in self._first], self._count - len(self._first)
+
+
+def _facts(process: Process) -> ProcessFacts:
+    header = process.header
+    # The page is made to be sent: also of a trace that holds the command line as it was.
+    command = masked_words(header.cmdline or ())
+    return ProcessFacts(
+        process=process_name(process),
+        host=briefly_named(header.host or ""),
+        pid=process.pid or None,
+        run=briefly_named(header.run or ""),
+        world_size=header.world_size,
+        command=shortened(" ".join(command), COMMAND_LETTERS),
+        python=briefly_named(header.python or ""),
+        torch=briefly_named(header.torch or ""),
+        version=briefly_named(header.version or ""),
+        system=briefly_named(header.system or ""),
+        cpus=header.cpus,
+        memory_bytes=header.memory_bytes,
+    )

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from dftrace_ai.analysis.reading.indexed.clocks import LATEST_NS
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
+from dftrace_ai.analysis.report.figures.facts import KINDS, Turn, rows_of
 from dftrace_ai.analysis.report.model import FlameFrame, FlameGraph
 from dftrace_ai.analysis.tracks import parents_of, places_of, track_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from dftrace_ai.analysis.reading.event_columns import Integers
+    from dftrace_ai.analysis.steps import Process
 
-    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
-    from dftrace_ai.analysis.steps import Job, Process
-
-__all__ = ["flame_graph", "processes_of", "rows_of"]
+__all__ = ["FlameTree"]
 
 MOST_FRAMES: Final = 1500
 
 MOST_NS: Final = 2**63 - 1
 
-RANKS, WORKERS, OTHERS = "ranks", "loader workers", "other processes"
+Seen: TypeAlias = tuple[Turn, int]
+"""In which process a path was first, and the number of its name there: the order of siblings."""
 
 
 @dataclass
@@ -35,55 +35,23 @@ class _Path:
     name: str
     parent: int
     depth: int
+    seen: Seen
     count: int = 0
     total: int = 0
-    inside: int = 0
-
-
-def processes_of(job: Job) -> Iterable[tuple[str, Process]]:
-    """Return all processes, each with what kind it is."""
-    for rank in job.ranks:
-        yield RANKS, rank.process
-    for rank in job.ranks:
-        for worker in rank.workers:
-            yield WORKERS, worker
-    for process in job.others:
-        yield OTHERS, process
-
-
-def rows_of(process: Process) -> Iterable[tuple[EventColumns, Integers]]:
-    """Return the files of a process, each with a mask of the rows that are its own."""
-    for columns in process.events:
-        # Our own files and Kineto's are of one process; in others several may be.
-        whole = process.header.run is not None or process.source == "kineto"
-        mask = np.ones(len(columns), bool) if whole else columns.pid == process.pid
-        yield columns, mask
-
-
-def flame_graph(job: Job) -> FlameGraph:
-    """Merge the spans of all tracks by their path.
-
-    Args:
-        job: the processes.
-    """
-    tree = _Tree()
-    for kind, process in processes_of(job):
-        tree.add(kind, process)
-    return tree.graph()
 
 
 def _joined(pieces: list[Integers]) -> Integers:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-class _Tree:
-    """The paths that were found so far."""
+class FlameTree:
+    """The paths of some processes; those of others are merged into it in any order."""
 
     def __init__(self) -> None:
         self._paths: list[_Path] = []
         self._numbers: dict[tuple[int, str, str], int] = {}
 
-    def add(self, kind: str, process: Process) -> None:
+    def add(self, turn: Turn, process: Process) -> None:
         """Add the spans of a process."""
         pieces: list[dict[str, Integers]] = []
         labels: list[tuple[str, str]] = []
@@ -112,13 +80,23 @@ class _Tree:
         parents = parents_of(track, start, end, process.near_ns)
         dur = end - start
         del track, start, end
-        root = self._path(-1, "", kind)
+        root = self._path(-1, "", KINDS[turn.kind], (turn, -1))
 
         def path(around: int, name: int) -> int:
-            return self._path(around if around >= 0 else root, *labels[name])
+            return self._path(around if around >= 0 else root, *labels[name], (turn, name))
 
         roots = np.broadcast_to(np.int32(-1), parents.shape)
         self._add(places_of(parents, label, roots, path), dur)
+
+    def merge(self, other: FlameTree) -> None:
+        """Add the spans of another tree."""
+        numbers: list[int] = []
+        for path in other._paths:
+            parent = numbers[path.parent] if path.parent >= 0 else -1
+            numbers.append(self._path(parent, path.cat, path.name, path.seen))
+            own = self._paths[numbers[-1]]
+            own.count += path.count
+            own.total += path.total
 
     def _add(self, places: Integers, dur_ns: Integers) -> None:
         """Add up what spans take by the numbers of their paths."""
@@ -132,26 +110,29 @@ class _Tree:
             path.count += int(count[at])
             path.total += (int(high[at]) << 32) + int(low[at])
 
-    def _path(self, parent: int, cat: str, name: str) -> int:
+    def _path(self, parent: int, cat: str, name: str, seen: Seen) -> int:
         key = (parent, cat, name)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._paths)
             depth = self._paths[parent].depth + 1 if parent >= 0 else 0
-            self._paths.append(_Path(cat, name, parent, depth))
+            self._paths.append(_Path(cat, name, parent, depth, seen))
+        self._paths[number].seen = min(self._paths[number].seen, seen)
         return number
 
     def graph(self) -> FlameGraph:
+        """Return the paths with most time, from the outermost inwards."""
         paths = self._paths
+        inside = [0] * len(paths)
         for path in paths:
             if path.parent >= 0:
-                paths[path.parent].inside += path.total
-        for path in paths:
-            if path.parent < 0:
-                path.total = path.inside
-        sizes = sorted((path.total for path in paths), reverse=True)
+                inside[path.parent] += path.total
+        totals = [
+            path.total if path.parent >= 0 else own for path, own in zip(paths, inside, strict=True)
+        ]
+        sizes = sorted(totals, reverse=True)
         least = sizes[MOST_FRAMES] + 1 if len(sizes) > MOST_FRAMES else 0
-        kept = {at for at, path in enumerate(paths) if path.total >= least or path.parent < 0}
+        kept = {at for at, path in enumerate(paths) if totals[at] >= least or path.parent < 0}
         children: dict[int, list[int]] = {}
         for at in kept:
             children.setdefault(paths[at].parent, []).append(at)
@@ -160,7 +141,7 @@ class _Tree:
         waiting = [-1]
         while waiting:
             above = waiting.pop()
-            inner = sorted(children.get(above, ()), key=lambda at: (-paths[at].total, at))
+            inner = sorted(children.get(above, ()), key=lambda at: (-totals[at], paths[at].seen))
             for at in inner:
                 numbers[at] = len(frames)
                 path = paths[at]
@@ -170,8 +151,8 @@ class _Tree:
                         briefly_named(path.name),
                         numbers[path.parent],
                         path.count,
-                        min(path.total, MOST_NS),
-                        0 if path.parent < 0 else min(max(0, path.total - path.inside), MOST_NS),
+                        min(totals[at], MOST_NS),
+                        0 if path.parent < 0 else min(max(0, totals[at] - inside[at]), MOST_NS),
                     )
                 )
             waiting += reversed(inner)

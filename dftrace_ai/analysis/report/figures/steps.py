@@ -1,4 +1,4 @@
-"""Steps as a report shows them: their times, where these go, and the slowest of them."""
+"""Steps as a report shows them: their times, where these go, the slowest, and their loader."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from dftrace_ai.analysis.report.figures.envelopes import briefly_named, envelope
 from dftrace_ai.analysis.report.model import (
     EpochParts,
     Histogram,
+    LoaderFigures,
     RankFigures,
     SlowSpan,
     SlowStepFigures,
     StepFigures,
 )
-from dftrace_ai.analysis.steps.spans import integer
+from dftrace_ai.analysis.steps.roles import DATA_WORK
+from dftrace_ai.analysis.steps.spans import NO_INTEGER, integer, union
 from dftrace_ai.analysis.steps.steady import steady_of
+from dftrace_ai.analysis.steps.timeline import covered_within
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
     from dftrace_ai.analysis.steps import Rank, Steps
+    from dftrace_ai.analysis.steps.job import Order
 
-__all__ = ["MeasuredRank", "rank_figures", "slowest_steps", "step_figures"]
+__all__ = ["MeasuredRank", "SlowestSteps", "loader_figures", "rank_figures", "step_figures"]
 
 MOST_EPOCHS: Final = 60
 STRETCHES: Final = 20
+LOADER_STRETCHES: Final = 240
 MOST_MARKS: Final = 200
 BINS: Final = 48
 WIDE: Final = 10.0
@@ -98,15 +101,33 @@ def rank_figures(measured: MeasuredRank) -> RankFigures:
     )
 
 
-def slowest_steps(ranks: Sequence[MeasuredRank], most: int = SLOWEST) -> list[SlowStepFigures]:
-    """Return the slowest steps of all ranks, the slowest first."""
-    found = [
-        (int(one.steps.time_ns[at]), number, int(at))
-        for number, one in enumerate(ranks)
-        for at in np.argsort(-one.steps.time_ns, kind="stable")[:most].tolist()
-    ]
-    found.sort(key=lambda each: (-each[0], each[1], each[2]))
-    return [_slow_step(ranks[number], at) for _, number, at in found[:most]]
+class SlowestSteps:
+    """The slowest steps of some ranks; those of others are merged into them."""
+
+    def __init__(self) -> None:
+        self._slowest: list[tuple[int, Order, int, SlowStepFigures]] = []
+
+    def add(self, measured: MeasuredRank) -> None:
+        """Take in the steps of a rank."""
+        time, order = measured.steps.time_ns, measured.rank.order
+        slowest = np.argsort(-time, kind="stable")[:SLOWEST].tolist()
+        keys = [(-int(time[at]), order, int(at)) for at in slowest]
+        if len(self._slowest) == SLOWEST:
+            # What is told of a step takes more than to see that it is none of them.
+            keys = [key for key in keys if key < self._slowest[-1][:3]]
+        self._take([(*key, _slow_step(measured, key[2])) for key in keys])
+
+    def merge(self, other: SlowestSteps) -> None:
+        """Take in those of others."""
+        self._take(other._slowest)
+
+    def _take(self, more: list[tuple[int, Order, int, SlowStepFigures]]) -> None:
+        self._slowest = sorted([*self._slowest, *more], key=lambda each: each[:3])[:SLOWEST]
+
+    @property
+    def figures(self) -> list[SlowStepFigures]:
+        """The slowest steps of all, the slowest first."""
+        return [figures for *_, figures in self._slowest]
 
 
 def _slow_step(measured: MeasuredRank, at: int) -> SlowStepFigures:
@@ -192,12 +213,15 @@ def _epoch_at(steps: Steps, at: int) -> int | None:
 
 def _epochs_of(steps: Steps) -> list[int] | None:
     """Return the epoch of each step; None where not all of them say it, or it goes back."""
-    numbers: list[int] = []
-    for at in range(len(steps)):
-        epoch = _epoch_at(steps, at)
-        if epoch is None or (numbers and epoch < numbers[-1]):
-            return None
-        numbers.append(epoch)
+    if _epoch_at(steps, 0) is None:
+        return None  # nor will the others
+    index = np.searchsorted(steps.thread.start_ns, steps.end_ns) - 1
+    if (index < 0).any() or (steps.thread.start_ns[index] < steps.start_ns).any():
+        return None
+    (epochs,) = steps.thread.integers(index, lambda args: args.get("epoch"))
+    if (epochs == NO_INTEGER).any() or (epochs[1:] < epochs[:-1]).any():
+        return None
+    numbers: list[int] = epochs.tolist()
     return numbers
 
 
@@ -244,3 +268,38 @@ def _parts_of(steps: Steps, noun: str, starts: list[int], labels: list[int]) -> 
             )
         )
     return found
+
+
+def loader_figures(measured: MeasuredRank, first_ns: int) -> LoaderFigures | None:
+    """Return wait and work over the time of a rank's training; None where no wait is annotated.
+
+    Args:
+        measured: the rank.
+        first_ns: from where seconds count.
+    """
+    steps = measured.steps
+    wait = steps.timeline.of("wait")
+    if not len(wait[0]):
+        return None
+    begin, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    edges = np.unique(np.linspace(begin, end, LOADER_STRETCHES + 1).astype(np.int64))
+    low, high = edges[:-1], edges[1:]
+    waited = covered_within(*wait, low, high)
+    whole = max(1, end - begin)
+    busy = np.zeros(len(low), np.int64)
+    workers = 0
+    for worker in measured.rank.workers:
+        work = worker.spans.of(*DATA_WORK)
+        busy += covered_within(*union(work.start_ns, work.end_ns), low, high)
+        workers += 1
+    return LoaderFigures(
+        rank=measured.number,
+        workers=workers,
+        edges_s=[rounded((edge - first_ns) / 1e9, 9) for edge in edges.tolist()],
+        wait=[rounded(share, 4) for share in (waited / (high - low)).tolist()],
+        busy=[rounded(share, 4) for share in (busy / (high - low) / workers).tolist()]
+        if workers
+        else [],
+        wait_share=rounded(int(waited.sum()) / whole),
+        busy_share=rounded(int(busy.sum()) / whole / workers) if workers else None,
+    )

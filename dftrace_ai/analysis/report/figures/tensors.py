@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dftrace_ai.analysis.report.figures.counters import NON_FINITE, number_of, process_name
+from dftrace_ai.analysis.report.figures.counters import NON_FINITE, number_of
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named, rounded
-from dftrace_ai.analysis.report.figures.flame import processes_of, rows_of
+from dftrace_ai.analysis.report.figures.facts import process_name, rows_of
 from dftrace_ai.analysis.report.series_model import HeatMap, NonFiniteMark, TensorFigures
 from dftrace_ai.analysis.steps.spans import integer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from dftrace_ai.analysis.steps import Job
+    from dftrace_ai.analysis.reading.event_columns import EventColumns, Integers
+    from dftrace_ai.analysis.report.figures.facts import Turn
+    from dftrace_ai.analysis.steps import Process
+    from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["TensorSeries", "non_finite_marks", "tensor_figures", "tensor_series"]
+__all__ = ["TensorPoints", "TensorSeries"]
 
 CATEGORY: Final = "tensor_stats"
 MARK_CATEGORY: Final = "nonfinite"
@@ -43,6 +46,7 @@ MOST_STATISTICS: Final = 100
 PREFERRED: Final = ("cur_amax", "l2_norm", "underflows%", "overflows%", "std", "mse", "max", "mean")
 
 Key: TypeAlias = "tuple[str, str]"
+SeriesKey: TypeAlias = "tuple[str, str, str, int | None]"
 
 
 class TensorSeries(NamedTuple):
@@ -65,15 +69,28 @@ class TensorSeries(NamedTuple):
     values: NDArray[Any]
 
 
-def tensor_series(job: Job) -> list[TensorSeries]:
-    """Return all series, layers in the order in which they were seen first."""
-    points: dict[tuple[str, str, str, int | None], list[tuple[int, float]]] = defaultdict(list)
-    for _, process in processes_of(job):
+class _Points(NamedTuple):
+    """A statistic of a tensor in one process, which has it as one of so many."""
+
+    turn: Turn
+    number: int
+    iterations: NDArray[Any]
+    values: NDArray[Any]
+
+
+class TensorPoints:
+    """What tensor inspection wrote in some processes; that of others is merged into it."""
+
+    def __init__(self) -> None:
+        self._points: dict[SeriesKey, list[_Points]] = defaultdict(list)
+        self._marks: list[tuple[int, Turn, int, NonFiniteMark]] = []
+        self._stopped = 0
+
+    def add(self, turn: Turn, process: Process) -> None:
+        """Take in a process."""
+        points: dict[SeriesKey, list[tuple[int, float]]] = defaultdict(list)
         for columns, mask in rows_of(process):
-            wanted = [label.cat == CATEGORY for label in columns.labels]
-            chosen = mask & (columns.ph == ord("i")) & np.array(wanted, bool)[columns.label]
-            for row in np.flatnonzero(chosen).tolist():
-                args = columns.args(row)
+            for row, args in _instants(columns, mask, CATEGORY):
                 iteration = integer(args.get("iteration"))
                 if iteration is None or abs(iteration) >= 1 << 62:
                     continue
@@ -84,13 +101,53 @@ def tensor_series(job: Job) -> list[TensorSeries]:
                     number = None if key in ABOUT else _number(args, key, value)
                     if number is not None:
                         points[layer, tensor, key, rank].append((iteration, number))
-    found = []
-    for (layer, tensor, statistic, rank), pairs in points.items():
-        pairs.sort(key=lambda pair: pair[0])
-        iterations = np.array([iteration for iteration, _ in pairs], np.int64)
-        values = np.array([value for _, value in pairs], float)
-        found.append(TensorSeries(layer, tensor, statistic, rank, iterations, values))
-    return found
+        for number, (series, pairs) in enumerate(points.items()):
+            iterations = np.array([iteration for iteration, _ in pairs], np.int64)
+            values = np.array([value for _, value in pairs], float)
+            self._points[series].append(_Points(turn, number, iterations, values))
+        marks = list(_marks_of(process))
+        numbered = [(at_ns, turn, number, mark) for number, (at_ns, mark) in enumerate(marks)]
+        self._take_marks(numbered, len(marks))
+
+    def merge(self, other: TensorPoints) -> None:
+        """Take in those of others."""
+        for key, points in other._points.items():
+            self._points[key] += points
+        self._take_marks(other._marks, other._stopped)
+
+    def _take_marks(self, marks: list[tuple[int, Turn, int, NonFiniteMark]], count: int) -> None:
+        first = sorted([*self._marks, *marks], key=lambda each: each[:3])
+        self._marks, self._stopped = first[:MOST_MARKS], self._stopped + count
+
+    @property
+    def series(self) -> list[TensorSeries]:
+        """All series, layers in the order in which they are seen, process by process."""
+        found = []
+        for key, points in self._points.items():
+            ordered = sorted(points, key=lambda each: each[:2])
+            iterations = np.concatenate([each.iterations for each in ordered])
+            order = np.argsort(iterations, kind="stable")
+            values = np.concatenate([each.values for each in ordered])[order]
+            found.append((ordered[0][:2], TensorSeries(*key, iterations[order], values)))
+        return [series for _, series in sorted(found, key=lambda each: each[0])]
+
+    def figures(self, series: Sequence[TensorSeries]) -> TensorFigures | None:
+        """Return what is shown of tensors; None where nothing was written of any.
+
+        Args:
+            series: those of `series`.
+        """
+        marks = [mark for *_, mark in self._marks]
+        return _figures(series, marks, self._stopped)
+
+
+def _instants(
+    columns: EventColumns, mask: Integers, category: str
+) -> Iterator[tuple[int, JsonObject]]:
+    """Yield the rows of instants of a category, with their arguments."""
+    wanted = np.array([label.cat == category for label in columns.labels], bool)
+    rows = np.flatnonzero(mask & (columns.ph == ord("i")) & wanted[columns.label])
+    yield from zip(rows.tolist(), columns.all_args(rows), strict=True)
 
 
 def _number(args: Mapping[str, object], key: str, value: object) -> float | None:
@@ -103,37 +160,25 @@ def _number(args: Mapping[str, object], key: str, value: object) -> float | None
     return number_of(value)
 
 
-def non_finite_marks(job: Job) -> list[NonFiniteMark]:
-    """Return when tensors stopped being finite, in the order of time."""
-    found: list[tuple[int, NonFiniteMark]] = []
-    for _, process in processes_of(job):
-        for columns, mask in rows_of(process):
-            wanted = [label.cat == MARK_CATEGORY for label in columns.labels]
-            chosen = mask & (columns.ph == ord("i")) & np.array(wanted, bool)[columns.label]
-            for row in np.flatnonzero(chosen & (columns.start_ns >= 0)).tolist():
-                at_ns, args = int(columns.start_ns[row]), columns.args(row)
-                name = columns.labels[int(columns.label[row])].name
-                layer, _, tensor = map(briefly_named, name.rpartition(":"))
-                iteration, n_nan, n_inf = (
-                    integer(args.get(key)) for key in ("iteration", "n_nan", "n_inf")
-                )
-                at = f"{max(0.0, process.ts_us(at_ns)) / 1e6:.6f}s"
-                mark = NonFiniteMark(
-                    process_name(process), layer, tensor, iteration, n_nan, n_inf, at
-                )
-                found.append((at_ns, mark))
-    return [mark for _, mark in sorted(found, key=lambda each: each[0])]
+def _marks_of(process: Process) -> Iterator[tuple[int, NonFiniteMark]]:
+    """Yield when tensors stopped being finite."""
+    for columns, mask in rows_of(process):
+        for row, args in _instants(columns, mask & (columns.start_ns >= 0), MARK_CATEGORY):
+            at_ns, name = int(columns.start_ns[row]), columns.labels[int(columns.label[row])].name
+            layer, _, tensor = map(briefly_named, name.rpartition(":"))
+            iteration, n_nan, n_inf = (
+                integer(args.get(key)) for key in ("iteration", "n_nan", "n_inf")
+            )
+            at = f"{max(0.0, process.ts_us(at_ns)) / 1e6:.6f}s"
+            yield (
+                at_ns,
+                NonFiniteMark(process_name(process), layer, tensor, iteration, n_nan, n_inf, at),
+            )
 
 
-def tensor_figures(
-    series: Sequence[TensorSeries], marks: Sequence[NonFiniteMark]
+def _figures(
+    series: Sequence[TensorSeries], marks: list[NonFiniteMark], stopped: int
 ) -> TensorFigures | None:
-    """Return what is shown of tensors; None where nothing was written of any.
-
-    Args:
-        series: their statistics.
-        marks: when they stopped being finite.
-    """
     if not series and not marks:
         return None
     by_map: dict[Key, list[TensorSeries]] = defaultdict(list)
@@ -152,8 +197,8 @@ def tensor_figures(
         first_non_finite="" if first is None else _told_first(series[first[1]], first[0]),
         maps=[_heat_map(*key, by_map[key]) for key in order[:MOST_MAPS]],
         maps_left_out=max(0, len(order) - MOST_MAPS),
-        stopped=list(marks[:MOST_MARKS]),
-        stopped_left_out=max(0, len(marks) - MOST_MARKS),
+        stopped=marks,
+        stopped_left_out=stopped - len(marks),
     )
 
 

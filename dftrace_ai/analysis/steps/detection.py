@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 
 from dftrace_ai.analysis.steps.roles import KINETO_STEP
-from dftrace_ai.analysis.steps.spans import integer, union
+from dftrace_ai.analysis.steps.spans import NO_INTEGER, union
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dftrace_ai.analysis.reading.event_columns import Integers
     from dftrace_ai.analysis.steps.spans import Spans
 
@@ -69,12 +67,16 @@ class FoundSteps:
         return np.arange(len(self.start_ns)) if self.number is None else self.number
 
 
-class _Piece(NamedTuple):
-    """A step of a loop."""
+class _Pieces(NamedTuple):
+    """Steps of loops: where each begins and ends, whether it is the first, and of which loop."""
 
-    start: int
-    end: int
-    first: bool
+    start_ns: Integers
+    end_ns: Integers
+    first: Integers
+    loop: Integers
+
+    def only(self, which: Integers) -> _Pieces:
+        return _Pieces(*(column[which] for column in self))
 
 
 def is_within(stretches: tuple[Integers, Integers], at_ns: Integers) -> Integers:
@@ -139,15 +141,15 @@ def _by_marks(
     if len(resumed_ns):
         behind = np.searchsorted(resumed_ns, marks.start_ns[1:], side="right")
         ends = np.append(np.maximum(ends[:-1], np.append(-1, resumed_ns)[behind]), ends[-1])
-    for at in range(len(marks)):
-        # The wait that leads to it, or is its first part; before the first step only the last of
-        # them: others may be an evaluation's.
-        before = int(np.searchsorted(waits.start_ns, marks.start_ns[at]))
-        after = int(np.searchsorted(waits.start_ns, ends[at - 1])) if at else before - 1
-        wait = max(after, 0)
-        if wait < np.searchsorted(waits.start_ns, marks.end_ns[at]):
-            start[at] = min(start[at], waits.start_ns[wait])
-            first[at] = integer(waits.args(wait).get("count")) == 1
+    # The wait that leads to each, or is its first part; before the first step only the last of
+    # them: others may be an evaluation's.
+    before = np.searchsorted(waits.start_ns, marks.start_ns[:1]) - 1
+    wait = np.maximum(np.append(before, np.searchsorted(waits.start_ns, ends[:-1])), 0)
+    led = np.flatnonzero(wait < np.searchsorted(waits.start_ns, marks.end_ns))
+    wait = wait[led]
+    start[led] = np.minimum(start[led], waits.start_ns[wait])
+    (count,) = waits.integers(wait, lambda args: args.get("count"))
+    first[led] = count == 1
     size = _batches_of_each(waits, start, marks.end_ns)
     return FoundSteps(
         "step spans",
@@ -185,130 +187,81 @@ def _by_loops(
 ) -> FoundSteps | None:
     blocks, waits = _outermost(train.of("block")), _outermost(train.of("wait"))
     if len(blocks) > 1:
-        loops = _loops_of_blocks(blocks, waits)
+        pieces = _loops_of_blocks(blocks, waits)
     elif len(waits) > 1:
-        loops = _loops_of_waits(waits, train, evaluation)
+        pieces = _loops_of_waits(waits, train)
     else:
         return None
     told_apart = bool(len(evaluation[0]) or len(learning))
-    if len(learning):
+    if len(learning) and len(pieces.loop):
         # Where something learns, a loop in which nothing does is an evaluation.
-        learns = [_any_within(learning, loop[0].start, loop[-1].end) for loop in loops]
-        idle = [loop for loop, does in zip(loops, learns, strict=True) if not does]
-        loops = [loop for loop, does in zip(loops, learns, strict=True) if does]
-        starts = np.array([loop[0].start for loop in idle], np.int64)
-        ends = np.array([loop[-1].end for loop in idle], np.int64)
+        begins = np.flatnonzero(np.diff(pieces.loop, prepend=0))
+        low = pieces.start_ns[begins]
+        high = pieces.end_ns[np.append(begins[1:], len(pieces.loop)) - 1]
+        idle = np.searchsorted(learning, high) <= np.searchsorted(learning, low)
         evaluation = union(
-            np.concatenate([evaluation[0], starts]), np.concatenate([evaluation[1], ends])
+            np.concatenate([evaluation[0], low[idle]]), np.concatenate([evaluation[1], high[idle]])
         )
-    pieces = [piece for loop in loops for piece in loop if piece.end > piece.start]
-    if not pieces:
+        sizes = np.diff(np.append(begins, len(pieces.loop)))
+        pieces = pieces.only(~np.repeat(idle, sizes))
+    pieces = pieces.only(pieces.end_ns > pieces.start_ns)
+    if not len(pieces.loop):
         return None
-    return _found(
-        "loader blocks" if len(blocks) > 1 else "loader waits", pieces, evaluation, told_apart
+    found_by: FoundBy = "loader blocks" if len(blocks) > 1 else "loader waits"
+    return FoundSteps(found_by, *pieces[:3], evaluation, told_apart)
+
+
+def _items(spans: Spans) -> tuple[Integers, Integers]:
+    """Return which items begin a loop, and the number of each, as far as arguments say it."""
+    parent, item = spans.integers(
+        np.arange(len(spans)),
+        lambda args: args.get("p_idx"),
+        lambda args: args.get("count", args.get("block")),
     )
+    again = (item[1:] != NO_INTEGER) & (item[:-1] != NO_INTEGER) & (item[1:] <= item[:-1])
+    return np.append(True, again | (parent[1:] != parent[:-1])), item
 
 
-def _found(
-    found_by: FoundBy,
-    pieces: Sequence[_Piece],
-    evaluation: tuple[Integers, Integers],
-    told_apart: bool,
-) -> FoundSteps:
-    start = np.array([piece.start for piece in pieces], np.int64)
-    end = np.array([piece.end for piece in pieces], np.int64)
-    first = np.array([piece.first for piece in pieces], bool)
-    return FoundSteps(found_by, start, end, first, evaluation, told_apart)
+def _loops_of_blocks(blocks: Spans, waits: Spans) -> _Pieces:
+    first, _ = _items(blocks)
+    wait = np.searchsorted(waits.start_ns, blocks.start_ns) - 1
+    start = blocks.start_ns
+    if len(waits):
+        before = waits.start_ns[np.maximum(wait, 0)]
+        waited = (wait >= 0) & (before >= np.append(0, blocks.end_ns[:-1]))
+        start = np.where(waited, before, start)
+    return _Pieces(start, blocks.end_ns, first, np.cumsum(first))
 
 
-def _any_within(moments: Integers, low: int, high: int) -> bool:
-    return bool(np.searchsorted(moments, high) > np.searchsorted(moments, low))
-
-
-class _Turn(NamedTuple):
-    """Which item of which loop a span is of, as far as its arguments say."""
-
-    parent: int | None
-    item: int | None
-
-
-def _turn(spans: Spans, index: int) -> _Turn:
-    args = spans.args(index)
-    count = args.get("count", args.get("block"))
-    return _Turn(integer(args.get("p_idx")), integer(count))
-
-
-def _begins_loop(turn: _Turn, before: _Turn | None) -> bool:
-    if before is None or turn.parent != before.parent:
-        return True
-    return turn.item is not None and before.item is not None and turn.item <= before.item
-
-
-def _loops_of_blocks(blocks: Spans, waits: Spans) -> list[list[_Piece]]:
-    loops: list[list[_Piece]] = []
-    before: _Turn | None = None
-    last_end = 0
-    wait_before = np.searchsorted(waits.start_ns, blocks.start_ns) - 1
-    for at, (start, end) in enumerate(
-        zip(blocks.start_ns.tolist(), blocks.end_ns.tolist(), strict=True)
-    ):
-        turn = _turn(blocks, at)
-        first = _begins_loop(turn, before)
-        wait = int(wait_before[at])
-        waited = wait >= 0 and int(waits.start_ns[wait]) >= last_end
-        if first:
-            loops.append([])
-        loops[-1].append(_Piece(int(waits.start_ns[wait]) if waited else start, end, first))
-        before, last_end = turn, end
-    return loops
-
-
-def _loops_of_waits(
-    waits: Spans, train: Spans, evaluation: tuple[Integers, Integers]
-) -> list[list[_Piece]]:
+def _loops_of_waits(waits: Spans, train: Spans) -> _Pieces:
     ends = np.sort(train.end_ns[~train.has("transparent", "evaluation")])
-    loops: list[list[_Piece]] = []
-    last: tuple[int, int, bool] | None = None
-    before: _Turn | None = None
-    for at, (start, end) in enumerate(
-        zip(waits.start_ns.tolist(), waits.end_ns.tolist(), strict=True)
-    ):
-        turn = _turn(waits, at)
-        first = before is None or turn.item == 1 or _begins_loop(turn, before)
-        if last is not None:
-            # What follows the last item of a loop is no step: it ends with its last span.
-            stop = int(ends[max(0, int(np.searchsorted(ends, start, side="right")) - 1)])
-            loops[-1].append(_Piece(last[0], min(stop, start) if first else start, last[2]))
-        if first:
-            loops.append([])
-        last, before = (start, end, first), turn
+    first, item = _items(waits)
+    first |= item == 1
+    start = waits.start_ns
+    # What follows the last item of a loop is no step: it ends with its last span.
+    stop = ends[np.maximum(np.searchsorted(ends, start[1:], side="right") - 1, 0)]
+    end = np.where(first[1:], np.minimum(stop, start[1:]), start[1:])
     # The last request may only have learnt that there is nothing more.
-    if last is not None and len(ends) and int(ends[-1]) > last[1]:
-        loops[-1].append(_Piece(last[0], int(ends[-1]), last[2]))
-    kept = ([piece for piece in loop if piece.end > piece.start] for loop in loops)
-    return [loop for loop in kept if loop]
+    last = ends[-1:] if ends[-1] > waits.end_ns[-1] else start[-1:]
+    pieces = _Pieces(start, np.append(end, last), first, np.cumsum(first))
+    return pieces.only(pieces.end_ns > pieces.start_ns)
 
 
 def _by_numbers(
     train: Spans, evaluation: tuple[Integers, Integers], *, told_apart: bool
 ) -> FoundSteps | None:
     busy = train.at(~train.has("transparent", "block", "step"))
-    cuts: list[tuple[int, bool]] = []
-    last: tuple[int | None, int] | None = None
-    for at, start in enumerate(busy.start_ns.tolist()):
-        args = busy.args(at)
-        step = integer(args.get("step"))
-        if step is None:
-            continue
-        key = (integer(args.get("epoch")), step)
-        if key != last:
-            cuts.append((start, last is None or key[0] != last[0]))
-            last = key
+    step, epoch = busy.integers(
+        np.arange(len(busy)), lambda args: args.get("step"), lambda args: args.get("epoch")
+    )
+    told = np.flatnonzero(step != NO_INTEGER)
+    step, epoch = step[told], epoch[told]
+    first = np.append(True, epoch[1:] != epoch[:-1])[: len(told)]
+    cuts = np.flatnonzero(first | np.append(True, step[1:] != step[:-1])[: len(told)])
     if len(cuts) < 2:
         return None
-    start = np.array([at for at, _ in cuts], np.int64)
+    start, first = busy.start_ns[told[cuts]], first[cuts]
     end = np.append(start[1:], max(int(busy.end_ns.max()), int(start[-1])))
-    first = np.array([first for _, first in cuts], bool)
     some = end > start
     return FoundSteps("step numbers", start[some], end[some], first[some], evaluation, told_apart)
 

@@ -1,0 +1,257 @@
+"""The processes of a job, a rank at a time: which are ranks, and who works for which of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from dftrace_ai.analysis.reading import TraceSet
+from dftrace_ai.analysis.reading.held_parts import deleted_told
+from dftrace_ai.analysis.reading.identity import Owners, recordings_of
+from dftrace_ai.analysis.reading.indexed.clocks import clock_notes, lie_apart
+from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
+from dftrace_ai.analysis.steps.processes import STEP_ROLES, read_processes
+from dftrace_ai.analysis.steps.roles import DATA_WORK
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from dftrace_ai.analysis.reading import Trace
+    from dftrace_ai.analysis.reading.identity import Owner
+    from dftrace_ai.analysis.steps.processes import FileFacts, Process
+
+__all__ = ["Job", "JobFacts", "Order", "Rank"]
+
+# Of the processes of a host so many rows are held while it is not known yet who works for whom;
+# beyond that a process is let go, and read again when its turn has come.
+MOST_HELD: Final = 1_000_000
+
+Order: TypeAlias = tuple[int, int, int]
+"""In which order ranks are told of: by rank, number of the owner, and that of the process."""
+
+Named: TypeAlias = tuple[int, int]
+"""A process by the numbers of its owner and its own."""
+
+
+@dataclass(frozen=True, repr=False)
+class Rank:
+    """A process that trains, and the processes that load data for it."""
+
+    process: Process
+    workers: tuple[Process, ...] = ()
+
+    @property
+    def order(self) -> Order:
+        """Its place among the ranks of its job."""
+        return self.process.number, *self.named[0]
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """By what `Job.again` reads it."""
+        processes = (self.process, *self.workers)
+        return tuple((process.owner.number, process.pid) for process in processes)
+
+
+class JobFacts(NamedTuple):
+    """What is known of a job when all of its files have been read.
+
+    Attributes:
+        notes: what of the files could not be read, and is wrong with their clocks, one line each.
+        first_notes: so many of the notes, the first ones, are of times, clocks, runs and ranks that
+            the others are not of.
+        reach: from when to when all events are.
+    """
+
+    notes: tuple[str, ...]
+    first_notes: int
+    reach: Reach
+
+
+@dataclass(repr=False)
+class _Look:
+    """What decides where a process belongs; it may be let go meanwhile."""
+
+    owner: Owner
+    pid: int
+    place: tuple[int, int]
+    number: int
+    trains: bool
+    passes: bool
+    loads: bool
+    reach: Reach
+    process: Process | None
+
+    @classmethod
+    def at(cls, process: Process, *, held: bool) -> _Look:
+        spans = process.spans
+        return cls(
+            owner=process.owner,
+            pid=process.pid,
+            place=process.place,
+            number=process.number,
+            trains=bool(spans.has(*STEP_ROLES).any()),
+            passes=bool(spans.has("forward", "backward").any()),
+            loads=bool(spans.has(*DATA_WORK).any()),
+            reach=spans.reach,
+            process=process if held else None,
+        )
+
+    @property
+    def order(self) -> Order:
+        return self.number, self.owner.number, self.pid
+
+
+class Job:
+    """The processes of a job, read one after the other: each rank with its workers, and others.
+
+    Who works for whom is decided for the processes of a host together, of which a few are held at
+    a time; whoever goes through a job lets go of each before asking for the next.
+
+    Args:
+        traces: the files; parts of one trace are put together. Of several runs, and of ranks that
+            were started again, the last start alone is read, which the notes say.
+        events: keep what is not of spans, too, which takes twice the memory.
+        all_starts: read all of them.
+
+    Raises:
+        TraceError: a file cannot be read any more.
+
+    Example::
+
+        job = Job(open_traces(["out/"]))
+        for member in job:
+            if isinstance(member, Rank):
+                print(member.process.number, len(member.workers))
+        print(*job.facts.notes)
+    """
+
+    def __init__(self, traces: TraceSet, *, events: bool = False, all_starts: bool = False) -> None:
+        self._traces = traces
+        self._events = events
+        self._all_starts = all_starts
+        self._owners = Owners(traces)
+        self._chosen = traces if all_starts else TraceSet(self._owners.last)
+        self._files: dict[int, FileFacts] = {}
+        self._of_owner: dict[int, list[tuple[int, Trace]]] = defaultdict(list)
+        for number, trace in enumerate(self._chosen):
+            self._of_owner[self._owners.of(trace).number].append((number, trace))
+
+    def __iter__(self) -> Iterator[Rank | Process]:
+        """Yield each rank with its workers, and each process that is neither, host by host."""
+        groups = self._groups()
+        # Passes through a model tell of a training where no process of the job shows more.
+        faint: list[list[Owner]] = []
+        shown = False
+        for group in groups:
+            looks = self._looks(group)
+            trains = [look for look in looks if look.trains]
+            passes = [look for look in looks if look.passes]
+            shown = shown or bool(trains)
+            if trains or not passes or len(groups) == 1:
+                yield from self._members(looks, trains or passes)
+            else:
+                faint.append(group)
+        for group in faint:
+            looks = self._looks(group)
+            yield from self._members(
+                looks, [] if shown else [look for look in looks if look.passes]
+            )
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """All ranks in their order, held together: of large jobs that takes much memory."""
+        ranks = [member for member in self if isinstance(member, Rank)]
+        return sorted(ranks, key=lambda rank: rank.order)
+
+    def again(self, named: Sequence[Named]) -> Rank:
+        """Read a rank once more.
+
+        Args:
+            named: what `Rank.named` has said of it.
+        """
+        first, *others = (self._read_one(*name) for name in named)
+        return Rank(first, tuple(others))
+
+    @property
+    def facts(self) -> JobFacts:
+        """What is known of it; it has to be gone through before."""
+        files = [self._files[number] for number in sorted(self._files)]
+        times = [file.times for file in files if file.times is not None]
+        unread = [note for file in files for note in file.unread]
+        self._traces.notes = tuple(unread)
+        owners = self._owners
+        mended = [note for trace in self._chosen for note in trace.file.notes]
+        told = [] if self._all_starts else [*owners.told_of_last(), *owners.missing_told(last=True)]
+        told += deleted_told(recordings_of(self._chosen).values())
+        first = (*mended, *clock_notes(times, owners), *told)
+        without_length = (note for file in files for note in file.without_length)
+        others = (note for note in unread if note not in mended)
+        reach = joined(of_file.reach for of_file in times) or NOWHERE
+        return JobFacts((*first, *without_length, *others), len(first), reach)
+
+    def _groups(self) -> list[list[Owner]]:
+        """Return owners by run and host: whoever works for a rank is of the same ones."""
+        groups: dict[Hashable, list[Owner]] = defaultdict(list)
+        for owner in self._owners.all:
+            if owner.number in self._of_owner:
+                groups[owner.header.run, owner.host].append(owner)
+        return list(groups.values())
+
+    def _looks(self, group: Sequence[Owner]) -> list[_Look]:
+        looks: list[_Look] = []
+        rows = 0
+        for owner in group:
+            processes = self._read(owner)
+            more = sum(len(process.spans) for process in processes)
+            # The first is always held, and so are those of one file.
+            held = not rows or rows + more <= MOST_HELD or len(processes) > 1
+            rows += more if held else 0
+            looks += [_Look.at(process, held=held) for process in processes]
+            del processes
+        return sorted(looks, key=lambda look: look.place)
+
+    def _members(self, looks: Sequence[_Look], trains: list[_Look]) -> Iterator[Rank | Process]:
+        trains = sorted(trains, key=lambda look: look.order)
+        workers: dict[int, list[_Look]] = defaultdict(list)
+        others: list[_Look] = []
+        ranks = {look.place for look in trains}
+        for look in looks:
+            if look.place in ranks:
+                continue
+            employer = self._employer(look, trains) if look.loads else None
+            # By clocks that differ so much it is not known what it did for which step.
+            if employer is None or lie_apart(trains[employer].reach, look.reach):
+                others.append(look)
+            else:
+                workers[employer].append(look)
+        for at, look in enumerate(trains):
+            yield Rank(self._taken(look), tuple(map(self._taken, workers[at])))
+        for look in others:
+            yield self._taken(look)
+
+    def _employer(self, worker: _Look, trains: Sequence[_Look]) -> int | None:
+        """Return which rank a process loads for: its parent, or the only one that it can be."""
+        parent = self._owners.parent(worker.owner)
+        for at, rank in enumerate(trains):
+            if rank.owner is parent:
+                return at
+        # Workers that a server process has forked are no children of their rank.
+        start = worker.owner.rank_and_start
+        same = [at for at, rank in enumerate(trains) if rank.owner.rank_and_start == start]
+        near = same or list(range(len(trains)))
+        return near[0] if len(near) == 1 else None
+
+    def _taken(self, look: _Look) -> Process:
+        process, look.process = look.process, None
+        return process or self._read_one(look.owner.number, look.pid)
+
+    def _read_one(self, owner: int, pid: int) -> Process:
+        processes = self._read(self._owners.all[owner])
+        return next(process for process in processes if process.pid == pid)
+
+    def _read(self, owner: Owner) -> list[Process]:
+        files = self._of_owner[owner.number]
+        processes, facts = read_processes(owner, files, events=self._events)
+        self._files |= facts
+        return processes

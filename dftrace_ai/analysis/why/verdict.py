@@ -1,0 +1,312 @@
+"""From judged ranks to the verdict on their job: what holds for at least half of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import numpy as np
+
+from dftrace_ai.analysis.reading import open_traces
+from dftrace_ai.analysis.reading.indexed.reach import utc_text
+from dftrace_ai.analysis.steps import Job, Rank, measure
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.analysis.why.figures import (
+    COMMUNICATION_BOUND,
+    INPUT_BOUND,
+    NOT_ANNOTATED,
+    Communication,
+    Input,
+    NotAnnotated,
+)
+from dftrace_ai.analysis.why.judging import has_items, judge_rank
+from dftrace_ai.analysis.why.limits import LIMITS
+from dftrace_ai.analysis.why.model import KINDS, Abstention, Finding, PartTime, Verdict
+from dftrace_ai.analysis.why.sentences import in_words
+from dftrace_ai.analysis.why.statistics import BatchSums
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.analysis.steps.job import JobFacts
+    from dftrace_ai.analysis.why.judging import JudgedRank, JudgedSteps
+    from dftrace_ai.analysis.why.limits import Limits
+    from dftrace_ai.analysis.why.model import Kind
+    from dftrace_ai.trace_format.json_types import JsonObject
+
+__all__ = ["judge_traces", "verdict_of", "why"]
+
+# Whom the others wait for waits less than so much of what they do.
+LATE: Final = 0.5
+NO_STEPS: Final = (
+    "no steps were found: no loop over a loader (ai.dataloader.fetch.iter), no ai.pipeline.step, "
+    "no step numbers (ai.update) and no optimizer (ai.compute.step)"
+)
+# Of all processors so many percent are in use by others than this job where a host is crowded.
+OTHERS_PERCENT: Final = 40.0
+# Of which it is less sure what made them, where other programs are on the machine.
+UNSURE_IN_CROWDS: Final[tuple[Kind, ...]] = (
+    *("periodic", "slower-and-slower", "slower-since", "two-kinds"),
+    *("slow-warm-up", "slow-loop-start", "slow-step"),
+)
+SEVERITIES: Final = ("critical", "warning", "info")
+
+
+def why(paths: Iterable[str | os.PathLike[str]], limits: Limits | None = None) -> Verdict:
+    """Judge a run by its traces.
+
+    Args:
+        paths: files and directories, as for `open_traces`.
+        limits: from which shares on something is a finding, see `limits_of`; by default
+            `LIMITS`.
+
+    Returns:
+        The verdict; with too little to say, why it is silent.
+
+    Raises:
+        TraceError: a path is missing or is no trace, or nothing can be read.
+
+    Example::
+
+        verdict = why(["out/"])
+        if verdict.findings:
+            print(verdict.findings[0].what, verdict.findings[0].next)
+    """
+    return judge_traces(open_traces(paths), limits)
+
+
+def judge_traces(traces: TraceSet, limits: Limits | None = None) -> Verdict:
+    """Judge a run by its files; as `why`."""
+    limits = LIMITS if limits is None else limits
+    job = Job(traces)
+    judged: list[JudgedRank] = []
+    items = False
+    for member in job:
+        if isinstance(member, Rank):
+            judged.append(judge_rank(member, measure(member.process), limits))
+        else:
+            items |= has_items(member)
+        del member
+    return verdict_of(judged, traces, job.facts, limits, others_have_items=items)
+
+
+def verdict_of(
+    judged: Iterable[JudgedRank],
+    traces: TraceSet,
+    facts: JobFacts,
+    limits: Limits,
+    *,
+    others_have_items: bool,
+) -> Verdict:
+    """Return the verdict on a job.
+
+    Args:
+        judged: its ranks, in any order.
+        traces: its files.
+        facts: what is known of the job.
+        limits: by which the ranks were judged.
+        others_have_items: processes that are no ranks', nor work for any, load items of the data.
+    """
+    verdict = _verdict(_JudgedJob(judged, others_have_items), facts, limits)
+    skipped = tuple(f"skipped: {file}" for file in traces.skipped)
+    return replace(
+        verdict,
+        notes=(*verdict.notes, *skipped),
+        began_at=utc_text(facts.reach.began_ns),
+        length_ns=facts.reach.length_ns,
+        limits={name: (limit.warning, limit.critical) for name, limit in limits.items()},
+    )
+
+
+class _Of(NamedTuple):
+    """A rank whose findings were completed by what the others show."""
+
+    number: int
+    steps: JudgedSteps
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+class _JudgedJob:
+    """All ranks in their order, and what they show together."""
+
+    def __init__(self, judged: Iterable[JudgedRank], others_have_items: bool) -> None:
+        self.ranks = sorted(judged, key=lambda rank: rank.order)
+        self.has_loader = any(rank.signs.loader for rank in self.ranks)
+        self._waits = any(rank.signs.waits for rank in self.ranks)
+        self._others_have_items = others_have_items
+        self._of_host = Counter(rank.host for rank in self.ranks)
+
+    def completed(self, rank: JudgedRank, steps: JudgedSteps, limits: Limits) -> _Of:
+        """Return the findings of a rank as they are beside what the other processes show."""
+        crowded = self._is_crowded(rank)
+        findings: list[Finding] = []
+        for finding in steps.findings:
+            if finding.kind == INPUT_BOUND.kind:
+                findings.append(self._of_input(rank, finding))
+            elif finding.kind == NOT_ANNOTATED.kind:
+                findings += self._not_annotated(steps, finding, limits)
+            elif crowded and finding.kind in UNSURE_IN_CROWDS:
+                findings.append(replace(finding, confidence="low"))
+            else:
+                findings.append(finding)
+        busy = "other programs kept the processors of the host busy meanwhile"
+        notes = (busy, *steps.notes) if crowded else steps.notes
+        return _Of(rank.number, steps, tuple(findings), notes)
+
+    def _of_input(self, rank: JudgedRank, finding: Finding) -> Finding:
+        figures = Input(**INPUT_BOUND.of(finding))
+        if "ranks_of_host" in figures:
+            figures["ranks_of_host"] = self._of_host[rank.host]
+        if "items_told" in figures:
+            # It may not be known for whom these are.
+            figures["items_told"] = rank.signs.items or self._others_have_items
+        return replace(finding, evidence=cast("JsonObject", figures))
+
+    def _not_annotated(
+        self, steps: JudgedSteps, finding: Finding, limits: Limits
+    ) -> Iterable[Finding]:
+        figures = NotAnnotated(**NOT_ANNOTATED.of(finding))
+        # Neither has every loop a loader, nor every stage of a pipeline that has one.
+        if steps.misses_loader and self.has_loader and not self._waits:
+            figures["lacking"] = ["the loader", *figures["lacking"]]
+            figures["by_auto"] = False
+            finding = replace(finding, confidence="low", evidence=cast("JsonObject", figures))
+        elif figures["by_auto"] and steps.unnamed_is_little:
+            if steps.is_short:
+                return
+            # What a framework does for each step is much of small ones, and nobody's to annotate.
+            finding = replace(finding, severity="info")
+        yield finding
+
+    def _is_crowded(self, rank: JudgedRank) -> bool:
+        """Return whether other programs kept the processors of a rank's host busy."""
+        crowd = rank.crowd
+        if crowd is None:
+            return False
+        used = [
+            one.mean(crowd.low_ns, crowd.high_ns)
+            for other in self.ranks
+            if other.host == rank.host
+            for one in other.used
+        ]
+        known = [percent for percent in used if percent is not None]
+        if len(known) < len(used):
+            return False  # what it used is not known
+        return crowd.percent - sum(known) / crowd.cpus >= OTHERS_PERCENT
+
+
+def _verdict(job: _JudgedJob, facts: JobFacts, limits: Limits) -> Verdict:
+    steps = [(rank, rank.steps) for rank in job.ranks if rank.steps is not None]
+    found = [job.completed(rank, of_rank, limits) for rank, of_rank in steps if of_rank.is_judged]
+    if not steps:
+        return Verdict(
+            "abstained",
+            ranks=len(job.ranks),
+            abstained=(Abstention("run", NO_STEPS),),
+            notes=facts.notes,
+        )
+    shown = found[0] if found else job.completed(*steps[0], limits)
+    common, rare, speakers = _of_ranks(found)
+    if common:
+        # The steps that are shown are of a rank for which the verdict holds.
+        shown = next(one for one in found if one.number == speakers[common[0].kind])
+    common = [_with_late_ranks(finding, found) for finding in common]
+    of_ranks = [note for one in found for note in one.notes]
+    start = [shown.steps.start_note] if shown.steps.start_note else []
+    # Of the notes few are shown: what times cannot be comes first.
+    notes = dict.fromkeys([*facts.notes[: facts.first_notes], *of_ranks, *start, *facts.notes])
+    enough = any(one.steps.is_whole for one in found)
+    of_shown, is_short = shown.steps.facts, shown.steps.is_short
+    return Verdict(
+        common[0].kind if common else ("none" if enough else "abstained"),
+        rank=shown.number,
+        ranks=len(job.ranks),
+        steps=of_shown,
+        parts=_parts(
+            [one.steps for one in found if not common or one.number in common[0].ranks]
+            or [shown.steps]
+        ),
+        findings=tuple(in_words(finding, of_shown, is_short=is_short) for finding in common),
+        of_some_ranks=tuple(in_words(finding, of_shown, is_short=is_short) for finding in rare),
+        slowest=shown.steps.slowest,
+        abstained=shown.steps.abstained,
+        unseen=tuple(
+            line for line, of_loader in shown.steps.unseen if job.has_loader or not of_loader
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _of_ranks(
+    judged: Sequence[_Of],
+) -> tuple[list[Finding], list[Finding], dict[str, int]]:
+    """Return the findings of at least half of the ranks, those of fewer, and whose each is."""
+    by_kind: dict[str, list[tuple[Finding, int]]] = defaultdict(list)
+    for one in judged:
+        for finding in one.findings:
+            by_kind[finding.kind].append((finding, one.number))
+    common: list[Finding] = []
+    rare: list[Finding] = []
+    speakers: dict[str, int] = {}
+    for kind, found in by_kind.items():
+        # The one in the middle stands for all.
+        found.sort(key=lambda pair: -pair[0].share)
+        finding, number = found[(len(found) - 1) // 2]
+        speakers[kind] = number
+        middle = replace(finding, ranks=tuple(sorted(rank for _, rank in found)))
+        (common if 2 * len(found) >= len(judged) else rare).append(middle)
+    if any(finding.kind != "compute-bound" for finding in common):
+        common = [finding for finding in common if finding.kind != "compute-bound"]
+    rare = [finding for finding in rare if finding.kind != "compute-bound"]
+    return _ranked(common), _ranked(rare), speakers
+
+
+def _with_late_ranks(finding: Finding, judged: Sequence[_Of]) -> Finding:
+    """Return the finding; of communication with the ranks that the others wait for."""
+    if finding.kind != COMMUNICATION_BOUND.kind:
+        return finding
+    shares = {one.number: one.steps.sums.share("comm").share for one in judged}
+    waiting = float(np.median([shares[rank] for rank in finding.ranks]))
+    late = sorted(rank for rank, share in shares.items() if share < LATE * waiting)
+    if not late:
+        return finding
+    told = Communication(**COMMUNICATION_BOUND.of(finding), late_ranks=late)
+    # What is said of waiting, and the parts below it, are of those who wait.
+    ranks = tuple(rank for rank in finding.ranks if rank not in late)
+    return replace(finding, evidence=cast("JsonObject", told), ranks=ranks)
+
+
+def _parts(judged: Sequence[JudgedSteps]) -> dict[str, PartTime]:
+    sums = BatchSums.merged(one.sums for one in judged)
+    parts: dict[str, PartTime] = {}
+    for part in STEP_PARTS:
+        share = sums.share(part)
+        whole, hidden = zip(*(one.ns[part] for one in judged), strict=True)
+        parts[part] = PartTime(
+            *(round(share.share, 6), round(share.low, 6), round(share.high, 6)),
+            *(sum(whole), sum(hidden)),
+        )
+    return parts
+
+
+def _ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by severity, what is sure first, then by cost, then the more special.
+
+    Where ranks wait for others, what these do in no span comes behind it.
+    """
+    found = list(findings)
+    waiting = {rank for one in found if one.kind == "communication-bound" for rank in one.ranks}
+    return sorted(
+        found,
+        key=lambda finding: (
+            SEVERITIES.index(finding.severity),
+            finding.confidence == "low",
+            finding.kind == "not-annotated" and bool(waiting - {*finding.ranks}),
+            -finding.cost,
+            KINDS.index(finding.kind),
+        ),
+    )
