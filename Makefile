@@ -51,7 +51,7 @@ define need_packages
 	fi
 endef
 
-# About half of the time that the Python tests take. Those of integrations leave a fork server in
+# A third of the time that the Python tests take, as those of loggers are a fifth. Those of integrations leave a fork server in
 # their process, of which later runs there would be told: they come last.
 TESTS_OF_LIFE := tests/annotation tests/run tests/spools tests/stress tests/integrations
 
@@ -60,7 +60,7 @@ run_pytest = $(BIN)/python -m pytest -o cache_dir=build/pytest/$(1) --durations=
 SOURCES := $(shell find native dftrace_ai -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name CMakeLists.txt -o -name '*.pth' 2>/dev/null)
 
 .PHONY: help demo test check lint format build bench drain-benchmark asan asan-stress tsan docs clean \
-        native-test round-trip check-commands check-rest generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-rest test-wheel \
+        native-test round-trip check-commands check-rest generated fault-table why-table diff-table fuzz fuzz-long fuzz-programs soak matrices test-life test-loggers test-rest test-wheel \
         test-packages test-frameworks test-torch wheel
 
 help: ## show this list
@@ -177,13 +177,16 @@ check-rest: $(VENV)/test-tools test-packages
 # Side by side, two at a time; each tells all of it when it has ended.
 test: $(VENV)/test-tools test-packages ## run every test
 	$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target \
-	  test-rest test-life round-trip fuzz test-wheel
+	  test-rest test-life test-loggers round-trip fuzz test-wheel
 
 test-life: $(VENV)/test-tools test-packages ## the Python tests of processes and how they end
 	$(call run_pytest,$@,$(TESTS_OF_LIFE))
 
+test-loggers: $(VENV)/test-tools $(TRACKERS)/made test-packages ## the Python tests of experiment loggers
+	$(call run_pytest,$@,tests/loggers)
+
 test-rest: $(VENV)/test-tools $(TRACKERS)/made test-packages ## all other Python tests
-	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
+	$(call run_pytest,$@,$(filter-out $(TESTS_OF_LIFE) tests/loggers tests/wheel tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))))
 
 test-frameworks: $(VENV)/test-tools $(FRAMEWORKS)/made test-packages ## trainings of frameworks too large for make test: TensorFlow, DeepSpeed, Ray
 	$(call run_pytest,$@,tests/integrations/frameworks/apart)
