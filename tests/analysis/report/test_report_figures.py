@@ -16,11 +16,11 @@ from analysis.report.made_pages import (
     LAYERS,
     ODD_LAYER,
     ODD_SINCE,
-    Page,
     inspected,
 )
 from analysis.trace_lines import TraceLines, small_trace
 from analysis.why.made_runs import Training
+from html_pages import Page
 from rich.console import Console
 from safety.commands import invoke
 
