@@ -10,6 +10,7 @@ set(writing_sources block_deflate blocks_ahead codec header_and_footer lanes lin
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(reading/traces_sources checking general_line hopping labels line_figures line_walk members nested_tracks
                            passing_window plain_lines scanner span_sums span_tree totals totals_told wall_and_categories)
+set(reading/documents_sources compact_json documents odd_times)
 set(reading/arrow_sources event_arrays label_texts)
 set(recording_sources blob_store drain dump_signal flight_recorder kept_units record_flow retention runtime session
                       stream thread thread_registry units_ahead)

@@ -72,7 +72,7 @@ class Reading:
             self._complete_dead_traces()
 
     def _complete_dead_traces(self) -> None:
-        from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
+        from dftrace_ai.analysis.reading.patterns import matching_paths
         from dftrace_ai.spools.completing import complete_directories
 
         # What does not exist is left for the command to complain of.

@@ -24,6 +24,7 @@ LAYERS = {
 # What reads traces becomes a module of its own, in which nothing records.
 ALONE = {
     "reading/traces": {"reading/traces", "index", "text"},
+    "reading/documents": {"reading/documents", "reading/traces", "index", "text"},
     "reading/arrow": {"reading/arrow", "reading/traces", "index", "text"},
     "index": {"index", "text"},
 }

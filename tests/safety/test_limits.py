@@ -10,7 +10,7 @@ from analysis.trace_lines import TraceLines
 from docs.pages import DOCS, section, table
 
 from dftrace_ai.analysis.reading import decompression, reader
-from dftrace_ai.analysis.reading.gathering import archives, profile_text
+from dftrace_ai.analysis.reading.importing import archives
 from dftrace_ai.analysis.reading.indexed import index_file
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
@@ -38,7 +38,7 @@ def test_the_page_tells_the_limits() -> None:
     assert list(rows.values()) == [
         f"{reader.LINE_BYTES // MIB} MiB",
         f"{reader.ENDLESS_BYTES // MIB // 1024} GiB",
-        f"{profile_text.LINE_BYTES // MIB} MiB",
+        f"{reader.LINE_BYTES // MIB} MiB",
         f"{archives.MOST_TIMES} times its size and {archives.SPARE_BYTES // MIB} MiB",
         f"{archives.MOST_TIMES_KEPT} times its size and {archives.SPARE_BYTES // MIB} MiB",
         f"{archives.MOST_MEMBERS:,}",

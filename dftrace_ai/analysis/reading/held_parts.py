@@ -7,7 +7,7 @@ import resource
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.analysis.reading.opening import read_head
+from dftrace_ai.analysis.reading.source import read_head
 from dftrace_ai.analysis.reading.trace_end import read_end
 from dftrace_ai.analysis.reading.trace_file import OPEN_FILES, HeldFile, TraceFile
 from dftrace_ai.errors import TraceError

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dftrace_ai.analysis.reading.gathering.patterns import matching_paths
 from dftrace_ai.analysis.reading.held_parts import held_parts, was_deleted
-from dftrace_ai.analysis.reading.opening import read_head, traces_of
+from dftrace_ai.analysis.reading.importing import traces_of
+from dftrace_ai.analysis.reading.patterns import matching_paths
+from dftrace_ai.analysis.reading.source import Source, read_head
 from dftrace_ai.analysis.reading.trace_file import SkippedFile, TraceFile
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import (
@@ -24,17 +25,12 @@ from dftrace_ai.trace_format.file_names import (
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
-    from dftrace_ai.analysis.reading.gathering.archives import OpenedArchive
-    from dftrace_ai.analysis.reading.opening import Head
     from dftrace_ai.analysis.reading.trace_file import HeldFile
 
 __all__ = ["TraceSearch", "profiles_beside", "search_traces"]
 
 # Where parts were deleted before they could be opened.
 MOST_LISTINGS: Final = 8
-
-# As recorders write them.
-LINES_BEGIN = b'[\n{"'
 
 
 @dataclass(frozen=True)
@@ -131,16 +127,13 @@ def _opened(listed: _Listed, held: Mapping[Path, HeldFile], gone: Container[Path
         if path in gone:
             continue
         head = read_head(path, at(path))
-        if opened := _opened_archive(path, head):
-            files += opened.files
-            skipped += opened.skipped
-        else:
-            files += traces_of(path, head, skipped, asked_for=True, held=held.get(path))
+        files += traces_of(Source(path, head, skipped, asked_for=True, held=held.get(path)))
     for real, path in inside.items():
         if real in asked or path in gone:
             continue
         try:
-            files += traces_of(path, read_head(path, at(path)), skipped, held=held.get(path))
+            head = read_head(path, at(path))
+            files += traces_of(Source(path, head, skipped, held=held.get(path)))
         except TraceError as error:
             skipped.append(SkippedFile.because_of(error, path))
     skipped.sort(key=lambda one: one.path)
@@ -180,15 +173,6 @@ def profiles_beside(traces: Iterable[str | os.PathLike[str]]) -> list[Path]:
                 if trace_of_profile(entry.name) in bases and entry.is_file(follow_symlinks=False)
             ]
     return sorted(found)
-
-
-def _opened_archive(path: Path, head: Head) -> OpenedArchive | None:
-    # What opens archives is loaded for what may be one.
-    if head.plain.startswith(LINES_BEGIN):
-        return None
-    from dftrace_ai.analysis.reading.gathering.archives import is_archive, open_archive
-
-    return open_archive(path, head) if is_archive(head) else None
 
 
 def _is_directory(path: Path) -> bool:

@@ -32,6 +32,8 @@ unsigned hex4(std::string_view digits) {
     return code;
 }
 
+}  // namespace
+
 void append_utf8(std::string& out, unsigned code) {
     const auto put = [&out](unsigned byte) { out.push_back(static_cast<char>(byte)); };
     if (code < 0x80) return put(code);
@@ -48,8 +50,6 @@ void append_utf8(std::string& out, unsigned code) {
     }
     put(0x80 | (code & 0x3F));
 }
-
-}  // namespace
 
 std::string text_of_json_string(std::string_view json) {
     constexpr std::string_view letters = "bfnrt", meant = "\b\f\n\r\t";

@@ -155,14 +155,19 @@ class TraceArguments:
         file, scanner = self.trace.file, new_scanner()
         try:
             with open_regular(file.content) as raw:
-                end = min(os.fstat(raw.fileno()).st_size, place + size)
-                found = scanner.read_block(raw.fileno(), file.codec, place, end)
+                if file.codec == "plain":
+                    text = os.pread(raw.fileno(), size, place)
+                    block = scanner.scan(text if text.endswith(b"\n") else text + b"\n")
+                else:
+                    end = min(os.fstat(raw.fileno()).st_size, place + size)
+                    read = scanner.read_block(raw.fileno(), file.codec, place, end)
+                    block = read[0] if read else scanner.scan(b"")
         except OSError as error:
             raise TraceError(f"{self.trace}: cannot be read: {error.strerror}") from error
         rows = (*self._firsts, self.rows)[piece + 1] - self._firsts[piece]
-        if found is None or found[0].rows != rows:
+        if block.rows != rows:
             raise TraceError(f"{self.trace}: was changed while it was read")
-        return BlockArguments.of(found[0])
+        return BlockArguments.of(block)
 
 
 class _Recent:

@@ -147,10 +147,15 @@ class TraceBlocks:
             return
         self.place = None
         reader = self.trace.reader()
+        plain = self.trace.file.codec == "plain"
         for text in reader.texts(Start(place, self._plain_bytes, self._lines), end):
             if isinstance(text, LongLine):
                 self.long_lines += 1
+                place += text.size + 1
             else:
+                if plain:
+                    self.place = place, len(text)
+                    place += len(text)
                 whole = text if text.endswith(b"\n") else text + b"\n"
                 yield self._scanner.scan(whole, self._base_ns)
         self.tear = reader.tear

@@ -6,6 +6,7 @@
 
 #include "dftrace/text/json_check.hpp"
 #include "dftrace/text/json_string.hpp"
+#include "dftrace/text/json_walk.hpp"
 
 namespace dftrace {
 
@@ -21,66 +22,6 @@ std::string_view stripped(std::string_view text) noexcept {
     if (first == text.npos) return {};
     return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
-
-// Walks over text that is known to be JSON.
-class Walk {
-  public:
-    explicit Walk(std::string_view text) noexcept : text_(text) {}
-
-    // Calls `take(key, value)` for the members of the object that the text is, keys as they are written.
-    template <typename Take>
-    void members(Take take) {
-        ++at_;
-        for (;;) {
-            skip_blanks();
-            if (at_ >= text_.size() || text_[at_] == '}') return;
-            if (text_[at_] == ',') {
-                ++at_;
-                continue;
-            }
-            const std::string_view key = value();
-            skip_blanks();
-            ++at_;  // the colon
-            skip_blanks();
-            take(key, value());
-        }
-    }
-
-  private:
-    void skip_blanks() noexcept {
-        while (at_ < text_.size() && blanks.find(text_[at_]) != blanks.npos) ++at_;
-    }
-    std::string_view value() noexcept {
-        const std::size_t from = at_;
-        std::size_t depth = 0;
-        while (at_ < text_.size()) {
-            const char c = text_[at_];
-            if (c == '"') {
-                skip_string();
-                if (depth == 0) break;
-                continue;
-            }
-            if (c == '{' || c == '[') ++depth;
-            if (c == '}' || c == ']') {
-                if (depth == 0) break;  // the end of a number that is the last member
-                ++at_;
-                if (--depth == 0) break;
-                continue;
-            }
-            if (depth == 0 && (c == ',' || c == ':' || blanks.find(c) != blanks.npos)) break;
-            ++at_;
-        }
-        return text_.substr(from, at_ - from);
-    }
-    void skip_string() noexcept {
-        for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_)
-            if (text_[at_] == '\\') ++at_;
-        at_ = std::min(at_ + 1, text_.size());
-    }
-
-    std::string_view text_;
-    std::size_t at_ = 0;
-};
 
 template <typename Number>
 Number whole_number(std::string_view text, Number otherwise) noexcept {
@@ -110,7 +51,7 @@ std::string number_in(std::string_view value) {
 
 std::uint64_t parent_of(std::string_view args) {
     std::uint64_t parent = no_parent;
-    Walk(args).members([&](std::string_view key, std::string_view value) {
+    JsonWalk(args).members([&](std::string_view key, std::string_view value) {
         if (text_of_json_string(key) == "p_idx") parent = whole_number(value, no_parent);
     });
     return parent;
@@ -164,7 +105,7 @@ GeneralLine read_general_line(std::string_view line) {
     if (text.back() == ',') text = stripped(text.substr(0, text.size() - 1));
     if (text.empty() || text.front() != '{' || !is_json_value(text, most_depth)) return event;
     bool named = false, phased = false;
-    Walk(text).members([&](std::string_view written, std::string_view value) {
+    JsonWalk(text).members([&](std::string_view written, std::string_view value) {
         // Longer than any that is looked for, however it is written.
         if (written.size() > 64) return;
         const std::string key = text_of_json_string(written);

@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import os
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.decompression import PlainStream
-from dftrace_ai.analysis.reading.gathering.copies import CopyFolder, PackedLines
-from dftrace_ai.analysis.reading.gathering.members import (
+from dftrace_ai.analysis.reading.importing.archive_members import (
     BrokenArchiveError,
     BrokenMemberError,
     MoreThanArchiveError,
+    is_zip,
+    tar_members,
+    zip_members,
 )
-from dftrace_ai.analysis.reading.gathering.tar import is_tar, tar_members
-from dftrace_ai.analysis.reading.gathering.zip import is_zip, zip_members
-from dftrace_ai.analysis.reading.opening import read_head, traces_of
+from dftrace_ai.analysis.reading.importing.copies import CopiedText
 from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.source import Source, read_head
 from dftrace_ai.analysis.reading.trace_file import (
     MAGIC_BYTES,
     Copy,
     SkippedFile,
     Tear,
-    TraceFile,
     codec_of,
 )
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import PROFILE_SUFFIXES, TRACE_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from dftrace_ai.analysis.reading.gathering.members import Member
-    from dftrace_ai.analysis.reading.opening import Head
+    from dftrace_ai.analysis.reading.importing.archive_members import Member
+    from dftrace_ai.analysis.reading.importing.copies import Copied
+    from dftrace_ai.analysis.reading.trace_file import TraceFile
 
-__all__ = ["OpenedArchive", "is_archive", "open_archive"]
+__all__ = ["opened_archive"]
 
 ARCHIVE_SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 
@@ -53,42 +54,23 @@ class _TooMuchError(Exception):
     """The archive is made to fill the disk, or to take for ever."""
 
 
-class OpenedArchive(NamedTuple):
-    """What an archive holds.
-
-    Attributes:
-        files: the traces.
-        skipped: members that cannot be read as traces, and the archive where it is broken.
-    """
-
-    files: list[TraceFile]
-    skipped: list[SkippedFile]
-
-
-def is_archive(head: Head) -> bool:
-    """Return whether a file that begins so is an archive."""
-    return is_zip(head.plain) or is_tar(head.plain)
-
-
-def open_archive(path: Path, head: Head) -> OpenedArchive:
-    """Copy the traces that an archive holds, and look at their heads.
+def opened_archive(source: Source, look: Callable[[Source], list[TraceFile]]) -> list[TraceFile]:
+    """Copy the traces that an archive holds, and return them; `look` finds those of a copy.
 
     Only what is called as traces are is looked at. Nothing is written under a name that the
     archive has.
-
-    Args:
-        path: the archive.
-        head: its beginning.
 
     Raises:
         TraceError: it cannot be read, holds no traces, or unpacks to far more than it is.
         DftraceError: there is no room for the copies.
     """
-    opened = OpenedArchive([], [])
-    stream = PlainStream(TraceFile(path, head.codec, framed=False, named=False))
+    path, head = source.path, source.head
+    stream = PlainStream(source.file)
+    skipped: list[SkippedFile] = []
+    files: list[TraceFile] = []
     try:
-        with open_regular(path) as raw:
-            archive = _Archive(path, os.fstat(raw.fileno()).st_size, opened)
+        with open_regular(source.file.content) as raw:
+            archive = _Archive(path, os.fstat(raw.fileno()).st_size, files, skipped, look)
             if is_zip(head.plain):
                 for member in zip_members(raw):
                     archive.add(member._replace(chunks=archive.counted(member.chunks)))
@@ -96,32 +78,37 @@ def open_archive(path: Path, head: Head) -> OpenedArchive:
                 for member in tar_members(archive.counted(stream)):
                     archive.add(member)
     except MoreThanArchiveError as error:
-        opened.skipped.append(SkippedFile(str(path), str(error)))
+        skipped.append(SkippedFile(str(path), str(error)))
     except BrokenArchiveError as error:
         reason = stream.tear or error
-        opened.skipped.append(SkippedFile(str(path), f"{reason}; what comes before it is read"))
+        skipped.append(SkippedFile(str(path), f"{reason}; what comes before it is read"))
     except _TooMuchError as error:
         raise TraceError(f"{path}: {error}") from error
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
-    if not opened.files and not opened.skipped:
+    if not files and not skipped:
         raise TraceError(f"{path}: no trace files ({', '.join(TRACE_SUFFIXES)}) in this archive")
-    return _without_doubles(opened)
-
-
-def _without_doubles(opened: OpenedArchive) -> OpenedArchive:
-    """Leave profiles out where there are traces of ours, as in directories."""
-    ours = [file for file in opened.files if file.path.name.endswith(TRACE_SUFFIXES)]
-    return OpenedArchive(ours or opened.files, opened.skipped)
+    source.skipped.extend(skipped)
+    # Profiles are left out where there are traces of ours, as in directories.
+    ours = [file for file in files if file.path.name.endswith(TRACE_SUFFIXES)]
+    return ours or files
 
 
 class _Archive:
     """The state of reading one archive."""
 
-    def __init__(self, path: Path, size: int, opened: OpenedArchive) -> None:
+    def __init__(
+        self,
+        path: Path,
+        size: int,
+        files: list[TraceFile],
+        skipped: list[SkippedFile],
+        look: Callable[[Source], list[TraceFile]],
+    ) -> None:
         self.path = path
-        self.opened = opened
-        self.folder = CopyFolder()
+        self.files = files
+        self.skipped = skipped
+        self.traces_of = look
         self.names: set[PurePosixPath] = set()
         self.members = 0
         self.room = MOST_TIMES * size + SPARE_BYTES
@@ -142,21 +129,18 @@ class _Archive:
         shown = Path(self.path, *(part for part in name.parts if part != "/"))
         refused = member.refused or self.refusal(member.name, name)
         if refused:
-            self.opened.skipped.append(SkippedFile(str(shown), refused))
+            self.skipped.append(SkippedFile(str(shown), refused))
             return
         self.names.add(name)
-        copy = self.folder.new_file()
         try:
-            self.write(member, copy)
+            copied, torn = self.copied(member)
         except BrokenMemberError as error:
-            self.opened.skipped.append(SkippedFile(str(shown), str(error)))
-            copy.unlink()
-        except BrokenArchiveError:
-            size = copy.stat().st_size
-            self.look(shown, Copy(copy, self.folder, tear=Tear(size, CUT_OFF)))
-            raise
-        else:
-            self.look(shown, Copy(copy, self.folder))
+            self.skipped.append(SkippedFile(str(shown), str(error)))
+            return
+        tear = Tear(copied.path.stat().st_size, CUT_OFF) if torn else None
+        self.look(shown, Copy(copied.path, copied, tear=tear))
+        if torn:
+            raise torn
 
     def refusal(self, written: str, name: PurePosixPath) -> str:
         """Return why a name is not taken, or ""."""
@@ -168,37 +152,30 @@ class _Archive:
             return "a name that is too long"
         return "stands twice in the archive" if name in self.names else ""
 
-    def write(self, member: Member, copy: Path) -> None:
-        """Copy a member: as it is where it is packed, else packed as lines."""
+    def copied(self, member: Member) -> tuple[Copied, BrokenArchiveError | None]:
+        """Copy a member, and tell where the archive ends within it: as it is where it is packed."""
         chunks = iter(member.chunks)
         start = b""
-        while len(start) < MAGIC_BYTES and (chunk := next(chunks, b"")):
-            start += chunk
-        with self.folder.writing():
-            if codec_of(start) == "plain":
-                with PackedLines(copy) as packed:
-                    packed.add(start)
-                    for chunk in chunks:
-                        packed.add(chunk)
-                self.keep(packed.file_bytes)
-                return
-            with copy.open("xb") as out:
-                self.keep(out.write(start))
+        torn: BrokenArchiveError | None = None
+        with CopiedText() as text:
+            try:
+                while len(start) < MAGIC_BYTES and (chunk := next(chunks, b"")):
+                    start += chunk
+                text.is_packed = codec_of(start) != "plain"
+                self.keep(text, start)
                 for chunk in chunks:
-                    self.keep(out.write(chunk))
+                    self.keep(text, chunk)
+            except BrokenArchiveError as error:
+                torn = error
+        return text.copied, torn
 
     def look(self, shown: Path, copy: Copy) -> None:
         """Look at the head of a copy."""
         try:
             head = read_head(shown, copy.path)
-            files = traces_of(shown, head, self.opened.skipped, copy=copy)
+            self.files += self.traces_of(Source(shown, head, self.skipped, copy=copy))
         except TraceError as error:
-            self.opened.skipped.append(SkippedFile.because_of(error, shown))
-        else:
-            self.opened.files.extend(files)
-            if any(file.content == copy.path for file in files):
-                return
-        copy.path.unlink()
+            self.skipped.append(SkippedFile.because_of(error, shown))
 
     def counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Pass on what was unpacked, as long as it is not far too much."""
@@ -210,9 +187,11 @@ class _Archive:
                 )
             yield chunk
 
-    def keep(self, size: int) -> None:
-        """Count what the copies take."""
-        self.room_for_copies -= size
+    def keep(self, text: CopiedText, chunk: bytes) -> None:
+        """Add to a copy, and count what it takes."""
+        before = text.packed_bytes
+        text.add(chunk)
+        self.room_for_copies -= text.packed_bytes - before
         if self.room_for_copies < 0:
             raise _TooMuchError(
                 f"its traces take more than {MOST_TIMES_KEPT} times its size; unpack it, and "

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from conftest import clean_environment
 from perfetto import engine
 from safety.commands import invoke
 
+from dftrace_ai._reader import Documents
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
-from dftrace_ai.analysis.reading.gathering import profile_text
-from dftrace_ai.analysis.reading.gathering.profile_text import ProfileText
+from dftrace_ai.analysis.reading.importing import copies
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.why import why
 
@@ -177,25 +178,29 @@ def test_numbers_keep_their_digits_and_texts_get_numbers(tmp_path: Path) -> None
     assert len(columns) == 4
 
 
+def taken(pieces: Iterable[bytes], most_bytes: int = 1 << 24) -> tuple[list[str], Documents]:
+    """The names of the events of a document, and what has read it."""
+    documents, lines, chunks = Documents(True, most_bytes), b"", iter(pieces)
+    while not documents.over:
+        lines += documents.add(next(chunks, b""))
+    return [json.loads(line)["name"] for line in lines.splitlines()], documents
+
+
 @pytest.mark.parametrize("newline", ["", "\n "])
-def test_a_file_that_is_cut_gives_what_comes_before(
-    tmp_path: Path, newline: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_cut_gives_what_comes_before(tmp_path: Path, newline: str) -> None:
     events = [span(f'n{n} "é" \\', n, 1, args={"x": [1, {"y": "]}"}]}) for n in range(3)]
     text = f',{newline}"traceEvents":{newline}[' + f",{newline}".join(map(json.dumps, events))
     whole = f'{{"schemaVersion":1{text}{newline}]{newline},"traceName":"t"}}'.encode()
     full = [event["name"] for event in events]
     for cut in range(len(whole)):
         pieces = [whole[at : min(at + 7, cut)] for at in range(0, cut, 7)]
-        read_text = ProfileText(pieces)
-        names = [event["name"] for event in read_text.events()]
+        names, read_text = taken(pieces)
         ends = [whole.find(json.dumps(event).encode()) + len(json.dumps(event)) for event in events]
         assert names == full[: sum(end <= cut for end in ends)], cut
         assert read_text.tear is not None
-        assert not read_text.tear.damaged, (cut, read_text.tear)
-    done = ProfileText([whole])
-    assert [event["name"] for event in done.events()] == full
-    assert done.tear is None
+        assert not read_text.tear[2], (cut, read_text.tear)
+    names, done = taken([whole])
+    assert (names, done.tear) == (full, None)
     path = written(tmp_path / "t.json", whole[: whole.rfind(b"n2")])
     (trace,) = open_traces([path])
     assert trace.end.state == "cut off"
@@ -207,7 +212,7 @@ def test_a_file_that_is_cut_gives_what_comes_before(
     assert "gzip block" in warning
 
 
-def test_what_is_broken_or_hostile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_broken_or_hostile_is_told(tmp_path: Path) -> None:
     good = json.dumps(span("good", 1, 1))
     start = '{"schemaVersion":1,"traceEvents":[' + good + ","
     deep = "[" * 200_000
@@ -227,10 +232,9 @@ def test_what_is_broken_or_hostile_is_told(tmp_path: Path, monkeypatch: pytest.M
         if "digits" not in expected:
             (trace,) = open_traces([path])
             assert trace.end.state == "damaged"
-    monkeypatch.setattr(profile_text, "LINE_BYTES", 40_000)
-    endless = ProfileText(iter([start.encode(), *[b'{"name":"'], *[b"x" * 99] * 10_000]))
-    assert [event["name"] for event in endless.events()] == ["good"]
-    assert str(endless.tear) == f"broken JSON at byte {len(start)}"
+    endless = [start.encode(), *[b'{"name":"'], *[b"x" * 99] * 10_000]
+    names, documents = taken(endless, 40_000)
+    assert (names, documents.tear) == (["good"], (len(start), "broken JSON", True))
     path = written(tmp_path / "odd.json", start + '1,null,"x",{"name":"\ud800\x01\\ud800"},[],{}]}')
     assert "6 lines without an event" in summarise([path]).warnings()[0]
     for text in ('{"traceEvents":[]}', '{"schemaVersion":1,'):
@@ -322,6 +326,13 @@ def test_copies_are_gone_with_their_traces(tmp_path: Path, monkeypatch: pytest.M
     place.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(place))
     path = written(tmp_path / "t.json", profile([span("a", 1, 1)]))
+    before = len(os.listdir("/proc/self/fd"))
+    traces = open_traces([path])
+    assert len(list(traces.files[0].events())) == 1
+    assert list(place.iterdir()) == []  # what is small is held in memory
+    del traces
+    assert len(os.listdir("/proc/self/fd")) == before
+    monkeypatch.setattr(copies, "MOST_MEMORY_BYTES", 0)
     traces = open_traces([path])
     assert len(list(place.iterdir())) == 1
     assert len(list(traces.files[0].events())) == 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Final, Literal
 
 import orjson
 
+from dftrace_ai.analysis.reading.importing.archive_members import is_tar, is_zip
 from dftrace_ai.analysis.reading.reader import FRAMING
 from dftrace_ai.wording import quoted, shortened
 
@@ -15,11 +17,16 @@ if TYPE_CHECKING:
 
     from dftrace_ai.trace_format.json_types import JsonObject
 
-__all__ = ["Form", "form_of", "json_told", "other_told"]
+__all__ = ["ARCHIVES", "Form", "form_of", "json_told", "other_told"]
 
-Form = Literal["lines", "documents", "objects", "none"]
+Form = Literal["lines", "documents", "objects", "tar", "zip", "none"]
 """An event on each line, JSON as a whole that may hold events, events of torch.profiler one behind
-the other without a list around them, or none of these."""
+the other without a list around them, an archive, or none of these."""
+
+ARCHIVES: Final = frozenset({"tar", "zip"})
+
+# As recorders write lines.
+LINES_BEGIN: Final = b'[\n{"name":"process_name"'
 
 # Of lines, so many are looked at for one that is an event.
 MOST_LINES: Final = 64
@@ -40,6 +47,10 @@ NAMED: Final = 4
 NAME_LETTERS: Final = 40
 
 MAGICS: Final = (
+    (b"\x89PNG\r\n\x1a\n", "an image, PNG"),
+    (b"\xff\xd8\xff", "an image, JPEG"),
+    (b"%PDF-", "a document, PDF"),
+    (b"\x89HDF\r\n\x1a\n", "data in HDF5"),
     (b"\xef\xbb\xbf", "text behind a byte order mark, which JSON has none"),
     ((b"\xff\xfe", b"\xfe\xff"), "text in UTF-16; JSON is UTF-8"),
     (b"SQLite format 3\0", "a database of SQLite, as Nsight Systems and rocprof write them"),
@@ -51,6 +62,8 @@ MAGICS: Final = (
     (b"\x7fELF", "a program or a library"),
 )
 
+CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
+
 # The names of members by which one knows what writes such files.
 KNOWN: Final = (
     ({"schema", "nodes"}, "an execution trace of PyTorch, whose nodes are no spans"),
@@ -61,18 +74,16 @@ KNOWN: Final = (
 
 
 def form_of(head: bytes, *, whole: bool, named: bool = False) -> Form:
-    r"""Return what a file is that begins so.
+    """Return what a file is whose first bytes, unpacked, are `head`.
 
-    Args:
-        head: its first bytes, unpacked.
-        whole: it has no others.
-        named: it is called as files of lines are.
-
-    Example::
-
-        assert form_of(b'[\n{"ph":"X"},\n', whole=False) == "lines"
-        assert form_of(b'[{"ph":"X"}]', whole=True) == "documents"
+    It has no others where it is `whole`; `named` tells that it is called as files of lines are.
     """
+    if head.startswith(LINES_BEGIN):
+        return "lines"
+    if is_zip(head):
+        return "zip"
+    if is_tar(head):
+        return "tar"
     start = head.lstrip()
     if not start:
         return "lines"
@@ -96,7 +107,7 @@ def _form_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Fo
         return "lines"
     found = [each for each in objects if each is not None]
     of_kineto = any(str(each.get("cat")).lower() in KINETO for each in found)
-    if named and framed and not of_kineto and lines[:1] != [b"{"]:
+    if named and framed and not of_kineto and lines[:1] != [b"{"] and b"{" in body:
         return "lines"  # whatever has become of them
     first_value = "whole" if objects and objects[0] is not None else _first_value(body)
     if first_value == "cut":
@@ -145,11 +156,7 @@ def _first_value(text: bytes) -> Literal["whole", "cut", "broken"]:
 
 
 def other_told(head: bytes) -> str:
-    """Return what a file is that is no JSON, for people.
-
-    Args:
-        head: its first bytes, unpacked.
-    """
+    """Return what a file is that begins so and is no JSON of events, for people."""
     for magic, told in MAGICS:
         if head.startswith(magic):
             return told
@@ -158,18 +165,19 @@ def other_told(head: bytes) -> str:
         head[:-3].decode()
     except UnicodeDecodeError:
         return "binary data"
-    return "binary data" if b"\0" in head else "text that is no JSON"
+    # Text has blanks and line breaks, and no other letters that control something.
+    return "binary data" if CONTROL.search(head) else "text that is no JSON"
 
 
-def json_told(members: Iterable[str], *, is_list: bool) -> str:
-    """Return what JSON is that holds no list of events, for people.
+def json_told(members: Iterable[str], *, is_list: bool, has_events: bool) -> str:
+    """Return what JSON is that holds no event, for people.
 
-    Args:
-        members: names of members of the object.
-        is_list: it is no object, but a list.
+    It is a list, or an object with such members; `has_events` if one of them is a list of events.
     """
     if is_list:
         return "a list in JSON of which nothing is an event"
+    if has_events:
+        return f"an object in JSON with {EVENTS} of which nothing is an event"
     names = list(members)
     for known, told in KNOWN:
         if known <= set(names):

@@ -22,7 +22,7 @@ from safety.commands import invoke
 from dftrace_ai.analysis.merged_trace import MergedTrace
 from dftrace_ai.analysis.reading import TraceSet, open_traces
 from dftrace_ai.analysis.reading.event_columns import event_columns
-from dftrace_ai.analysis.reading.gathering import archives
+from dftrace_ai.analysis.reading.importing import archives, copies
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating.validate import validate_traces
 from dftrace_ai.errors import TraceError
@@ -298,6 +298,7 @@ def test_there_are_not_more_members_than_a_job_has_files(
 
 def test_a_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "SPARE_BYTES", 1000)
+    monkeypatch.setattr(copies, "MOST_MEMORY_BYTES", 0)
     random_bytes = random.Random(1).randbytes(10_000)
     many = {f"{number}.pfw.gz": gzip.compress(random_bytes) for number in range(20)}
     (found,) = told(tmp_path / "archive", gzip.compress(tar_of(many)))

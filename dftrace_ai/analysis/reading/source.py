@@ -1,0 +1,78 @@
+"""The beginning of a file: how it is compressed, and what tells which traces it holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
+from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.trace_file import TraceFile, codec_of, codec_of_name
+from dftrace_ai.errors import TraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dftrace_ai.analysis.reading.trace_file import Codec, Copy, HeldFile, SkippedFile
+
+__all__ = ["Head", "Source", "read_head"]
+
+HEAD_BYTES = 64 * 1024
+
+
+class Head(NamedTuple):
+    """How a file is compressed, its first bytes unpacked, and whether it has no others."""
+
+    codec: Codec
+    plain: bytes
+    whole: bool
+
+
+class Source(NamedTuple):
+    """A file that may hold traces. `skipped` gets what of it is none; others as of `TraceFile`."""
+
+    path: Path
+    head: Head
+    skipped: list[SkippedFile]
+    asked_for: bool = False
+    copy: Copy | None = None
+    held: HeldFile | None = None
+
+    @property
+    def file(self) -> TraceFile:
+        """The file as a trace of lines."""
+        first, _, others = self.head.plain.partition(b"\n")
+        named = others.startswith(b'{"name":"process_name"')
+        framed = first.strip() == b"["
+        codec, asked_for = self.head.codec, self.asked_for
+        return TraceFile(self.path, codec, framed, named, asked_for, self.copy, self.held)
+
+
+def read_head(path: Path, content: Path | None = None) -> Head:
+    """Read the beginning of a file, which is at `content` if not at `path`.
+
+    Raises:
+        TraceError: it cannot be read, or is compressed and broken from the start.
+    """
+    try:
+        with open_regular(content or path) as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    # One that has nothing yet may have something when it is read.
+    codec = codec_of(head) if head else codec_of_name(path.name)
+    plain = head if codec == "plain" else _plain_head(path, codec, head)
+    return Head(codec, plain, max(len(head), len(plain)) < HEAD_BYTES)
+
+
+def _plain_head(path: Path, codec: Codec, head: bytes) -> bytes:
+    plain = b""
+    try:
+        for piece in block_decoder(codec).pieces(head):
+            plain += piece[:HEAD_BYTES]
+            if len(plain) >= HEAD_BYTES:
+                break
+    except BrokenBlockError as error:
+        # What is readable before the damage is a trace; `PlainStream` tells where it ends.
+        if not plain:
+            raise TraceError(f"{path}: not a trace file: broken {codec} data ({error})") from error
+    return plain
