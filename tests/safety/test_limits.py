@@ -16,7 +16,7 @@ from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import line_model, nesting, validate
-from dftrace_ai.cli.summary import tables as summary_command
+from dftrace_ai.cli import summary as summary_command
 from dftrace_ai.database import asking
 from dftrace_ai.database.opening import MEMORY_LIMIT
 from safety.commands import invoke

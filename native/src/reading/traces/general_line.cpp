@@ -166,7 +166,7 @@ std::optional<std::int64_t> whole_member(std::string_view args, std::string_view
         return whole_value(args.substr(from, end - from));
     }
     std::optional<std::int64_t> found;
-    Walk(args).members([&](std::string_view key, std::string_view value) {
+    JsonWalk(args).members([&](std::string_view key, std::string_view value) {
         if (text_of_json_string(key) == name.substr(1, name.size() - 2)) found = whole_value(value);
     });
     return found;
