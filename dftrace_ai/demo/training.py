@@ -1,4 +1,7 @@
-"""Training of a small convolutional network on the digits, from fetch to checkpoint."""
+"""Training of a small convolutional network on the digits, from fetch to checkpoint.
+
+Loaded late, for it needs torch and scikit-learn.
+"""
 
 from __future__ import annotations
 

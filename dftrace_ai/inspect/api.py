@@ -1,4 +1,7 @@
-"""The calls of tensor inspection; one session at a time is open in a process."""
+"""The calls of tensor inspection; one session at a time is open in a process.
+
+Loaded late, when a name of it is asked for: it needs torch.
+"""
 
 from __future__ import annotations
 

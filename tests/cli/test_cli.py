@@ -29,33 +29,6 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_help_names_every_command() -> None:
-    status, out, _ = run("--help")
-    assert status == 0
-    for command in COMMANDS:
-        assert command in out
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(command: str) -> None:
-    status, out, _ = run(command, "--help")
-    assert status == 0
-    assert "Usage" in out
-
-
-def test_help_loads_nothing_heavy() -> None:
-    script = (
-        "import sys; from dftrace_ai.cli import app\n"
-        "app(['--help'], standalone_mode=False)\n"
-        "heavy = {'torch', 'duckdb', 'pydantic', 'orjson', 'yaml', 'sklearn', 'numpy'}\n"
-        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stderr.splitlines()[-1] == "[]"
-
-
 def test_the_version() -> None:
     assert run("--version") == (0, f"dftrace {dftrace_ai.__version__}\n", "")
 
@@ -122,14 +95,6 @@ def test_summary_prints_a_table(tmp_path: Path) -> None:
     ]
     assert "10 events in 1 file" in out
     assert err == ""
-
-
-def test_summary_as_json(tmp_path: Path) -> None:
-    status, out, _ = run("summary", "--json", small_trace().write(tmp_path / "t.pfw.gz"))
-    assert status == 0
-    found = json.loads(out)
-    assert found["events"] == 10
-    assert {row["name"]: row["total_us"] for row in found["spans"]}["train"] == 2.0
 
 
 def test_summary_says_losses_on_the_error_stream(tmp_path: Path) -> None:

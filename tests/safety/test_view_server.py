@@ -162,6 +162,7 @@ def test_a_page_under_another_name_gets_nothing(
             f"http://127.0.0.1{server.trace_path}",
         ):
             assert get(server, path, *given)[::2] == (404, b"")
+        assert get(server, server.trace_path, f"Host: localhost:{server.port}")[0] == 200
 
 
 def test_a_request_with_a_body_is_refused(trace: Path, ui: Path) -> None:

@@ -1,4 +1,7 @@
-"""Which steps of a training are shown, and a track in which each has its number; needs NumPy."""
+"""Which steps of a training are shown, and a track in which each has its number.
+
+Loaded late, for it needs NumPy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A model under inspection: its layers get plans, and in each step those that are due act."""
+"""A model under inspection: its layers get plans, and in each step those that are due act.
+
+Loaded late, when a name of it is asked for: it needs torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A watch for NaN and infinities: where the first one appeared, in a log line and in the trace."""
+"""A watch for NaN and infinities: where the first one appeared, in a log line and in the trace.
+
+Loaded late, when a name of it is asked for: it needs torch.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The records of tensors on a GPU, in two kernels: rows of parts, and the rows of the wholes.
 
-A row is a `record.Record` of fp64 numbers. Nothing here is compiled before it is launched.
+Loaded late, where Triton is installed. A row is a `record.Record` of fp64 numbers. Nothing here is
+compiled before it is launched.
 """
 
 from __future__ import annotations

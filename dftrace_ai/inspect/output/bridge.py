@@ -1,4 +1,7 @@
-"""A logger for nvdlfw-inspect: statistics of Transformer Engine on the trace."""
+"""A logger for nvdlfw-inspect: statistics of Transformer Engine on the trace.
+
+Loaded late, when a name of it is asked for: it needs torch.
+"""
 
 from __future__ import annotations
 
