@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["collect", "command"]
 
 FAULTS_FOUND = 1
+
+Fact: TypeAlias = str | float | list[str] | tuple[str, ...] | None
+"""A version, a variable, a setting."""
 MOST_ROWS = 1000
 
 PACKAGES = (
@@ -146,7 +149,7 @@ def _told(facts: TraceFacts) -> str:
     return f"{told}; {counted(more, 'file')} more than shown, --json has all" if more > 0 else told
 
 
-def collect() -> dict[str, dict[str, object]]:
+def collect() -> dict[str, dict[str, Fact]]:
     """Gather the facts, by heading; a part that cannot be had is an ``error`` in its place."""
     return {
         "versions": _versions(),
@@ -156,11 +159,11 @@ def collect() -> dict[str, dict[str, object]]:
     }
 
 
-def _versions() -> dict[str, object]:
+def _versions() -> dict[str, Fact]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, object] = {
+    found: dict[str, Fact] = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
@@ -174,7 +177,7 @@ def _versions() -> dict[str, object]:
     return found | {package: version_or_none(package) for package in ("dftrace-ai", *PACKAGES)}
 
 
-def _native() -> dict[str, object]:
+def _native() -> dict[str, Fact]:
     try:
         import dftrace_ai._native as _native
     except ImportError as error:
@@ -182,7 +185,7 @@ def _native() -> dict[str, object]:
     return dict(_native.build_info())
 
 
-def _environment() -> dict[str, object]:
+def _environment() -> dict[str, Fact]:
     import os
 
     return {
@@ -192,13 +195,14 @@ def _environment() -> dict[str, object]:
     } or {"DFTRACE_*": "none set"}
 
 
-def _settings() -> dict[str, object]:
+def _settings() -> dict[str, Fact]:
     from dftrace_ai.config.sources import load_config
     from dftrace_ai.errors import ConfigError
 
     try:
+        plain = (str, float, int, list, tuple, type(None))
         return {
-            name: str(value) if isinstance(value, Path) else value for name, value in load_config()
+            name: value if isinstance(value, plain) else str(value) for name, value in load_config()
         }
     except ConfigError as error:
         return {"error": str(error)}

@@ -202,7 +202,7 @@ def _variables(
     from dftrace_ai.config.sources import load_config
     from dftrace_ai.run.settings import LAUNCH_VARIABLE, absolute, check_directory
 
-    values: dict[str, object] = {}
+    values: dict[str, str | None] = {}
     for name, text in given.items():
         may_be_none = name in SETTINGS and SETTINGS[name].optional
         values[name] = None if may_be_none and text.strip().lower() == "none" else text

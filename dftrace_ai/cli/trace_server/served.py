@@ -110,7 +110,7 @@ def ordering_commands(processes: Sequence[ShownProcess]) -> str:
     return json.dumps(commands, ensure_ascii=False)
 
 
-def _command(name: str, *args: str) -> dict[str, object]:
+def _command(name: str, *args: str) -> dict[str, str | tuple[str, ...]]:
     return {"id": f"dev.perfetto.{name}", "args": args}
 
 

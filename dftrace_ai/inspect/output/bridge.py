@@ -166,7 +166,7 @@ class NvdlfwTraceLogger:
             for seen in self._waiting.pop(next(iter(self._waiting))):
                 self._record(seen, about)
 
-    def _record(self, seen: _Tensor, about: Mapping[str, object]) -> None:
+    def _record(self, seen: _Tensor, about: Mapping[str, str | int]) -> None:
         values: dict[str, float] = {}
         for stat, (name, value) in seen.values.items():
             number = self._tried(name, float, value)

@@ -78,14 +78,18 @@ def statistics(found: Statistics) -> None:
         "n_inf": found.record.n_inf,
         "n_zero": found.record.n_zero,
     }
-    about = {"iteration": found.iteration, "rank": found.rank, "feature": found.feature}
+    about: dict[str, str | int] = {
+        "iteration": found.iteration,
+        "rank": found.rank,
+        "feature": found.feature,
+    }
     known = {key: int(count) for key, count in counts.items() if not math.isnan(count)}
     numbers(name, about, found.values, known, found.moment)
 
 
 def numbers(
     name: str,
-    about: Mapping[str, object],
+    about: Mapping[str, str | int],
     values: Mapping[str, float],
     counts: Mapping[str, int],
     moment: Moment,
@@ -98,7 +102,9 @@ def numbers(
         emitting.counter(name, finite, at=moment)
 
 
-def nonfinite(layer: str, tensor: str, moment: Moment, args: Mapping[str, object]) -> None:
+def nonfinite(
+    layer: str, tensor: str, moment: Moment, args: Mapping[str, str | int | None]
+) -> None:
     """Mark the moment at which the values of a tensor stopped being finite.
 
     What has a true ``first`` among its arguments stands on a track by itself.
@@ -107,6 +113,6 @@ def nonfinite(layer: str, tensor: str, moment: Moment, args: Mapping[str, object
     emitting.instant(f"{layer}:{tensor}", args, category="nonfinite", track=track, at=moment)
 
 
-def plan(layer: str, args: Mapping[str, object]) -> None:
+def plan(layer: str, args: Mapping[str, str]) -> None:
     """Record what is planned for the GEMMs of a layer."""
     emitting.instant(layer, args, category="inspect", track=PLAN_TRACK, at=emitting.moment())
