@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dftrace_ai.cli.reading import json_option
 from dftrace_ai.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def command(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where --export writes them.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: Annotated[bool, json_option("Print JSON instead of a table.")] = False,
 ) -> None:
     """List, compare, query and show runs that were logged by the interface `local`.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dftrace_ai.cli.commands import QuickCommand
+from dftrace_ai.cli.reading import Json  # noqa: TC001 - typer evaluates the annotations
 from dftrace_ai.errors import DftraceError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def command(
             help="A thread in a span is stuck when it has recorded nothing for longer than this.",
         ),
     ] = 60.0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Tell which ranks wait, for how long, and for which one.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dftrace_ai.cli.reading import json_option
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -35,9 +37,7 @@ def command(
     once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
     json: Annotated[
         bool,
-        typer.Option(
-            "--json", help="Print one snapshot as JSON and end; `dftrace stuck` reads it."
-        ),
+        json_option("Print one snapshot as JSON and end; `dftrace stuck` reads it."),
     ] = False,
 ) -> None:
     """Show what every traced process is doing: its open spans, since when, and how its time goes.
