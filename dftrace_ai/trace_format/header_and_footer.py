@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,7 @@ __all__ = [
     "FooterFacts",
     "HeaderFacts",
     "Loss",
+    "Said",
     "footer_of",
     "header_of",
 ]
@@ -94,79 +95,76 @@ LOSSES: Final = (
 )
 
 
+class Said(NamedTuple):
+    """What the schema of the lines says of a member; one without it is not in the schema."""
+
+    about: str = ""
+    always: bool = False
+    least: int | None = None
+    most: int | None = None
+    pattern: str = ""
+    kind: object = None
+    """A type that takes less than the annotation; None for that."""
+
+
+HASH: Final = Said("Hash of the host's name.", always=True, pattern=r"^[0-9a-f]{16}$")
+PROCESS: Final = Said("Process id.", always=True, least=0, most=2**32 - 1)
+
+Text = Annotated[str | None, Said()]
+Number = Annotated[int | None, Said(least=0)]
+Hash = Annotated[str | None, HASH]
+# What every line has.
+GivenText = Annotated[str | None, Said(always=True)]
+Count = Annotated[int | None, Said(always=True, least=0)]
+
+
 class HeaderFacts(NamedTuple):
-    """What a file says of its process; None for what it does not say, or says senselessly.
+    """What a file says of its process, in the line's order; None for what it does not say."""
 
-    The members are those of the header line, in its order.
-
-    Attributes:
-        hhash: hash of the host's name.
-        format: version of the format.
-        host: the host's name.
-        pid: the process, by the number that its lines carry.
-        ppid: its parent.
-        run: hexadecimal digits, the same in all processes of a run.
-        time_base_us: microseconds since 1970 to add to every `ts`.
-        timestamps: ``relative`` or ``epoch_us``.
-        clock: ``tsc`` or ``monotonic``.
-        version: that of dftrace_ai.
-        rank: the rank.
-        world_size: number of ranks.
-        local_rank: rank on the host.
-        launcher: who said so.
-        layout: rank in each dimension of a parallel training, such as ``dp=0,pp=1``.
-        scheduler: who gave the job its name.
-        job_id: the job's name.
-        run_id: torchrun's name of the run.
-        node: the scheduler's name of the host.
-        restarts: times that the job was started again.
-        python: version.
-        cmdline: words of the command line.
-        data_dir: the setting of that name.
-        system: operating system.
-        machine: architecture of the processor.
-        cpus: logical processors.
-        memory_bytes: main memory of the host.
-        cores: physical processors.
-        torch: version.
-        boot_id: the kernel's name for this start of the host.
-        pid_namespace: number of the namespace in which the process has its number.
-        process_start: when the process began, in ticks since the host did.
-        part: number of the file among the parts of a trace.
-    """
-
-    hhash: str | None = None
-    format: int | None = None
-    host: str | None = None
-    pid: int | None = None
-    ppid: int | None = None
-    run: str | None = None
-    time_base_us: int | None = None
-    timestamps: str | None = None
-    clock: str | None = None
-    version: str | None = None
-    rank: int | None = None
-    world_size: int | None = None
-    local_rank: int | None = None
+    hhash: Hash = None
+    format: Annotated[int | None, Said(always=True, kind=Literal[1])] = None
+    host: GivenText = None
+    # The process, by the number that its lines carry.
+    pid: Annotated[int | None, PROCESS] = None
+    ppid: Count = None
+    run: Annotated[
+        str | None, Said("Same in all of a run.", always=True, pattern=r"^[0-9a-f]+$")
+    ] = None
+    time_base_us: Annotated[
+        int | None, Said("Microseconds since 1970 to add to ts.", always=True, least=0)
+    ] = None
+    timestamps: Annotated[str | None, Said(always=True, kind=Literal["relative", "epoch_us"])] = (
+        None
+    )
+    # ``tsc`` or ``monotonic``.
+    clock: GivenText = None
+    version: GivenText = None
+    rank: Number = None
+    world_size: Number = None
+    local_rank: Number = None
+    # Who gave the rank.
     launcher: str | None = None
-    layout: str | None = None
-    scheduler: str | None = None
-    job_id: str | None = None
-    run_id: str | None = None
-    node: str | None = None
-    restarts: int | None = None
+    layout: Annotated[str | None, Said("Rank in each dimension: dp=0,pp=1.")] = None
+    # Who gave the job its name, and the scheduler's name of the host below.
+    scheduler: Text = None
+    job_id: Text = None
+    run_id: Text = None
+    node: Text = None
+    restarts: Number = None
     python: str | None = None
     cmdline: tuple[str, ...] | None = None
     data_dir: str | None = None
     system: str | None = None
     machine: str | None = None
+    # Logical processors, of which `cores` are physical.
     cpus: int | None = None
     memory_bytes: int | None = None
     cores: int | None = None
     torch: str | None = None
-    boot_id: str | None = None
-    pid_namespace: int | None = None
-    process_start: int | None = None
+    boot_id: Text = None
+    pid_namespace: Number = None
+    # Ticks since the host began.
+    process_start: Number = None
     part: int | None = None
 
     @classmethod
@@ -176,65 +174,55 @@ class HeaderFacts(NamedTuple):
 
 
 class FooterFacts(NamedTuple):
-    """What a closing line says; None for what it does not say, or says senselessly.
+    """What a closing line says, in its order, of its file; None for what it does not say."""
 
-    The members are those of the line, in its order. Counts are of the file.
-
-    Attributes:
-        hhash: hash of the host's name.
-        events: events in all.
-        spans: finished spans.
-        instants: moments.
-        counters: samples.
-        flows: tails and heads of arrows.
-        metadata: keys with values.
-        unfinished: spans without an end.
-        dropped: events that were lost because the spool was full.
-        waits: times a thread waited for room in the spool.
-        unmatched_stops: calls of `stop()` without a `start()`.
-        args_sanitised: values that could not be written as they were.
-        bytes: plain bytes before the line.
-        file_bytes: bytes of the file before the block of the line.
-        drain_cpu_us: microseconds of processor time for formatting and writing.
-        ended: how recording ended: an `Ending` where the recorder wrote it.
-        part: number of the file among the parts of a trace.
-        earlier_events: events in the parts before it.
-        error: type of the exception that nobody caught.
-        signal: that killed the process.
-        exit_status: of the process.
-        write_error: why the process could not write the rest itself, so that another has.
-        damaged: kinds of damage found in the spool.
-        overwritten: events that a flight recorder let go.
-        alive_us: until when the process is known to have lived, as `ts`, where it died.
-        layout: as in the header, where it became known later.
-    """
-
-    hhash: str | None = None
-    events: int | None = None
-    spans: int | None = None
-    instants: int | None = None
-    counters: int | None = None
-    flows: int | None = None
-    metadata: int | None = None
-    unfinished: int | None = None
-    dropped: int | None = None
-    waits: int | None = None
-    unmatched_stops: int | None = None
-    args_sanitised: int | None = None
-    bytes: int | None = None
-    file_bytes: int | None = None
-    drain_cpu_us: int | None = None
-    ended: str | None = None
-    part: int | None = None
-    earlier_events: int | None = None
-    error: str | None = None
-    signal: int | None = None
-    exit_status: int | None = None
-    write_error: str | None = None
-    damaged: int | None = None
-    overwritten: int | None = None
-    alive_us: int | None = None
-    layout: str | None = None
+    hhash: Hash = None
+    events: Annotated[
+        int | None, Said("Sum of the six counts that follow.", always=True, least=0)
+    ] = None
+    spans: Count = None
+    instants: Count = None
+    counters: Count = None
+    flows: Annotated[int | None, Said("Tails and heads, each counted.", always=True, least=0)] = (
+        None
+    )
+    metadata: Annotated[int | None, Said("CM lines.", always=True, least=0)] = None
+    # Spans without an end.
+    unfinished: Count = None
+    dropped: Annotated[
+        int | None, Said("Events lost because the spool was full.", always=True, least=0)
+    ] = None
+    waits: Annotated[
+        int | None, Said("Times a thread waited for the writer.", always=True, least=0)
+    ] = None
+    unmatched_stops: Count = None
+    args_sanitised: Annotated[
+        int | None, Said("Values replaced by safe ones.", always=True, least=0)
+    ] = None
+    bytes: Annotated[int | None, Said("Plain bytes before this line.", always=True, least=0)] = None
+    file_bytes: Annotated[
+        int | None, Said("Bytes of the file before this line.", always=True, least=0)
+    ] = None
+    # Of formatting and writing.
+    drain_cpu_us: Count = None
+    # An `Ending` where the recorder wrote it.
+    ended: Annotated[str | None, Said(always=True, kind=Ending)] = None
+    part: Number = None
+    earlier_events: Annotated[int | None, Said("In the parts before.", least=1)] = None
+    error: Annotated[str | None, Said("Type of the exception that nobody caught.")] = None
+    signal: Annotated[int | None, Said("That killed the process.", least=1)] = None
+    exit_status: Annotated[int | None, Said(least=0, most=255)] = None
+    write_error: Annotated[str | None, Said("Why the process could not write the rest itself.")] = (
+        None
+    )
+    damaged: Annotated[int | None, Said("Kinds of damage found in the spool.", least=1)] = None
+    overwritten: Annotated[int | None, Said("Events that a flight recorder let go.", least=1)] = (
+        None
+    )
+    alive_us: Annotated[
+        int | None, Said("A process that died is known to have lived then.", least=1)
+    ] = None
+    layout: Annotated[str | None, Said("As in the header, known later.")] = None
 
     @classmethod
     def of(cls, args: Mapping[str, object]) -> FooterFacts:

@@ -8,15 +8,25 @@ a number written as text is a fault. They serve the JSON Schema of the format an
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter
+from pydantic import Discriminator, Field, Tag, TypeAdapter, create_model
 
-# pydantic evaluates the annotations:
-from dftrace_ai.trace_format.header_and_footer import Ending  # noqa: TC001
+from dftrace_ai.trace_format.header_and_footer import FooterFacts, HeaderFacts
 from dftrace_ai.trace_format.index_line import IndexArgs, IndexLine
 from dftrace_ai.trace_format.line_bases import Line as _Line
 from dftrace_ai.trace_format.line_bases import OpenArgs as _Open
+
+# pydantic evaluates the annotations:
 from dftrace_ai.trace_format.values import (  # noqa: TC001
     ArgValue,
     Count,
@@ -25,7 +35,6 @@ from dftrace_ai.trace_format.values import (  # noqa: TC001
     Id,
     Int64,
     Micros,
-    Pid,
 )
 
 __all__ = [
@@ -231,31 +240,35 @@ class ThreadName(_Line):
     args: NameArgs
 
 
-class HeaderArgs(_Open):
-    """What is known of the process when it starts to record."""
+def _arguments_of(facts: type[HeaderFacts | FooterFacts], name: str, about: str) -> Any:
+    """Make the model of the arguments of a line of what is said beside its facts."""
+    members: dict[str, Any] = {}
+    for member, annotation in get_type_hints(facts, include_extras=True).items():
+        if get_origin(annotation) is not Annotated:
+            continue
+        optional, said = get_args(annotation)
+        rules = Field(
+            description=said.about or None,
+            ge=said.least,
+            le=said.most,
+            pattern=said.pattern or None,
+        )
+        kind: Any = Annotated[said.kind or get_args(optional)[0], rules]
+        members[member] = (kind, ...) if said.always else (kind | None, None)
+    return create_model(name, __base__=_Open, __doc__=about, __module__=__name__, **members)
 
-    version: str
-    format: Literal[1]
-    hhash: Hash
-    host: str
-    pid: Pid
-    ppid: Count
-    run: Annotated[str, Field(pattern=r"^[0-9a-f]+$", description="Same in all of a run.")]
-    rank: Count | None = None
-    world_size: Count | None = None
-    local_rank: Count | None = None
-    layout: Annotated[str, Field(description="Rank in each dimension: dp=0,pp=1.")] | None = None
-    scheduler: str | None = None
-    job_id: str | None = None
-    run_id: str | None = None
-    node: str | None = None
-    restarts: Count | None = None
-    boot_id: str | None = None
-    pid_namespace: Count | None = None
-    process_start: Count | None = None
-    time_base_us: Annotated[int, Field(ge=0, description="Microseconds since 1970 to add to ts.")]
-    timestamps: Literal["relative", "epoch_us"]
-    clock: str
+
+if TYPE_CHECKING:
+
+    class HeaderArgs(_Open): ...
+
+    class FooterArgs(_Open): ...
+
+else:
+    HeaderArgs = _arguments_of(
+        HeaderFacts, "HeaderArgs", "What is known of the process when it starts to record."
+    )
+    FooterArgs = _arguments_of(FooterFacts, "FooterArgs", "What was written, and what was lost.")
 
 
 class Header(_Line):
@@ -292,48 +305,6 @@ class CustomMetadata(_Line):
     cat: Literal["dftracer"]
     ph: Literal["M"]
     args: HashArgs
-
-
-class FooterArgs(_Open):
-    """What was written, and what was lost."""
-
-    hhash: Hash
-    events: Annotated[int, Field(ge=0, description="Sum of the six counts that follow.")]
-    spans: Count
-    instants: Count
-    counters: Count
-    flows: Annotated[int, Field(ge=0, description="Tails and heads, each counted.")]
-    metadata: Annotated[int, Field(ge=0, description="CM lines.")]
-    unfinished: Count
-    dropped: Annotated[int, Field(ge=0, description="Events lost because the spool was full.")]
-    waits: Annotated[int, Field(ge=0, description="Times a thread waited for the writer.")]
-    unmatched_stops: Count
-    args_sanitised: Annotated[int, Field(ge=0, description="Values replaced by safe ones.")]
-    bytes: Annotated[int, Field(ge=0, description="Plain bytes before this line.")]
-    file_bytes: Annotated[int, Field(ge=0, description="Bytes of the file before this line.")]
-    drain_cpu_us: Count
-    ended: Ending
-    part: Annotated[int, Field(ge=0)] | None = None
-    earlier_events: Annotated[int, Field(ge=1, description="In the parts before.")] | None = None
-    error: Annotated[str, Field(description="Type of the exception that nobody caught.")] | None = (
-        None
-    )
-    signal: Annotated[int, Field(ge=1, description="That killed the process.")] | None = None
-    exit_status: Annotated[int, Field(ge=0, le=255)] | None = None
-    write_error: (
-        Annotated[str, Field(description="Why the process could not write the rest itself.")] | None
-    ) = None
-    damaged: (
-        Annotated[int, Field(ge=1, description="Kinds of damage found in the spool.")] | None
-    ) = None
-    overwritten: (
-        Annotated[int, Field(ge=1, description="Events that a flight recorder let go.")] | None
-    ) = None
-    alive_us: (
-        Annotated[int, Field(ge=1, description="A process that died is known to have lived then.")]
-        | None
-    ) = None
-    layout: Annotated[str, Field(description="As in the header, known later.")] | None = None
 
 
 class Footer(_Line):
