@@ -4,29 +4,149 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 import dftrace_ai._native as _native
-from dftrace_ai._native import QuickMethod, TracedIterator, quick_calls
+from dftrace_ai._native import Node, QuickMethod, TracedIterator, quick_calls
 from dftrace_ai.annotation.accompanied import AccompaniedMode, accompanied, asked_for
-from dftrace_ai.annotation.async_iteration import TracedAsyncIterator
 from dftrace_ai.annotation.branching import BranchingNode
 from dftrace_ai.annotation.given_arguments import flow_id, given_arguments
-from dftrace_ai.annotation.metadata_mode import MetadataMode, write_mark
 from dftrace_ai.annotation.wrapping import wrap
 from dftrace_ai.run import emitting
+from dftrace_ai.run.emitting import metadata, time_us
 from dftrace_ai.wording import tell
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 
     from typing_extensions import Self
 
+    from dftrace_ai._native import Span
+
 __all__ = ["ProfilerNode"]
+
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 N = TypeVar("N", bound="ProfilerNode")
+
+
+class TracedAsyncIterator(Generic[T]):
+    """The items of an async iterable, each with a span for the wait and one for the body.
+
+    Args:
+        iterable: where the items come from.
+        wait: the node of the wait, or None.
+        block: the node of the body, or None.
+    """
+
+    def __init__(self, iterable: AsyncIterable[T], wait: Node | None, block: Node | None) -> None:
+        self._open: Span | None = None  # first: a failure below leaves an object to be deleted
+        if not hasattr(type(iterable), "__aiter__"):
+            raise TypeError(f"{type(iterable).__name__!r} object is not an async iterable")
+        self._source: AsyncIterator[T] = iterable.__aiter__()
+        self._wait = wait
+        self._block = block
+        self._count = 0
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        self._end_block()
+        span = self._wait._begin() if self._wait is not None else None
+        try:
+            item = await self._source.__anext__()
+        except StopAsyncIteration:
+            # The last request only learns that there is nothing more.
+            if span is not None:
+                span.end_unless_empty()
+            raise
+        except BaseException as error:
+            if span is not None:
+                span.end(type(error), self._count + 1)
+            raise
+        self._count += 1
+        if span is not None:
+            span.end(None, self._count)
+        if self._block is not None:
+            self._open = self._block._begin()
+        return item
+
+    def _end_block(self) -> None:
+        span, self._open = self._open, None
+        if span is not None:
+            span.end(None, self._count)
+
+    def __del__(self) -> None:
+        # A loop that is left by break lets go of its iterator at once.
+        self._end_block()
+
+    async def aclose(self) -> None:
+        """End the open block, and the source if it can be ended."""
+        self._end_block()
+        close = getattr(self._source, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def write_mark(node: Node, mark: str) -> None:
+    """Write the line of a node's start or end.
+
+    Args:
+        node: whose; nothing is written where it is disabled.
+        mark: ``start`` or ``end``.
+    """
+    if node.enabled:
+        metadata(f"{node.name}.{mark}", str(time_us()))
+
+
+class _Lines:
+    """What ends a pair of lines, in the place of an open span."""
+
+    def __init__(self, node: MetadataMode) -> None:
+        self._node = node
+
+    def end(self, *_: object) -> None:
+        self._node.stop()
+
+    end_unless_empty = cancel = end
+
+
+class MetadataMode(Node):
+    """What makes a node write lines where it would write spans.
+
+    A ``with`` block, a call of a decorated function and a resume of a decorated
+    generator are a start and a stop. The lines have no arguments.
+    """
+
+    def start(self, metadata: bool = True, **given: Any) -> None:
+        """Write the line ``<name>.start``."""
+        write_mark(self, "start")
+
+    def stop(self, metadata: bool = True) -> None:
+        """Write the line ``<name>.end``."""
+        write_mark(self, "end")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, exc_type: object, exc: object, traceback: object, /) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, exc_type: object, exc: object, traceback: object) -> None:
+        self.stop()
+
+    def _begin(self) -> Any:
+        if not self.enabled:
+            return None
+        self.start()
+        return _Lines(self)
+
 
 QUICK = ("__call__", "_alike", "_instance", "_start", "_stop")
 """What a call with numbers goes past: a kind of node with another of these is called by Python."""

@@ -41,7 +41,7 @@ class DeviceEvent(Protocol):
 
 
 class DeviceClock(Protocol):
-    """An accelerator's events; that of CUDA is `dftrace_ai.device.torch_clock.TorchClock`.
+    """An accelerator's events; that of CUDA is `dftrace_ai.device.companions.TorchClock`.
 
     Attributes:
         label: what its tracks are called, such as ``GPU``.

@@ -2,15 +2,284 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import functools
+import time
+from importlib import import_module
+from threading import get_ident, local
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dftrace_ai.device.ranges import Ranges
-from dftrace_ai.device.recording import stream_times
+from dftrace_ai.device.clock import DeviceEvent, Place, Stream
+from dftrace_ai.device.intervals import StreamTimes
+from dftrace_ai.run.emitting import metadata
+from dftrace_ai.run.hooks import Hook, register
+from dftrace_ai.run.loaded_torch import loaded_torch
+from dftrace_ai.wording import briefly, counted, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dftrace_ai._native import Node
+    from dftrace_ai.device.clock import DeviceClock
+    from dftrace_ai.run.run import Run
 
 __all__ = ["COMPANIONS", "Companion"]
+
+
+NEEDED = ("Event", "Stream", "current_stream", "current_device", "is_initialized")
+# What is called GPU in traces; others bear the name that torch has for them.
+GPUS = ("cuda", "hip")
+
+
+class NoClockError(Exception):
+    """There is no accelerator whose time could be measured; says why."""
+
+
+def find_clock() -> TorchClock | None:
+    """Return the clock of torch's accelerator; None where torch is not loaded yet.
+
+    Nothing is initialized: a process that does not use its device may be forked.
+
+    Raises:
+        NoClockError: this torch has no accelerator, or one without events.
+    """
+    torch = loaded_torch()
+    if torch is None:
+        return None
+    kind = _kind_of_accelerator(torch)
+    if kind is None:
+        raise NoClockError("this PyTorch is one for processors alone")
+    module = getattr(torch, kind, None)
+    lacking = [name for name in NEEDED if not hasattr(module, name)]
+    if lacking:
+        raise NoClockError(f"torch.{kind} of this PyTorch has no {lacking[0]}")
+    return TorchClock(kind, module)
+
+
+def _kind_of_accelerator(torch: Any) -> str | None:
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        device = accelerator.current_accelerator()
+        return None if device is None else str(device.type)
+    version = torch.version
+    return "cuda" if version.cuda or getattr(version, "hip", None) else None
+
+
+class TorchClock:
+    """Events of a module of torch's, such as ``torch.cuda``.
+
+    Args:
+        kind: what torch calls the device.
+        module: its module.
+    """
+
+    def __init__(self, kind: str, module: Any) -> None:
+        self.label = "GPU" if kind in GPUS else kind.upper()
+        self._module = module
+        self._is_capturing: Callable[[], bool] = getattr(
+            module, "is_current_stream_capturing", lambda: False
+        )
+
+    def place(self) -> Place | None:
+        """Return where this thread's work goes; None where no event may be recorded now."""
+        if not self.is_usable():
+            return None
+        module = self._module
+        stream = module.current_stream()
+        return Place(module.current_device(), stream, getattr(stream, "cuda_stream", None) == 0)
+
+    def is_usable(self) -> bool:
+        """Return whether this thread may record events now; initializes nothing."""
+        return bool(self._module.is_initialized()) and not self._is_capturing()
+
+    def event(self) -> DeviceEvent:
+        """Make an event with a time."""
+        event: DeviceEvent = self._module.Event(enable_timing=True)
+        return event
+
+    def side_stream(self, device: int) -> Stream:
+        """Make a stream for looks at the clock, before all other work where there is an order."""
+        return self._module.Stream(device, priority=-1)
+
+    def watch_captures(self, begins: Callable[[], None], ends: Callable[[], None]) -> None:
+        """Have two functions called around each capture; nothing where graphs are not known."""
+        graph = getattr(self._module, "CUDAGraph", None)
+        begin, end = getattr(graph, "capture_begin", None), getattr(graph, "capture_end", None)
+        if graph is None or begin is None or end is None:
+            return
+
+        @functools.wraps(begin)
+        def capture_begin(*args: Any, **kwargs: Any) -> Any:
+            begins()
+            try:
+                return begin(*args, **kwargs)
+            except BaseException:
+                ends()
+                raise
+
+        @functools.wraps(end)
+        def capture_end(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return end(*args, **kwargs)
+            finally:
+                ends()
+
+        graph.capture_begin, graph.capture_end = capture_begin, capture_end
+
+
+class Range:
+    """A range that was begun on a thread.
+
+    Attributes:
+        thread: whose it is.
+        is_over: its span has ended.
+    """
+
+    __slots__ = ("is_over", "thread")
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+        self.is_over = False
+
+
+class _Stack(local):
+    """The ranges of a thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+
+
+class Ranges:
+    """Begins a range with each span and ends it with it, by a module of torch's.
+
+    Ranges of a thread nest. One whose span ends before those that began in it, as in tasks that
+    take turns, ends with them. Where the library cannot be used, that is told once.
+
+    Args:
+        label: what the ranges are called.
+        module: has ``range_push`` and ``range_pop``.
+    """
+
+    def __init__(self, label: str, module: str) -> None:
+        self._label = label
+        self._name = module
+        self._module: Any = None
+        self._is_hopeless = False
+        self._stack = _Stack()
+
+    def begin(self, node: Node, *, is_resume: bool) -> Range | None:
+        """Begin a range, called by category and name of the node."""
+        if self._is_hopeless or loaded_torch() is None:
+            return None
+        try:
+            if self._module is None:
+                self._module = import_module(self._name)
+            self._pop()
+            self._module.range_push(f"{node.cat}.{node.name}")
+        except Exception as error:  # noqa: BLE001 - whatever the library raises
+            self._give_up(error)
+            return None
+        begun = Range()
+        self._stack.ranges.append(begun)
+        return begun
+
+    def end(self, begun: Range, node: Node | None = None) -> None:
+        """End a range, at once if it is the innermost of this thread."""
+        begun.is_over = True
+        if begun.thread == get_ident():
+            try:
+                self._pop()
+            except Exception as error:  # noqa: BLE001 - whatever the library raises
+                self._give_up(error)
+
+    drop = end
+
+    def _pop(self) -> None:
+        ranges = self._stack.ranges
+        while ranges and ranges[-1].is_over:
+            ranges.pop()
+            self._module.range_pop()
+
+    def _give_up(self, error: Exception) -> None:
+        if not self._is_hopeless:
+            self._is_hopeless = True
+            warn("there are no ranges of %s: %s", self._label, briefly(error))
+
+
+SETTLE_LIMIT_S: Final = 2.0
+"""So long the end of a run waits for devices to pass what is under way, at most."""
+
+LOOK_S: Final = 0.001
+
+_times: StreamTimes | None = None
+_is_hopeless = False
+
+
+def stream_times() -> StreamTimes | None:
+    """Return what measures the device of this process; None where there is none, or none yet."""
+    global _times, _is_hopeless
+    if _times is None and not _is_hopeless:
+        try:
+            clock = find_clock()
+            _times = None if clock is None else StreamTimes(clock)
+        except NoClockError as error:
+            _is_hopeless = True
+            warn("spans have no time on a device: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever the device's library raises
+            _is_hopeless = True
+            warn("spans have no time on a device: %s", briefly(error))
+    return _times
+
+
+def use_clock(clock: DeviceClock | None) -> None:
+    """Measure another accelerator than that of torch from now on.
+
+    Args:
+        clock: its events; None for torch's again.
+
+    Example::
+
+        use_clock(MyAccelerator())
+        with ai.compute.forward(device=True):
+            launch()
+    """
+    global _times, _is_hopeless
+    _times = None if clock is None else StreamTimes(clock)
+    _is_hopeless = False
+
+
+def _begin(_: Run) -> None:
+    if _times is not None:
+        _times.restart()
+
+
+def _end(run: Run) -> None:
+    times = _times
+    if times is None:
+        return
+    limit_s = min(SETTLE_LIMIT_S, run._config_in_force().finalize_timeout_s)
+    until_s = time.monotonic() + limit_s
+    while (under_way := times.settle()) and time.monotonic() < until_s:
+        time.sleep(LOOK_S)
+    without = times.left_out + under_way
+    if without:
+        metadata("spans without time on the device", str(without))
+        warn(
+            "%s no time on the device: %d for which it was not done %g s after the end, and %d "
+            "for which it failed, was captured or had more than enough to do",
+            f"{counted(without, 'span')} {'has' if without == 1 else 'have'}",
+            under_way,
+            limit_s,
+            times.left_out,
+        )
+    times.restart()
+
+
+def _forget(_: Run) -> None:
+    if _times is not None:
+        _times.forget_parent()
+
+
+register(Hook("times on devices", _begin, _end, _forget))
 
 
 class Companion(Protocol):

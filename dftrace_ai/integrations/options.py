@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
-from dftrace_ai.integrations.folders import folders_of
 from dftrace_ai.integrations.steps.gate import ALL_STEPS, Gate, StepRange
 from dftrace_ai.integrations.steps.training import Training
 
@@ -16,6 +18,34 @@ if TYPE_CHECKING:
     from dftrace_ai.config.model import Config
 
 __all__ = ["ALL", "AutoOptions", "Chosen", "Gate", "StepRange", "named_parts", "options_of"]
+
+
+EVERYWHERE: Final = "all"
+"""As a list of folders: every file."""
+
+
+def folders_of(text: str | None) -> tuple[str, ...]:
+    """Return the absolute paths of the folders that a setting names.
+
+    Args:
+        text: paths with colons between them, also such as ``file:///data``; ``all`` for every
+            file. Folders that are not on this machine (``s3://...``) are left out.
+    """
+    if not text:
+        return ()
+    if text == EVERYWHERE:
+        return ("/",)
+    whole = os.path.exists(text)  # noqa: PTH110 - of a text that may be no path
+    found: dict[str, None] = {}
+    for one in [text] if whole else re.split(r":(?!//)", text):
+        scheme, mark, rest = one.partition("://")
+        if mark and scheme != "file":
+            continue
+        path = "/" + unquote(rest).partition("/")[2] if mark else one
+        if path:
+            found[os.path.abspath(os.path.expanduser(path))] = None  # noqa: PTH100, PTH111
+    return tuple(found)
+
 
 ALL = "all"
 """As a name of a part: every one."""

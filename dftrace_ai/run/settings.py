@@ -14,8 +14,6 @@ from dftrace_ai.config.values import layout_text
 from dftrace_ai.errors import LogDirectoryError
 from dftrace_ai.masking import masked_words
 from dftrace_ai.run.emitting import time_us
-from dftrace_ai.run.place.host import host_facts
-from dftrace_ai.run.place.job import job_facts
 from dftrace_ai.run.place.layout import find_layout
 from dftrace_ai.run.ranks import RankInfo, find_rank
 from dftrace_ai.trace_format.file_names import SUFFIX_OF, TRACE_SUFFIXES
@@ -37,6 +35,128 @@ __all__ = [
     "run_settings",
     "settings_of_child",
 ]
+
+
+MEMORY = "/proc/meminfo"
+PROCESSORS = "/proc/cpuinfo"
+TOPOLOGY = "/sys/devices/system/cpu"
+# In each processor's folder: which ones share its core. The second is what older kernels have.
+SIBLINGS = ("core_cpus_list", "thread_siblings_list")
+
+
+def host_facts() -> dict[str, object]:
+    """Return system, machine and processors, and memory and cores where the kernel tells them.
+
+    Example::
+
+        host_facts()["cpus"]  # 64
+    """
+    system = os.uname()
+    facts: dict[str, object] = {
+        "system": f"{system.sysname} {system.release}",
+        "machine": system.machine,
+        "cpus": os.cpu_count(),
+    }
+    found = {"memory_bytes": _memory_bytes(), "cores": _cores()}
+    return facts | {name: count for name, count in found.items() if count}
+
+
+def _memory_bytes() -> int:
+    for line in _content(MEMORY).splitlines():
+        name, _, rest = line.partition(b":")
+        words = rest.split()
+        if name == b"MemTotal" and words and words[0].isdigit():
+            return int(words[0]) * 1024
+    return 0
+
+
+def _cores() -> int:
+    try:
+        names = os.listdir(TOPOLOGY)  # noqa: PTH208 - of names, and no pathlib
+    except OSError:
+        names = []
+    folders = [
+        f"{TOPOLOGY}/{one}/topology" for one in names if one[:3] == "cpu" and one[3:].isdigit()
+    ]
+    for file in SIBLINGS:
+        shared = {_content(f"{folder}/{file}").strip() for folder in folders} - {b""}
+        if shared:
+            return len(shared)
+    return _cores_of_packages(_content(PROCESSORS))
+
+
+def _cores_of_packages(processors: bytes) -> int:
+    """Return the cores of all packages, of which each of their processors tells the number."""
+    cores: dict[bytes, int] = {}
+    for processor in processors.split(b"\n\n"):
+        pairs = (line.partition(b":") for line in processor.splitlines())
+        told = {name.strip(): value.strip() for name, _, value in pairs}
+        count = told.get(b"cpu cores", b"")
+        if b"physical id" in told and count.isdigit():
+            cores[told[b"physical id"]] = int(count)
+    return sum(cores.values())
+
+
+def _content(path: str) -> bytes:
+    """Return what a file holds; nothing where a container hides it."""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - one for each processor
+            return file.read()
+    except OSError:
+        return b""
+
+
+MOST_LETTERS_OF_A_JOB = 200
+
+# Scheduler, and the variable that has its name of the job; the first that is set wins.
+_JOBS = (
+    ("slurm", "SLURM_JOB_ID"),
+    ("ray", "RAY_JOB_ID"),
+    ("kubeflow", "KUBEFLOW_TRAINING_JOB_ID"),
+    ("kubernetes", "JOB_NAME"),
+)
+_NODES = ("SLURMD_NODENAME", "NODE_NAME", "K8S_NODE_NAME", "RAY_NODE_ID")
+_RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+
+
+def job_facts(environ: Mapping[str, str]) -> dict[str, str | int]:
+    """Return what the header says of the job.
+
+    Args:
+        environ: the environment of the process.
+
+    Returns:
+        Of `scheduler`, `job_id`, `run_id`, `node` and `restarts` those that are known.
+
+    Example::
+
+        job_facts({"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n3"})["node"]  # "n3"
+    """
+    facts: dict[str, str | int] = {}
+    for scheduler, variable in _JOBS:
+        job = _named(environ, variable)
+        # Other programs call something JOB_NAME, too.
+        if job and (scheduler != "kubernetes" or environ.get("KUBERNETES_SERVICE_HOST")):
+            facts["scheduler"], facts["job_id"] = scheduler, job
+            break
+    run = _named(environ, "TORCHELASTIC_RUN_ID")
+    if run and run != "none":
+        facts["run_id"] = run
+    node = next(filter(None, (_named(environ, variable) for variable in _NODES)), "")
+    if node:
+        facts["node"] = node
+    for variable in _RESTARTS:
+        count = environ.get(variable, "").strip()
+        if count.isascii() and count.isdecimal() and len(count) < 10:
+            facts["restarts"] = int(count)
+            break
+    return facts
+
+
+def _named(environ: Mapping[str, str], variable: str) -> str:
+    value = environ.get(variable, "").strip()[:MOST_LETTERS_OF_A_JOB]
+    return value.encode("utf-8", "replace").decode("utf-8")
+
 
 # What a process leaves in the environment for the programs it starts.
 RUN_VARIABLE = "DFTRACE_RUN"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from device.stand_in import StandIn
-from dftrace_ai.device.recording import use_clock
+from dftrace_ai.device.companions import use_clock
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from conftest import Traced
 
 from device.test_intervals import on_device, tracks, without_time
 from dftrace_ai import ai
-from dftrace_ai.device.recording import use_clock
+from dftrace_ai.device.companions import use_clock
 
 torch = pytest.importorskip("torch")
 

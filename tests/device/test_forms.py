@@ -15,7 +15,7 @@ from conftest import RunScript, Traced
 from device.stand_in import StandIn
 from device.test_intervals import on_device, without_time
 from dftrace_ai import ai
-from dftrace_ai.device.recording import stream_times, use_clock
+from dftrace_ai.device.companions import stream_times, use_clock
 
 
 def test_every_form_has_an_interval_for_each_of_its_spans(traced: Traced, gpu: StandIn) -> None:
@@ -237,7 +237,7 @@ def test_a_forked_child_has_none_of_its_parent_s_events(run_script: RunScript) -
         sys.path.insert(0, {folder!r})
         import dftrace_ai
         from dftrace_ai import ai
-        from dftrace_ai.device.recording import use_clock
+        from dftrace_ai.device.companions import use_clock
         from device.stand_in import StandIn
 
         gpu = StandIn()

@@ -13,8 +13,8 @@ from safety.commands import invoke
 
 from device.stand_in import StandIn, StandInEvent, StandInStream, now
 from dftrace_ai import ai
-from dftrace_ai.device import intervals, recording
-from dftrace_ai.device.recording import use_clock
+from dftrace_ai.device import companions, intervals
+from dftrace_ai.device.companions import use_clock
 
 MS = 1_000_000
 
@@ -130,7 +130,7 @@ def test_a_process_that_is_killed_loses_what_its_device_was_asked_for_last(
         import dftrace_ai
         from dftrace_ai import ai
         from dftrace_ai.device import intervals
-        from dftrace_ai.device.recording import use_clock
+        from dftrace_ai.device.companions import use_clock
         from device.stand_in import StandIn
 
         gpu = StandIn()
@@ -200,7 +200,7 @@ def test_what_the_device_never_comes_to_is_counted_and_told(
     traced: Traced, gpu: StandIn, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intervals, "MOST_UNDER_WAY", 3)
-    monkeypatch.setattr(recording, "SETTLE_LIMIT_S", 0.0)
+    monkeypatch.setattr(companions, "SETTLE_LIMIT_S", 0.0)
     with traced(perfetto=False) as run:
         with ai.compute.forward(device=True):
             pass
@@ -228,7 +228,7 @@ def test_an_error_of_the_device_is_no_error_of_the_training(
     monkeypatch: pytest.MonkeyPatch,
     failing: str,
 ) -> None:
-    monkeypatch.setattr(recording, "SETTLE_LIMIT_S", 0.0)
+    monkeypatch.setattr(companions, "SETTLE_LIMIT_S", 0.0)
     with traced(perfetto=False) as run:
         with ai.compute.forward(device=True):
             pass
@@ -290,7 +290,7 @@ def test_clocks_that_cannot_be_anchored_at_once_have_a_wide_bound(traced: Traced
 
 
 def test_the_rate_of_the_clocks_is_measured() -> None:
-    from dftrace_ai.device.alignment import Alignment
+    from dftrace_ai.device.intervals import Alignment
 
     gpu = StandIn(rate=1.00005)
     alignment = Alignment(gpu, 0)

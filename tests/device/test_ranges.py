@@ -11,8 +11,7 @@ import pytest
 from conftest import Traced
 
 from dftrace_ai import ai
-from dftrace_ai.device.companions import COMPANIONS
-from dftrace_ai.device.ranges import Ranges
+from dftrace_ai.device.companions import COMPANIONS, Ranges
 
 
 class Library(types.ModuleType):

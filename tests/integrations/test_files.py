@@ -21,7 +21,7 @@ from conftest import Recording, Traced
 from torch import nn
 
 from dftrace_ai.integrations.auto import Auto
-from dftrace_ai.integrations.folders import folders_of
+from dftrace_ai.integrations.options import folders_of
 from integrations.using_files import TEXT, as_users_do
 
 

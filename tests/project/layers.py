@@ -75,12 +75,8 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     },
     "device": {
         "clock": set(),
-        "torch_clock": {"clock"},
-        "alignment": {"clock"},
-        "intervals": {"clock", "alignment"},
-        "recording": {"clock", "torch_clock", "intervals"},
-        "ranges": set(),
-        "companions": {"recording", "ranges"},
+        "intervals": {"clock"},
+        "companions": {"clock", "intervals"},
     },
     "loggers": {
         "records": set(),
