@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container
     from pathlib import Path
 
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.loggers.records import Param, Params
 
 __all__ = [
     "accepted_name",
@@ -103,9 +103,9 @@ def free_name(name: str, taken: Container[str]) -> str:
     return free
 
 
-def flattened(params: Mapping[str, Any], before: str = "") -> JsonObject:
+def flattened(params: Params, before: str = "") -> dict[str, Param]:
     """Return nested hyper-parameters by their names with slashes between: model/width."""
-    flat: JsonObject = {}
+    flat: dict[str, Param] = {}
     for name, value in params.items():
         full = f"{before}{name}"
         if isinstance(value, dict):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.entry import Entry
     from dftrace_ai.loggers.records import Axis, Record, Status
     from dftrace_ai.loggers.routines.base import BaseLogger
+    from dftrace_ai.loggers.routines.metric import Numbers
 
 __all__ = ["Pipeline"]
 
@@ -89,7 +90,7 @@ class Taken(NamedTuple):
     """
 
     at: Point
-    metrics: Sequence[tuple[int, Mapping[str, Any]]] = ()
+    metrics: Sequence[tuple[int, Numbers]] = ()
     others: Sequence[tuple[BaseLogger, int | None, str, Any]] = ()
     direct: Sequence[Record] = ()
     epoch: tuple[int, float] | None = None
@@ -280,7 +281,7 @@ class Pipeline:
 
     def _taken(self, data: Mapping[str, Any], step: int) -> Taken:
         data.keys  # noqa: B018 - of what is no mapping, names may be found elsewhere
-        metrics: list[tuple[int, Mapping[str, Any]]] = []
+        metrics: list[tuple[int, Numbers]] = []
         others: list[tuple[BaseLogger, int | None, str, Any]] = []
         for index, (logger, names) in enumerate(self._routines):
             if isinstance(logger, MetricLogger):

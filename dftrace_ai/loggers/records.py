@@ -6,7 +6,7 @@ as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,8 @@ __all__ = [
     "Level",
     "MeshRecord",
     "MetricsRecord",
+    "Param",
+    "Params",
     "ParamsRecord",
     "Point",
     "Record",
@@ -80,10 +82,14 @@ class MetricsRecord(NamedTuple):
     at: Point
 
 
+Param: TypeAlias = "str | int | float | bool | list[Param] | dict[str, Param] | None"
+Params: TypeAlias = "Mapping[str, Param]"
+
+
 class ParamsRecord(NamedTuple):
     """Hyper-parameters: mappings and lists of them, texts, numbers, booleans and None."""
 
-    values: Mapping[str, Any]
+    values: Params
     at: Point
 
 

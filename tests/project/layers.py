@@ -82,7 +82,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
         "records": set(),
         "system_metrics": {"records"},
         "routines": {"records", "names", "config", "system_metrics"},
-        "names": set(),
+        "names": {"records"},
         "interfaces": {"records", "names", "runs"},
         "config": set(),
         "finding": {"routines", "interfaces"},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Alert,
         HistogramRecord,
         ImageRecord,
+        Params,
         Record,
         Status,
         TextRecord,
@@ -98,7 +99,7 @@ class AimLogint(BaseLogint):
         for name, value in metrics.items():
             self._track(float(value), name, step)
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Set them, nested as they are, under ``hparams``."""
         for name, value in params.items():
             self.experiment["hparams", name] = value

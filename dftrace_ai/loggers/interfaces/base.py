@@ -25,7 +25,7 @@ from dftrace_ai.loggers.records import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.loggers.records import Record, Status
+    from dftrace_ai.loggers.records import Params, Record, Status
 
 __all__ = ["BaseLogint", "RunFacts", "files_of", "picture_of", "step_file"]
 
@@ -156,7 +156,7 @@ class BaseLogint(abc.ABC):
             step: number of the iteration or epoch.
         """
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Take hyper-parameters, which may be nested.
 
         Args:

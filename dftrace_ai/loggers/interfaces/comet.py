@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint, files_of, step_file
 from dftrace_ai.loggers.names import flattened
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Alert,
         HistogramRecord,
         ImageRecord,
+        Params,
         Status,
         TextRecord,
         VideoRecord,
@@ -96,7 +97,7 @@ class CometLogint(BaseLogint):
         for name, value in metrics.items():
             self.experiment.log_metric(name, value, step=step)
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Log them flat, and as a JSON file with what they were."""
         self.experiment.log_parameters(flattened(params))
         super().log_params(params)

@@ -19,7 +19,7 @@ from dftrace_ai.wording import quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.loggers.records import ImageRecord, Status
+    from dftrace_ai.loggers.records import ImageRecord, Params, Status
 
 __all__ = ["MLFlowLogint"]
 
@@ -107,7 +107,7 @@ class MLFlowLogint(BaseLogint):
             some, self._metrics = self._metrics[:MOST_METRICS], self._metrics[MOST_METRICS:]
             self.experiment.log_batch(self._id, metrics=some)
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Log them flat, as texts, and as a JSON file with what they were.
 
         MLflow does not change a parameter: a new value becomes a tag.

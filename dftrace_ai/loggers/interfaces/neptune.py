@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint, files_of, picture_of
 from dftrace_ai.loggers.interfaces.file_paths import lead_nowhere
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.records import Alert, ImageRecord, Status, TextRecord
+    from dftrace_ai.loggers.records import Alert, ImageRecord, Params, Status, TextRecord
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["NeptuneLogint"]
@@ -77,7 +77,7 @@ class NeptuneLogint(BaseLogint):
             kept = value if finite else str(value)
             series.append(kept, step=step, timestamp=self.at.time_s)
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Set them, lists and None as texts; and a JSON file with what they were."""
         for name, value in flattened(params).items():
             plain = isinstance(value, bool | int | float | str)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         HistogramRecord,
         ImageRecord,
         MeshRecord,
+        Params,
         Status,
         TextRecord,
         VideoRecord,
@@ -80,7 +81,7 @@ class SwanLabLogint(BaseLogint):
         """Log numbers."""
         self.experiment.log(dict(metrics), step=step)
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Add to the run's config, nested as they are."""
         self.experiment.config.update(_with_none_named(params))
 

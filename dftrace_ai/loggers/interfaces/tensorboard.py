@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         HistogramRecord,
         ImageRecord,
         MeshRecord,
+        Params,
         Status,
         TextRecord,
         VideoRecord,
@@ -48,7 +49,7 @@ class TensorBoardLogint(BaseLogint):
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self.experiment._get_file_writer().add_summary(Summary(value=values), step)
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Write a text with all, and those that TensorBoard knows the types of as its own."""
         whole = json.dumps(params, indent=2, default=str)
         self.experiment.add_text("hparams", f"```json\n{whole}\n```", 0)

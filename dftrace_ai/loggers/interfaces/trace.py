@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.records import Alert, HistogramRecord, Record, TextRecord
+    from dftrace_ai.loggers.records import Alert, HistogramRecord, Params, Record, TextRecord
     from dftrace_ai.run.emitting import Moment
 
 __all__ = ["TraceLogint"]
@@ -66,7 +66,7 @@ class TraceLogint(BaseLogint):
         path = kept_file(self.run.log_dir / "media", name, suffix, step, data, self.run.file_mode)
         self._instant(name, {"file": str(path), "step": step})
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Write an instant with the hyper-parameters, below a key of their own.
 
         The format has keys for itself, such as ``level``.

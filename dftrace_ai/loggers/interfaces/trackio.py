@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         HistogramRecord,
         ImageRecord,
         MeshRecord,
+        Params,
         Status,
         TextRecord,
         VideoRecord,
@@ -76,7 +77,7 @@ class TrackioLogint(BaseLogint):
         """Log numbers."""
         self.experiment.log(dict(metrics), step=step)
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Set them in the run's config, nested as they are, and show them as a text."""
         self._note(params, "hparams")
 
@@ -139,7 +140,7 @@ class TrackioLogint(BaseLogint):
     def _log(self, name: str, value: Any, step: int) -> None:
         self.experiment.log({name: value}, step=step)
 
-    def _note(self, facts: Mapping[str, Any], name: str) -> None:
+    def _note(self, facts: Params, name: str) -> None:
         import trackio
 
         run = self.experiment

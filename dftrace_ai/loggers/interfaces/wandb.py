@@ -6,7 +6,7 @@ import glob
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, lent_file
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         HistogramRecord,
         ImageRecord,
         MeshRecord,
+        Params,
         Status,
         TextRecord,
         VideoRecord,
@@ -97,7 +98,7 @@ class WandbLogint(BaseLogint):
         """Log numbers, each on its axis."""
         self._log(dict(metrics), step)
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def log_params(self, params: Params) -> None:
         """Add to the run's config, nested as they are."""
         self.experiment.config.update(dict(params), allow_val_change=True)
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dftrace_ai.loggers.config import EntryConfig
-    from dftrace_ai.loggers.records import Point, Record
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.loggers.records import Param, Point, Record
 
 __all__ = ["HyperparameterLogger", "plain_params"]
 
@@ -39,7 +38,7 @@ class HyperparameterLogger(BaseLogger):
 
     def __init__(self, settings: EntryConfig) -> None:
         super().__init__(settings)
-        self._before: JsonObject = {}
+        self._before: dict[str, Param] = {}
 
     def untracked(self, data: Mapping[str, Any]) -> Sequence[str]:
         """Return the one name under which hyper-parameters are looked for."""
@@ -64,7 +63,7 @@ class _Single(NamedTuple):
     item: Any
 
 
-def plain_params(value: Any, depth: int = 0) -> Any:
+def plain_params(value: Any, depth: int = 0) -> Param:
     """Return hyper-parameters as every tracker takes them; what is none of theirs, as text."""
     if value is None or isinstance(value, bool | str):
         return value[:MOST_LETTERS] if isinstance(value, str) else value
@@ -79,7 +78,7 @@ def plain_params(value: Any, depth: int = 0) -> Any:
         if isinstance(inner, _Single):
             return plain_params(inner.item, depth + 1)
         if isinstance(inner, Mapping):
-            found: JsonObject = {}
+            found: dict[str, Param] = {}
             for key, part in inner.items():
                 found[free_name(text_of(key), found)] = plain_params(part, depth + 1)
             return found

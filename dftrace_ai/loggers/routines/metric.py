@@ -6,7 +6,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dftrace_ai.loggers.records import MetricsRecord, SoFar
 from dftrace_ai.loggers.routines.base import BaseLogger
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.config import EntryConfig
     from dftrace_ai.loggers.records import Point, Record
-    from dftrace_ai.trace_format.json_types import JsonObject
+
+    # Those on a GPU are on their way.
+    Numbers: TypeAlias = "dict[str, float | _OnItsWay]"
 
 __all__ = ["EpochFigures", "MetricLogger", "number_of", "spread"]
 
@@ -162,7 +164,7 @@ class MetricLogger(BaseLogger):
         """Return the names of all that are numbers."""
         return [name for name, value in data.items() if _is_number(value)]
 
-    def numbers(self, data: Mapping[str, Any]) -> tuple[JsonObject, list[tuple[str, Any]]]:
+    def numbers(self, data: Mapping[str, Any]) -> tuple[Numbers, list[tuple[str, Any]]]:
         """Return all numbers that are plain, and apart those that have to be taken one by one."""
         items = data.copy() if type(data) is dict else dict(data.items())
         # After a step of the training nothing is in a cache, and a loop in Python costs the most.
@@ -172,7 +174,7 @@ class MetricLogger(BaseLogger):
 
     def numbers_of(
         self, names: Iterable[str], data: Mapping[str, Any]
-    ) -> tuple[JsonObject, list[tuple[str, Any]]]:
+    ) -> tuple[Numbers, list[tuple[str, Any]]]:
         """Return the numbers of these names, likewise; what the data lacks is left out."""
         items = {}
         for name in names:
@@ -192,7 +194,7 @@ class MetricLogger(BaseLogger):
         """Make one record of one number."""
         return [MetricsRecord({name: self.noted(name, taken)}, at)]
 
-    def together(self, taken: Mapping[str, Any], at: Point) -> Iterable[Record]:
+    def together(self, taken: Numbers, at: Point) -> Iterable[Record]:
         """Make one record of all numbers of an iteration."""
         named = {text_of(name): value for name, value in taken.items()}
         values = {name: self.noted(name, value) for name, value in named.items()}
@@ -243,12 +245,12 @@ class _OnItsWay:
 
 def _sorted_out(
     items: Iterable[tuple[str, Any]], *, others: bool, apart: frozenset[str] = frozenset()
-) -> tuple[JsonObject, list[tuple[str, Any]]]:
+) -> tuple[Numbers, list[tuple[str, Any]]]:
     """Return numbers at once where that is quick, and apart what may be numbers.
 
     With `others` what does not look like a number is one, too; mappings of some names hold none.
     """
-    found: JsonObject = {}
+    found: Numbers = {}
     odd: list[tuple[str, Any]] = []
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     scalar = getattr(sys.modules.get("numpy"), "generic", ())
@@ -280,7 +282,7 @@ def _sorted_out(
 def _add_inner(
     name: str,
     mapping: Mapping[Any, Any],
-    found: JsonObject,
+    found: Numbers,
     odd: list[tuple[str, Any]],
     *,
     others: bool,
