@@ -112,10 +112,8 @@ def _app_of(names: Iterable[str]) -> typer.Typer:
 
 
 def app_for(words: Sequence[str]) -> typer.Typer:
-    """Return the program for the words of a call, with the one command that they begin with.
-
-    Where they begin with anything else, such as ``--help``, it has every command.
-    """
+    """Return the program for the words of a call, with the one command that they begin with."""
+    # Where they begin with anything else, such as ``--help``, it has every command.
     first = words[0] if words else ""
     # The version is printed before any command is looked for.
     return _app_of([first] if first in COMMANDS else [] if first == "--version" else COMMANDS)

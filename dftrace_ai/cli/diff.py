@@ -112,10 +112,8 @@ def command(
 def diff_lines(
     found: Diff, width: int, by: By = By.name, limit: int = ROWS
 ) -> Iterator[RenderableType]:
-    """Yield what to print for a comparison: the verdict, rows of changes, and what they are of.
-
-    Columns that do not fit into a width, in letters, are left out.
-    """
+    """Yield what to print for a comparison: the verdict, rows of changes, and what they are of."""
+    # Columns that do not fit into a width, in letters, are left out.
     if found.step is None:
         yield f"NOT JUDGED: {shown(found.abstained)}"
     else:

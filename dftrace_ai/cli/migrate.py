@@ -241,10 +241,8 @@ class _Migrated(NamedTuple):
 
 
 def migrated(content: bytes) -> _Migrated:
-    """Rewrite what a source, in any encoding that it declares, imports of dftracer.
-
-    What cannot be understood stays as it is, and is then what is left.
-    """
+    """Rewrite what a source, in any encoding that it declares, imports of dftracer."""
+    # What cannot be understood stays as it is, and is then what is left.
     if b"dftracer" not in content:
         return _Migrated(content, (), ())
     try:

@@ -309,10 +309,8 @@ def _is_python(words: Sequence[str]) -> bool:
 
 
 def _why_silent(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Tell why a program records nothing, where that can be seen before it is started.
-
-    None where its Python will load us, or where it is something else that may start one.
-    """
+    """Tell why a program records nothing, where that can be seen before it is started."""
+    # None where its Python will load us, or where it is something else that may start one.
     program = shutil.which(command[0], path=environ.get("PATH"))
     if program is None:
         return None

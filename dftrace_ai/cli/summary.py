@@ -164,10 +164,8 @@ def command(
 
 
 def summary_tables(report: Report, width: int) -> list[RenderableType]:
-    """Return what to print: spans, other events, and closing lines.
-
-    Figures that do not fit into the width, in letters of a line, are left out, which is said.
-    """
+    """Return what to print: spans, other events, and closing lines."""
+    # Figures that do not fit into the width, in letters of a line, are left out, which is said.
     if report.tree is not None:
         tables = [_tree_table(report.tree, width)]
         return [*tables, *_closing_lines(report, max(0, len(report.tree) - MOST_ROWS))]

@@ -65,21 +65,17 @@ BETWEEN_COLUMNS = 3
 
 
 def shown(text: object, letters: int = MESSAGE_LETTERS) -> str:
-    r"""Return a text that somebody else chose so that it can only be read.
-
-    Names come from traces, markers and paths. A terminal obeys what it finds in them: escape
-    sequences, line breaks, marks that turn the direction of writing. What is longer than so many
-    letters ends in an ellipsis.
-    """
+    """Return a text that somebody else chose so that it can only be read."""
+    # Names come from traces, markers and paths. A terminal obeys what it finds in them: escape
+    # sequences, line breaks, marks that turn the direction of writing. What is longer than so many
+    # letters ends in an ellipsis.
     return escaped(shortened(str(text), letters))
 
 
 def prepare_streams() -> None:
-    """Let letters that the terminal's encoding lacks come out escaped, and no pipe be coloured.
-
-    A stream that the caller has closed leads nowhere, rather than into the next file that is
-    opened.
-    """
+    """Let letters that the terminal's encoding lacks come out escaped, and no pipe be coloured."""
+    # A stream that the caller has closed leads nowhere, rather than into the next file that is
+    # opened.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -173,10 +169,8 @@ def fitting(
     spared: Sequence[str],
     width: int,
 ) -> list[str]:
-    """Return the figures of a table that have room beside its columns of text.
-
-    Rows have their cells by column. The figures that are spared give way, in their order.
-    """
+    """Return the figures of a table that have room beside its columns of text."""
+    # Rows have their cells by column. The figures that are spared give way, in their order.
     from rich.cells import cell_len
 
     def wide(column: str) -> int:
@@ -222,10 +216,8 @@ def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
 
 @contextmanager
 def shown_progress(what: str, paths: Iterable[Path] = ()) -> Iterator[None]:
-    """Show a bar on the error stream's terminal from two seconds on; nothing elsewhere.
-
-    The paths are what is read meanwhile; none where it is not known how much there is to do.
-    """
+    """Show a bar on the error stream's terminal from two seconds on; nothing elsewhere."""
+    # The paths are what is read meanwhile; none where it is not known how much there is to do.
     if not sys.stderr.isatty() or (out := console(stderr=True)).is_dumb_terminal:
         yield
         return

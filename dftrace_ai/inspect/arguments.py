@@ -36,10 +36,8 @@ def checked_text(value: Any, argument: str) -> None:
 
 
 def executed(feature_dirs: Any) -> list[str]:
-    """Execute the files of custom features; return the directories that are not needed.
-
-    `feature_dirs` is a directory or a list of them.
-    """
+    """Execute the files of custom features; return the directories that are not needed."""
+    # `feature_dirs` is a directory or a list of them.
     if feature_dirs is None:
         return []
     directories = [feature_dirs] if isinstance(feature_dirs, (str, os.PathLike)) else feature_dirs

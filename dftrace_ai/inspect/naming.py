@@ -50,16 +50,14 @@ class NamedLayer:
 def layers_of(
     model: nn.Module, name: str | None = None, taken: Iterable[str] = ()
 ) -> list[NamedLayer]:
-    """Return the layers of a model: linear modules, and others with parameters of their own.
-
-    A layer is called as its attribute `name` says, where that is a text, and otherwise by `name`
-    and its path in the model, without the parts that DistributedDataParallel, torch.compile and
-    similar wrappers add. A module around it whose attribute `name` is a text that no other one has
-    stands in the place of the path up to there. A module that is used twice is one layer. Where two
-    modules say the same name, the second one is called by its path. `taken` are names that no layer
-    can have; one that would is numbered, as ``model.0#2``. They are in the order of
-    `named_modules`, the projections of an attention in the place of the attention.
-    """
+    """Return the layers of a model: linear modules, and others with parameters of their own."""
+    # A layer is called as its attribute `name` says, where that is a text, and otherwise by `name`
+    # and its path in the model, without the parts that DistributedDataParallel, torch.compile and
+    # similar wrappers add. A module around it whose attribute `name` is a text that no other one
+    # has stands in the place of the path up to there. A module that is used twice is one layer.
+    # Where two modules say the same name, the second one is called by its path. `taken` are names
+    # that no layer can have; one that would is numbered, as ``model.0#2``. They are in the order of
+    # `named_modules`, the projections of an attention in the place of the attention.
     from torch import nn
 
     found: list[NamedLayer] = []
@@ -132,10 +130,8 @@ def _walk(model: nn.Module, *, numbered: bool = False) -> Iterator[tuple[list[st
 
 
 def _has_own(module: nn.Module) -> bool:
-    """Tell whether a module computes with parameters of its own.
-
-    A list or dict of parameters never runs: they belong to the module that holds it.
-    """
+    """Tell whether a module computes with parameters of its own."""
+    # A list or dict of parameters never runs: they belong to the module that holds it.
     from torch import nn
 
     containers = (nn.ParameterList, nn.ParameterDict)

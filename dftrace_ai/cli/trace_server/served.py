@@ -90,11 +90,9 @@ def orders_by_commands(ui: Path) -> bool:
 
 
 def ordering_commands(processes: Sequence[ShownProcess]) -> str:
-    """Return commands that have a Perfetto UI show processes in this order, as JSON.
-
-    They make a workspace in the order of the processes, unfold the first one, and pin the track of
-    the first value that is not finite above all others. Empty where no process is known.
-    """
+    """Return commands that have a Perfetto UI show processes in this order, as JSON."""
+    # They make a workspace in the order of the processes, unfold the first one, and pin the track
+    # of the first value that is not finite above all others. Empty where no process is known.
     if not processes:
         return ""
     # As the UI calls the tracks of processes.
@@ -143,12 +141,10 @@ def straight(
     window: TimeWindow | None,
     tracks: Mapping[Path, Sequence[bytes]] | None = None,
 ) -> Straight | None:
-    """Return the bytes of a trace that can be sent as it is; None where it has to be merged.
-
-    That is one whole trace of the recorder's, by gzip: its lines are read to see that each is an
-    event, and that they are as many as its closing line says. `tracks` are further lines, by the
-    trace whose process and time they are of.
-    """
+    """Return the bytes of a trace that can be sent as it is; None where it has to be merged."""
+    # That is one whole trace of the recorder's, by gzip: its lines are read to see that each is an
+    # event, and that they are as many as its closing line says. `tracks` are further lines, by the
+    # trace whose process and time they are of.
     if len(traces) != 1 or window is not None:
         return None
     (trace,) = traces
@@ -182,10 +178,8 @@ def _behind(trace: Trace, lines: Sequence[bytes]) -> bytes:
 
 
 def tensor_names(traces: Sequence[Trace]) -> dict[str, str]:
-    """Return what the counters of tensors in traces are shown as, by their names.
-
-    A viewer orders tracks by their letters.
-    """
+    """Return what the counters of tensors in traces are shown as, by their names."""
+    # A viewer orders tracks by their letters.
     try:
         ours = [trace for trace in traces if trace.header and trace.header.run]
         totals = add_traces(ours).totals
@@ -197,11 +191,9 @@ def tensor_names(traces: Sequence[Trace]) -> dict[str, str]:
 
 
 def shown_names(names: Iterable[str]) -> dict[str, str]:
-    """Return names by which layers are in their natural order: ``layers.09 / weight /``.
-
-    Those given are ``LAYER:TENSOR``; others stay as they are. Behind them the viewer writes the
-    statistic.
-    """
+    """Return names by which layers are in their natural order: ``layers.09 / weight /``."""
+    # Those given are ``LAYER:TENSOR``; others stay as they are. Behind them the viewer writes the
+    # statistic.
     parts = {name: name.rpartition(":") for name in names}
     layers = {name: NUMBER.split(layer) for name, (layer, _, _) in parts.items() if layer}
     # Of names that differ in their numbers alone, the digits of the longest at each place.

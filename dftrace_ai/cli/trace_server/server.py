@@ -127,12 +127,11 @@ def offline_ui() -> Path | None:
 
 
 class TraceServer:
-    """Serves one trace under a secret path, and the page that shows it.
+    """Serves one trace under a secret path, and the page that shows it."""
 
-    Of a window only what lies around it is served; None is everything. A UI of None lets
-    ui.perfetto.dev fetch the trace. With `once` it is given to nobody after it was fetched. `tell`
-    takes lines for people.
-    """
+    # Of a window only what lies around it is served; None is everything. A UI of None lets
+    # ui.perfetto.dev fetch the trace. With `once` it is given to nobody after it was fetched.
+    # `tell` takes lines for people.
 
     def __init__(
         self,

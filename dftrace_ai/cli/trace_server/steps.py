@@ -84,11 +84,9 @@ def shown_steps(traces: Sequence[Trace], wanted: range) -> ShownSteps:
 
 
 def numbered_steps(traces: Sequence[Trace]) -> dict[Path, list[bytes]]:
-    """Return a track with all steps of each rank, where finding them takes little time.
-
-    Ranks whose steps are spans of their own have none: these are shown as they are. Traces larger
-    than are read in a second or two have none.
-    """
+    """Return a track with all steps of each rank, where finding them takes little time."""
+    # Ranks whose steps are spans of their own have none: these are shown as they are. Traces larger
+    # than are read in a second or two have none.
     tracks: dict[Path, list[bytes]] = {}
     if _text_bytes(traces) > MOST_TEXT_BYTES:
         return tracks

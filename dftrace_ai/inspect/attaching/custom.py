@@ -99,11 +99,11 @@ class _Answer:
 
 
 class CustomCalls:
-    """The custom features of one layer.
+    """The custom features of one layer."""
 
-    A method ending in ``_enabled`` is asked once for an iteration. With a pair it says when to ask
-    next: until then nothing is modified or inspected, and a GEMM stays as the last answer was.
-    """
+    # A method ending in ``_enabled`` is asked once for an iteration. With a pair it says when to
+    # ask next: until then nothing is modified or inspected, and a GEMM stays as the last answer
+    # was.
 
     def __init__(
         self,
@@ -132,10 +132,8 @@ class CustomCalls:
         return bool(self._implementations)
 
     def arm(self, iteration: int, *, strict: bool = False) -> bool:
-        """Ask what is to be done in an iteration; say whether it is anything.
-
-        Where two features modify the same tensor it raises if strict, else the first one does.
-        """
+        """Ask what is to be done in an iteration; say whether it is anything."""
+        # Where two features modify the same tensor it raises if strict, else the first one does.
         if iteration < self.iteration:
             self._answers.clear()
         self.iteration = iteration

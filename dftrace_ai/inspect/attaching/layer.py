@@ -281,10 +281,8 @@ class LiveLayer:
         return None if again else micro_batch
 
     def counted(self, *, again: bool, trains: bool) -> int:
-        """Count a forward; return which one of the step it is, from 0.
-
-        Those of an evaluation count by themselves: they are no micro-batches of the training.
-        """
+        """Count a forward; return which one of the step it is, from 0."""
+        # Those of an evaluation count by themselves: they are no micro-batches of the training.
         if self._step != MARKS.step:
             self._step = MARKS.step
             self._forwards = {True: 0, False: 0}

@@ -83,10 +83,8 @@ class Pass:
         return watched or self.inspects(tensor_name)
 
     def see(self, tensor_name: str, tensor: Tensor, *, is_operand: bool = True) -> None:
-        """Show a tensor, as it is before anything is changed, to those who look at it.
-
-        `is_operand` is False where the GEMM gets it in another format.
-        """
+        """Show a tensor, as it is before anything is changed, to those who look at it."""
+        # `is_operand` is False where the GEMM gets it in another format.
         layer = self._layer
         if not self.wants(tensor_name) or layer.passes_over(_replaced_by(tensor)):
             return
@@ -182,11 +180,9 @@ class Pass:
     def changed(
         self, gemm: str, tensor_name: str, tensor: Tensor, whole: Tensor | None = None
     ) -> Tensor:
-        """Return a tensor as it goes into a GEMM, or comes out of it.
-
-        It stays as it is. `whole` is what it is a part of, where the scale is to be that of the
-        whole.
-        """
+        """Return a tensor as it goes into a GEMM, or comes out of it."""
+        # It stays as it is. `whole` is what it is a part of, where the scale is to be that of the
+        # whole.
         treatment = self._table.get((gemm, tensor_name))
         if treatment is None:
             return tensor
@@ -218,11 +214,9 @@ def begin_pass(layer: LiveLayer, *, training: bool, gradients: bool) -> Pass | N
 def begin_pass(
     layer: LiveLayer, *, training: bool, gradients: bool, anyway: bool = False
 ) -> Pass | None:
-    """Return what goes with a forward and its backward, None where nothing is to be done.
-
-    Gradients are not recorded in the first forward of a checkpoint, but are when it is computed
-    again. With `anyway` something is returned in any case.
-    """
+    """Return what goes with a forward and its backward, None where nothing is to be done."""
+    # Gradients are not recorded in the first forward of a checkpoint, but are when it is computed
+    # again. With `anyway` something is returned in any case.
     again = is_computed_again()
     trains = training or gradients
     recipe = layer.recipe_of_forward(again=again, trains=trains)

@@ -86,11 +86,9 @@ def _has_no_numbers(given: Tensor) -> bool:
 
 
 def unreachable(given: Any, *, there: bool = False) -> str | None:
-    """Return where or on what a layer runs now, if it cannot be looked into.
-
-    It is words for a message; None where everything is as usual. With `there` the device of the
-    tensor makes the records, so that no number is read here.
-    """
+    """Return where or on what a layer runs now, if it cannot be looked into."""
+    # It is words for a message; None where everything is as usual. With `there` the device of the
+    # tensor makes the records, so that no number is read here.
     if not isinstance(given, Tensor):
         return None if given is None else f"a {type(given).__name__} in place of a tensor"
     for where, holds in (

@@ -28,10 +28,8 @@ def weight_of(module: nn.Module) -> Tensor | None:
 
 
 def has_weight(module: nn.Module) -> bool:
-    """Tell whether a module has a weight.
-
-    One that is computed is not: spectral_norm goes on to another one whenever it is asked.
-    """
+    """Tell whether a module has a weight."""
+    # One that is computed is not: spectral_norm goes on to another one whenever it is asked.
     return parametrize.is_parametrized(module, "weight") or weight_of(module) is not None
 
 

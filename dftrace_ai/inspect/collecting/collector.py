@@ -26,10 +26,9 @@ __all__ = ["DEFAULT_GROUP", "Collector", "EndedStep"]
 
 
 class StepMerging:
-    """The exchanges of what a step has shown, with one group after another.
+    """The exchanges of what a step has shown, with one group after another."""
 
-    All ranks go through the same stages in the same order.
-    """
+    # All ranks go through the same stages in the same order.
 
     def __init__(
         self,
@@ -140,10 +139,8 @@ class Collector:
     def observe(
         self, observer: TensorObserver, find_weight: Callable[[], object] | None = None
     ) -> None:
-        """Take in an observer.
-
-        They are logged in the order of these calls.
-        """
+        """Take in an observer."""
+        # They are logged in the order of these calls.
         observer.rings = self.rings
         for before in self._leaving:
             if (before.layer, before.tensor) == (observer.layer, observer.tensor):
@@ -201,14 +198,12 @@ class Collector:
     def end_step(
         self, iteration: int, rank: int, collective_due: Callable[[int], bool] | None
     ) -> EndedStep:
-        """Return what an iteration has shown, and begin anew.
-
-        Records that a device makes are sent on their way; they come later. Where ranks exchange
-        records, that has to happen in the same call on all of them, whichever device is behind:
-        with the next steps, see `advance`, or at once where devices are not behind by themselves.
-        `collective_due` tells whether ranks exchange records in an iteration, which must be the
-        same everywhere; None where nothing is exchanged.
-        """
+        """Return what an iteration has shown, and begin anew."""
+        # Records that a device makes are sent on their way; they come later. Where ranks exchange
+        # records, that has to happen in the same call on all of them, whichever device is behind:
+        # with the next steps, see `advance`, or at once where devices are not behind by themselves.
+        # `collective_due` tells whether ranks exchange records in an iteration, which must be the
+        # same everywhere; None where nothing is exchanged.
         self._ahead.end_step()
         seen = [(observer, observer.seen.taken()) for observer in self.observers]
         ended = EndedStep(iteration, rank, outside_of_spans(), seen)

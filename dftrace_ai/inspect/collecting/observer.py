@@ -131,18 +131,15 @@ class ScaleSource(Protocol):
     def __call__(
         self, source: str, amax: float | Tensor, /
     ) -> tuple[Format, float | Tensor] | None:
-        """Return format and scale; None where there is no such scale.
-
-        The source is ``used``, ``current`` or ``delayed``; the amax is NaN where the tensor has a
-        NaN. One that is on a device stays there, and so does the scale.
-        """
+        """Return format and scale; None where there is no such scale."""
+        # The source is ``used``, ``current`` or ``delayed``; the amax is NaN where the tensor has a
+        # NaN. One that is on a device stays there, and so does the scale.
 
 
 class TensorObserver:
-    """What is to be seen of one tensor of one layer.
+    """What is to be seen of one tensor of one layer."""
 
-    Ranks share the tensor by a key of the collector's groups; None for none.
-    """
+    # Ranks share the tensor by a key of the collector's groups; None for none.
 
     def __init__(
         self,
@@ -194,12 +191,10 @@ class TensorObserver:
     def see(
         self, tensor: Tensor, scales: ScaleSource | None = None, micro_batch: int | None = None
     ) -> Record | Asked | None:
-        """Look at a tensor, which is merged with what was seen since the last step.
-
-        The tensor is as it is before anything is changed. Returned is the record of this tensor
-        alone, or what was asked for where the record comes later; None where it has no elements or
-        could not be seen.
-        """
+        """Look at a tensor, which is merged with what was seen since the last step."""
+        # The tensor is as it is before anything is changed. Returned is the record of this tensor
+        # alone, or what was asked for where the record comes later; None where it has no elements
+        # or could not be seen.
         if self.tensor == "weight" and self.seen.has(self.sources):
             return None
         try:

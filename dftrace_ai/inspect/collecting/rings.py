@@ -89,12 +89,10 @@ class DeviceRing:
         cast: tuple[Format, float | Tensor] | None = None,
         come: Callable[[Record], None] | None = None,
     ) -> Asked | None:
-        """Have the record of a tensor made.
-
-        The tensor is plain, real, and has an element; see `elements_of`. None is returned while a
-        CUDA graph is captured, and in a signal's handler that has interrupted a call of this
-        thread.
-        """
+        """Have the record of a tensor made."""
+        # The tensor is plain, real, and has an element; see `elements_of`. None is returned while a
+        # CUDA graph is captured, and in a signal's handler that has interrupted a call of this
+        # thread.
         return self._alone(lambda: self._added(tensor, cast, come))
 
     def _added(

@@ -34,12 +34,11 @@ def _version_of(elements: Tensor) -> _Version | None:
 
 
 class WeightsAhead:
-    """Has the records of all weights that are due made together.
+    """Has the records of all weights that are due made together."""
 
-    Kernels over many small weights cost less than their launches. Nothing is told of a weight
-    whose layer does not run; one that is another, or has changed, when it does is looked at anew,
-    and by itself from then on: such are those that sharded training puts together for each use.
-    """
+    # Kernels over many small weights cost less than their launches. Nothing is told of a weight
+    # whose layer does not run; one that is another, or has changed, when it does is looked at anew,
+    # and by itself from then on: such are those that sharded training puts together for each use.
 
     def __init__(self) -> None:
         self._weights: list[DueWeight] = []
@@ -48,10 +47,8 @@ class WeightsAhead:
         self._lock = threading.RLock()  # a signal's handler may run the model, too
 
     def weight(self, find: Callable[[], object], due: Callable[[], bool]) -> DueWeight:
-        """Take in a weight.
-
-        To find it must change nothing.
-        """
+        """Take in a weight."""
+        # To find it must change nothing.
         weight = DueWeight(self, find, due)
         self._weights.append(weight)
         return weight

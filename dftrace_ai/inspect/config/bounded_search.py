@@ -221,11 +221,9 @@ class _Automaton:
         return self._run(text, 0, len(text), {}, anywhere=True)
 
     def holds(self, text: str, at: int, behind: int | None, known: _Known) -> bool:
-        """Tell whether there is a match at a place.
-
-        It begins at the place, or so many letters before it (None: at it), and then has to end
-        there.
-        """
+        """Tell whether there is a match at a place."""
+        # It begins at the place, or so many letters before it (None: at it), and then has to end
+        # there.
         key = (id(self), at)
         if key not in known:
             if behind is None:

@@ -251,11 +251,9 @@ def summaries() -> dict[str, str]:
 
 
 def explanations(wanted: str | Iterable[str] | None = None) -> dict[str, str]:
-    """Return what features do and which keys they have.
-
-    They are by full name; those wanted are names with or without the namespace, in any case, and
-    ``"all"`` or none is all.
-    """
+    """Return what features do and which keys they have."""
+    # They are by full name; those wanted are names with or without the namespace, in any case, and
+    # ``"all"`` or none is all.
     every = feature_names()
     if wanted is None:
         return {name: _text(name) for name in every}

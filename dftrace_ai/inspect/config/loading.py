@@ -373,10 +373,8 @@ def _model_at(model: type[BaseModel], loc: Sequence[int | str]) -> type[BaseMode
 
 
 def _check_feature(keys: Feature, where: str, problems: Problems, *, base: bool = False) -> bool:
-    """Note what a feature, here or in the section itself, lacks; say whether it can be used.
-
-    Its keys have been checked one by one.
-    """
+    """Note what a feature, here or in the section itself, lacks; say whether it can be used."""
+    # Its keys have been checked one by one.
     before = len(problems.errors)
     if isinstance(keys, LogTensorStats | LogFp8TensorStats | BaseLogTensorStats):
         _check_log(keys, where, problems)
@@ -457,10 +455,8 @@ def _what_chooses(
     problems: Problems,
     kinds: tuple[str, ...] = ("gemm", "tensor"),
 ) -> Choosing:
-    """Return the keys by which a custom feature chooses GEMMs and tensors, as built-in ones do.
-
-    Its other keys may mean anything. What chooses nothing is warned of.
-    """
+    """Return the keys by which a custom feature chooses GEMMs and tensors, as built-in ones do."""
+    # Its other keys may mean anything. What chooses nothing is warned of.
     found = Choosing({})
     for kind in kinds:
         known = names.GEMMS if kind == "gemm" else names.TENSORS
@@ -525,10 +521,8 @@ ConfigSource: TypeAlias = "str | os.PathLike[str] | dict[str, Any] | None"
 
 
 def parsed(config_file: object) -> tuple[Any, str | None] | None:
-    """Return what a config holds, and the name of its file.
-
-    A dict has no name. None where there is no config: an empty path, or one that does not exist.
-    """
+    """Return what a config holds, and the name of its file."""
+    # A dict has no name. None where there is no config: an empty path, or one that does not exist.
     if isinstance(config_file, dict):
         return config_file, None
     if config_file is None or config_file == "":

@@ -72,11 +72,9 @@ FORMATS = {"FP8E4M3": "E4M3", "FP8E5M2": "E5M2", "E4M3": "E4M3", "E5M2": "E5M2"}
 def canonical(
     name: Any, known: Iterable[str], aliases: Mapping[str, str] | None = None
 ) -> str | None:
-    """Return the one spelling of a name, or None where it is not known.
-
-    What is no text is no name. Aliases are further spellings, each with the name that it stands
-    for.
-    """
+    """Return the one spelling of a name, or None where it is not known."""
+    # What is no text is no name. Aliases are further spellings, each with the name that it stands
+    # for.
     if not isinstance(name, str):
         return None
     wanted = name.lower()

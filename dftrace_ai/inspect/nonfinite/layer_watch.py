@@ -50,10 +50,8 @@ class LayerWatch:
             self._look(tensor_name, tensor, record, micro_batch)
 
     def follow(self, output: Tensor, causes: Mapping[str, Tensor], micro_batch: int | None) -> None:
-        """Look at what a layer gave, and later at its gradient; nothing else is done in it.
-
-        The micro-batch is None where a checkpoint is computed again.
-        """
+        """Look at what a layer gave, and later at its gradient; nothing else is done in it."""
+        # The micro-batch is None where a checkpoint is computed again.
         if micro_batch is not None:
             self._look("output", output, None, micro_batch, lambda: _counts_of(causes))
         if output.requires_grad:

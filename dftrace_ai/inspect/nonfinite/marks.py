@@ -47,11 +47,10 @@ class Place(NamedTuple):
 
 
 class Marks:
-    """Which tensors have non-finite values at present; it marks and tells what is new.
+    """Which tensors have non-finite values at present; it marks and tells what is new."""
 
-    A tensor is marked in the trace when its counts leave zero, and again when they do so after
-    they were zero. The first one of all is also told in the log.
-    """
+    # A tensor is marked in the trace when its counts leave zero, and again when they do so after
+    # they were zero. The first one of all is also told in the log.
 
     def __init__(self) -> None:
         self.step = 0

@@ -24,10 +24,8 @@ WATCHES: list[Stepping] = []
 
 
 def stepped(step: int | None) -> None:
-    """Tell the watches that a step has ended.
-
-    The step is the number of the next one; None counts on from the present one.
-    """
+    """Tell the watches that a step has ended."""
+    # The step is the number of the next one; None counts on from the present one.
     for watch in WATCHES:
         watch.stepped()
     MARKS.step = MARKS.step + 1 if step is None else step

@@ -45,15 +45,13 @@ def collect(
     threads: int | None = None,
     zeros: bool = True,
 ) -> Record | None:
-    """Return the record of a tensor's elements, or None where it has none.
-
-    The tensor may require a gradient and have any layout. Integers and bools are taken as fp32,
-    elements of 8-bit formats as the numbers they are. Of a sharded tensor the shard is taken. On a
-    device other than the CPU this waits for the device. Elements that `format` would clip or turn
-    to zero under a scale are counted where one is given. The result has the same bits whatever
-    number of threads shares it; None is torch's. Without zeros, n_zero and amin_nonzero are NaN,
-    which saves up to a third of the time.
-    """
+    """Return the record of a tensor's elements, or None where it has none."""
+    # The tensor may require a gradient and have any layout. Integers and bools are taken as fp32,
+    # elements of 8-bit formats as the numbers they are. Of a sharded tensor the shard is taken. On
+    # a device other than the CPU this waits for the device. Elements that `format` would clip or
+    # turn to zero under a scale are counted where one is given. The result has the same bits
+    # whatever number of threads shares it; None is torch's. Without zeros, n_zero and amin_nonzero
+    # are NaN, which saves up to a third of the time.
     if scale is None:
         # The way of nearly all small tensors, at half of the cost.
         record = _plain_record(tensor, zeros)

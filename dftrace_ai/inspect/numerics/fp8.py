@@ -38,11 +38,9 @@ __all__ = [
 
 
 def scale_of(amax: float, format: Format, margin: int = 0, previous: float = 1.0) -> float:
-    """Return what elements are multiplied by before the cast, an fp32 number.
-
-    It is fmax / amax / 2**margin, each step rounded to fp32, at most the largest fp32 number; the
-    previous one where amax is 0, infinite or NaN.
-    """
+    """Return what elements are multiplied by before the cast, an fp32 number."""
+    # It is fmax / amax / 2**margin, each step rounded to fp32, at most the largest fp32 number; the
+    # previous one where amax is 0, infinite or NaN.
     if not 0 < amax < math.inf:
         return previous
     scale = c_float(format.fmax / amax).value
@@ -53,10 +51,8 @@ def scale_of(amax: float, format: Format, margin: int = 0, previous: float = 1.0
 
 
 def thresholds(scale: float, format: Format) -> tuple[float, float]:
-    """Return the magnitude up to which elements become zero, and above which they are clipped.
-
-    The second leaves a rounding's room: under a scale made of amax, amax itself is not clipped.
-    """
+    """Return the magnitude up to which elements become zero, and above which they are clipped."""
+    # The second leaves a rounding's room: under a scale made of amax, amax itself is not clipped.
     return _native.fp8_thresholds(scale, format.code)
 
 
@@ -90,15 +86,13 @@ def fake_quantise(
     with_counts: bool = False,
     threads: int | None = None,
 ) -> Tensor | tuple[Tensor, Record]:
-    """Return a tensor as it comes back from an 8-bit format.
-
-    Each element is multiplied by the scale in fp32, clipped to the format's largest number, rounded
-    to nearest even (subnormals kept), multiplied by the reciprocal of the scale, and rounded to the
-    tensor's own format. NaN stays NaN; infinities are clipped. No gradient flows through it. A
-    scale is positive and finite; in a tensor with one element it stays on its device. Returned with
-    counts is also a record, neutral but for n_over, n_under, n_total, square_error and the scales;
-    on a device other than the CPU that waits for it.
-    """
+    """Return a tensor as it comes back from an 8-bit format."""
+    # Each element is multiplied by the scale in fp32, clipped to the format's largest number,
+    # rounded to nearest even (subnormals kept), multiplied by the reciprocal of the scale, and
+    # rounded to the tensor's own format. NaN stays NaN; infinities are clipped. No gradient flows
+    # through it. A scale is positive and finite; in a tensor with one element it stays on its
+    # device. Returned with counts is also a record, neutral but for n_over, n_under, n_total,
+    # square_error and the scales; on a device other than the CPU that waits for it.
     element = _ELEMENTS.get(tensor.dtype)
     if element is None or not is_plain_cpu(tensor):
         return _fake_quantise_elsewhere(tensor, format, scale, with_counts)
@@ -170,10 +164,8 @@ def quantisation_record(
     *,
     threads: int | None = None,
 ) -> Record:
-    """Return what quantising a tensor would lose, without making the quantised tensor.
-
-    It is the record that `fake_quantise(..., with_counts=True)` gives.
-    """
+    """Return what quantising a tensor would lose, without making the quantised tensor."""
+    # It is the record that `fake_quantise(..., with_counts=True)` gives.
     tensor = _as_numbers(tensor)
     element = _ELEMENTS.get(tensor.dtype)
     if element is None or not is_plain_cpu(tensor):

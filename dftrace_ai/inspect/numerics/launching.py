@@ -22,13 +22,12 @@ _ask_stream: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRa
 
 
 class Launcher:
-    """A kernel on one device.
+    """A kernel on one device."""
 
-    Triton compiles a kernel anew where an address is aligned, a whole number is 1, can be divided
-    by 16 or needs 64 bits, and looks at each argument in each launch to find out. What it has
-    compiled can be launched without that, in half the time of the host. The kernel's constants
-    stand behind all other arguments.
-    """
+    # Triton compiles a kernel anew where an address is aligned, a whole number is 1, can be divided
+    # by 16 or needs 64 bits, and looks at each argument in each launch to find out. What it has
+    # compiled can be launched without that, in half the time of the host. The kernel's constants
+    # stand behind all other arguments.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel

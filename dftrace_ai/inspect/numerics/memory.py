@@ -27,22 +27,19 @@ def is_plain_cpu(tensor: Tensor) -> bool:
 
 
 def may_be_negated(tensor: Tensor) -> bool:
-    """Return whether the elements in memory may have the other sign.
-
-    The imaginary part of a conjugate is such a tensor. Its elements lie apart, so that nothing
-    need be asked of others: `is_neg` lets other threads run, which is slow, and which ends the
-    process where a daemon thread does it while the interpreter ends.
-    """
+    """Return whether the elements in memory may have the other sign."""
+    # The imaginary part of a conjugate is such a tensor. Its elements lie apart, so that nothing
+    # need be asked of others: `is_neg` lets other threads run, which is slow, and which ends the
+    # process where a daemon thread does it while the interpreter ends.
     lies_apart = tensor.numel() == 1 or not tensor.is_contiguous()
     return lies_apart and tensor.is_neg()
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Return the elements that this process holds, as a plain tensor without gradient.
-
-    Sharded tensors give their shard, sparse ones all their elements, zeros included, quantised ones
-    the numbers that they stand for. What a collective still brings is waited for, by the device.
-    """
+    """Return the elements that this process holds, as a plain tensor without gradient."""
+    # Sharded tensors give their shard, sparse ones all their elements, zeros included, quantised
+    # ones the numbers that they stand for. What a collective still brings is waited for, by the
+    # device.
     to_local = getattr(tensor, "to_local", None)
     if to_local is not None:
         tensor = to_local()
@@ -100,10 +97,8 @@ def _check_memory(tensor: Tensor) -> None:
 
 
 def address_of(tensor: Tensor) -> int:
-    """Return where the elements of a tensor begin.
-
-    They fill a stretch of memory.
-    """
+    """Return where the elements of a tensor begin."""
+    # They fill a stretch of memory.
     try:
         held, address = tensor.untyped_storage().nbytes(), tensor.data_ptr()
     except RuntimeError as error:

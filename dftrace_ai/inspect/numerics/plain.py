@@ -41,11 +41,9 @@ def row_of(
     scale: float | Tensor | None = None,
     format: Format | None = None,
 ) -> Tensor:
-    """Return a tensor's record as 17 fp64 numbers on its device; see `record.FIELDS`.
-
-    The tensor is real and has an element. What `format` would clip or turn to zero under a scale is
-    counted; one in a tensor stays on its device.
-    """
+    """Return a tensor's record as 17 fp64 numbers on its device; see `record.FIELDS`."""
+    # The tensor is real and has an element. What `format` would clip or turn to zero under a scale
+    # is counted; one in a tensor stays on its device.
     flat = tensor.detach().reshape(-1)
     factor = _factor(scale, flat.device) if scale is not None else None
     limits = thresholds_of(factor, format) if factor is not None and format is not None else None
@@ -108,10 +106,8 @@ def _lost(magnitude: Tensor, zero: Tensor, limits: tuple[Tensor, Tensor]) -> tup
 
 
 def merged_rows(rows: Tensor) -> Tensor:
-    """Return the row of all elements of several rows.
-
-    They are fp64, of shape (number of rows, 17).
-    """
+    """Return the row of all elements of several rows."""
+    # They are fp64, of shape (number of rows, 17).
     n = rows[:, at.N_FINITE]
     at_least_one = n.sum().clamp(min=1)
     mean = (n / at_least_one * rows[:, at.MEAN]).sum()
@@ -187,10 +183,8 @@ def _rounded(numbers: Tensor, dropped: int) -> Tensor:
 
 
 def _on_its_shard(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply what works on single elements to those of a DTensor that are here.
-
-    Its own `view` of other numbers came with torch 2.5.
-    """
+    """Apply what works on single elements to those of a DTensor that are here."""
+    # Its own `view` of other numbers came with torch 2.5.
     sharded: Any = tensor
     if not hasattr(sharded, "to_local") or not hasattr(sharded, "placements"):
         return function(tensor)

@@ -83,12 +83,10 @@ NEUTRAL = Record(
 
 
 def merge(a: Record, b: Record) -> Record:
-    """Return the record of the elements of two tensors together.
-
-    The formulas for mean and m2 are those of Chan, Golub, LeVeque, Updating Formulae and a Pairwise
-    Algorithm for Computing Sample Variances, 1979; the native module has them. Merging in another
-    order may change the last bits.
-    """
+    """Return the record of the elements of two tensors together."""
+    # The formulas for mean and m2 are those of Chan, Golub, LeVeque, Updating Formulae and a
+    # Pairwise Algorithm for Computing Sample Variances, 1979; the native module has them. Merging
+    # in another order may change the last bits.
     return _merge(a, b)
 
 
@@ -104,12 +102,10 @@ def with_quantisation(record: Record, quantised: Record) -> Record:
 
 
 def final_values(record: Record, stats: Sequence[str]) -> dict[str, float]:
-    """Return the statistics of a record, rounded to fp32, in the order asked for.
-
-    std is that of a sample, NaN for a single element. Where there are NaN or infinities, the values
-    are what torch gives for them; the record's own numbers leave them out. Empty where the record
-    has no elements.
-    """
+    """Return the statistics of a record, rounded to fp32, in the order asked for."""
+    # std is that of a sample, NaN for a single element. Where there are NaN or infinities, the
+    # values are what torch gives for them; the record's own numbers leave them out. Empty where the
+    # record has no elements.
     try:
         return _final_values(record, stats, NUMBERS)
     except KeyError as error:

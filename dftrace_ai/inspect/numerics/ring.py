@@ -154,13 +154,12 @@ def _wait_for(generation: _Generation[Any]) -> None:
 
 
 class Ring(Generic[Tag]):
-    """Rows for several steps: while the GPU fills those of one, those of earlier ones travel.
+    """Rows for several steps: while the GPU fills those of one, those of earlier ones travel."""
 
-    Nothing waits for the device but `drain`, and `end_generation` when all generations are under
-    way. Nothing is written while the stream is being captured into a CUDA graph. `slots` are
-    records that a step is expected to have, more get more memory; `generations` are steps that may
-    be under way. `on_stall` is told how many nanoseconds were waited for a full ring.
-    """
+    # Nothing waits for the device but `drain`, and `end_generation` when all generations are under
+    # way. Nothing is written while the stream is being captured into a CUDA graph. `slots` are
+    # records that a step is expected to have, more get more memory; `generations` are steps that
+    # may be under way. `on_stall` is told how many nanoseconds were waited for a full ring.
 
     def __init__(
         self,
@@ -210,12 +209,10 @@ class Ring(Generic[Tag]):
         scale: float | Tensor | None = None,
         format: Format | None = None,
     ) -> int | None:
-        """Have a tensor's record made on its device.
-
-        The tensor is real and has an element; a scale with one element stays on the device.
-        Returned is the place of its record in `Landed.records`, or None while a CUDA graph is
-        captured.
-        """
+        """Have a tensor's record made on its device."""
+        # The tensor is real and has an element; a scale with one element stays on the device.
+        # Returned is the place of its record in `Landed.records`, or None while a CUDA graph is
+        # captured.
         if not self._may_write():
             return None
         place = self._filling.used
@@ -240,10 +237,8 @@ class Ring(Generic[Tag]):
         return range(first, filling.used)
 
     def add_row(self, row: Tensor) -> int | None:
-        """Take in a record that was made on the device in another way.
-
-        It is 17 numbers; see `record.FIELDS`.
-        """
+        """Take in a record that was made on the device in another way."""
+        # It is 17 numbers; see `record.FIELDS`.
         if not self._may_write():
             return None
         place = self._filling.used
@@ -276,10 +271,8 @@ class Ring(Generic[Tag]):
         return True
 
     def end_generation(self, tag: Tag) -> None:
-        """Send the records added since the last call on their way to the host.
-
-        Waits where all generations are under way, and reports that.
-        """
+        """Send the records added since the last call on their way to the host."""
+        # Waits where all generations are under way, and reports that.
         generation = self._filling
         if not generation.used:
             return

@@ -80,10 +80,8 @@ def check_values(stats: Sequence[str]) -> None:
 
 
 def values_of_row(row: Tensor, stats: Sequence[str]) -> dict[str, Tensor]:
-    """Return the statistics of a record on its device; nothing waits for the device.
-
-    They are fp32 tensors without dimensions; NaN where the record has no elements.
-    """
+    """Return the statistics of a record on its device; nothing waits for the device."""
+    # They are fp32 tensors without dimensions; NaN where the record has no elements.
     check_values(stats)
     numbers = _Row(*row.unbind()[: len(_Row._fields)])
     unknown = (numbers.n_nan > 0) | (row[N_TOTAL] == 0)

@@ -56,11 +56,10 @@ class _Table(NamedTuple):
 
 
 class TritonPass:
-    """Both kernels, with the memory that lies between them.
+    """Both kernels, with the memory that lies between them."""
 
-    Kernels run on the current stream. Each stream has rows of its own, so that a backward pass on
-    another stream does not write over those of the forward pass.
-    """
+    # Kernels run on the current stream. Each stream has rows of its own, so that a backward pass on
+    # another stream does not write over those of the forward pass.
 
     def __init__(self, device: torch.device, kernels: ModuleType | None = None) -> None:
         if kernels is None:
@@ -87,12 +86,10 @@ class TritonPass:
         scale: float | Tensor | None = None,
         format: Format | None = None,
     ) -> None:
-        """Have the tensor's record written to `row`.
-
-        The tensor is real, with an element, and on the device of this pass; the row is 17
-        contiguous fp64 numbers there, see `record.FIELDS`. A scale with one element stays there;
-        nothing waits for it.
-        """
+        """Have the tensor's record written to `row`."""
+        # The tensor is real, with an element, and on the device of this pass; the row is 17
+        # contiguous fp64 numbers there, see `record.FIELDS`. A scale with one element stays there;
+        # nothing waits for it.
         if self._device.type != "cuda":
             self._launch(tensor, row, scale, format, self._rows_of(0))
         elif is_current(self._device):
@@ -116,11 +113,9 @@ class TritonPass:
         return {stat: found[stat] for stat in stats}
 
     def write_rows(self, tensors: Sequence[Tensor], rows: Tensor) -> None:
-        """Have the records of many tensors written, with two launches for each of their formats.
-
-        What is launched costs the host about as much for one small tensor as for a hundred. They
-        are contiguous, of shape (number of tensors, 17).
-        """
+        """Have the records of many tensors written, with two launches for each of their formats."""
+        # What is launched costs the host about as much for one small tensor as for a hundred. They
+        # are contiguous, of shape (number of tensors, 17).
         if self._device.type == "cuda":
             with torch.cuda.device(self._device):
                 self._launch_many(tensors, rows, raw_stream(self._device))

@@ -60,12 +60,10 @@ class LogNames:
 
 
 def open_log(path: Path, *, overwrite: bool) -> HeldFile:
-    """Open a log for writing; directories are made as needed, and a link is not followed.
-
-    Lines are appended wherever the file ends, so that another process that begins the same file
-    anew leaves no gap in it. A new one has the `file_mode` of the run that is on, and without a run
-    is its owner's alone.
-    """
+    """Open a log for writing; directories are made as needed, and a link is not followed."""
+    # Lines are appended wherever the file ends, so that another process that begins the same file
+    # anew leaves no gap in it. A new one has the `file_mode` of the run that is on, and without a
+    # run is its owner's alone.
     path.parent.mkdir(parents=True, exist_ok=True)
     run = current_run()
     settings = run._settings if run is not None else None
@@ -128,10 +126,8 @@ class StatisticsFile:
         self._file = open_log(path, overwrite=overwrite)
 
     def write(self, name: str, value: float, iteration: int) -> None:
-        """Write one number in the columns of Transformer Engine's statistics log.
-
-        The name is ``{layer}_{tensor}_{statistic}``; four decimals of the number are written.
-        """
+        """Write one number in the columns of Transformer Engine's statistics log."""
+        # The name is ``{layer}_{tensor}_{statistic}``; four decimals of the number are written.
         stamp = _stamp() if self._stamped else ""
         self._file.write(
             f"{stamp}INFO - {escaped(name, TAB):<{NAME_COLUMNS}} iteration={iteration:06d}"

@@ -49,10 +49,8 @@ def _shortened(value: float) -> float:
 def _told(
     values: Mapping[str, float],
 ) -> tuple[dict[str, float | str | None], dict[str, float]]:
-    """Return what an event tells of numbers, and the finite ones.
-
-    JSON has no NaN and no infinities: they become null, with the text beside it.
-    """
+    """Return what an event tells of numbers, and the finite ones."""
+    # JSON has no NaN and no infinities: they become null, with the text beside it.
     quickly = told_values(values)
     if quickly is not None:
         return quickly
@@ -105,10 +103,8 @@ def numbers(
 def nonfinite(
     layer: str, tensor: str, moment: Moment, args: Mapping[str, str | int | None]
 ) -> None:
-    """Mark the moment at which the values of a tensor stopped being finite.
-
-    What has a true ``first`` among its arguments stands on a track by itself.
-    """
+    """Mark the moment at which the values of a tensor stopped being finite."""
+    # What has a true ``first`` among its arguments stands on a track by itself.
     track = FIRST_NONFINITE_TRACK if args.get("first") else NONFINITE_TRACK
     emitting.instant(f"{layer}:{tensor}", args, category="nonfinite", track=track, at=moment)
 

@@ -114,11 +114,10 @@ def _side_stream(device: Any) -> Any:
 
 
 class Sent:
-    """A message to all members of a group, which all have to send one of the same size.
+    """A message to all members of a group, which all have to send one of the same size."""
 
-    Where the group exchanges what is on devices, as NCCL does, the host does not wait for it. A
-    group of None is all processes, here and below.
-    """
+    # Where the group exchanges what is on devices, as NCCL does, the host does not wait for it. A
+    # group of None is all processes, here and below.
 
     def __init__(self, message: bytearray | array[float], group: Any) -> None:
         import torch
@@ -170,19 +169,15 @@ def unpacked(part: memoryview) -> list[Record]:
 
 
 def gathered(rows: Sequence[Record], group: Any) -> list[list[Record]]:
-    """Exchange records; every member of the group must call this with as many.
-
-    They are in the order of the members' ranks in the group.
-    """
+    """Exchange records; every member of the group must call this with as many."""
+    # They are in the order of the members' ranks in the group.
     return [unpacked(part) for part in Sent(packed(rows), group).received()]
 
 
 def gathered_rows(row: Tensor, group: Any) -> Tensor:
-    """Exchange a record that is on a device; every member of the group must call this.
-
-    Where the group exchanges what is on that device, as NCCL does, the host does not wait. The
-    rows, of 17 fp64 numbers, are on the same device, in the order of their ranks in the group.
-    """
+    """Exchange a record that is on a device; every member of the group must call this."""
+    # Where the group exchanges what is on that device, as NCCL does, the host does not wait. The
+    # rows, of 17 fp64 numbers, are on the same device, in the order of their ranks in the group.
     import torch
     import torch.distributed as dist
 
@@ -194,11 +189,10 @@ def gathered_rows(row: Tensor, group: Any) -> Tensor:
 
 
 class Groups:
-    """The groups of ranks of a session, until an exchange fails.
+    """The groups of ranks of a session, until an exchange fails."""
 
-    After a failure the members may disagree on which exchange is the next: those of the group come
-    to an end, and each rank logs what it has itself.
-    """
+    # After a failure the members may disagree on which exchange is the next: those of the group
+    # come to an end, and each rank logs what it has itself.
 
     def __init__(self, tell: Callable[[str, int], None]) -> None:
         self._tell = tell

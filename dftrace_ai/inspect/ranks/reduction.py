@@ -79,13 +79,12 @@ class Selected:
 
 
 class GroupMerger:
-    """Merges the records of a group of ranks step by step.
+    """Merges the records of a group of ranks step by step."""
 
-    Each step first compares what the members have to tell, and the first records go with that.
-    Where members have other layers, as the stages of a pipeline do, they exchange once what each
-    has, and from then on send a record of everything. `rules` are a digest of what decides when
-    members exchange, which has to be the same on all.
-    """
+    # Each step first compares what the members have to tell, and the first records go with that.
+    # Where members have other layers, as the stages of a pipeline do, they exchange once what each
+    # has, and from then on send a record of everything. `rules` are a digest of what decides when
+    # members exchange, which has to be the same on all.
 
     def __init__(self, group: Any, rules: bytes = b"", selected: Selected | None = None) -> None:
         self.group = group
@@ -109,12 +108,10 @@ class GroupMerger:
     def stages(
         self, table: SlotTable, records: Mapping[Slot, Record], iteration: int
     ) -> Generator[None, None, dict[Slot, Record]]:
-        """Merge what the members saw in an iteration; every member must go through all stages.
-
-        Between two stages messages are under way. Whoever does not wait goes on at the next step. A
-        slot without a record counts as one without elements. All members get the same bits, of each
-        slot that is due anywhere.
-        """
+        """Merge what the members saw in an iteration; every member must go through all stages."""
+        # Between two stages messages are under way. Whoever does not wait goes on at the next step.
+        # A slot without a record counts as one without elements. All members get the same bits, of
+        # each slot that is due anywhere.
         layout = table
         if self._union is not None and self._union[0] == table.digest:
             layout = self._union[1]

@@ -77,12 +77,10 @@ class SilentSections:
         alone: bool,
         anywhere: int | None,
     ) -> None:
-        """Tell of each section that produced nothing.
-
-        Of several ranks, the first one warns of what all of them see alike. Where another rank has
-        the layers, it is no warning at all. `anywhere` tells which sections have layers on any
-        rank, as `bits`; None if it is not known.
-        """
+        """Tell of each section that produced nothing."""
+        # Of several ranks, the first one warns of what all of them see alike. Where another rank
+        # has the layers, it is no warning at all. `anywhere` tells which sections have layers on
+        # any rank, as `bits`; None if it is not known.
         spans = [*self._passed, (self._began, iteration)]
         for index, section in enumerate(self._config.sections.values()):
             mine = [name for name, of in self._section_of.items() if of == section.name]

@@ -164,10 +164,9 @@ class _Place:
 
 
 class Outbox:
-    """A queue: what is logged first has to come first, though a later record may be there.
+    """A queue: what is logged first has to come first, though a later record may be there."""
 
-    Nothing is held: another thread may log, and so may the handler of a signal within a call.
-    """
+    # Nothing is held: another thread may log, and so may the handler of a signal within a call.
 
     def __init__(self, send: Callable[[Statistics], None]) -> None:
         self._send = send

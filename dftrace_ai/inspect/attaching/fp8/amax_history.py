@@ -26,12 +26,11 @@ __all__ = ["AmaxHistory", "AmaxSharing", "DelayedScaling"]
 
 
 class DelayedScaling:
-    """What delayed scaling knows of one tensor, apart for forwards that gradients can follow.
+    """What delayed scaling knows of one tensor, apart for forwards that gradients can follow."""
 
-    Other forwards, as those of an evaluation, leave no trace in the training. They run under the
-    scale that the training has made. Of a layer that has none, as a frozen one that runs without
-    gradients, they make a scale of their own.
-    """
+    # Other forwards, as those of an evaluation, leave no trace in the training. They run under the
+    # scale that the training has made. Of a layer that has none, as a frozen one that runs without
+    # gradients, they make a scale of their own.
 
     def __init__(self, recipe: Recipe, format: Format) -> None:  # noqa: A002 - of numbers
         self.format = format
@@ -82,10 +81,8 @@ class AmaxHistory:
             self.present = max(amax, self.present)
 
     def roll(self) -> None:
-        """End the step: its amax enters the history, of which the next scale is made.
-
-        A step in which the tensor was not seen leaves everything as it is.
-        """
+        """End the step: its amax enters the history, of which the next scale is made."""
+        # A step in which the tensor was not seen leaves everything as it is.
         amax = self.present
         if amax is None:
             return
@@ -116,10 +113,9 @@ _ALWAYS = (Schedule(),)
 
 
 class AmaxSharing:
-    """Makes the amax of a step that of a group of ranks.
+    """Makes the amax of a step that of a group of ranks."""
 
-    Ranks may have different layers, and a layer may have run on some of them only.
-    """
+    # Ranks may have different layers, and a layer may have run on some of them only.
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -134,11 +130,9 @@ class AmaxSharing:
         *,
         anyway: bool,
     ) -> None:
-        """Replace the amax of this step by the largest of the group.
-
-        All members must call this alike. Without a recipe that shares nothing is exchanged. With
-        `anyway` it is exchanged although this rank may have nothing.
-        """
+        """Replace the amax of this step by the largest of the group."""
+        # All members must call this alike. Without a recipe that shares nothing is exchanged. With
+        # `anyway` it is exchanged although this rank may have nothing.
         shared = {}
         for (layer, tensor, recipe), scaling in scalings.items():
             if recipe.reduce_amax:

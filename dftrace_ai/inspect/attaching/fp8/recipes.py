@@ -71,11 +71,9 @@ class Recipe:
 
     @classmethod
     def of(cls, given: Any) -> Recipe | None:
-        """Return the recipe that a user gave.
-
-        That is a dict of the attributes, the name alone, True for the default recipe; None and
-        False are none.
-        """
+        """Return the recipe that a user gave."""
+        # That is a dict of the attributes, the name alone, True for the default recipe; None and
+        # False are none.
         if given is None or given is False:
             return None
         if isinstance(given, Recipe):

@@ -126,10 +126,8 @@ def run_attention(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> Any:
-    """Run an attention as torch does, with each projection run as a layer.
-
-    The layers are by part: in_proj, or q_proj, k_proj and v_proj; and out_proj.
-    """
+    """Run an attention as torch does, with each projection run as a layer."""
+    # The layers are by part: in_proj, or q_proj, k_proj and v_proj; and out_proj.
     stack = _compiled if torch.compiler.is_compiling() else _current.stack
     stack.append(_Running(layers, module, station))
     try:
@@ -139,10 +137,9 @@ def run_attention(
 
 
 class _FastPath:
-    """Switches the fused kernels off that take weights without running their modules.
+    """Switches the fused kernels off that take weights without running their modules."""
 
-    The switch is that of the process. It is given back as it was found.
-    """
+    # The switch is that of the process. It is given back as it was found.
 
     def __init__(self) -> None:
         self._holders = 0

@@ -42,10 +42,8 @@ class Operands(NamedTuple):
 def run_linear(
     layer: LiveLayer, operands: Operands, original: Callable[[], Tensor], *, training: bool
 ) -> Tensor:
-    """Run a linear layer as its plan says.
-
-    Where nothing is changed the original runs, and is only looked at.
-    """
+    """Run a linear layer as its plan says."""
+    # Where nothing is changed the original runs, and is only looked at.
     watch = layer.only_watched()
     if watch is not None:
         output = original()

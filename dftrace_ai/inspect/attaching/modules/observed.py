@@ -34,11 +34,9 @@ def observable_tensors(module: nn.Module) -> tuple[str, ...]:
 def look_into(
     layer: LiveLayer, module: nn.Module, given: Iterable[Any]
 ) -> Callable[[Any], None] | None:
-    """Look at the first tensor that a module is given, and its weight; nothing is run.
-
-    What is returned looks at the first tensor in what the module returns; it is None where nothing
-    is to be seen.
-    """
+    """Look at the first tensor that a module is given, and its weight; nothing is run."""
+    # What is returned looks at the first tensor in what the module returns; it is None where
+    # nothing is to be seen.
     watch = layer.only_watched()
     if watch is not None:
         made_of = {"activation": first_tensor(given), "weight": weight_of(module)}
@@ -102,10 +100,8 @@ def _look_uncompiled(begun: Tensor, returned: Any) -> None:
 
 
 def _with_look(returned: Any, look: Callable[[Tensor], Tensor]) -> list[Any] | None:
-    """Return, in a list, what was returned with the first tensor replaced; None if it has none.
-
-    Something that cannot be made anew, such as an output of Hugging Face, has none either.
-    """
+    """Return, in a list, what was returned with the first tensor replaced; None if it has none."""
+    # Something that cannot be made anew, such as an output of Hugging Face, has none either.
     if isinstance(returned, Tensor):
         return [look(returned)]
     if type(returned) not in {tuple, list}:

@@ -364,13 +364,11 @@ _autograd: Any = torch._C._autograd
 
 @functools.cache
 def keep_compilations_from_hooks() -> None:
-    """Have checkpoints count no tensors of compilations, from now on.
-
-    A checkpoint that is not reentrant counts by hooks what its forward saves, and what it saves
-    when it is computed again. Torch before 2.5 shows such hooks what its compiler tries out, too,
-    which belongs to one of the two alone, and the backward raises. Attaching and detaching have
-    layers compiled anew, also within a checkpoint in which they were not compiled before.
-    """
+    """Have checkpoints count no tensors of compilations, from now on."""
+    # A checkpoint that is not reentrant counts by hooks what its forward saves, and what it saves
+    # when it is computed again. Torch before 2.5 shows such hooks what its compiler tries out, too,
+    # which belongs to one of the two alone, and the backward raises. Attaching and detaching have
+    # layers compiled anew, also within a checkpoint in which they were not compiled before.
     if is_older_than(2, 5):
         when_imported(_COMPILER, _lay)
 

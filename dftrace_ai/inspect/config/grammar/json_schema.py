@@ -36,11 +36,9 @@ DISABLED = {"properties": {"enabled": {"const": False}}, "required": ["enabled"]
 
 
 def config_schema() -> JsonSchema:
-    """Return the schema of a whole config file.
-
-    It is as strict as a schema can be: it does not know custom features, and does not see that a
-    range ends before it begins, nor that a feature is given in two spellings.
-    """
+    """Return the schema of a whole config file."""
+    # It is as strict as a schema can be: it does not know custom features, and does not see that a
+    # range ends before it begins, nor that a feature is given in two spellings.
     _, schema = models_json_schema([(model, "validation") for model in MODELS])
     definitions = schema["$defs"]
     for definition in definitions.values():
