@@ -57,8 +57,7 @@ def command(
     Example: dftrace sql out "select name, max(dur_ns) / 1e6 as longest_ms from spans
     where args->>'epoch' = '1' group by name"
     """
-    from dftrace_ai.database.asking import ask_alone
-    from dftrace_ai.database.opening import duckdb_module
+    from dftrace_ai.database import ask_alone, duckdb_module
 
     if json and csv:
         raise typer.BadParameter("--json and --csv cannot be given together")

@@ -18,7 +18,7 @@ from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import line_model, nesting, validate
 from dftrace_ai.cli import summary as summary_command
 from dftrace_ai.database import asking
-from dftrace_ai.database.opening import MEMORY_LIMIT
+from dftrace_ai.database import MEMORY_LIMIT
 from safety.commands import invoke
 
 MIB = 1024 * 1024

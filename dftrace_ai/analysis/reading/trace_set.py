@@ -5,26 +5,25 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dftrace_ai.analysis.reading.columns import COLUMNS, LINE_COLUMNS, checked_columns, columns_sql
+from dftrace_ai.analysis.reading.columns import COLUMNS, checked_columns
 from dftrace_ai.analysis.reading.search import search_traces
 from dftrace_ai.analysis.reading.trace import Trace
-from dftrace_ai.analysis.reading.trace_file import tear_told
-from dftrace_ai.errors import TraceError, needs_numpy
+from dftrace_ai.errors import needs_numpy
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
 
-    from dftrace_ai.analysis.reading.duckdb_scan import Scan
     from dftrace_ai.analysis.reading.scanning.arrow import ArrowEvents
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
 
 __all__ = ["ROWS_AT_ONCE", "TraceSet", "open_traces"]
 
 ROWS_AT_ONCE = 65_536
+RELATION_THREADS = 8
 
 
 def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
@@ -65,7 +64,7 @@ class TraceSet:
     Attributes:
         files: the traces, each once, sorted by path; at least one.
         skipped: files of directories that cannot be read as traces, sorted by path.
-        notes: after `batches` and `arrow`, and within `relation`: what of the files could not be
+        notes: after `batches`, `arrow` and a query of `relation`: what of the files could not be
             read, one line each.
 
     Example::
@@ -183,9 +182,8 @@ class TraceSet:
     def relation(self, columns: Iterable[str] = COLUMNS) -> Iterator[Any]:
         """Give the events as a relation of DuckDB, for SQL and for its own methods.
 
-        The files are read through once when it is made, to find those that are broken, and
-        once by each query. The DuckDB behind it can open these files and nothing else, and
-        ends with the ``with`` block.
+        Each query reads the files. The DuckDB behind it can open none of itself, and ends with the
+        ``with`` block.
 
         Args:
             columns: as for `batches`. Type ``file`` is UINTEGER, `id` UBIGINT, `pid`, `tid`,
@@ -196,55 +194,20 @@ class TraceSet:
 
         Raises:
             ValueError: there is no such column.
-            TraceError: a file cannot be read any more.
-            DftraceError: DuckDB is not installed.
+            DftraceError: DuckDB or NumPy is not installed, or the native reader was not built.
 
         Example::
 
             with open_traces(["out/"]).relation() as events:
                 print(events.aggregate("cat, count(*), max(dur_ns)", "cat"))
         """
-        from dftrace_ai.analysis.reading.duckdb_scan import paths_of
+        from dftrace_ai.database import Database
 
-        wanted = checked_columns(columns)
-        with self._scan(wanted) as scan:
-            with scan.connect() as connection:
-                whole = scan.opens(connection, scan.sources)
-            if not whole:
-                scan.salvage_unreadable()
-            _check_all_read(scan)
-            self.notes = (*_notes(scan), *(note for file in self.files for note in file.file.notes))
-            sql = columns_sql(scan, scan.sources, self.files, wanted)
-            with scan.connect() as connection:
-                yield connection.sql(sql, params=paths_of(scan.sources))
-
-    @contextmanager
-    def _scan(self, columns: tuple[str, ...]) -> Iterator[Scan]:
-        from dftrace_ai.analysis.reading.duckdb_scan import scan_of
-
-        self.notes = ()
-        with scan_of(self.files, _line_columns(columns)) as scan:
-            _check_all_read(scan)
-            yield scan
-
-
-def _line_columns(columns: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the members of a line that columns are made of; phase and name tell a line's worth."""
-    of_line = {"start_ns": "ts", "dur_ns": "dur"}
-    wanted = {"ph", "name", *(of_line.get(name, name) for name in columns)}
-    return {name: kind for name, kind in LINE_COLUMNS.items() if name in wanted}
-
-
-def _check_all_read(scan: Scan) -> None:
-    if scan.skipped:
-        raise TraceError(str(scan.skipped[0]))
-
-
-def _notes(scan: Scan) -> tuple[str, ...]:
-    notes = [f"{path}: {tear_told(tear, 'read')}" for path, tear in scan.tears.items()]
-    if scan.long_lines:
-        notes.append(f"{counted(scan.long_lines, 'line')} too long to be read")
-    return tuple(notes)
+        events = self.arrow(columns)
+        with Database(RELATION_THREADS) as database:
+            database.show_stream("main", "events", events)
+            database.lock()
+            yield database.connection.table("events")
 
 
 def _need_numpy() -> None:

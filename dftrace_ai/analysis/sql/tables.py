@@ -2,71 +2,68 @@
 
 from __future__ import annotations
 
-import re
+import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.sql.database import open_views
-from dftrace_ai.analysis.sql.loading import (
-    EVENT_TABLES,
-    EventLoader,
-    load_processes,
-    load_steps,
-)
-from dftrace_ai.analysis.sql.processes import Processes
+import numpy as np
+
+from dftrace_ai.analysis.reading.identity import Owners
+from dftrace_ai.analysis.reading.scanning.arrow import ArrowEvents
+from dftrace_ai.analysis.reading.scanning.blocks import TraceBlocks, new_scanner
 from dftrace_ai.analysis.sql.views import (
-    ARGUMENTS_UNREAD,
+    LINE_COLUMNS,
+    TABLES,
     UNREAD,
     VIEWS,
+    events_sql,
     view_sql,
 )
-from dftrace_ai.database.asking import QueryError, execute, interruptibly, one_select, said
-from dftrace_ai.database.opening import duckdb_module, lock
-from dftrace_ai.spare_folders import SpareFolder
+from dftrace_ai.analysis.steps import Job, Rank, measure
+from dftrace_ai.analysis.steps.measuring import STEP_PARTS
+from dftrace_ai.database import Database, QueryError, duckdb_module, said
+from dftrace_ai.errors import TraceError
+from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from types import TracebackType
 
+    from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from dftrace_ai._reader import EventBlock
     from dftrace_ai.analysis.reading import TraceSet
+    from dftrace_ai.analysis.reading.identity import Owner
+    from dftrace_ai.analysis.reading.trace import Trace
+    from dftrace_ai.database import Answer
 
-__all__ = ["Answer", "QueryError", "TraceTables"]
+    Columns = dict[str, NDArray[Any]]
 
-ROWS_AT_ONCE: Final = 1024
+__all__ = ["TraceTables"]
 
+MOST_THREADS: Final = 8
 
-class Answer:
-    """The answer to a query, whose rows come as they are asked for.
+NO_RANK: Final = -1
 
-    Attributes:
-        columns: their names, each once.
-        kinds: their types, as DuckDB names them.
-    """
+# Of files that say whose they are, and of processes that only the lines tell.
+PLACES: Final = """
+CREATE SCHEMA read;
+CREATE TABLE read.files (file UINTEGER, process INTEGER, rank INTEGER);
+CREATE TABLE read.pids (file UINTEGER, pid BIGINT, process INTEGER);
+"""
 
-    def __init__(self, connection: Any, result: Any, first: list[tuple[Any, ...]]) -> None:
-        self.kinds = tuple(str(column[1]) for column in result.description)
-        self.columns = _each_once([column[0] for column in result.description])
-        self._connection = connection
-        self._result = result
-        self._first = first
-
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows, once.
-
-        Raises:
-            QueryError: DuckDB cannot go on.
-        """
-        part = self._first
-        while part:
-            yield from part
-            part = _fetched(self._connection, self._result)
+REFUSED: Final = """
+SELECT count(*) FROM read.lines WHERE args <> '' AND TRY_CAST(args AS JSON) IS NULL
+"""
 
 
 class TraceTables:
     r"""The views `spans`, `instants`, `counters`, `tensor_stats`, `processes`, `steps`, `events`.
 
-    What a query needs is read when it is asked; beyond a GiB it lies in temporary files.
+    The files are read as often as a query names views of events, and nothing of them is kept but
+    what the query has to; beyond a GiB that lies in temporary files.
 
     Args:
         traces: which.
@@ -75,7 +72,7 @@ class TraceTables:
         notes: after `query`, what of the files could not be read, one line each.
 
     Raises:
-        DftraceError: DuckDB or NumPy is not installed.
+        DftraceError: DuckDB or NumPy is not installed, or the native reader was not built.
 
     Example::
 
@@ -85,17 +82,27 @@ class TraceTables:
     """
 
     def __init__(self, traces: TraceSet) -> None:
-        duckdb_module()
         self.traces = traces
-        self.notes: tuple[str, ...] = ()
-        self._processes = Processes(traces.files)
-        self._notes: list[str] = []
-        self._read: set[str] = set()
-        self._arguments = False
-        self._spare = SpareFolder()
-        self._connection = open_views(self._spare.path)
-        lock(self._connection)
-        self._loader = EventLoader(self._connection, self._processes)
+        self._notes: dict[str, None] = {}
+        self._processes = _Processes(traces.files)
+        self._filled: set[str] = set()
+        self._has_places = False
+        self._is_checked = False
+        self._database = Database(MOST_THREADS)
+        try:
+            self._database.execute(PLACES)
+            self._lines = self._shown(traces.files)
+            self._make_views()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_views(self) -> None:
+        for view, columns in VIEWS.items():
+            if view in TABLES:
+                names = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+                self._database.execute(f"CREATE TABLE read.{view} ({names})")
+            self._database.execute(view_sql(view, filled=view not in TABLES))
 
     def __enter__(self) -> Self:
         """Return this; with the block the tables are gone."""
@@ -111,8 +118,12 @@ class TraceTables:
 
     def close(self) -> None:
         """Let go of the tables."""
-        self._connection.close()
-        self._spare.remove()
+        self._database.close()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the files could not be read, one line each."""
+        return tuple(self._notes)
 
     def query(self, sql: str) -> Answer:
         """Ask one query that somebody else chose; it can open no file and change no setting.
@@ -128,142 +139,282 @@ class TraceTables:
             QueryError: it is something else, or is refused; the message is DuckDB's.
             TraceError: a file cannot be read any more.
         """
-        duckdb = duckdb_module()
-        try:
-            one_select(self._connection, sql)
-            self._show(self._read | set(VIEWS), arguments=True)
-            # Names are looked up, and nothing is worked out, as EXPLAIN would have it.
-            described = "DESCRIBE " + sql
-            interruptibly(self._connection, lambda: self._connection.execute(described).fetchall())
-        except duckdb.Error as error:
-            raise QueryError(f"the query is not accepted: {_said(error)}") from error
-        # What a query does not name and needs all the same, it comes upon.
-        words = set(re.findall(r"\w+", sql.casefold()))
-        self._need(words & set(VIEWS), arguments=_names_arguments(sql))
+        self._find_places()
+        lines = self._lines
         while True:
-            self._show(self._read, arguments=self._arguments)
+            lines.is_begun = lines.is_read = False
             try:
-                result, first = interruptibly(self._connection, lambda: self._begun(sql))
-            except duckdb.Error as error:
-                if not self._read_what_lacks(str(error)):
-                    raise QueryError(f"the query is not accepted: {_said(error)}") from error
-            else:
-                self.notes = tuple(dict.fromkeys(self._notes))
-                return Answer(self._connection, result, first)
+                answer = self._database.ask(sql)
+            except QueryError as error:
+                if lines.error:
+                    raise lines.error from None
+                if self._gives_what_lacks(error.__cause__):
+                    continue
+                if "Catalog Error: Table with name" in str(error):
+                    raise QueryError(f"{error} There are: {', '.join(VIEWS)}") from error.__cause__
+                raise
+            # What of the files cannot be read is told, also of those that a query left unread.
+            if self._is_checked or lines.is_read or not lines.is_begun:
+                return answer
+            self._check_arguments()
+            if answer.is_whole:
+                return answer
 
-    def _begun(self, sql: str) -> tuple[Any, list[tuple[Any, ...]]]:
-        result = self._execute(sql)
-        return result, result.fetchmany(ROWS_AT_ONCE)
+    def copy_events(self, number: int, path: Path) -> int:
+        """Write the events of a trace, without their rank, as Parquet; returns how many.
 
-    def _execute(self, sql: str) -> Any:
-        result = self._connection.execute(sql)
-        kinds = [str(column[1]) for column in result.description]
-        if not any("TIME ZONE" in kind for kind in kinds):
-            return result
-        # Python would need a library for them.
-        names = _each_once([column[0] for column in result.description])
-        chosen = ", ".join(
-            f"c{at}{'::VARCHAR' * ('TIME ZONE' in kind)} AS {_quoted_name(name)}"
-            for at, (kind, name) in enumerate(zip(kinds, names, strict=True))
-        )
-        columns = ", ".join(f"c{at}" for at in range(len(kinds)))
-        inner = sql.strip().rstrip(";")
-        wrapped = f"SELECT {chosen} FROM ({inner}\n) AS answer({columns})"  # noqa: S608
-        try:
-            return self._connection.execute(wrapped)
-        except duckdb_module().ParserException as error:
-            raise QueryError(
-                "the query is not accepted: it gives times with a time zone, and ends in a "
-                "comment; leave the comment out"
-            ) from error
+        Args:
+            number: of the trace.
+            path: of the file, which is there.
 
-    def _show(self, read: set[str], *, arguments: bool) -> None:
-        """Make the views: of tables that were read, and those that end a query instead."""
-        for name in VIEWS:
-            self._connection.execute(view_sql(name, read=name in read, arguments=arguments))
+        Raises:
+            TraceError: the trace cannot be read any more.
+            duckdb.Error: they cannot be written.
+        """
+        self._find_places()
+        lines = self._lines = self._shown(self.traces.files[number : number + 1], number)
+        while True:
+            try:
+                return self._database.copy_out("(SELECT * EXCLUDE (rank) FROM events)", path)
+            except duckdb_module().Error as error:
+                if lines.error:
+                    raise lines.error from None
+                if not self._gives_what_lacks(error):
+                    raise
 
-    def _read_what_lacks(self, error: str) -> bool:
-        """Read what a query came upon; returns whether that was why it ended."""
-        if ARGUMENTS_UNREAD in error:
-            self._need(self._read, arguments=True)
+    def copy_processes(self, path: Path) -> int:
+        """Write the view `processes` as Parquet; returns how many there are."""
+        self._fill("processes")
+        return self._database.copy_out("processes", path)
+
+    def rank_of(self, number: int) -> int | None:
+        """Return the rank of a trace by its number; None where none is known."""
+        return self._processes.rank_of(self.traces.files[number])
+
+    def _shown(self, files: Sequence[Trace], first: int = 0) -> _Lines:
+        lines = _Lines(files, first, self._notes)
+        self._database.show_stream("read", "lines", lines)
+        self._database.execute(events_sql())
+        self._is_checked = False
+        return lines
+
+    def _find_places(self) -> None:
+        """Say which lines are of which process."""
+        if self._has_places:
+            return
+        self._processes.read_unknown(self._notes)
+        files, pids = self._processes.places()
+        self._insert("files", files)
+        self._insert("pids", pids)
+        self._has_places = True
+
+    def _gives_what_lacks(self, error: BaseException | None) -> bool:
+        """Mend what has ended a query; returns whether it was anything of ours."""
+        lacking = str(error).partition(UNREAD)[2]
+        name = next((table for table in TABLES if lacking.startswith(table)), None)
+        if name is not None and name not in self._filled:
+            self._fill(name)
             return True
-        name = error.partition(UNREAD)[2]
-        found = next((view for view in VIEWS if name.startswith(view)), None)
-        if found is not None:
-            self._need({found}, arguments=self._arguments)
-        return found is not None
+        is_of_values = isinstance(error, duckdb_module().ConversionException)
+        return is_of_values and not self._is_checked and self._check_arguments()
 
-    def _need(self, views: set[str], *, arguments: bool) -> None:
-        """Fill the tables of views that are not filled yet."""
-        duckdb = duckdb_module()
-        if arguments and not self._arguments:
-            # Those that were read without.
-            again = {name for name in self._read if "args" in VIEWS[name].columns}
-            for name in again:
-                execute(self._connection, f"DELETE FROM read.{name}")  # noqa: S608
-            self._read -= again
-            views = views | again
-        self._arguments = self._arguments or arguments
-        lacking = [name for name in VIEWS if name in views - self._read]
+    def _check_arguments(self) -> bool:
+        """Find out whether DuckDB takes all arguments; those that it does not are null."""
         try:
-            self._fill(lacking)
-        except duckdb.Error as error:
-            raise QueryError(f"the traces cannot be read into tables: {_said(error)}") from error
-        self._read.update(lacking)
+            (count,) = self._database.execute(REFUSED).fetchone()
+        except duckdb_module().Error as error:
+            if self._lines.error:
+                raise self._lines.error from None
+            raise QueryError(f"the traces cannot be read into tables: {said(error)}") from error
+        self._is_checked = True
+        if count:
+            self._notes[f"arguments of {counted(count, 'event')} that DuckDB does not take"] = None
+            self._database.execute(events_sql(lenient=True))
+        return bool(count)
 
-    def _fill(self, views: list[str]) -> None:
-        of_events = [name for name in views if name in EVENT_TABLES]
-        # Only the rows tell of the processes of a file without a header.
-        unknown = any(trace.header is None for trace in self.traces)
-        if of_events or (unknown and views):
-            self._notes += self._loader.load(of_events, self.traces, arguments=self._arguments)
-        if "steps" in views:
-            self._notes += load_steps(self._connection, self.traces, self._processes)
-        if "processes" in views:
-            load_processes(self._connection, self._processes)
+    def _fill(self, table: str) -> None:
+        try:
+            if table == "steps":
+                self._fill_steps()
+            else:
+                places = ", ".join("?" * len(VIEWS[table]))
+                for row in self._processes.rows:
+                    put = f"INSERT INTO read.{table} VALUES ({places})"  # noqa: S608
+                    self._database.execute(put, row.values())
+            self._database.execute(view_sql(table))
+        except duckdb_module().Error as error:
+            raise QueryError(f"the traces cannot be read into tables: {said(error)}") from error
+        self._filled.add(table)
+
+    def _fill_steps(self) -> None:
+        job = Job(self.traces, all_starts=True)
+        for member in job:
+            process = member.process if isinstance(member, Rank) else member
+            steps = measure(process) if isinstance(member, Rank) else None
+            if steps is None:
+                continue
+            number = self._processes.number_of(process.owner.files[0], process.pid)
+            known = process.header.rank if process.header else None
+            count = len(steps)
+            columns = {
+                "process": np.full(count, number, np.int32),
+                "rank": np.full(count, -1 if known is None or known >= 2**31 else known, np.int32),
+                "step": steps.number,
+                "start_ns": steps.start_ns,
+                "end_ns": steps.end_ns,
+                "dur_ns": steps.time_ns,
+                "first": steps.first,
+                "found_by": np.full(count, steps.found_by, object),
+                **{f"{part}_ns": steps.parts[part] for part in STEP_PARTS},
+                "rss_bytes": steps.marks.rss_bytes,
+                "device_bytes": steps.marks.device_bytes,
+                "nonfinite": steps.marks.nonfinite,
+            }
+            self._insert("steps", columns)
+        self._notes.update(dict.fromkeys(job.facts.notes))
+
+    def _insert(self, table: str, columns: Columns) -> None:
+        names = ", ".join(f'"{name}"' for name in columns)
+        connection = self._database.connection
+        connection.register("rows_to_put", columns)
+        try:
+            put = f"INSERT INTO read.{table} ({names}) SELECT {names} FROM rows_to_put"  # noqa: S608
+            self._database.execute(put)
+        finally:
+            connection.unregister("rows_to_put")
 
 
-def _fetched(connection: Any, result: Any) -> list[tuple[Any, ...]]:
-    try:
-        rows: list[tuple[Any, ...]] = interruptibly(
-            connection, lambda: result.fetchmany(ROWS_AT_ONCE)
+class _Lines(ArrowEvents):
+    """The stream of all lines, which tells how far it was read.
+
+    Attributes:
+        is_begun: a query has asked for lines.
+        is_read: it has got the last one.
+        error: what has ended it.
+    """
+
+    def __init__(self, files: Sequence[Trace], first: int, notes: dict[str, None]) -> None:
+        super().__init__(files, LINE_COLUMNS, self._take_notes, first)
+        self._all_notes = notes
+        self.is_begun = self.is_read = False
+        self.error: TraceError | None = None
+
+    def _take_notes(self, notes: list[str]) -> None:
+        self._all_notes.update(dict.fromkeys(notes))
+        self.is_read = True
+
+    def _blocks(self) -> Iterator[tuple[EventBlock, int]]:
+        self.is_begun = True
+        try:
+            yield from super()._blocks()
+        except TraceError as error:
+            # DuckDB makes an error of its own of it.
+            self.error = error
+            raise
+
+
+@dataclass
+class _Process:
+    """A process: its number among those of the traces, that on its host, whose files they are."""
+
+    number: int
+    pid: int
+    owner: Owner
+    files: list[Trace] = field(default_factory=list)
+
+    @property
+    def rank(self) -> int:
+        """Its rank; -1 where none is known."""
+        rank = self.owner.header.rank
+        return NO_RANK if rank is None or rank >= 2**31 else rank
+
+    def values(self) -> tuple[Any, ...]:
+        """Return its row of the view `processes`."""
+        said = self.owner.header
+        ends = [trace.end for trace in self.files]
+        states = {end.state for end in ends}
+        state = next((each for each in ("damaged", "cut off") if each in states), "complete")
+        footers = [end.footer for end in ends if end.footer]
+        return (
+            self.number,
+            None if self.rank == NO_RANK else self.rank,
+            said.world_size,
+            said.local_rank,
+            said.host,
+            self.pid,
+            said.ppid,
+            said.run,
+            self.owner.start,
+            said.time_base_us,
+            # DuckDB takes UTF-8 alone, and a path may be any bytes.
+            [os.fsencode(trace.path).decode("utf-8", "backslashreplace") for trace in self.files],
+            state,
+            footers[-1].ended if footers else None,
+            sum(footer.dropped or 0 for footer in footers) if footers else None,
         )
-    except duckdb_module().Error as error:
-        if ARGUMENTS_UNREAD in str(error):
-            raise QueryError("the query needs the arguments of events: name args in it") from error
-        raise QueryError(f"the query cannot be answered: {_said(error)}") from error
-    return rows
 
 
-def _names_arguments(sql: str) -> bool:
-    """Return whether a query looks as if it needed arguments."""
-    text = sql.casefold().replace("count(*)", "")
-    return "args" in text or "*" in text
+class _Processes:
+    """The processes of a set of traces, numbered by rank where headers say one.
 
+    Of a file that does not say whose it is each number of a process in its lines is one.
+    """
 
-def _each_once(names: list[str]) -> tuple[str, ...]:
-    """Return names of columns; those that are there already with a number behind them."""
-    found: dict[str, None] = {}
-    for name in names:
-        at = 1
-        once = name
-        while once in found:
-            once = f"{name}_{at}"
-            at += 1
-        found[once] = None
-    return tuple(found)
+    def __init__(self, files: Sequence[Trace]) -> None:
+        self.rows: list[_Process] = []
+        self._files = files
+        self._owners = Owners(files)
+        self._whole: dict[Path, _Process] = {}
+        self._part: dict[tuple[int, int], _Process] = {}
+        for owner in self._owners.all:
+            if any(trace.header is not None for trace in owner.files):
+                row = _Process(len(self.rows), owner.header.pid or 0, owner, list(owner.files))
+                self.rows.append(row)
+                self._whole.update((trace.path, row) for trace in owner.files)
 
+    def read_unknown(self, notes: dict[str, None]) -> None:
+        """Learn of the processes that only lines tell."""
+        for file, trace in enumerate(self._files):
+            if trace.path in self._whole:
+                continue
+            blocks = TraceBlocks(new_scanner(), trace)
+            pids: NDArray[Any] = np.empty(0, np.int64)
+            for block in blocks:
+                pids = np.union1d(pids, np.asarray(block.pid))
+            notes.update(dict.fromkeys(blocks.notes))
+            for pid in pids.tolist():
+                row = _Process(len(self.rows), pid, self._owners.of(trace), [trace])
+                self.rows.append(row)
+                self._part[file, pid] = row
 
-def _quoted_name(name: str) -> str:
-    """Return the name of a column as SQL writes it."""
-    return '"' + name.replace('"', '""') + '"'
+    def places(self) -> tuple[Columns, Columns]:
+        """Return which files are of which process, and which lines of the others."""
+        known = [
+            (file, row)
+            for file, trace in enumerate(self._files)
+            if (row := self._whole.get(trace.path))
+        ]
+        return (
+            {
+                "file": np.array([file for file, _ in known], np.uint32),
+                "process": np.array([row.number for _, row in known], np.int32),
+                "rank": np.array([row.rank for _, row in known], np.int32),
+            },
+            {
+                "file": np.array([file for file, _ in self._part], np.uint32),
+                "pid": np.array([pid for _, pid in self._part], np.int64),
+                "process": np.array([row.number for row in self._part.values()], np.int32),
+            },
+        )
 
+    def rank_of(self, trace: Trace) -> int | None:
+        """Return the rank of a file's process, as its rows have it; None where none is known."""
+        row = self._whole.get(trace.path)
+        return None if row is None or row.rank == NO_RANK else row.rank
 
-def _said(error: Exception) -> str:
-    """Return the first line of what DuckDB says, and which names there are, where one is wrong."""
-    first, columns = said(error), str(error).partition("\n")[2].partition("\n")[0]
-    if columns.startswith("Candidate bindings:"):
-        return f"{first} {columns}"
-    if first.startswith("Catalog Error: Table with name"):
-        return f"{first} There are: {', '.join(VIEWS)}"
-    return first
+    def number_of(self, trace: Trace, pid: int) -> int:
+        """Return the number of the process of a file; -1 where it has none of this pid."""
+        row = self._whole.get(trace.path)
+        of_trace = [part for part in self.rows if trace in part.files] if row is None else [row]
+        same = [part for part in of_trace if part.pid == pid] or of_trace
+        return same[0].number if same else -1

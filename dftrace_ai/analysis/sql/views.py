@@ -2,189 +2,179 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from dftrace_ai.analysis.steps.marks import UNKNOWN
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
-from dftrace_ai.database.opening import quoted_text
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+__all__ = ["LINE_COLUMNS", "TABLES", "UNREAD", "VIEWS", "events_sql", "view_sql"]
 
-__all__ = ["ARGUMENTS_UNREAD", "TABLES", "UNREAD", "VIEWS", "View", "table_sql", "view_sql"]
-
-# What a query that comes upon something that was not read ends with; never shown.
 UNREAD: Final = "dftrace: not read: "
-ARGUMENTS_UNREAD: Final = "dftrace: arguments not read"
+"""What a query that comes upon a table that was not filled ends with; never shown."""
 
-
-class View(NamedTuple):
-    """A view.
-
-    Attributes:
-        columns: types by name, in their order.
-        made_of: what each column is of the table's, where it is not the column of that name.
-        labelled: rows have a label, which stands for category and name.
-    """
-
-    columns: dict[str, str]
-    made_of: Mapping[str, str] = MappingProxyType({})
-    labelled: bool = False
-
+LINE_COLUMNS: Final = (
+    *("file", "ph", "cat", "name", "id", "pid", "tid", "start_ns", "dur_ns", "args", "parent"),
+)
+"""Of the stream ``read.lines``."""
 
 _WHERE: Final = {"process": "INTEGER", "rank": "INTEGER", "pid": "BIGINT", "tid": "BIGINT"}
 _IDS: Final = {"id": "UBIGINT", "parent_id": "UBIGINT"}
 _CALLED: Final = {"cat": "VARCHAR", "name": "VARCHAR"}
+
+VIEWS: Final[dict[str, dict[str, str]]] = {
+    "spans": {
+        **(_WHERE | _IDS | _CALLED),
+        **{"start_ns": "BIGINT", "dur_ns": "BIGINT", "end_ns": "BIGINT", "args": "JSON"},
+    },
+    "instants": _WHERE | _IDS | _CALLED | {"at_ns": "BIGINT", "args": "JSON"},
+    "counters": {
+        "process": "INTEGER",
+        "rank": "INTEGER",
+        "pid": "BIGINT",
+        "name": "VARCHAR",
+        "series": "VARCHAR",
+        "at_ns": "BIGINT",
+        "value": "DOUBLE",
+    },
+    "tensor_stats": {
+        "process": "INTEGER",
+        "rank": "INTEGER",
+        "at_ns": "BIGINT",
+        "iteration": "BIGINT",
+        "layer": "VARCHAR",
+        "tensor": "VARCHAR",
+        "feature": "VARCHAR",
+        "statistic": "VARCHAR",
+        "value": "DOUBLE",
+    },
+    "processes": {
+        "process": "INTEGER",
+        "rank": "INTEGER",
+        "world_size": "BIGINT",
+        "local_rank": "BIGINT",
+        "host": "VARCHAR",
+        "pid": "BIGINT",
+        "ppid": "BIGINT",
+        "run": "VARCHAR",
+        "attempt": "INTEGER",
+        "time_base_us": "BIGINT",
+        "files": "VARCHAR[]",
+        "state": "VARCHAR",
+        "ended": "VARCHAR",
+        "dropped": "BIGINT",
+    },
+    "steps": {
+        "process": "INTEGER",
+        "rank": "INTEGER",
+        "step": "BIGINT",
+        "start_ns": "BIGINT",
+        "end_ns": "BIGINT",
+        "dur_ns": "BIGINT",
+        "first": "BOOLEAN",
+        "found_by": "VARCHAR",
+        **{f"{part}_ns": "BIGINT" for part in STEP_PARTS},
+        "rss_bytes": "BIGINT",
+        "device_bytes": "BIGINT",
+        "nonfinite": "BIGINT",
+    },
+    "events": {
+        **({"ph": "VARCHAR"} | _WHERE | _IDS | _CALLED),
+        **{"start_ns": "BIGINT", "dur_ns": "BIGINT", "args": "JSON"},
+    },
+}
+"""What can be asked: the types of the columns, by view and by name."""
+
+TABLES: Final = ("processes", "steps")
+"""What is worked out, and put into tables of the schema ``read``; all else the lines tell."""
+
+# How columns differ from those of the rows they are of.
 _MADE_OF: Final = {
-    "rank": "nullif(rank, -1)",
-    "id": "nullif(id, 0)",
-    "parent_id": f"CASE WHEN parent NOT IN (0, {2**64 - 1}) THEN parent END",
-    "at_ns": "nullif(start_ns, -1)",
-    "start_ns": "nullif(start_ns, -1)",
-    "dur_ns": "nullif(dur_ns, -1)",
-    "end_ns": "nullif(start_ns, -1) + nullif(dur_ns, -1)",
+    "instants": {"at_ns": "start_ns"},
+    "spans": {"end_ns": "start_ns + dur_ns"},
+    "counters": {"series": "key", "at_ns": "start_ns", "value": "value::DOUBLE"},
+    "tensor_stats": {
+        # The rank that the statistic is of: that of a reduced one is told in it alone.
+        "rank": "coalesce(CASE WHEN json_type(args, 'rank') = 'UBIGINT' "
+        "THEN TRY_CAST(args->>'rank' AS INTEGER) END, rank)",
+        "at_ns": "start_ns",
+        "iteration": "CASE WHEN json_type(args, 'iteration') IN ('UBIGINT', 'BIGINT') "
+        "THEN TRY_CAST(args->>'iteration' AS BIGINT) END",
+        "layer": "CASE WHEN contains(name, ':') "
+        "THEN left(name, length(name) - length(split_part(name, ':', -1)) - 1) ELSE '' END",
+        "tensor": "split_part(name, ':', -1)",
+        "feature": "coalesce(args->>'feature', '')",
+        "statistic": "key",
+        "value": "statistic",
+    },
+    "steps": {
+        "rank": "nullif(rank, -1)",
+        "rss_bytes": f"nullif(rss_bytes, {UNKNOWN})",
+        "device_bytes": f"nullif(device_bytes, {UNKNOWN})",
+    },
 }
 
-VIEWS: Final[dict[str, View]] = {
-    "spans": View(
-        _WHERE
-        | _IDS
-        | _CALLED
-        | {"start_ns": "BIGINT", "dur_ns": "BIGINT", "end_ns": "BIGINT", "args": "JSON"},
-        _MADE_OF,
-        labelled=True,
-    ),
-    "instants": View(
-        _WHERE | _IDS | _CALLED | {"at_ns": "BIGINT", "args": "JSON"}, _MADE_OF, labelled=True
-    ),
-    "counters": View(
-        {
-            "process": "INTEGER",
-            "rank": "INTEGER",
-            "pid": "BIGINT",
-            "name": "VARCHAR",
-            "series": "VARCHAR",
-            "at_ns": "BIGINT",
-            "value": "DOUBLE",
-        },
-        {"rank": _MADE_OF["rank"], "at_ns": "nullif(at_ns, -1)"},
-    ),
-    "tensor_stats": View(
-        {
-            "process": "INTEGER",
-            "rank": "INTEGER",
-            "at_ns": "BIGINT",
-            "iteration": "BIGINT",
-            "layer": "VARCHAR",
-            "tensor": "VARCHAR",
-            "feature": "VARCHAR",
-            "statistic": "VARCHAR",
-            "value": "DOUBLE",
-        },
-        {
-            "rank": _MADE_OF["rank"],
-            "at_ns": "nullif(at_ns, -1)",
-            "iteration": f"nullif(iteration, {-(2**63)})",
-        },
-    ),
-    "processes": View(
-        {
-            "process": "INTEGER",
-            "rank": "INTEGER",
-            "world_size": "BIGINT",
-            "local_rank": "BIGINT",
-            "host": "VARCHAR",
-            "pid": "BIGINT",
-            "ppid": "BIGINT",
-            "run": "VARCHAR",
-            "attempt": "INTEGER",
-            "time_base_us": "BIGINT",
-            "files": "VARCHAR[]",
-            "state": "VARCHAR",
-            "ended": "VARCHAR",
-            "dropped": "BIGINT",
-        },
-    ),
-    "steps": View(
-        {
-            "process": "INTEGER",
-            "rank": "INTEGER",
-            "step": "BIGINT",
-            "start_ns": "BIGINT",
-            "end_ns": "BIGINT",
-            "dur_ns": "BIGINT",
-            "first": "BOOLEAN",
-            "found_by": "VARCHAR",
-            **{f"{part}_ns": "BIGINT" for part in STEP_PARTS},
-            "rss_bytes": "BIGINT",
-            "device_bytes": "BIGINT",
-            "nonfinite": "BIGINT",
-        },
-        {
-            "rank": _MADE_OF["rank"],
-            "rss_bytes": f"nullif(rss_bytes, {UNKNOWN})",
-            "device_bytes": f"nullif(device_bytes, {UNKNOWN})",
-        },
-    ),
-    "events": View(
-        {"ph": "VARCHAR"}
-        | _WHERE
-        | _IDS
-        | _CALLED
-        | {"start_ns": "BIGINT", "dur_ns": "BIGINT", "args": "JSON"},
-        _MADE_OF | {"ph": "chr(ph::INTEGER)"},
-        labelled=True,
-    ),
-}
-"""What can be asked, by name."""
+_IS_NUMBER: Final = "type IN ('BIGINT', 'UBIGINT', 'DOUBLE')"
 
-_EVENT_COLUMNS: Final = {
-    "ph": "UTINYINT",
-    "label": "UINTEGER",
-    "process": "INTEGER",
-    "rank": "INTEGER",
-    "pid": "BIGINT",
-    "tid": "BIGINT",
-    "id": "UBIGINT",
-    "parent": "UBIGINT",
-    "start_ns": "BIGINT",
-    "dur_ns": "BIGINT",
-    "args": "JSON",
+# Statistics that are not finite are null, and a text beside them says what they are. A key may be
+# any text; as a path into JSON it is read where it is a name.
+_STATISTIC: Final = rf"""CASE WHEN {_IS_NUMBER} THEN value::DOUBLE
+    WHEN type = 'NULL' AND regexp_full_match(key, '\w+') THEN
+        CASE args->>(key || '_str') WHEN 'nan' THEN 'nan'::DOUBLE
+            WHEN 'inf' THEN 'inf'::DOUBLE WHEN '-inf' THEN '-inf'::DOUBLE END
+    END"""
+_NO_STATISTICS: Final = (
+    *("hhash", "p_idx", "level", "iteration", "rank", "feature", "count", "error", "unfinished"),
+)
+
+_EACH: Final = "read.events AS event, json_each(event.args) AS member(key, value, type)"
+
+_ROWS: Final = {
+    "events": "read.events",
+    "spans": "read.events WHERE ph = 'X'",
+    "instants": "read.events WHERE ph = 'i'",
+    "counters": f"{_EACH} WHERE ph = 'C' AND {_IS_NUMBER}",
+    "tensor_stats": f"(SELECT *, {_STATISTIC} AS statistic FROM {_EACH} WHERE ph = 'i' "  # noqa: S608
+    f"AND cat = 'tensor_stats' AND key NOT IN {_NO_STATISTICS}) WHERE statistic IS NOT NULL",
 }
 
-TABLES: Final[dict[str, dict[str, str]]] = {
-    name: _EVENT_COLUMNS if view.labelled else view.columns for name, view in VIEWS.items()
-}
-"""What the views are made of: tables of the same names in the schema ``read``."""
+
+def events_sql(*, lenient: bool = False) -> str:
+    """Return the SQL of all events, of which the views are made.
+
+    Args:
+        lenient: arguments that DuckDB does not take are null; else the query ends there.
+    """
+    cast = "TRY_CAST" if lenient else "CAST"
+    # As subqueries, of which those that nobody asks for cost nothing, and none has the lines, of
+    # which nobody knows how many there are, put into the table that is searched.
+    return f"""
+        CREATE OR REPLACE VIEW read.events AS
+        SELECT ph,
+            coalesce((SELECT process FROM read.files AS own WHERE own.file = line.file),
+                (SELECT process FROM read.pids AS own
+                    WHERE own.file = line.file AND own.pid = line.pid)) AS process,
+            (SELECT nullif(rank, -1) FROM read.files AS own WHERE own.file = line.file) AS rank,
+            pid, tid, nullif(id, 0) AS id,
+            CASE WHEN parent NOT IN (0, {2**64 - 1}) THEN parent END AS parent_id, cat, name,
+            nullif(start_ns, -1) AS start_ns, nullif(dur_ns, -1) AS dur_ns,
+            {cast}(nullif(args, '') AS JSON) AS args
+        FROM read.lines AS line
+    """  # noqa: S608
 
 
-def table_sql(name: str) -> str:
-    """Return the SQL that makes the table of a view, empty."""
-    columns = ", ".join(f'"{column}" {kind}' for column, kind in TABLES[name].items())
-    return f"CREATE TABLE read.{name} ({columns})"
-
-
-def view_sql(name: str, *, read: bool, arguments: bool) -> str:
-    """Return the SQL of a view, which ends a query that comes upon what was not read.
+def view_sql(name: str, *, filled: bool = True) -> str:
+    """Return the SQL of a view.
 
     Args:
         name: of the view.
-        read: its table was filled.
-        arguments: the column ``args`` as well.
+        filled: whether its table is; else a query that comes upon it ends.
     """
-    view = VIEWS[name]
-    if not read:
-        columns = ", ".join(f'CAST(NULL AS {kind}) AS "{c}"' for c, kind in view.columns.items())
-        what = quoted_text(UNREAD + name)
-        return f"CREATE OR REPLACE VIEW {name} AS SELECT {columns} WHERE error({what}) IS NULL"
-    made = []
-    for column in view.columns:
-        text = view.made_of.get(column, f'"{column}"')
-        if column == "args" and not arguments:
-            # Of a column, so that it is not told before it is needed.
-            text = f"CAST(error({quoted_text(ARGUMENTS_UNREAD)} || label) AS JSON)"
-        made.append(f'{text} AS "{column}"')
-    joined = " JOIN read.labels USING (label)" if view.labelled else ""
-    chosen = f"SELECT {', '.join(made)} FROM read.{name}{joined}"  # noqa: S608
-    return f"CREATE OR REPLACE VIEW {name} AS {chosen}"
+    columns = VIEWS[name]
+    if not filled:
+        made = ", ".join(f'CAST(NULL AS {kind}) AS "{c}"' for c, kind in columns.items())
+        rows = f"SELECT {made} WHERE error('{UNREAD}{name}') IS NULL"
+    else:
+        made_of = _MADE_OF.get(name, {})
+        made = ", ".join(f'{made_of.get(c, c)} AS "{c}"' for c in columns)
+        rows = f"SELECT {made} FROM {_ROWS.get(name, f'read.{name}')}"  # noqa: S608
+    return f"CREATE OR REPLACE VIEW {name} AS {rows}"

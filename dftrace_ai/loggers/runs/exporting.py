@@ -7,7 +7,7 @@ import secrets
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from dftrace_ai.database.opening import duckdb_module
+from dftrace_ai.database import duckdb_module
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.csv_files import write_csv
 from dftrace_ai.loggers.runs.rows import TABLES

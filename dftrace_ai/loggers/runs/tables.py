@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.database.asking import QueryError, execute, interruptibly, one_select, said
-from dftrace_ai.database.opening import duckdb_module, lock, open_database, quoted_text
+from dftrace_ai.database import Database, QueryError, duckdb_module, quoted_text, said
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.lines import number_text
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES
 from dftrace_ai.loggers.runs.reading import Runs, read_run
 from dftrace_ai.loggers.runs.rows import TABLES, media_row, metrics_row, param_rows
-from dftrace_ai.spare_folders import SpareFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
     from types import TracebackType
 
@@ -72,19 +71,16 @@ class RunTables:
     """
 
     def __init__(self, folders: Iterable[RunFolder]) -> None:
-        duckdb = duckdb_module()
         self.runs = Runs()
-        self._locked = False
-        self._spare = SpareFolder()
-        self._connection: Any = None
+        self._database = Database(MOST_THREADS)
         try:
-            self._fill(self._spare.path, folders)
+            self._fill(folders)
         except OSError as error:
             self.close()
             raise DftraceError(
                 f"temporary files cannot be written: {error.strerror}; set TMPDIR"
             ) from error
-        except duckdb.Error as error:
+        except duckdb_module().Error as error:
             self.close()
             raise QueryError(f"the runs cannot be read into tables: {error}") from error
         except BaseException:
@@ -105,10 +101,7 @@ class RunTables:
 
     def close(self) -> None:
         """Let go of the tables."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        self._spare.remove()
+        self._database.close()
 
     def query(self, sql: str, most: int | None = None) -> Rows:
         """Ask one query that somebody else chose; it can open no file and change no setting.
@@ -121,23 +114,8 @@ class RunTables:
         Raises:
             QueryError: it is something else, or is refused; the message is DuckDB's.
         """
-        duckdb = duckdb_module()
-        if not self._locked:
-            lock(self._connection)
-            self._locked = True
-        try:
-            return self.ask(one_select(self._connection, sql), most=most)
-        except duckdb.Error as error:
-            raise QueryError(f"the query is not accepted: {said(error)}") from error
-
-    def ask(self, sql: Any, parameters: Sequence[Any] = (), most: int | None = None) -> Rows:
-        """Ask a query of ours; see `query`."""
-        return interruptibly(self._connection, lambda: self._asked(sql, parameters, most))
-
-    def _asked(self, sql: Any, parameters: Sequence[Any], most: int | None) -> Rows:
-        answer = self._connection.execute(sql, list(parameters))
-        columns = tuple(column[0] for column in answer.description)
-        return Rows(columns, answer.fetchall() if most is None else answer.fetchmany(most))
+        answer = self._database.ask(sql)
+        return Rows(answer.columns, list(islice(answer.rows(), most)))
 
     def copy_out(self, table: str, path: Path) -> None:
         """Write a table to a file as Parquet.
@@ -149,20 +127,17 @@ class RunTables:
         Raises:
             DftraceError: it cannot be written.
         """
-        # The file is there already, with the rights that it is to have.
-        options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
         try:
-            execute(self._connection, f"COPY {table} TO {quoted_text(str(path))} ({options})")
+            self._database.copy_out(table, path)
         except duckdb_module().Error as error:
             raise DftraceError(f"{path}: cannot be written: {said(error)}") from error
 
-    def _fill(self, spare: Path, folders: Iterable[RunFolder]) -> None:
-        with _TableFiles(spare) as files:
+    def _fill(self, folders: Iterable[RunFolder]) -> None:
+        with _TableFiles(self._database.folder) as files:
             for folder in folders:
                 run = read_run(folder, files)
                 files.take_run(run)
                 self.runs.append(run)
-        self._connection = open_database(spare, MOST_THREADS)
         for table, columns in TABLES.items():
             read = columns | LISTED if table == "metrics" else columns
             names = ", ".join(
@@ -170,9 +145,8 @@ class RunTables:
                 for name in columns
             )
             types = ", ".join(f"{name}: '{kind}'" for name, kind in read.items())
-            path = quoted_text(str(spare / f"{table}.jsonl"))
-            execute(
-                self._connection,
+            path = quoted_text(str(self._database.folder / f"{table}.jsonl"))
+            self._database.execute(
                 f"CREATE TABLE {table} AS SELECT {names} FROM read_json({path}, "  # noqa: S608
                 f"format = 'newline_delimited', columns = {{{types}}}, "
                 f"maximum_object_size = {OBJECT_BYTES})",

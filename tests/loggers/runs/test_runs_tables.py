@@ -18,7 +18,7 @@ from loggers.local_lines import entry
 from loggers.runs.made_logs import BEGUN_S, Log, only_run
 from safety.commands import invoke
 
-from dftrace_ai.database.asking import QueryError
+from dftrace_ai.database import QueryError
 from dftrace_ai.loggers import make_loggers
 from dftrace_ai.loggers.runs import compacting
 from dftrace_ai.loggers.runs.reading import read_runs

@@ -70,6 +70,7 @@ class ArrowEvents:
         files: the files.
         columns: names of columns.
         tell: called with what of the files could not be read, when all were.
+        first: number of the first of them.
 
     Example::
 
@@ -77,11 +78,16 @@ class ArrowEvents:
     """
 
     def __init__(
-        self, files: Sequence[Trace], columns: tuple[str, ...], tell: Callable[[list[str]], Any]
+        self,
+        files: Sequence[Trace],
+        columns: tuple[str, ...],
+        tell: Callable[[list[str]], Any],
+        first: int = 0,
     ) -> None:
         self._files = files
         self._columns = columns
         self._tell = tell
+        self._first = first
 
     def __repr__(self) -> str:
         return f"<stream of events: {', '.join(self._columns)}>"
@@ -111,7 +117,7 @@ class ArrowEvents:
         # One for all files, so that a name has one number.
         scanner = new_scanner()
         notes: list[str] = []
-        for number, trace in enumerate(self._files):
+        for number, trace in enumerate(self._files, self._first):
             blocks = TraceBlocks(scanner, trace)
             for block in blocks:
                 if block.rows:

@@ -20,7 +20,7 @@ struct Layout {
     bool of_texts = false;  // numbers of texts, which stand beside them
 };
 
-constexpr std::array<Layout, 10> layouts{{{EventColumn::file, "file", "I"},
+constexpr std::array<Layout, 11> layouts{{{EventColumn::file, "file", "I"},
                                           {EventColumn::ph, "ph", "C", true},
                                           {EventColumn::cat, "cat", "I", true},
                                           {EventColumn::name, "name", "I", true},
@@ -30,7 +30,8 @@ constexpr std::array<Layout, 10> layouts{{{EventColumn::file, "file", "I"},
                                           {EventColumn::start_ns, "start_ns", "l"},
                                           {EventColumn::dur_ns, "dur_ns", "l"},
                                           // A view of each row's text, in the text of the block.
-                                          {EventColumn::args, "args", "vu"}}};
+                                          {EventColumn::args, "args", "vu"},
+                                          {EventColumn::parent, "parent", "L"}}};
 
 const Layout& layout_of(EventColumn column) noexcept { return layouts[static_cast<std::size_t>(column)]; }
 
@@ -222,6 +223,7 @@ OwnedArray column_of(EventColumn column, const std::shared_ptr<const ScannedBloc
         case EventColumn::tid: return owning(block->tid.data(), block);
         case EventColumn::start_ns: return owning(rows.start.data(), block);
         case EventColumn::dur_ns: return owning(rows.duration.data(), block);
+        case EventColumn::parent: return owning(rows.parent.data(), block);
         case EventColumn::args: break;
     }
     return arguments(block);

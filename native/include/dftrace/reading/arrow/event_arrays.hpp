@@ -22,7 +22,7 @@ struct ScannedBlock {
     std::vector<std::int64_t> pid, tid;
 };
 
-enum class EventColumn : std::uint8_t { file, ph, cat, name, id, pid, tid, start_ns, dur_ns, args };
+enum class EventColumn : std::uint8_t { file, ph, cat, name, id, pid, tid, start_ns, dur_ns, args, parent };
 
 std::optional<EventColumn> event_column(std::string_view name) noexcept;
 
