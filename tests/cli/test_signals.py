@@ -143,55 +143,39 @@ def test_what_a_killed_conversion_leaves_goes_with_the_next_to_its_place(tmp_pat
     assert left(out) == sorted(names[:2])
 
 
-# It sends itself a signal while DuckDB writes a file that has no end, or takes rows in.
+# It sends itself a signal while DuckDB writes a file that has no end.
 INTERRUPTED = """
 import os, signal, sys, threading
-from dftrace_ai.analysis.converting import to_parquet
-from dftrace_ai.analysis.sql import loading
 from dftrace_ai.cli import main
+from dftrace_ai.database import Database
 
-ENDLESS = "SELECT range FROM range(1000000000000)"
-where, number = sys.argv[1], int(sys.argv[2])
-copy, insert = to_parquet._copy, loading._insert
+ENDLESS = "(SELECT range FROM range(1000000000000))"
+number = int(sys.argv[1])
+copy = Database.copy_out
 
-def endless_copy(connection, query, folder, name, rank):
+def endless_copy(database, query, path):
     def send():
-        path = folder / name
         while not (path.exists() and path.stat().st_size):
             pass
         os.kill(os.getpid(), number)
     threading.Thread(target=send).start()
-    return copy(connection, ENDLESS, folder, name, rank)
+    return copy(database, ENDLESS, path)
 
-def endless_insert(connection, table, columns):
-    class Endless:
-        register, unregister, interrupt = (
-            connection.register, connection.unregister, connection.interrupt
-        )
-        def execute(self, sql, parameters=()):
-            threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
-            return connection.execute(f"SELECT max(range) FROM range(100000000000000)")
-    return insert(Endless(), table, columns)
-
-if where == "copy":
-    to_parquet._copy = endless_copy
-else:
-    loading._insert = endless_insert
+Database.copy_out = endless_copy
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.argv = ["dftrace", *sys.argv[3:]]
+sys.argv = ["dftrace", *sys.argv[2:]]
 main()
 """
 
 
-@pytest.mark.parametrize("where", ["copy", "insert"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_what_duckdb_does_ends_by_a_signal_without_a_word(
-    tmp_path: Path, spare: Path, where: str, number: signal.Signals
+    tmp_path: Path, spare: Path, number: signal.Signals
 ) -> None:
     path = small_trace(100).write(tmp_path / "a.pfw")
     words = ("convert", path, "--to", "parquet", "--out", tmp_path / "out")
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, where, str(int(number)), *map(str, words)],
+        [sys.executable, "-c", INTERRUPTED, str(int(number)), *map(str, words)],
         capture_output=True,
         env={**clean_environment(), "TMPDIR": str(spare)},
         timeout=100,

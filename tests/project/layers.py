@@ -11,7 +11,8 @@ from rooms import LEAVES, arrows, room
 # Rooms from the ground up, and what each may import beside itself and the leaves.
 ROOMS: dict[str, set[str]] = {
     "trace_format": set(),
-    "database": set(),
+    "database": {"spare_folders"},
+    "conditions": set(),
     "interpreters": set(),
     "page": set(),
     "spare_folders": set(),
@@ -20,11 +21,21 @@ ROOMS: dict[str, set[str]] = {
     "run": {"_native", "interpreters", "trace_format", "config", "spools"},
     "device": {"_native", "trace_format", "config", "run"},
     "annotation": {"_native", "trace_format", "config", "run", "device"},
-    "analysis": {"_reader", "database", "page", "spare_folders", "trace_format", "config"},
+    "analysis": {
+        *("_reader", "conditions", "database", "page", "spare_folders", "trace_format", "config"),
+    },
     "live": {"_native", "trace_format", "config", "spools", "analysis"},
     "inspect": {"_native", "trace_format", "config", "spools", "run", "annotation"},
     "loggers": {
-        *("database", "interpreters", "page", "spare_folders", "trace_format", "config"),
+        *(
+            "conditions",
+            "database",
+            "interpreters",
+            "page",
+            "spare_folders",
+            "trace_format",
+            "config",
+        ),
         *("spools", "run", "annotation", "inspect"),
     },
     "integrations": {"trace_format", "config", "run", "annotation"},

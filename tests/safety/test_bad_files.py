@@ -161,31 +161,22 @@ def test_a_temporary_directory_of_an_odd_name(
     assert list(odd.iterdir()) == []
 
 
-def test_duckdb_reads_the_files_it_is_given_and_nothing_else(tmp_path: Path) -> None:
+def test_the_duckdb_of_a_relation_opens_no_file(tmp_path: Path) -> None:
     import duckdb
 
-    from dftrace_ai.analysis.reading.duckdb_scan import Scan
-
     path = small_trace().write(tmp_path / "t.pfw")
-    small_trace().write(tmp_path / "other.pfw")
-    (tmp_path / "spare").mkdir()
-    scan = Scan(open_traces([path]).files, tmp_path / "spare", {"ph": "VARCHAR"})
-    with scan.connect() as connection:
-        (place,) = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0]
-        assert place == f"{tmp_path}/spare/duckdb"
+    with open_traces([path]).relation(["ph"]) as events:
         for query in (
-            "SELECT * FROM read_text('/etc/hostname')",
-            f"SELECT * FROM read_text('{tmp_path}/other.pfw')",
-            f"SELECT * FROM read_text('{tmp_path}/*')",
-            "SELECT * FROM read_text('https://example.invalid/x')",
+            "FROM read_text('/etc/hostname')",
+            f"FROM read_text('{tmp_path}/t.pfw')",
+            f"FROM read_text('{tmp_path}/*')",
+            "FROM read_text('https://example.invalid/x')",
             f"COPY (SELECT 1) TO '{tmp_path}/written'",
             "INSTALL httpfs",
             "LOAD httpfs",
             "SET enable_external_access = true",
         ):
             with pytest.raises(duckdb.Error):
-                connection.execute(query)
-        lines = scan.lines(scan.sources)
-        counted = f"SELECT count(ph) FROM ({lines})"
-        assert connection.execute(counted, [[str(scan.sources[0].given)]]).fetchall() == [(15,)]
+                events.query("events", query).fetchall()
+        assert events.query("events", "SELECT count(ph) FROM events").fetchall() == [(15,)]
     assert not (tmp_path / "written").exists()

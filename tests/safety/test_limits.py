@@ -9,6 +9,7 @@ import pytest
 from analysis.trace_lines import TraceLines
 from docs.pages import DOCS, section, table
 
+from dftrace_ai import database
 from dftrace_ai.analysis.reading import decompression, reader
 from dftrace_ai.analysis.reading.importing import archives
 from dftrace_ai.analysis.reading.indexed import index_file
@@ -17,8 +18,6 @@ from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
 from dftrace_ai.analysis.validating import line_model, nesting, validate
 from dftrace_ai.cli import summary as summary_command
-from dftrace_ai.database import asking
-from dftrace_ai.database import MEMORY_LIMIT
 from safety.commands import invoke
 
 MIB = 1024 * 1024
@@ -49,8 +48,8 @@ def test_the_page_tells_the_limits() -> None:
         f"{adding.MOST_BYTES // MIB // 1024} GiB",
         f"{figure_mib()} MiB",
         f"{index_file.MOST_BYTES // MIB} MiB",
-        MEMORY_LIMIT.replace("GiB", " GiB"),
-        f"{asking.MOST_BYTES / MIB / 1024} GiB",
+        database.MEMORY_LIMIT.replace("GiB", " GiB"),
+        f"{database.MOST_BYTES / MIB / 1024} GiB",
         f"{summary.MOST_ROWS:,}",
         f"{summary_command.MOST_ROWS:,}",
     ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
 from dftrace_ai.analysis.diff.intervals import Figure, difference, steps_needed
 from dftrace_ai.analysis.diff.model import Judged
+from dftrace_ai.conditions import near, written
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.wording import counted, in_short
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.diff.intervals import Difference
     from dftrace_ai.analysis.diff.sampling import SampledRun
     from dftrace_ai.analysis.reading.event_columns import Integers, Label
+    from dftrace_ai.conditions import Written
 
 __all__ = ["Condition", "conditions_of", "judged"]
 
@@ -31,13 +32,9 @@ of its own time, or how many there are in a step."""
 STEP: Final = "step"
 """What the whole step is called."""
 
-CONDITION: Final = re.compile(
-    r"""\s*(?:"(?P<quoted>[^"]+)"|(?P<name>[^\s"<>=]+))
-    (?:\s+(?P<asked>\w+))?
-    \s*(?P<operator>>=|<=|>|<)
-    \s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>%|ns|us|ms|s|)\s*""",
-    re.VERBOSE,
-)
+SIGNS: Final = frozenset({">", ">=", "<", "<="})
+FIGURE: Final = re.compile(r"(?:\s+(\w+))?")
+LIMIT: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))\s*(%|ns|us|ms|s|)")
 NS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -84,31 +81,43 @@ def conditions_of(texts: Iterable[str]) -> tuple[Condition, ...]:
 
 
 def _condition(text: str) -> Condition:
-    found = CONDITION.fullmatch(text)
-    if found is None:
+    parts = written(text)
+    limit = LIMIT.fullmatch(parts.value) if parts and parts.sign in SIGNS else None
+    about = _about(parts) if parts else None
+    if parts is None or limit is None or about is None:
         raise ConfigError(
             f"--fail-if {in_short(text)} is not accepted; accepted: a name, a figure, > or < and "
             "a limit, such as 'compute.step p50 > +5%'"
         )
-    asked = found["asked"] or "p50"
+    what, asked = about
     if asked not in get_args(Asked):
         raise ConfigError(
             f"--fail-if {in_short(text)}: there is no figure {in_short(asked)}; there are: "
             f"{', '.join(get_args(Asked))}"
         )
-    unit, number = found["unit"], float(found["number"])
+    number, unit = limit.groups()
     if unit != "%" and bool(unit) == (asked == "count"):
         wanted = "% or no unit" if asked == "count" else "%, ns, us, ms or s"
         raise ConfigError(f"--fail-if {in_short(text)}: the limit of {asked} has {wanted}")
     return Condition(
         text=text.strip(),
-        what=found["quoted"] or found["name"],
+        what=what,
         asked=asked,  # type: ignore[arg-type]
-        above=found["operator"].startswith(">"),
-        limit=number * NS.get(unit, 1.0),
+        above=parts.sign.startswith(">"),
+        limit=float(number) * NS.get(unit, 1.0),
         unit="ns" if unit in NS else unit,
-        added=unit == "%" or found["number"][0] in "+-",
+        added=unit == "%" or number[0] in "+-",
     )
+
+
+def _about(parts: Written) -> tuple[str, str] | None:
+    """Return the name that a condition is about, and the figure; None where there is more."""
+    name, behind = parts.name, parts.behind
+    if not parts.quoted:
+        name = name.split()[0]
+        behind = parts.name.removeprefix(name)
+    figure = FIGURE.fullmatch(behind)
+    return (name, figure[1] or "p50") if figure else None
 
 
 def judged(
@@ -165,8 +174,8 @@ def _check_known(condition: Condition, before: SampledRun, after: SampledRun) ->
     labels = before.labels | after.labels
     names = {STEP, *(label.cat for label in labels), *map(_dotted, labels)}
     if condition.what not in names:
-        near = get_close_matches(condition.what, sorted(names), 1)
-        hint = f"; did you mean {in_short(near[0])}?" if near else ""
+        meant = near(condition.what, names)
+        hint = f"; did you mean {in_short(meant)}?" if meant else ""
         raise ConfigError(
             f"--fail-if {in_short(condition.text)}: neither run has a category or name "
             f"{in_short(condition.what)}{hint}"

@@ -45,15 +45,6 @@ __all__ = ["TraceTables"]
 
 MOST_THREADS: Final = 8
 
-NO_RANK: Final = -1
-
-# Of files that say whose they are, and of processes that only the lines tell.
-PLACES: Final = """
-CREATE SCHEMA read;
-CREATE TABLE read.files (file UINTEGER, process INTEGER, rank INTEGER);
-CREATE TABLE read.pids (file UINTEGER, pid BIGINT, process INTEGER);
-"""
-
 REFUSED: Final = """
 SELECT count(*) FROM read.lines WHERE args <> '' AND TRY_CAST(args AS JSON) IS NULL
 """
@@ -86,23 +77,9 @@ class TraceTables:
         self._notes: dict[str, None] = {}
         self._processes = _Processes(traces.files)
         self._filled: set[str] = set()
-        self._has_places = False
         self._is_checked = False
+        self._lines: _Lines | None = None
         self._database = Database(MOST_THREADS)
-        try:
-            self._database.execute(PLACES)
-            self._lines = self._shown(traces.files)
-            self._make_views()
-        except BaseException:
-            self.close()
-            raise
-
-    def _make_views(self) -> None:
-        for view, columns in VIEWS.items():
-            if view in TABLES:
-                names = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
-                self._database.execute(f"CREATE TABLE read.{view} ({names})")
-            self._database.execute(view_sql(view, filled=view not in TABLES))
 
     def __enter__(self) -> Self:
         """Return this; with the block the tables are gone."""
@@ -139,8 +116,7 @@ class TraceTables:
             QueryError: it is something else, or is refused; the message is DuckDB's.
             TraceError: a file cannot be read any more.
         """
-        self._find_places()
-        lines = self._lines
+        lines = self._begun()
         while True:
             lines.is_begun = lines.is_read = False
             try:
@@ -171,42 +147,62 @@ class TraceTables:
             TraceError: the trace cannot be read any more.
             duckdb.Error: they cannot be written.
         """
-        self._find_places()
-        lines = self._lines = self._shown(self.traces.files[number : number + 1], number)
-        while True:
-            try:
-                return self._database.copy_out("(SELECT * EXCLUDE (rank) FROM events)", path)
-            except duckdb_module().Error as error:
-                if lines.error:
-                    raise lines.error from None
-                if not self._gives_what_lacks(error):
-                    raise
+        self._begun()
+        lines = self._show(self.traces.files[number : number + 1], number)
+        query = "(SELECT * EXCLUDE (rank) FROM events)"
+        try:
+            return self._database.copy_out(query, path)
+        except duckdb_module().Error as error:
+            if lines.error:
+                raise lines.error from None
+            if not self._gives_what_lacks(error):
+                raise
+        return self._database.copy_out(query, path)
 
     def copy_processes(self, path: Path) -> int:
         """Write the view `processes` as Parquet; returns how many there are."""
+        self._begun()
         self._fill("processes")
         return self._database.copy_out("processes", path)
 
     def rank_of(self, number: int) -> int | None:
         """Return the rank of a trace by its number; None where none is known."""
-        return self._processes.rank_of(self.traces.files[number])
+        row = self._processes.whole.get(self.traces.files[number].path)
+        return None if row is None else row.rank
 
-    def _shown(self, files: Sequence[Trace], first: int = 0) -> _Lines:
-        lines = _Lines(files, first, self._notes)
-        self._database.show_stream("read", "lines", lines)
-        self._database.execute(events_sql())
-        self._is_checked = False
+    def _begun(self) -> _Lines:
+        """Return the stream of all lines; the views are there, and whose each line is."""
+        if self._lines is not None:
+            return self._lines
+        self._processes.read_unknown(self._notes)
+        execute = self._database.execute
+        execute("CREATE SCHEMA read; CREATE TABLE read.pids (file INT, pid BIGINT, process INT)")
+        self._insert("pids", self._processes.pids())
+        rows = [self._processes.whole.get(trace.path) for trace in self.traces]
+        for name, values in (
+            ("process_of_file", [row and row.number for row in rows]),
+            ("rank_of_file", [row and row.rank for row in rows]),
+        ):
+            execute(f"SET VARIABLE {name} = ?::INTEGER[]", [values])
+        lines = self._show(self.traces.files)
+        for view, columns in VIEWS.items():
+            if view in TABLES:
+                names = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+                execute(f"CREATE TABLE read.{view} ({names})")
+            execute(view_sql(view, filled=view not in TABLES))
         return lines
 
-    def _find_places(self) -> None:
-        """Say which lines are of which process."""
-        if self._has_places:
-            return
-        self._processes.read_unknown(self._notes)
-        files, pids = self._processes.places()
-        self._insert("files", files)
-        self._insert("pids", pids)
-        self._has_places = True
+    def _show(self, files: Sequence[Trace], first: int = 0) -> _Lines:
+        """Make some files, of which the first has this number, those that the views are of."""
+        self._lines = _Lines(files, first, self._notes)
+        self._database.show_stream("read", "lines", self._lines)
+        self._show_events(lenient=False)
+        return self._lines
+
+    def _show_events(self, *, lenient: bool) -> None:
+        by_pid = bool(self._processes.part)
+        self._database.execute(events_sql(by_pid=by_pid, lenient=lenient))
+        self._is_checked = lenient
 
     def _gives_what_lacks(self, error: BaseException | None) -> bool:
         """Mend what has ended a query; returns whether it was anything of ours."""
@@ -223,13 +219,13 @@ class TraceTables:
         try:
             (count,) = self._database.execute(REFUSED).fetchone()
         except duckdb_module().Error as error:
-            if self._lines.error:
+            if self._lines and self._lines.error:
                 raise self._lines.error from None
             raise QueryError(f"the traces cannot be read into tables: {said(error)}") from error
-        self._is_checked = True
         if count:
             self._notes[f"arguments of {counted(count, 'event')} that DuckDB does not take"] = None
-            self._database.execute(events_sql(lenient=True))
+            self._show_events(lenient=True)
+        self._is_checked = True
         return bool(count)
 
     def _fill(self, table: str) -> None:
@@ -323,10 +319,10 @@ class _Process:
     files: list[Trace] = field(default_factory=list)
 
     @property
-    def rank(self) -> int:
-        """Its rank; -1 where none is known."""
+    def rank(self) -> int | None:
+        """Its rank; None where none is known."""
         rank = self.owner.header.rank
-        return NO_RANK if rank is None or rank >= 2**31 else rank
+        return None if rank is None or rank >= 2**31 else rank
 
     def values(self) -> tuple[Any, ...]:
         """Return its row of the view `processes`."""
@@ -337,7 +333,7 @@ class _Process:
         footers = [end.footer for end in ends if end.footer]
         return (
             self.number,
-            None if self.rank == NO_RANK else self.rank,
+            self.rank,
             said.world_size,
             said.local_rank,
             said.host,
@@ -358,24 +354,29 @@ class _Processes:
     """The processes of a set of traces, numbered by rank where headers say one.
 
     Of a file that does not say whose it is each number of a process in its lines is one.
+
+    Attributes:
+        rows: all of them.
+        whole: those that files are of as a whole, by path.
+        part: the others, by number of the file and of the process.
     """
 
     def __init__(self, files: Sequence[Trace]) -> None:
         self.rows: list[_Process] = []
         self._files = files
         self._owners = Owners(files)
-        self._whole: dict[Path, _Process] = {}
-        self._part: dict[tuple[int, int], _Process] = {}
+        self.whole: dict[Path, _Process] = {}
+        self.part: dict[tuple[int, int], _Process] = {}
         for owner in self._owners.all:
             if any(trace.header is not None for trace in owner.files):
                 row = _Process(len(self.rows), owner.header.pid or 0, owner, list(owner.files))
                 self.rows.append(row)
-                self._whole.update((trace.path, row) for trace in owner.files)
+                self.whole.update((trace.path, row) for trace in owner.files)
 
     def read_unknown(self, notes: dict[str, None]) -> None:
         """Learn of the processes that only lines tell."""
         for file, trace in enumerate(self._files):
-            if trace.path in self._whole:
+            if trace.path in self.whole:
                 continue
             blocks = TraceBlocks(new_scanner(), trace)
             pids: NDArray[Any] = np.empty(0, np.int64)
@@ -385,36 +386,19 @@ class _Processes:
             for pid in pids.tolist():
                 row = _Process(len(self.rows), pid, self._owners.of(trace), [trace])
                 self.rows.append(row)
-                self._part[file, pid] = row
+                self.part[file, pid] = row
 
-    def places(self) -> tuple[Columns, Columns]:
-        """Return which files are of which process, and which lines of the others."""
-        known = [
-            (file, row)
-            for file, trace in enumerate(self._files)
-            if (row := self._whole.get(trace.path))
-        ]
-        return (
-            {
-                "file": np.array([file for file, _ in known], np.uint32),
-                "process": np.array([row.number for _, row in known], np.int32),
-                "rank": np.array([row.rank for _, row in known], np.int32),
-            },
-            {
-                "file": np.array([file for file, _ in self._part], np.uint32),
-                "pid": np.array([pid for _, pid in self._part], np.int64),
-                "process": np.array([row.number for row in self._part.values()], np.int32),
-            },
-        )
-
-    def rank_of(self, trace: Trace) -> int | None:
-        """Return the rank of a file's process, as its rows have it; None where none is known."""
-        row = self._whole.get(trace.path)
-        return None if row is None or row.rank == NO_RANK else row.rank
+    def pids(self) -> Columns:
+        """Return the processes of the lines of files that do not say whose they are."""
+        return {
+            "file": np.array([file for file, _ in self.part], np.int32),
+            "pid": np.array([pid for _, pid in self.part], np.int64),
+            "process": np.array([row.number for row in self.part.values()], np.int32),
+        }
 
     def number_of(self, trace: Trace, pid: int) -> int:
         """Return the number of the process of a file; -1 where it has none of this pid."""
-        row = self._whole.get(trace.path)
+        row = self.whole.get(trace.path)
         of_trace = [part for part in self.rows if trace in part.files] if row is None else [row]
         same = [part for part in of_trace if part.pid == pid] or of_trace
         return same[0].number if same else -1

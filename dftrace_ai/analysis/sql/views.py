@@ -24,7 +24,10 @@ _CALLED: Final = {"cat": "VARCHAR", "name": "VARCHAR"}
 VIEWS: Final[dict[str, dict[str, str]]] = {
     "spans": {
         **(_WHERE | _IDS | _CALLED),
-        **{"start_ns": "BIGINT", "dur_ns": "BIGINT", "end_ns": "BIGINT", "args": "JSON"},
+        "start_ns": "BIGINT",
+        "dur_ns": "BIGINT",
+        "end_ns": "BIGINT",
+        "args": "JSON",
     },
     "instants": _WHERE | _IDS | _CALLED | {"at_ns": "BIGINT", "args": "JSON"},
     "counters": {
@@ -79,7 +82,9 @@ VIEWS: Final[dict[str, dict[str, str]]] = {
     },
     "events": {
         **({"ph": "VARCHAR"} | _WHERE | _IDS | _CALLED),
-        **{"start_ns": "BIGINT", "dur_ns": "BIGINT", "args": "JSON"},
+        "start_ns": "BIGINT",
+        "dur_ns": "BIGINT",
+        "args": "JSON",
     },
 }
 """What can be asked: the types of the columns, by view and by name."""
@@ -138,22 +143,23 @@ _ROWS: Final = {
 }
 
 
-def events_sql(*, lenient: bool = False) -> str:
+def events_sql(*, by_pid: bool, lenient: bool = False) -> str:
     """Return the SQL of all events, of which the views are made.
 
     Args:
+        by_pid: there are files whose lines are of several processes.
         lenient: arguments that DuckDB does not take are null; else the query ends there.
     """
+    # Lists, and no table to join: DuckDB does not know how many lines there are, takes them for
+    # few, and would put all of them into the table that is searched.
+    process = "getvariable('process_of_file')[file + 1]"
+    if by_pid:
+        process = f"""coalesce({process}, (SELECT process FROM read.pids AS own
+            WHERE own.file = line.file AND own.pid = line.pid))"""  # noqa: S608
     cast = "TRY_CAST" if lenient else "CAST"
-    # As subqueries, of which those that nobody asks for cost nothing, and none has the lines, of
-    # which nobody knows how many there are, put into the table that is searched.
     return f"""
         CREATE OR REPLACE VIEW read.events AS
-        SELECT ph,
-            coalesce((SELECT process FROM read.files AS own WHERE own.file = line.file),
-                (SELECT process FROM read.pids AS own
-                    WHERE own.file = line.file AND own.pid = line.pid)) AS process,
-            (SELECT nullif(rank, -1) FROM read.files AS own WHERE own.file = line.file) AS rank,
+        SELECT ph, {process} AS process, getvariable('rank_of_file')[file + 1] AS rank,
             pid, tid, nullif(id, 0) AS id,
             CASE WHEN parent NOT IN (0, {2**64 - 1}) THEN parent END AS parent_id, cat, name,
             nullif(start_ns, -1) AS start_ns, nullif(dur_ns, -1) AS dur_ns,

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dftrace_ai.conditions import MISSING, compares, near, written
 from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.runs.model import FIGURES
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from dftrace_ai.loggers.runs.model import LocalRun
 
 __all__ = ["MISSING", "Choice", "Condition", "chosen", "sorted_by", "value_of"]
 
-MISSING = object()
-
-OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "!=": operator.ne,
-    "==": operator.eq,
-    "=": operator.eq,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-CONDITION = re.compile(
-    r"""\s*(?:"(?P<quoted>[^"]+)"(?P<figure>\.\w+)?|(?P<name>[^<>=!"]*[^<>=!"\s]))\s*"""
-    r"""(?P<operator><=|>=|!=|==|=|<|>)\s*(?P<value>.*?)\s*""",
-    re.DOTALL,
-)
+SIGNS = ("<=", ">=", "!=", "==", "=", "<", ">")
+FIGURE = re.compile(r"(\.\w+)?")
 WORDS = {"true": True, "false": False, "null": None, "none": None}
 FACTS = ("run", "project", "name", "status", "duration_s", "started_s", "last_s", "step", "rows")
 
@@ -60,25 +45,18 @@ class Condition(NamedTuple):
         Raises:
             ConfigError: it is none.
         """
-        found = CONDITION.fullmatch(text)
-        if found is None or not found["value"]:
+        asked = written(text)
+        if asked is None or not asked.value or not FIGURE.fullmatch(asked.behind):
             raise ConfigError(
                 f"--where {in_short(text)} is not accepted; accepted: a name, one of "
-                f"{' '.join(OPERATORS)} and a value, such as 'lr > 0.01'"
+                f"{' '.join(SIGNS)} and a value, such as 'lr > 0.01'"
             )
-        name = found["name"] or found["quoted"] + (found["figure"] or "")
-        return cls(name, found["operator"], _value(found["value"]))
+        return cls(asked.name + asked.behind, asked.sign, _value(asked.value))
 
     def holds(self, run: LocalRun) -> bool:
         """Return whether a run has such a value; one without any has not."""
         value = value_of(run, self.name)
-        if value is MISSING:
-            return False
-        if _kind(value) != _kind(self.value):
-            return self.compared == "!="
-        if _kind(value) in ("null", "other") and self.compared not in ("=", "==", "!="):
-            return False
-        return bool(OPERATORS[self.compared](value, self.value))
+        return value is not MISSING and compares(value, self.compared, self.value)
 
 
 class Choice(NamedTuple):
@@ -164,8 +142,8 @@ def _known(runs: Sequence[LocalRun], name: str) -> None:
     if not runs or any(value_of(run, name) is not MISSING for run in runs):
         return
     names = {one for run in runs for one in (*run.params, *run.metrics)} | {*FACTS, "group"}
-    near = get_close_matches(name, sorted(names), 1)
-    hint = f"; did you mean {in_short(near[0])}?" if near else ""
+    meant = near(name, names)
+    hint = f"; did you mean {in_short(meant)}?" if meant else ""
     raise ConfigError(f"no run has a param, metric or fact of the name {in_short(name)}{hint}")
 
 
@@ -178,14 +156,6 @@ def _value(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    return "text" if isinstance(value, str) else "null" if value is None else "other"
 
 
 def _order(value: Any) -> tuple[Any, ...]:

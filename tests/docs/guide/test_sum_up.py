@@ -7,8 +7,9 @@ import shlex
 
 from safety.commands import invoke
 
-from dftrace_ai.analysis.where import FIELDS, OPERATORS, where_of
+from dftrace_ai.analysis.where import FIELDS, where_of
 from dftrace_ai.cli.summary import By
+from dftrace_ai.conditions import OPERATORS
 from docs.pages import DOCS, between, blocks, section, table
 
 PAGE = DOCS / "guide" / "sum-up.md"

@@ -331,5 +331,5 @@ def _quoted_name(name: str) -> str:
 
 def said(error: BaseException) -> str:
     """Return the first line of what DuckDB says, and the names there are, where one is wrong."""
-    first, columns = (str(error).split("\n") + [""])[:2]
+    first, columns = [*str(error).split("\n"), ""][:2]
     return f"{first} {columns}" if columns.startswith("Candidate bindings:") else first
