@@ -204,8 +204,8 @@ def _printed_schemas() -> dict[str, dict[str, Any]]:
     from dftrace_ai.analysis.summary.indexing import IndexReport
     from dftrace_ai.cli.demo import demo_adapter
     from dftrace_ai.cli.inspect import Report
-    from dftrace_ai.cli.runs_view.report_types import ComparisonReport, RunReport
     from dftrace_ai.live.verdict import Verdict
+    from dftrace_ai.loggers.runs.report_types import ComparisonReport, RunReport
     from dftrace_ai.spools.completing import RecoveryReport
 
     installation = dict[Literal["versions", "native core", "environment", "settings"], JsonObject]

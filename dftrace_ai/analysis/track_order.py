@@ -36,29 +36,14 @@ _Key: TypeAlias = "tuple[int, list[str | int], int]"
 
 
 def natural_key(text: str) -> list[str | int]:
-    """Return by what texts are sorted so that their numbers count as such.
-
-    Example::
-
-        assert sorted(["worker10", "worker2"], key=natural_key) == ["worker2", "worker10"]
-    """
+    """Return by what texts are sorted so that their numbers count as such."""
     pieces: list[str | int] = list(DIGITS.split(text))
     pieces[1::2] = [int(number) for number in pieces[1::2]]
     return pieces
 
 
 def tracks_in_order(pid: int, names: Mapping[int, str]) -> list[int]:
-    """Return the tracks of a process in their natural order.
-
-    Args:
-        pid: of the process; the track with this number is its main thread.
-        names: of its tracks, by their numbers.
-
-    Example::
-
-        names = {7: "MainThread", 9: "loader", 0x40000000: "MainThread · task lane 1"}
-        assert tracks_in_order(7, names) == [7, 0x40000000, 9]
-    """
+    """Return the tracks of a process in their natural order: main thread, others, their lanes."""
     threads = sorted((tid for tid in names if tid < FIRST_LANE), key=lambda tid: (tid != pid, tid))
     # Of threads with one name, the lanes stand below the first.
     owners: dict[str, int] = {}
@@ -87,17 +72,9 @@ def tracks_in_order(pid: int, names: Mapping[int, str]) -> list[int]:
 
 
 class NamedTracks:
-    """Takes the names of tracks from lines, and orders them in viewers that go by it.
+    """Takes the names of tracks from lines, and orders them in viewers that go by it."""
 
-    Perfetto does from v53 on; before, it puts the main thread first, and others by their numbers.
-
-    Example::
-
-        named = NamedTracks()
-        for line in lines:
-            named.add(line)
-        lines += named.order()
-    """
+    # Perfetto does from v53 on; before, it puts the main thread first, and others by their numbers.
 
     def __init__(self) -> None:
         self._names: dict[int, dict[int, str]] = {}
@@ -105,11 +82,7 @@ class NamedTracks:
         self._ordered: set[int] = set()
 
     def add(self, text: bytes) -> None:
-        """Take in a line with an event; all but those that name or order a track are passed over.
-
-        Args:
-            text: without blanks around it and the comma behind it.
-        """
+        """Take in a line, bare; all but those that name or order a track are passed over."""
         if b"thread_" not in text:
             return
         event = orjson.loads(text)

@@ -52,10 +52,8 @@ ROOMS: dict[str, set[str]] = {
 INSIDE: dict[str, dict[str, set[str]]] = {
     "analysis": {
         "reading": set(),
-        "process_order": {"reading"},
         "track_order": set(),
-        "overlapping": {"reading"},
-        "merged_trace": {"reading", "process_order", "track_order", "overlapping"},
+        "merged_trace": {"reading", "track_order"},
         "summary": {"reading", "tracks", "where", "steps"},
         "steps": {"reading"},
         "why": {"reading", "steps"},

@@ -1,8 +1,77 @@
-"""Traces as files for other tools: Parquet, one file for Perfetto, dftracer's own form."""
+"""Traces in another form, written beside the place and named when all of it is there."""
 
 from __future__ import annotations
 
-from dftrace_ai.analysis.converting.converting import FORMS, Form, convert
-from dftrace_ai.analysis.converting.report import Converted, ConvertedFile
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final, get_args
+
+from dftrace_ai.analysis.converting.placing import (
+    MANIFEST,
+    check_place,
+    in_place,
+    new_file,
+)
+from dftrace_ai.analysis.converting.report import Converted, ConvertedFile, Form
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dftrace_ai.analysis.reading import TraceSet
 
 __all__ = ["FORMS", "Converted", "ConvertedFile", "Form", "convert"]
+
+FORMS: Final[tuple[Form, ...]] = get_args(Form)
+
+REPORT_FORMAT: Final = 1
+
+
+def convert(traces: TraceSet, to: Form, out: Path, *, force: bool = False) -> Converted:
+    """Write traces in another form.
+
+    Args:
+        traces: which.
+        to: ``"parquet"`` and ``"dftracer"`` make a directory, ``"perfetto"`` a file, which is
+            compressed where its name ends in ``.gz``.
+        out: what is written; it gets its name when all of it is there.
+        force: what an earlier conversion has written there is replaced.
+
+    Returns:
+        What was written.
+
+    Raises:
+        DftraceError: it is there already, or cannot be written; then nothing is left of it.
+        TraceError: a trace cannot be read any more.
+
+    Example::
+
+        convert(open_traces(["out/"]), "perfetto", Path("all.pfw.gz"))
+    """
+    directory = to != "perfetto"
+    check_place(out, [trace.path for trace in traces], force=force)
+    with in_place(out, directory=directory) as unnamed:
+        files, notes = _write(traces, to, unnamed, out)
+        lines = sum(file.lines for file in files)
+        made = Converted(REPORT_FORMAT, to, str(out), lines, tuple(files), tuple(notes))
+        if directory:
+            # A path that is not UTF-8 has halves of surrogates, which only escapes can carry.
+            manifest = json.dumps(asdict(made), indent=2).encode("ascii")
+            new_file(unnamed / MANIFEST)
+            (unnamed / MANIFEST).write_bytes(manifest)
+    return made
+
+
+def _write(
+    traces: TraceSet, to: Form, unnamed: Path, out: Path
+) -> tuple[list[ConvertedFile], list[str]]:
+    if to == "parquet":
+        from dftrace_ai.analysis.converting.to_parquet import write_as_parquet
+
+        return write_as_parquet(traces, unnamed, out)
+    if to == "perfetto":
+        from dftrace_ai.analysis.converting.to_perfetto import write_for_perfetto
+
+        return write_for_perfetto(traces, unnamed, out.name)
+    from dftrace_ai.analysis.converting.to_dftracer import write_for_dftracer
+
+    return write_for_dftracer(traces, unnamed)

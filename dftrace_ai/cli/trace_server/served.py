@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dftrace_ai.analysis.process_order import ShownProcess
+    from dftrace_ai.analysis.merged_trace import ShownProcess
     from dftrace_ai.analysis.reading.trace import Trace
 
 __all__ = [

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dftrace_ai.loggers.runs.model import Figures, LocalRun
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.loggers.runs.report_types import ComparisonReport
 
 __all__ = ["Comparison", "compared", "metric_names"]
 
@@ -36,7 +36,7 @@ class Comparison(NamedTuple):
     alike: int
     metrics: dict[str, list[Figures | None]]
 
-    def as_dict(self) -> JsonObject:
+    def as_dict(self) -> ComparisonReport:
         """Return it by plain names; what a run has not got is None."""
         return {
             "runs": [run.facts() for run in self.runs],

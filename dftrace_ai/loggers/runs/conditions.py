@@ -135,7 +135,7 @@ def value_of(run: LocalRun, name: str) -> Any:
         return getattr(run.metrics[before], figure)
     if name == "group":
         return run.group
-    return run.facts()[name] if name in FACTS else MISSING
+    return {**run.facts()}[name] if name in FACTS else MISSING
 
 
 def _known(runs: Sequence[LocalRun], name: str) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.runs.folders import RunFolder
     from dftrace_ai.loggers.runs.lines import RunLine
+    from dftrace_ai.loggers.runs.report_types import FigureReport, RunFacts, RunReport
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["FIGURES", "Figures", "LocalRun"]
@@ -82,10 +83,16 @@ class Figures:
             self._lost += (value - total) + self._sum
         self._sum = total
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> FigureReport:
         """Return the figures by name."""
-        found = {name: getattr(self, name) for name in FIGURES}
-        return found | {"count": self.count, "non_finite": self.non_finite}
+        return {
+            "last": self.last,
+            "min": self.min,
+            "max": self.max,
+            "mean": self.mean,
+            "count": self.count,
+            "non_finite": self.non_finite,
+        }
 
 
 @dataclass
@@ -206,13 +213,12 @@ class LocalRun:
             figures.add(value, step, time_s)
         self.rows += 1
 
-    def as_dict(self) -> JsonObject:
+    def as_dict(self) -> RunReport:
         """Return what it is, by the names of the columns of the table ``runs``, and more."""
-        facts = self.facts()
         metrics = {name: figures.as_dict() for name, figures in sorted(self.metrics.items())}
-        return facts | {"params": self.params, "metrics": metrics, "notes": self.notes}
+        return {**self.facts(), "params": self.params, "metrics": metrics, "notes": self.notes}
 
-    def facts(self) -> JsonObject:
+    def facts(self) -> RunFacts:
         """Return what it is, by the names of the columns of the table ``runs``."""
         return {
             "run": self.key,

@@ -10,20 +10,17 @@ from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.lines import number_text
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES
 from dftrace_ai.loggers.runs.reading import Runs, read_run
-from dftrace_ai.loggers.runs.rows import TABLES, media_row, metrics_row, param_rows
+from dftrace_ai.loggers.runs.rows import TABLES, RowSink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
 
     from dftrace_ai.loggers.runs.folders import RunFolder
-    from dftrace_ai.loggers.runs.lines import MediaLine, MetricsLine
-    from dftrace_ai.loggers.runs.model import LocalRun
-    from dftrace_ai.loggers.runs.statuses import Writer
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.loggers.runs.rows import MetricsRow
 
 __all__ = ["TABLES", "QueryError", "Rows", "RunTables"]
 
@@ -47,7 +44,7 @@ class Rows(NamedTuple):
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
 
-    def as_dicts(self) -> list[JsonObject]:
+    def as_dicts(self) -> list[dict[str, Any]]:
         """Return the rows as mappings from names of columns."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
@@ -153,7 +150,7 @@ class RunTables:
             )
 
 
-class _TableFiles:
+class _TableFiles(RowSink):
     """Writes rows to files that DuckDB reads, a file for each table."""
 
     def __init__(self, folder: Path) -> None:
@@ -171,24 +168,17 @@ class _TableFiles:
         for file in self._files.values():
             file.close()
 
-    def take_run(self, run: LocalRun) -> None:
-        self._write("runs", run.facts())
-        for row in param_rows(run):
-            number = row["number"]
-            told = number if number is None else number_text(number)
-            self._write("params", row | {"number": told})
+    def write(self, table: str, row: tuple[Any, ...]) -> None:
+        values = (number_text(value) if isinstance(value, float) else value for value in row)
+        self._write(table, dict(zip(TABLES[table], values, strict=True)))
 
-    def take_metrics(self, run: LocalRun, writer: Writer, line: MetricsLine) -> None:
-        row = metrics_row(run, writer, line)
-        names, values = list(line.values), list(map(number_text, line.values.values()))
+    def write_metrics(self, row: MetricsRow, values: Mapping[str, float]) -> None:
+        names, texts = list(values), list(map(number_text, values.values()))
         for at in range(0, len(names), LISTED_ROWS):
             to = at + LISTED_ROWS
-            self._write("metrics", row | {"name": names[at:to], "value": values[at:to]})
+            self._write("metrics", row._replace(name=names[at:to], value=texts[at:to])._asdict())
 
-    def take_media(self, run: LocalRun, writer: Writer, line: MediaLine) -> None:
-        self._write("media", media_row(run, writer, line))
-
-    def _write(self, table: str, row: JsonObject) -> None:
+    def _write(self, table: str, row: dict[str, Any]) -> None:
         import orjson
 
         self._files[table].write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))

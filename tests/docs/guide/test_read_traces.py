@@ -57,7 +57,7 @@ def test_the_views_are_those_that_are_asked() -> None:
     assert [name for name in VIEWS if f"[{name}](#view-{name})" in text] == list(VIEWS)
     for name, view in VIEWS.items():
         rows = table(section(PAGE, f"View {name}"))
-        assert {plain(row[0]): plain(row[1]) for row in rows} == view.columns
+        assert {plain(row[0]): plain(row[1]) for row in rows} == view
 
 
 def test_the_queries_of_the_page_are_answered(

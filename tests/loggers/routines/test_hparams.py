@@ -137,7 +137,7 @@ def test_scalars_of_numpy_and_torch_are_numbers(tmp_path):
     ):
         assert len(chosen(read_runs(tmp_path), Choice(where=[Condition.of(condition)]))) == is_so
     (run,) = read_runs(tmp_path)
-    numbers = {row["name"]: row["number"] for row in param_rows(run)}
+    numbers = {row.name: row.number for row in param_rows(run)}
     assert (numbers["f32"], numbers["bf16"], numbers["bool"]) == (
         0.10000000149011612,
         0.10009765625,
