@@ -172,7 +172,7 @@ def _report_schema() -> dict[str, Any]:
 
 
 def _validate_schema() -> dict[str, Any]:
-    from dftrace_ai.analysis.validating.report import report_adapter
+    from dftrace_ai.analysis.validating.validate import report_adapter
 
     schema = report_adapter().json_schema(schema_generator=_Printed)
     schema["title"] = "What `dftrace validate --json` prints"

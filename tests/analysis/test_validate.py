@@ -8,18 +8,9 @@ from pathlib import Path
 import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
-from dftrace_ai.analysis.validating import validate
-from dftrace_ai.analysis.validating.passes import PlainPass
 from dftrace_ai.analysis.validating.validate import FileCheck, validate_traces
 
 START = 1_123_213_646_764_123
-
-
-@pytest.fixture(autouse=True, params=["native", "python"])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is found by both ways to read."""
-    if request.param == "python":
-        monkeypatch.setattr(validate, "checking_pass", PlainPass)
 
 
 def check(trace: TraceLines, path: Path, **options: bool) -> FileCheck:
@@ -245,3 +236,48 @@ def test_the_first_faults_are_kept_by_line_and_all_are_counted(tmp_path: Path) -
     faults = result.first_faults(10)
     assert [Path(fault.path).name for fault in faults] == ["a.pfw"] * 10
     assert [fault.line for fault in faults] == list(range(6, 16))
+
+
+def test_an_id_that_is_used_twice_is_a_fault(tmp_path: Path) -> None:
+    trace = small_trace()
+    footer = trace.lines.pop()
+    repeated = [line for line in trace.lines if '"ph":"i"' in line or '"ph":"C"' in line][:1]
+    trace.lines += [*repeated, footer]
+    found = check(trace, tmp_path / "t.pfw")
+    told = [fault.message for fault in found.faults]
+    assert any("is that of an event before it; ids are used once" in message for message in told)
+    assert [fault.line for fault in found.faults if "ids" in fault.message] == [
+        len(trace.lines) - 1
+    ]
+
+
+def test_the_ends_of_an_arrow_share_their_id_and_parts_of_a_trace_share_none(
+    tmp_path: Path,
+) -> None:
+    for number, name in enumerate(["t-1.pfw", "t-1.part1.pfw", "t-2.pfw"]):
+        trace = TraceLines(pid=2 if number == 2 else 1)
+        trace.last_id = 100 * number if number < 2 else 0
+        trace.instant("now", 10)
+        trace.footer()
+        trace.write(tmp_path / name)
+    assert validate_traces([tmp_path]).fault_count == 0
+    again = TraceLines(pid=1)
+    again.instant("now", 10)
+    again.footer()
+    again.write(tmp_path / "t-1.part1.pfw")
+    found = {Path(file.path).name: file for file in validate_traces([tmp_path]).files}
+    assert [file.fault_count for _, file in sorted(found.items())] == [1, 0, 0]
+    assert "ids are used once" in str(found["t-1.part1.pfw"].faults[0])
+
+
+def test_ids_that_lie_far_apart_are_not_all_looked_at(tmp_path: Path) -> None:
+    trace = TraceLines()
+    for number in range(66_000):
+        trace.last_id = number * 4096
+        trace.instant("now", number)
+    trace.footer()
+    found = check(trace, tmp_path / "t.pfw.gz")
+    assert found.fault_count == 0
+    assert found.notes == (
+        "whether ids are used once was checked for some of them only: they lie far apart",
+    )

@@ -13,18 +13,24 @@ from typing import Any
 import pytest
 import zstandard
 from analysis.broken_traces import traces
+from analysis.every_line import EveryLine
 from analysis.trace_lines import HOST_HASH, TIME_BASE_US, TraceLines, small_trace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dftrace_ai import _reader
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.validating import validate
-from dftrace_ai.analysis.validating.passes import NativePass, PlainPass, checking_pass
-from dftrace_ai.analysis.validating.validate import FileCheck, validate_traces
+from dftrace_ai.analysis.validating.validate import FileCheck, FilePass, validate_traces
 from dftrace_ai.errors import TraceError
 
 FUZZ_CORPUS = Path(__file__).parents[2] / "native/fuzz/corpus/scan.tar.xz"
+
+
+@pytest.fixture(autouse=True)
+def without_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found natively alone is not compared."""
+    monkeypatch.setattr(FilePass, "repeated_ids", lambda _self: (0, []))
+
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes, ".gz": gzip.compress, ".zst": zstandard.compress
@@ -35,7 +41,7 @@ def found_by(
     how: Any, path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> FileCheck | str:
     with monkeypatch.context() as patch:
-        patch.setattr(validate, "checking_pass", how)
+        patch.setattr(validate, "FilePass", how)
         try:
             (check,) = validate_traces([path], **options).files
         except TraceError as error:
@@ -62,8 +68,8 @@ def test_both_find_the_same(
         packed = b"".join(map(PACK[codec], blocks))
         path.write_bytes(packed[:-cut] if cut < 20 and cut < len(packed) - 40 else packed)
         for options in ({"limit": 3}, {"limit": 1000, "unfinished_ok": True}):
-            truth = found_by(PlainPass, path, monkeypatch, **options)
-            assert found_by(checking_pass, path, monkeypatch, **options) == truth
+            truth = found_by(EveryLine, path, monkeypatch, **options)
+            assert found_by(FilePass, path, monkeypatch, **options) == truth
 
 
 times = st.integers(0, 12)
@@ -96,8 +102,8 @@ def test_both_find_the_same_overlaps(
     trace.footer()
     with tempfile.TemporaryDirectory() as folder:
         path = trace.write(Path(folder) / "t.pfw.gz")
-        truth = found_by(PlainPass, path, monkeypatch)
-        assert found_by(checking_pass, path, monkeypatch) == truth
+        truth = found_by(EveryLine, path, monkeypatch)
+        assert found_by(FilePass, path, monkeypatch) == truth
 
 
 def test_kept_inputs_of_the_fuzzer_are_judged_alike(
@@ -111,7 +117,7 @@ def test_kept_inputs_of_the_fuzzer_are_judged_alike(
         path = tmp_path / f"{number}.pfw"
         path.write_bytes(beginning + lines_of_input + b"\n")
     with monkeypatch.context() as patch:
-        patch.setattr(validate, "checking_pass", PlainPass)
+        patch.setattr(validate, "FilePass", EveryLine)
         truth = validate_traces([tmp_path])
     assert validate_traces([tmp_path]) == truth
     assert truth.fault_count > len(inputs)
@@ -133,7 +139,7 @@ def test_what_is_plainly_right_is_not_looked_at_in_python(
     trace.footer()
     path = trace.write(tmp_path / name)
     (file,) = open_traces([path]).files
-    passed = NativePass(file, 10, _reader.Checking(10))
+    passed = FilePass(file, 10)
     looked_at = []
     rule = passed.rules.line
 

@@ -16,7 +16,7 @@ from dftrace_ai.analysis.reading.indexed import index_file
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
-from dftrace_ai.analysis.validating import line_model, nesting, validate
+from dftrace_ai.analysis.validating import line_model, validate
 from dftrace_ai.cli import summary as summary_command
 from safety.commands import invoke
 
@@ -44,7 +44,7 @@ def test_the_page_tells_the_limits() -> None:
         # A block of zstd is at least four bytes and gives 128 KiB at most.
         f"{decompression.ZSTD_CRUMB_BYTES // 4 // 8} MiB",
         str(line_model.MOST_DEPTH),
-        f"{nesting.MOST_SPANS:,}",
+        f"{validate.MOST_SPANS:,}",
         f"{adding.MOST_BYTES // MIB // 1024} GiB",
         f"{figure_mib()} MiB",
         f"{index_file.MOST_BYTES // MIB} MiB",
@@ -77,7 +77,7 @@ def test_names_beyond_the_limit_are_counted(
 def test_spans_beyond_the_limit_are_not_sorted_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nesting, "MOST_SPANS", 3)
+    monkeypatch.setattr(validate, "MOST_SPANS", 3)
     trace = TraceLines()
     for number in range(5):
         trace.span("s", "compute", number * 100, 150)

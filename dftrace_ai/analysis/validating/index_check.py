@@ -1,22 +1,29 @@
-"""What index lines and heads of blocks say, held against the lines and blocks they tell of."""
+"""What index lines, heads of blocks and index files say, held against what they tell of."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from dftrace_ai.analysis.reading.identity import recordings_of
+from dftrace_ai.analysis.reading.indexed.clocks import NEVER
+from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
 from dftrace_ai.analysis.reading.indexed.index_line import index_of
+from dftrace_ai.analysis.summary.indexing import figures_of
+from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from dftrace_ai.analysis.reading.indexed.index_file import ProcessFigures
     from dftrace_ai.analysis.reading.indexed.index_line import (
         IndexedOthers,
         IndexedSpans,
         IndexedTrack,
         IndexFigures,
     )
+    from dftrace_ai.analysis.reading.trace import Trace
 
-__all__ = ["FoundFigures", "block_message", "figure_faults", "index_faults"]
+__all__ = ["FoundFigures", "block_message", "index_faults", "index_file_faults"]
 
 SAID_BY_BLOCKS = ("packed bytes", "plain bytes", "lines", "first time (ns)", "last time (ns)")
 
@@ -41,13 +48,7 @@ class FoundFigures(NamedTuple):
 
 
 def block_message(what: int, said: int, found: int) -> str:
-    """Return in which way a block is not what its head says.
-
-    Args:
-        what: which of the figures, as the native reader numbers them.
-        said: by the head.
-        found: in the block.
-    """
+    """Return in which way a block is not what its head says; `what` as the native reader has it."""
     if what == len(SAID_BY_BLOCKS):
         kinds = ("lines", "an index line and nothing else")
         return f"the head of the block says that it holds {kinds[said]}, which is not so"
@@ -57,15 +58,7 @@ def block_message(what: int, said: int, found: int) -> str:
 def index_faults(
     line: bytes, lines: int, plain_bytes: int, part: int, found: FoundFigures
 ) -> Iterator[str]:
-    """Yield in which way an index line does not say what the lines before it hold.
-
-    Args:
-        line: the index line.
-        lines: how many come before it.
-        plain_bytes: bytes of the text before it.
-        part: number of the file among the parts of its trace.
-        found: what the lines before it add up to.
-    """
+    """Yield in which way an index line does not say what the lines before it in its part hold."""
     said = index_of(line)
     if said is None:
         yield "the index is none that readers take: its times cannot be, or durations are missing"
@@ -83,30 +76,10 @@ def index_faults(
             if told != real:
                 yield f"the index says {what} {told}, of the lines before it it is {real}"
     own = found.in_order and found.from_beginning
-    yield from figure_faults(said.spans, said.others, found.spans, found.others, own=own)
+    yield from _spans(said.spans, found.spans, own=own)
+    yield from _counts(said.others, found.others)
     if found.in_order and found.from_beginning:
         yield from _tracks(said, found)
-
-
-def figure_faults(
-    spans: list[IndexedSpans],
-    others: list[IndexedOthers],
-    found_spans: list[IndexedSpans],
-    found_others: list[IndexedOthers],
-    *,
-    own: bool = True,
-) -> Iterator[str]:
-    """Yield in which way figures of spans and other events are not those of lines.
-
-    Args:
-        spans: what is said of spans, as `IndexFigures` has it.
-        others: what is said of other events.
-        found_spans: what the lines add up to.
-        found_others: likewise.
-        own: it is known what lies inside of what.
-    """
-    yield from _spans(spans, found_spans, own=own)
-    yield from _counts(others, found_others)
 
 
 def _spans(said: list[IndexedSpans], found: list[IndexedSpans], *, own: bool) -> Iterator[str]:
@@ -170,3 +143,37 @@ def _is_end_of(told: list[int], there: list[int]) -> bool:
     real_first, *real_rest = there[len(there) - len(told) :][:5]
     same = rest[:2] == real_rest[:2] and rest[3] == real_rest[3]
     return same and first >= real_first and rest[2] <= real_rest[2]
+
+
+def index_file_faults(traces: Iterable[Trace]) -> Iterator[tuple[str, list[str], str | None]]:
+    """Yield what is found of each index file beside traces.
+
+    That is its path, in which way it does not say what the lines add up to, and why it was not held
+    against them; None where it was.
+    """
+    for parts in recordings_of(traces).values():
+        path = str(index_path(parts))
+        try:
+            said = read_index(parts)
+            if said is None:
+                continue
+            yield path, list(_differences(said, figures_of(parts))), None
+        except IndexFileError as error:
+            yield path, [], f"not used, and not held against the lines: {error}"
+        except (OSError, TraceError) as error:
+            yield path, [], f"not held against the lines: {error}"
+
+
+def _differences(said: ProcessFigures, found: ProcessFigures) -> Iterator[str]:
+    for what in ("lines", "without_duration", "unreadable", "long_lines"):
+        told, there = getattr(said, what), getattr(found, what)
+        if told != there:
+            yield f"the index says {what} {told}, there are {there}"
+    yield from _spans(said.spans, found.spans, own=True)
+    yield from _counts(said.others, found.others)
+    for number, (told, there) in enumerate(zip(said.files, found.files, strict=True), 1):
+        if (told.tear, told.end) != (there.tear, there.end):
+            yield f"the index does not say how trace {number} of the process ends"
+        times_differ = told.reach is not None and told.reach != there.reach
+        if times_differ or told.clock not in {NEVER, there.clock}:
+            yield f"the index says other times of trace {number} of the process than its events"

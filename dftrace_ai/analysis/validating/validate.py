@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai._reader import Checking
+from dftrace_ai.analysis.reading.given_lines import GivenLines
 from dftrace_ai.analysis.reading.identity import Owners
 from dftrace_ai.analysis.reading.indexed.clocks import believed, clock_notes
 from dftrace_ai.analysis.reading.indexed.recorded import clock_in_lines, recorded
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.analysis.reading.trace_set import open_traces
-from dftrace_ai.analysis.validating.index_files import index_file_faults
-from dftrace_ai.analysis.validating.nesting import Nesting
-from dftrace_ai.analysis.validating.passes import PartTracks, checking_pass, place_of
-from dftrace_ai.analysis.validating.rules import Fault
+from dftrace_ai.analysis.validating.index_check import (
+    FoundFigures,
+    block_message,
+    index_file_faults,
+)
+from dftrace_ai.analysis.validating.rules import Fault, Rules
 from dftrace_ai.errors import TraceError, needs_numpy
+from dftrace_ai.trace_format.file_names import trace_name
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pydantic import TypeAdapter
 
     from dftrace_ai.analysis.reading.indexed.clocks import FileTimes
+    from dftrace_ai.analysis.reading.indexed.index_line import IndexedTrack
     from dftrace_ai.analysis.reading.trace import Trace
     from dftrace_ai.analysis.reading.trace_file import Tear
-    from dftrace_ai.analysis.validating.rules import Rules
+    from dftrace_ai.trace_format.json_types import JsonObject
 
 # Perfetto keeps 32 bits of processes and threads.
 NUMBER: Final = 0xFFFF_FFFF
+
+# The end of a span that never ended.
+NEVER: Final = 2**63 - 1
+
+# Nearly a gibibyte while they are sorted.
+MOST_SPANS: Final = 8_000_000
+
+FORMAT: Final = 1
 
 ROWS_AT_ONCE: Final = 65_536
 
@@ -81,6 +98,189 @@ class Validation:
     def first_faults(self, limit: int) -> list[Fault]:
         """Return the first faults, file by file."""
         return [fault for file in self.files for fault in file.faults][:limit]
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """What `dftrace validate --json` prints.
+
+    Attributes:
+        format: version of this form.
+        fault_count: faults in all files.
+        files: each file, by path.
+        notes: what is to be said of clocks, of several runs, and of files that contradict each
+            other.
+    """
+
+    format: Literal[1]
+    fault_count: int
+    files: tuple[FileCheck, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> JsonObject:
+        """Return everything as plain values, fit for JSON."""
+        return asdict(self)
+
+
+def report_of(found: Validation) -> ValidationReport:
+    """Return what is said of a validation."""
+    return ValidationReport(FORMAT, found.fault_count, found.files, found.notes)
+
+
+def report_adapter() -> TypeAdapter[ValidationReport]:
+    """Return what checks such reports and makes their schema."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(ValidationReport)
+
+
+class PartTracks:
+    """What is known at the end of the part that was read last: the next one goes on there."""
+
+    def __init__(self) -> None:
+        self._next: tuple[Path, str, int] | None = None
+        self._tracks: list[IndexedTrack] | None = None
+        self._checking: Checking | None = None
+
+    def before(self, file: Trace, checking: Checking) -> list[IndexedTrack] | None:
+        """Return the tracks before a file: none before the first part, None for not known."""
+        part = place_of(file)
+        follows = part == self._next
+        if follows and self._checking:
+            checking.take_ids(self._checking)
+        if part[2] == 0:
+            return []
+        return self._tracks if follows else None
+
+    def after(self, file: Trace, checking: Checking, tracks: list[IndexedTrack] | None) -> None:
+        """Tell how they stand behind it; None for not known."""
+        folder, base, part = place_of(file)
+        self._next = folder, base, part + 1
+        self._checking, self._tracks = checking, tracks
+
+
+def place_of(file: Trace) -> tuple[Path, str, int]:
+    """Return the folder of a file, the name of its process, and its number among the parts."""
+    name = trace_name(file.path.name)
+    base, part = (name.base, name.part) if name else (file.path.name, 0)
+    return file.path.parent, base, part
+
+
+class FilePass:
+    """Reads a file and gives the rules what the native reader has not found to be plainly right.
+
+    Where spans are in such a disorder that they have to be sorted, the file is read a second
+    time, up to where it ended before.
+
+    Attributes:
+        rules: what was found, but for what the native reader finds.
+        lines: lines of the file.
+        tear: where the file stops being readable.
+    """
+
+    def __init__(self, file: Trace, limit: int, parts: PartTracks | None = None) -> None:
+        self._file = file
+        self.checking = checking = Checking(MOST_SPANS)
+        self._parts = parts or PartTracks()
+        before = self._parts.before(file, checking)
+        self._from_beginning = before is not None
+        checking.resume(before or [])
+        self.rules = Rules(
+            str(file.path),
+            limit,
+            self,
+            lambda: checking.counts,
+            self._figures,
+            place_of(file)[2],
+        )
+        self.tear: Tear | None = None
+        self.lines = 0
+
+    def run(self) -> None:
+        """Read the file.
+
+        Raises:
+            TraceError: the operating system refuses to read it.
+        """
+        checking, rules = self.checking, self.rules
+        given = GivenLines(self._file.file, checking)
+        for number, plain_bytes, line in given:
+            rules.line(number, line, plain_bytes)
+            checking.certify(rules.plain_style())
+        self.tear = given.tear
+        self.lines = checking.lines
+        figures = self._figures()
+        known = figures and not self.tear and figures.in_order and figures.from_beginning
+        self._parts.after(self._file, checking, figures.tracks if figures and known else None)
+        if checking.end():
+            # The spans alone are looked at: no line is given.
+            for _ in GivenLines(self._file.file, checking, given.end):
+                pass
+            checking.end()
+
+    def _figures(self) -> FoundFigures | None:
+        found = self.checking.figures()
+        if found is None:
+            return None
+        (spans, others, tracks, reach), aside = found
+        return FoundFigures(spans, others, tracks, reach, not aside, self._from_beginning)
+
+    def add(self, pid: int, tid: int, start_ns: int, end_ns: int | None, line: int) -> None:
+        """Take in a span of the line that the rules look at."""
+        self.checking.add_span(
+            pid, tid, min(start_ns, NEVER), NEVER if end_ns is None else min(end_ns, NEVER)
+        )
+
+    def native_faults(self, limit: int) -> tuple[int, list[Fault]]:
+        """Return how many faults the native reader has found, and the first ones of each kind."""
+        path = self.rules.path
+        overlaps, first = _overlaps(self.checking, path, limit)
+        blocks, of_blocks = self.checking.block_faults()
+        first += [Fault(path, line, block_message(*what)) for line, *what in of_blocks]
+        repeated, of_ids = self.repeated_ids()
+        return overlaps + blocks + repeated, [*first, *of_ids]
+
+    def repeated_ids(self) -> tuple[int, list[Fault]]:
+        """Return how many events have the id of one before them in their process."""
+        count, first, _ = self.checking.repeated_ids()
+        told = "the id {} is that of an event before it; ids are used once"
+        return count, [Fault(self.rules.path, line, told.format(number)) for line, number in first]
+
+    def notes(self) -> Iterator[str]:
+        """Yield what was not checked."""
+        yield from _left_out(self.checking)
+        if self.checking.repeated_ids()[2]:
+            yield "whether ids are used once was checked for some of them only: they lie far apart"
+        if unchecked := self.rules.unchecked_indexes:
+            yield (
+                f"{counted(unchecked, 'index line')} not held against the lines before: "
+                "too many names"
+            )
+
+
+def _overlaps(
+    checking: Checking, path: str, limit: int, noun: str = "line"
+) -> tuple[int, list[Fault]]:
+    """Return how many spans overlap another in part, which viewers drop, and the first ones."""
+    count, first = checking.overlaps(limit)
+    faults = [
+        Fault(
+            path,
+            line,
+            f"on pid {pid} tid {tid} the span overlaps the one of {noun} {outer} in part: neither "
+            "holds the other",
+        )
+        for pid, tid, line, outer in first
+    ]
+    return count, faults
+
+
+def _left_out(checking: Checking) -> Iterator[str]:
+    if checking.left_out:
+        yield (
+            f"whether spans nest was checked for the first {checking.collected:,} of them only; "
+            f"{counted(checking.left_out, 'span')} more"
+        )
 
 
 def validate_traces(
@@ -167,32 +367,19 @@ def validate_file(
     """
     if file.file.copy and file.file.copy.profile:
         return _checked_profile(file, limit, unfinished_ok=unfinished_ok)
-    passed = checking_pass(file, limit, parts)
+    passed = FilePass(file, limit, parts)
     passed.run()
     rules = passed.rules
     _ending(rules, passed.lines, passed.tear, unfinished_ok=unfinished_ok)
-    overlap_count, first = passed.overlaps(limit)
-    overlaps = [Fault(rules.path, line, message) for line, message in first]
-    block_count, blocks = passed.block_faults()
-    notes = []
-    if passed.left_out:
-        notes.append(
-            f"whether spans nest was checked for the first {passed.looked_at:,} of them only; "
-            f"{counted(passed.left_out, 'span')} more"
-        )
-    if rules.unchecked_indexes:
-        notes.append(
-            f"{counted(rules.unchecked_indexes, 'index line')} not held against the lines before: "
-            "too many names, or the native reader was not built"
-        )
+    more, first = passed.native_faults(limit)
     return FileCheck(
         path=rules.path,
         lines=passed.lines,
         events=rules.all_counts().total(),
-        fault_count=rules.fault_count + overlap_count + block_count,
-        faults=tuple(nsmallest(limit, [*rules.faults, *overlaps, *blocks])),
+        fault_count=rules.fault_count + more,
+        faults=tuple(nsmallest(limit, [*rules.faults, *first])),
         closed=bool(rules.footer_line),
-        notes=tuple(notes),
+        notes=tuple(passed.notes()),
     )
 
 
@@ -200,26 +387,29 @@ def _checked_profile(file: Trace, limit: int, *, unfinished_ok: bool) -> FileChe
     """Check what is not of our format: whether it can be read, and its spans nest."""
     with needs_numpy("checking a trace of torch.profiler"):
         from dftrace_ai.analysis.reading.scanning.batches import event_batches
-    nesting = Nesting("event")
+    checking = Checking(MOST_SPANS)
     notes: list[str] = []
-    events = 0
     columns = ("ph", "pid", "tid", "start_ns", "dur_ns")
     for batch in event_batches([file], columns, ROWS_AT_ONCE, notes):
-        rows = zip(*(batch[name].tolist() for name in columns), strict=True)
-        for number, (ph, pid, tid, start_ns, dur_ns) in enumerate(rows, events + 1):
+        for ph, pid, tid, start_ns, dur_ns in zip(
+            *(batch[name].tolist() for name in columns), strict=True
+        ):
+            checking.pass_over(0)
             if ph == "X" and dur_ns > 0 and start_ns >= 0:
-                nesting.add(pid & NUMBER, tid & NUMBER, start_ns, start_ns + dur_ns, number)
-        events += len(batch["ph"])
-    path = str(file)
-    count, first = nesting.overlaps(limit)
-    faults = [Fault(path, event, message) for event, message in first]
+                end_ns = min(start_ns + dur_ns, NEVER)
+                checking.add_span(pid & NUMBER, tid & NUMBER, start_ns, end_ns)
+    if checking.end():
+        checking.end()
+    path, events = str(file), checking.lines
+    count, faults = _overlaps(checking, path, limit, "event")
     tear = file.file.copy and file.file.copy.tear
     if tear and not unfinished_ok:
         count += 1
         faults.append(Fault(path, events + 1, f"torn: {tear}"))
     told = "a trace of others: of its events was checked whether they can be read, and spans nest"
     found = [note.removeprefix(f"{file}: ") for note in notes if not tear or str(tear) not in note]
-    return FileCheck(path, events, events, count, tuple(faults[:limit]), not tear, (told, *found))
+    told_of = (told, *found, *_left_out(checking))
+    return FileCheck(path, events, events, count, tuple(faults[:limit]), not tear, told_of)
 
 
 def _ending(rules: Rules, lines: int, tear: Tear | None, *, unfinished_ok: bool) -> None:

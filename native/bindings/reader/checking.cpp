@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dftrace/reading/traces/checking.hpp"
@@ -117,6 +118,27 @@ PyObject* block_faults(PyObject* object, PyObject*) {
     return Py_BuildValue("KN", static_cast<unsigned long long>(checking.block_fault_count()), rows.release());
 }
 
+PyObject* repeated_ids(PyObject* object, PyObject*) {
+    if (is_busy(object)) return nullptr;
+    Checking& checking = checking_of(object);
+    Ref rows(PyList_New(0));
+    for (const Checking::RepeatedId& each : checking.repeated_ids()) {
+        const Ref row(Py_BuildValue("KK", static_cast<unsigned long long>(each.line),
+                                    static_cast<unsigned long long>(each.id)));
+        if (!rows || !row || PyList_Append(rows.get(), row.get()) < 0) return nullptr;
+    }
+    return Py_BuildValue("KNO", static_cast<unsigned long long>(checking.repeated_id_count()), rows.release(),
+                         checking.used_ids().full() ? Py_True : Py_False);
+}
+
+PyObject* take_ids(PyObject* object, PyObject* before) {
+    if (!Py_IS_TYPE(before, Py_TYPE(object)) || before == object)
+        return PyErr_Format(PyExc_TypeError, "another Checking is needed");
+    if (is_busy(object) || is_busy(before)) return nullptr;
+    checking_of(object).used_ids() = std::exchange(checking_of(before).used_ids(), {});
+    return Py_NewRef(Py_None);
+}
+
 PyObject* figures(PyObject* object, PyObject*) {
     if (is_busy(object)) return nullptr;
     std::optional<KnownFigures> told;
@@ -180,6 +202,11 @@ PyObject* checking_type() {
         {"block_faults", block_faults, METH_NOARGS,
          "block_faults(): how many blocks are not what they say, and of the first ones the line, what it is "
          "(packed bytes, plain bytes, lines, first, last, index), what is said and what there is."},
+        {"repeated_ids", repeated_ids, METH_NOARGS,
+         "repeated_ids(): how many lines have the number of an event before them, of the first ones line and "
+         "number, and whether there were too many numbers for all to be looked at."},
+        {"take_ids", take_ids, METH_O,
+         "take_ids(checking, /): before the first line, those numbers of the part before this one."},
         {"figures", figures, METH_NOARGS,
          "figures(): spans, others, tracks and first and last ns of the lines so far, as an index line has "
          "them, and whether spans stand in disorder; None where there were too many names."},

@@ -41,7 +41,7 @@ void Checking::hold_block(const BlockFacts& facts, std::uint64_t packed_bytes) {
     const auto hold = [&](What what, auto said, auto found) {
         if (said == found) return;
         ++block_fault_count_;
-        if (block_faults_.size() < most_block_faults)
+        if (block_faults_.size() < most_faults)
             block_faults_.push_back(
                 {walk_.lines() + 1, what, static_cast<std::int64_t>(said), static_cast<std::int64_t>(found)});
     };
@@ -59,6 +59,17 @@ void Checking::hold_block(const BlockFacts& facts, std::uint64_t packed_bytes) {
 
 bool Checking::passes() {
     return walk_.lines() > certified_from_ && walk_.lines() <= certified_to_ && walk_.style() == style_;
+}
+
+void Checking::hold_id() {
+    const std::size_t row = walk_.row();
+    if (row == LineWalk::no_row) return;
+    // The two ends of an arrow share theirs.
+    const std::uint8_t ph = walk_.rows().ph[row];
+    const std::uint64_t id = walk_.rows().id[row];
+    if (id == 0 || ph == 's' || ph == 'f' || !used_ids_.again(id)) return;
+    ++repeated_id_count_;
+    if (repeated_ids_.size() < most_faults) repeated_ids_.push_back({walk_.lines(), id});
 }
 
 void Checking::add_row() {
@@ -92,7 +103,10 @@ void Checking::add_row() {
 
 bool Checking::step() {
     while (walk_.step()) {
-        if (!again_) figures_.add(walk_);
+        if (!again_) {
+            figures_.add(walk_);
+            hold_id();
+        }
         if (passes()) {
             if (again_) collect_until(walk_.lines());
             add_row();

@@ -13,6 +13,7 @@
 #include "dftrace/reading/traces/line_figures.hpp"
 #include "dftrace/reading/traces/line_walk.hpp"
 #include "dftrace/reading/traces/nested_tracks.hpp"
+#include "dftrace/reading/traces/used_ids.hpp"
 
 namespace dftrace {
 
@@ -40,6 +41,14 @@ class Checking {
     // The first ones, and how many there are.
     const std::vector<BlockFault>& block_faults() const noexcept { return block_faults_; }
     std::uint64_t block_fault_count() const noexcept { return block_fault_count_; }
+    // Lines with the number of an event before them: the first ones, and how many there are.
+    struct RepeatedId {
+        std::uint64_t line, id;
+    };
+    const std::vector<RepeatedId>& repeated_ids() const noexcept { return repeated_ids_; }
+    std::uint64_t repeated_id_count() const noexcept { return repeated_id_count_; }
+    // Before the first line: those of the part before this one; taken from it.
+    UsedIds& used_ids() noexcept { return used_ids_; }
     // What all lines before the one that was given last add up to.
     LineFigures& figures() noexcept { return figures_; }
 
@@ -62,10 +71,12 @@ class Checking {
 
   private:
     bool passes();
+    void hold_id();
     void add_row();
     void collect_until(std::uint64_t line);
 
-    static constexpr std::size_t most_block_faults = 1000;
+    // Of blocks, and of numbers that are used twice.
+    static constexpr std::size_t most_faults = 1000;
     static constexpr std::size_t most_figure_bytes = std::size_t{16} << 20;
     const std::size_t most_spans_;
     LineWalk walk_;
@@ -80,6 +91,9 @@ class Checking {
     LineFigures figures_{most_figure_bytes};
     std::vector<BlockFault> block_faults_;
     std::uint64_t block_fault_count_ = 0;
+    UsedIds used_ids_;
+    std::vector<RepeatedId> repeated_ids_;
+    std::uint64_t repeated_id_count_ = 0;
     // Lines are certified behind `certified_from_` up to `certified_to_`, if their times are in this style.
     static constexpr std::uint64_t no_line = std::numeric_limits<std::uint64_t>::max();
     TimeStyle style_ = TimeStyle::none;
