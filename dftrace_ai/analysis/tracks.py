@@ -19,12 +19,7 @@ MOST_SPREAD: Final = 100_000
 def track_order(track: Integers, start_ns: Integers, end_ns: Integers, ids: Integers) -> Integers:
     """Return the order in which `parents_of` needs spans: those around others before them.
 
-    Args:
-        track: a number for each track.
-        start_ns: where each span begins.
-        end_ns: where it ends.
-        ids: numbers of the spans, by which those of the same time come; of those that have none
-            the one that was written last encloses the others.
+    Those of the same time come by their ids; of those without the last written encloses the others.
     """
     order = np.lexsort((start_ns, track))
     begin, of_track = start_ns[order], track[order]
@@ -60,20 +55,8 @@ def distinct(values: Integers) -> tuple[Integers, Integers]:
 def parents_of(track: Integers, start_ns: Integers, end_ns: Integers, near_ns: int = 0) -> Integers:
     """Return for each span the one directly around it on its track, -1 where there is none.
 
-    Of several that enclose a span, that is the one that begins last. One that only overlaps it
-    is not around it.
-
-    Args:
-        track: a number for each track.
-        start_ns: where each span begins; all in the order of `track_order`.
-        end_ns: where it ends.
-        near_ns: rounding may let a span end so much later than the one around it.
-
-    Example::
-
-        assert parents_of(np.zeros(3), np.array([0, 1, 4]), np.array([9, 3, 8])).tolist() == [
-            -1, 0, 0,
-        ]
+    They are in the order of `track_order`. Of several around a span that is the one that begins
+    last; one that only overlaps it is none. Rounding may let a span end `near_ns` later.
     """
     kind = np.int32 if len(start_ns) < 2**31 else np.int64
     around = np.arange(-1, len(start_ns) - 1, dtype=kind)
@@ -94,13 +77,7 @@ def parents_of(track: Integers, start_ns: Integers, end_ns: Integers, near_ns: i
 
 
 def own_ns(parents: Integers, start_ns: Integers, end_ns: Integers) -> Integers:
-    """Return of each span's time what no spans take that lie directly inside of it.
-
-    Args:
-        parents: what `parents_of` has returned.
-        start_ns: where each span begins, in the same order.
-        end_ns: where it ends.
-    """
+    """Return of each span's time what no spans take that lie directly inside of it."""
     own = end_ns - start_ns
     inner = np.flatnonzero(parents >= 0)
     outer = parents[inner]
@@ -127,13 +104,8 @@ def places_of(
 ) -> Integers:
     """Return the place of each span in the tree: one number for the same names from the outside in.
 
-    Args:
-        parents: what `parents_of` has returned.
-        code: a number for the name of each span, from 0.
-        roots: a number below 0 for each span, which stands for what is around those around which
-            nothing is.
-        number: gives a number from 0 to a place, by that of the place or root around it and its
-            name's code; it is asked once for each.
+    `code` is of the name of each, `roots`, below 0, stands for what is around the outermost.
+    `number` gives one from 0 to a place by the place or root around it and the code, once for each.
     """
     place = np.full(len(parents), -1, np.int32)
     # Half of the memory than whole numbers take by default.

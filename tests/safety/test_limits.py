@@ -16,7 +16,7 @@ from dftrace_ai.analysis.reading.indexed import index_file
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary import figures as summary
 from dftrace_ai.analysis.summary.figures import summarise
-from dftrace_ai.analysis.validating import line_model, validate
+from dftrace_ai.analysis.validating import rules, validate
 from dftrace_ai.cli import summary as summary_command
 from safety.commands import invoke
 
@@ -43,7 +43,7 @@ def test_the_page_tells_the_limits() -> None:
         f"{archives.MOST_MEMBERS:,}",
         # A block of zstd is at least four bytes and gives 128 KiB at most.
         f"{decompression.ZSTD_CRUMB_BYTES // 4 // 8} MiB",
-        str(line_model.MOST_DEPTH),
+        str(rules.MOST_DEPTH),
         f"{validate.MOST_SPANS:,}",
         f"{adding.MOST_BYTES // MIB // 1024} GiB",
         f"{figure_mib()} MiB",

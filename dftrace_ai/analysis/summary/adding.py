@@ -46,31 +46,24 @@ MOST_READERS: Final = 8
 
 @dataclass
 class ReadFiles:
-    """What is to be said of files that were read.
-
-    Attributes:
-        read: the traces that were read, in their order.
-        events: lines that are events.
-        unreadable: lines without an event, and spans without a duration.
-        tears: for files that end before their time, where and why.
-        skipped: files of directories that could not be read.
-        long_lines: lines that were passed over since they are too long.
-        lines: lines of the files, each once, also where they are read a second time.
-        notes: index files that were not used, and why.
-        reaches: from when to when the events of each file are, since 1970; None where that is
-            not known.
-        times: the same without those whose times cannot be, which are counted.
-    """
+    """What is to be said of files that were read."""
 
     read: list[Trace] = field(default_factory=list)
     events: int = 0
+    # Lines without an event, and spans without a duration.
     unreadable: int = 0
+    # Of files that end before their time, where and why.
     tears: dict[Path, str] = field(default_factory=dict)
     skipped: list[SkippedFile] = field(default_factory=list)
+    # Too long to be read.
     long_lines: int = 0
+    # Each once, also where they are read a second time.
     lines: int = 0
+    # Index files that were not used, and why.
     notes: list[str] = field(default_factory=list)
+    # From when to when events are, since 1970; None where that is not known.
     reaches: dict[Path, Reach | None] = field(default_factory=dict)
+    # The same without those whose times cannot be, which are counted.
     times: dict[Path, FileTimes] = field(default_factory=dict)
 
     def take(self, more: ReadFiles) -> None:
@@ -140,12 +133,7 @@ def enough_memory() -> Iterator[None]:
 
 
 def add_traces(traces: Sequence[Trace]) -> AddedTraces:
-    """Add up traces, the parts of each process in their order.
-
-    Raises:
-        TraceError: a file that was asked for cannot be read, or the names and figures need
-            too much memory.
-    """
+    """Add up traces, the parts of each process in their order."""
     added = AddedTraces()
     read: set[Path] = set()
     with enough_memory():

@@ -43,20 +43,10 @@ def summarise_chosen(
     *,
     categories: bool = False,
 ) -> Summary:
-    """Add up the events that are asked for, reading each file once.
+    """Add up the events that are asked for, in groups if they are; each file is read once.
 
-    Args:
-        traces: all of a process among them.
-        skipped: files that were found and are no traces.
-        by: what events of a group have in common; without it there is one group.
-        where: which events are asked for; all without it.
-        categories: rows are of whole categories, those of the bodies of loops apart.
-
-    Returns:
-        The figures. What is said of the files, and of lines without an event, is of all.
-
-    Raises:
-        TraceError: as of `summarise`, or there are too many rows.
+    What is said of the files, and of lines without an event, is of all. Errors are those of
+    `summarise`, and a TraceError where there are too many rows.
     """
     chosen = _Chosen(traces, by, where, categories=categories)
     chosen.reading.files.skipped += skipped

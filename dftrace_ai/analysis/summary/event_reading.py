@@ -55,37 +55,26 @@ class ReadAgainError(Exception):
 
 
 class SpanBatch(NamedTuple):
-    """Finished spans of a process, each in a row; columns of 64 bits.
+    """Finished spans of a process, each in a row; columns of 64 bits."""
 
-    Attributes:
-        label: code of category and name.
-        first: what its group has in common, see `ProcessEvents`.
-        second: likewise.
-        start_ns: since 1970; -1 where none is said.
-        dur_ns: its duration.
-        own_ns: the part of it that no spans take which lie directly inside on the track.
-        chosen: which are asked for; None for all.
-    """
-
+    # Code of category and name.
     label: Integers
+    # What its group has in common, see `ProcessEvents`.
     first: Integers
     second: Integers
+    # Since 1970; -1 where none is said.
     start_ns: Integers
     dur_ns: Integers
+    # What no spans take that lie directly inside on the track.
     own_ns: Integers
+    # Which are asked for; None for all.
     chosen: Integers | None
 
 
 class EventReading:
-    """Reads processes one after the other.
+    """Reads processes one after the other: the events that are asked for, or all of them.
 
-    Attributes:
-        where: which events are asked for; all without it.
-        by: what events of a group have in common; without it there is one group.
-        files: what is to be said of the files that were read.
-        all_others: of events beside spans all are asked for.
-        others: those that are, by kind, category and name.
-        chosen_events: how many events are asked for.
+    With `all_others` all events beside spans are asked for.
     """
 
     def __init__(
@@ -96,7 +85,9 @@ class EventReading:
         all_others: bool = False,
     ) -> None:
         self.where, self.by, self.all_others = where, by, all_others
+        # What is to be said of the files that were read.
         self.files = ReadFiles()
+        # Events beside spans that are asked for, by kind, category and name.
         self.others: Counter[tuple[str, str, str]] = Counter()
         self.chosen_events = 0
 
@@ -117,13 +108,10 @@ class ProcessEvents:
 
     Groups are two numbers: process and thread, epoch and step, or the epoch; `NONE` for what is not
     said.
-
-    Attributes:
-        labels: what the codes of names mean.
-        wall_ns: how long the process went, when `end` was called; None where that is not known.
     """
 
     def __init__(self, reading: EventReading, parts: Sequence[Trace]) -> None:
+        # How long it went, when `end` was called; None where that is not known.
         self.wall_ns: int | None = None
         self._reading = reading
         self._parts = parts
@@ -134,6 +122,7 @@ class ProcessEvents:
         self._begin()
 
     def _begin(self) -> None:
+        # What the codes of names mean.
         self.labels: tuple[Label, ...] = ()
         self._columns = BlockColumns()
         self._files = ReadFiles()
@@ -145,14 +134,9 @@ class ProcessEvents:
         self._parents: Integers = np.zeros(0, np.int64)
 
     def batches(self, *, parents: bool = False) -> Iterator[SpanBatch]:
-        """Yield the spans, in the memory of a block and of what is open where their order tells it.
+        """Yield the spans, in the memory of a block and of what is open where their order tells.
 
-        Args:
-            parents: they are asked for afterwards.
-
-        Raises:
-            ReadAgainError: what was yielded does not hold: this is to be called once more.
-            TraceError: a file that was asked for cannot be read.
+        After a ReadAgainError what was yielded does not hold, and this is to be called once more.
         """
         self._begin()
         if self._sorts:
@@ -176,10 +160,7 @@ class ProcessEvents:
             yield columns
 
     def parents(self) -> Integers:
-        """Return which span of those that were yielded is directly around each; -1 for none.
-
-        Once.
-        """
+        """Return which of the spans is directly around each, -1 for none; once."""
         tree, self._tree = self._tree, None
         return np.frombuffer(tree.parents(), np.int32) if tree else self._parents
 
@@ -369,18 +350,13 @@ def _tracks(pid: Integers, tid: Integers, known: dict[tuple[int, int], int]) -> 
 
 
 class NumberedSteps(NamedTuple):
-    """Steps of a process in order, of which none overlaps another.
+    """Steps of a process in order, of which none overlaps another; ns since 1970."""
 
-    Attributes:
-        pid: the process; None for all that are in the files.
-        start_ns: where each begins, nanoseconds since 1970.
-        end_ns: where it ends.
-        number: counted from 0, over all steps of the process, or as torch.profiler has it.
-    """
-
+    # None for all that are in the files.
     pid: int | None
     start_ns: Integers
     end_ns: Integers
+    # Counted from 0, over all steps of the process, or as torch.profiler has it.
     number: Integers
 
     def at(self, start_ns: Integers, pid: Integers) -> Integers:
@@ -398,13 +374,7 @@ def _may_be_step(cat: str, name: str) -> bool:
 
 
 def steps_without_number(parts: Sequence[Trace]) -> tuple[NumberedSteps, ...]:
-    """Return the steps of a process that `step` spans show which do not say their number.
-
-    They are numbered as `dftrace why` does.
-
-    Raises:
-        TraceError: a file cannot be read.
-    """
+    """Return the steps that `step` spans without a number show, numbered as by `dftrace why`."""
     numbered = []
     for rank in Job(TraceSet(tuple(parts))).ranks:
         process = rank.process

@@ -124,15 +124,9 @@ def summarise_groups(
     *,
     categories: bool = False,
 ) -> Summary:
-    """Add up groups of traces, each apart, one after the other.
+    """Add up groups of traces by what each is called, all of a process in one of them.
 
-    Args:
-        groups: the traces of each group by what the group is called; all of a process in one.
-        skipped: files that were found and are no traces.
-        categories: rows are of whole categories, those of the bodies of loops apart.
-
-    Raises:
-        TraceError: as of `summarise`.
+    With `categories` rows are of these, the bodies of loops apart.
     """
     read = ReadFiles(skipped=list(skipped))
     spans: list[Row] = []
@@ -161,11 +155,7 @@ def summary_of(
     left_out: int,
     chosen_events: int | None = None,
 ) -> Summary:
-    """Return the summary of what was read.
-
-    Raises:
-        TraceError: that was nothing.
-    """
+    """Return the summary of what was read; a TraceError where that was nothing."""
     if not read.read:
         raise TraceError(str(min(read.skipped, key=str)))
     traces = sorted(read.read, key=lambda trace: trace.path)

@@ -69,12 +69,7 @@ class FileFacts:
 
 
 def copies_of(traces: Sequence[Trace], owners: Owners) -> dict[Path, str]:
-    """Return, for files of the same name and process as one before them, that one.
-
-    Args:
-        traces: the files.
-        owners: whose they are.
-    """
+    """Return, for files of the same name and process as one before them, that one."""
     names = Counter(trace.path.name for trace in traces)
     copies: dict[Path, str] = {}
     first: dict[tuple[object, ...], str] = {}
@@ -91,13 +86,7 @@ def copies_of(traces: Sequence[Trace], owners: Owners) -> dict[Path, str]:
 
 
 def file_facts(trace: Trace, tear: str | None, copies: Mapping[Path, str]) -> FileFacts:
-    """Return what a file says of itself.
-
-    Args:
-        trace: the file, which was read.
-        tear: where and why reading stopped; None when it is whole.
-        copies: what `copies_of` returned.
-    """
+    """Return what a file says of itself; `tear`: where and why reading stopped."""
     footer = trace.end.footer
     try:
         header = trace.header

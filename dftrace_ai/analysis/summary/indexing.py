@@ -71,22 +71,7 @@ class IndexReport:
 
 
 def index_traces(paths: Iterable[str | os.PathLike[str]]) -> list[IndexedProcess]:
-    """Make index files beside traces that have no index of use; the traces stay as they are.
-
-    Args:
-        paths: files and directories, as for `open_traces`.
-
-    Returns:
-        What became of each process, and of each file that cannot be read.
-
-    Raises:
-        TraceError: a path is missing or is no trace, or nothing in the directories can be read.
-
-    Example::
-
-        for process in index_traces(["out/"]):
-            print(process.path, process.state)
-    """
+    """Make index files beside traces that have no index of use; the traces stay as they are."""
     found = open_traces(paths)
     made = [
         IndexedProcess(skipped.path, "left out", 1, reason=skipped.reason)
@@ -145,14 +130,7 @@ def _has_one_itself(trace: Trace) -> bool:
 
 
 def figures_of(parts: Sequence[Trace]) -> ProcessFigures:
-    """Return what the traces of a process add up to, as an index file has it.
-
-    Args:
-        parts: the traces, in their order.
-
-    Raises:
-        TraceError: one cannot be read, or the sums cannot be told.
-    """
+    """Return what the traces of a process add up to, as an index file has it."""
     added = added_up(parts)
     if added.skipped:
         raise TraceError(added.skipped[0].reason)

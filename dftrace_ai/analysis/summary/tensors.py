@@ -68,16 +68,7 @@ class _Values:
 def summarise_tensors(
     traces: Sequence[Trace], skipped: Sequence[SkippedFile], where: Where | None = None
 ) -> tuple[Summary, tuple[TensorRow, ...]]:
-    """Return what the statistics of tensors come to, by name, and what is said of the files.
-
-    Args:
-        traces: all of a process among them.
-        skipped: files that were found and are no traces.
-        where: which events are asked for; all without it.
-
-    Raises:
-        TraceError: a trace that was asked for cannot be read, or none can.
-    """
+    """Return what the statistics of tensors come to, by name, and what is said of the files."""
     reading = EventReading()
     reading.files.skipped += skipped
     values: dict[tuple[str, str], _Values] = {}

@@ -159,16 +159,7 @@ def _row(path: tuple[str, ...], label: Label, figures: Figures | None) -> TreeRo
 def summarise_tree(
     traces: Sequence[Trace], skipped: Sequence[SkippedFile], where: Where | None = None
 ) -> tuple[Summary, tuple[TreeRow, ...]]:
-    """Return the spans of all threads and processes as one tree, and what is said of the files.
-
-    Args:
-        traces: all of a process among them.
-        skipped: files that were found and are no traces.
-        where: which events are asked for; all without it.
-
-    Raises:
-        TraceError: a trace that was asked for cannot be read, or none can.
-    """
+    """Return the spans of all threads and processes as one tree, and what is said of the files."""
     reading = EventReading(where, all_others=True)
     reading.files.skipped += skipped
     tree = _Tree()

@@ -167,16 +167,7 @@ def place_of(file: Trace) -> tuple[Path, str, int]:
 
 
 class FilePass:
-    """Reads a file and gives the rules what the native reader has not found to be plainly right.
-
-    Where spans are in such a disorder that they have to be sorted, the file is read a second
-    time, up to where it ended before.
-
-    Attributes:
-        rules: what was found, but for what the native reader finds.
-        lines: lines of the file.
-        tear: where the file stops being readable.
-    """
+    """Reads a file and gives the rules what the native reader has not found plainly right."""
 
     def __init__(self, file: Trace, limit: int, parts: PartTracks | None = None) -> None:
         self._file = file
@@ -197,11 +188,7 @@ class FilePass:
         self.lines = 0
 
     def run(self) -> None:
-        """Read the file.
-
-        Raises:
-            TraceError: the operating system refuses to read it.
-        """
+        """Read the file."""
         checking, rules = self.checking, self.rules
         given = GivenLines(self._file.file, checking)
         for number, plain_bytes, line in given:
@@ -213,7 +200,7 @@ class FilePass:
         known = figures and not self.tear and figures.in_order and figures.from_beginning
         self._parts.after(self._file, checking, figures.tracks if figures and known else None)
         if checking.end():
-            # The spans alone are looked at: no line is given.
+            # Spans that are in disorder have to be sorted, as far as was read. No line is given.
             for _ in GivenLines(self._file.file, checking, given.end):
                 pass
             checking.end()
@@ -286,28 +273,13 @@ def _left_out(checking: Checking) -> Iterator[str]:
 def validate_traces(
     paths: Iterable[str | os.PathLike[str]], *, limit: int = 10, unfinished_ok: bool = False
 ) -> Validation:
-    """Check trace files against the format.
+    """Check trace files against the format; `limit` faults of each file are kept.
 
-    Args:
-        paths: files and directories, as for `open_traces`.
-        limit: faults to keep of each file; all are counted.
-        unfinished_ok: accept a file without closing line or with a torn end, as it
-            is while its process runs.
-
-    Returns:
-        The check of each file. A file of a directory that cannot be read as a trace
-        is one with a fault, and an index file beside traces is one without lines.
-
-    Raises:
-        TraceError: a path that was given is missing or is no trace, or nothing in the
-            directories can be read.
-
-    Example::
-
-        result = validate_traces(["out/"])
-        for fault in result.first_faults(10):
-            print(fault)
+    A file of a directory that cannot be read as a trace is one with a fault, and an index file
+    beside traces is one without lines. Raises a TraceError where a path that was given is missing
+    or no trace, or nothing can be read.
     """
+    # `unfinished_ok`: no closing line, or a torn end, as while the process runs.
     found = open_traces(paths)
     checks = [_unreadable(file) for file in found.skipped]
     parts = PartTracks()
@@ -360,11 +332,7 @@ def validate_file(
     unfinished_ok: bool = False,
     parts: PartTracks | None = None,
 ) -> FileCheck:
-    """Check one trace file; arguments as for `validate_traces`.
-
-    With `parts` the parts of a process are checked one after the other, so that the index of
-    one can be held against spans that lie in the part before it.
-    """
+    """Check one trace file; with `parts` the parts of a process, one after the other."""
     if file.file.copy and file.file.copy.profile:
         return _checked_profile(file, limit, unfinished_ok=unfinished_ok)
     passed = FilePass(file, limit, parts)

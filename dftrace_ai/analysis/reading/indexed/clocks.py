@@ -83,16 +83,6 @@ class TimeCounts:
     A time cannot be where it is after 2042; and before 2000, where most of the file are dates since
     then. Where most are none, since they count from the start of a machine or a program, or its
     clock was never set, those that are dates cannot be.
-
-    Args:
-        trace: the file.
-
-    Example::
-
-        counts = TimeCounts(trace)
-        for block in blocks:
-            counts.add(block.ph, block.start_ns, block.dur_ns)
-        print(counts.times.odd)
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -102,13 +92,7 @@ class TimeCounts:
         self._reaches = [NOWHERE, NOWHERE, NOWHERE]
 
     def add(self, ph: NDArray[Any], start_ns: Times, dur_ns: Times) -> None:
-        """Take in events.
-
-        Args:
-            ph: the letters of their phases, as numbers.
-            start_ns: nanoseconds since 1970; -1 for a line without a time.
-            dur_ns: nanoseconds; -1 for what has none.
-        """
+        """Take in events; ns since 1970, -1 for none."""
         timed = (ph != ord("M")) & (start_ns != -1)
         late = _late(start_ns, dur_ns)
         early = start_ns < EARLIEST_NS
@@ -134,12 +118,7 @@ class TimeCounts:
         return FileTimes(self._trace, self._reaches[self._kept], odd)
 
     def odd(self, start_ns: Times, dur_ns: Times) -> NDArray[np.bool_]:
-        """Return a mask of the events whose times cannot be, when all have been taken in.
-
-        Args:
-            start_ns: as for `add`.
-            dur_ns: as for `add`.
-        """
+        """Return a mask of the events whose times cannot be, when all have been taken in."""
         early = start_ns < EARLIEST_NS
         return _late(start_ns, dur_ns) | (early if self._kept else ~early)
 
@@ -156,22 +135,13 @@ def _header(trace: Trace) -> HeaderFacts:
 
 
 def is_believable(reach: Reach) -> bool:
-    """Return whether all events of a file can be at the times that they say.
-
-    Args:
-        reach: from when to when all of its events are, since 1970.
-    """
+    """Return whether all events of a file can be at the times that they say."""
     first, last = reach
     return reach == NOWHERE or last < EARLIEST_NS or EARLIEST_NS <= first <= last < LATEST_NS
 
 
 def believed(trace: Trace, reach: Reach | None) -> FileTimes:
-    """Return from when to when a file reaches; it is read where some of its times cannot be.
-
-    Args:
-        trace: the file.
-        reach: of all of its events, since 1970; None where that is not known.
-    """
+    """Return from when to when a file reaches; it is read where some of its times cannot be."""
     if reach is None or is_believable(reach):
         return FileTimes(trace, reach)
     try:
@@ -201,17 +171,7 @@ class Kinship(Protocol):
 
 
 def clock_notes(files: Iterable[FileTimes], owners: Kinship) -> list[str]:
-    """Return what is to be said of the clocks of a run: one line, or none.
-
-    Args:
-        files: of all processes that are looked at.
-        owners: whose they are.
-
-    Example::
-
-        times = [believed(trace, recorded(trace)) for trace in traces]
-        print(*clock_notes(times, Owners(traces)))
-    """
+    """Return what is to be said of the clocks of a run, of all its processes: one line, or none."""
     known = list(files)
     told = [
         *_odd_times(known),
@@ -223,12 +183,7 @@ def clock_notes(files: Iterable[FileTimes], owners: Kinship) -> list[str]:
 
 
 def lie_apart(one: Reach, other: Reach) -> bool:
-    """Return whether two were at no time within an hour of each other.
-
-    Args:
-        one: from when to when.
-        other: of another process.
-    """
+    """Return whether two were at no time within an hour of each other."""
     return NOWHERE not in (one, other) and _gap_ns(one, other) > APART_NS
 
 
@@ -264,9 +219,6 @@ def has_clock_in_lines(trace: Trace) -> bool:
     """Return whether the order of a file's lines tells of a clock that was set back.
 
     That of our own recorder cannot be, and the lines of torch.profiler have no order.
-
-    Args:
-        trace: the file.
     """
     copy = trace.file.copy
     return _header(trace).run is None and not (copy and copy.profile)

@@ -43,21 +43,10 @@ class FoundIndex(NamedTuple):
 
 
 def find_index(descriptor: int, codec: Codec, end: int) -> FoundIndex | None:
-    """Find the last index line of a file.
+    """Find the last index line of a file; None where there is none that can be believed.
 
     What the heads of blocks say is believed as far as one leads to the next, and the line if it
     says of the bytes and lines before it what they say.
-
-    Args:
-        descriptor: the open file.
-        codec: how it is compressed.
-        end: bytes of the file.
-
-    Returns:
-        The line; None where there is none, or none that can be believed.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     return _in_tail(descriptor, end) if codec == "plain" else _in_block(descriptor, codec, end)
 

@@ -118,11 +118,7 @@ def index_path(parts: Sequence[Trace]) -> Path:
 
 
 def identity_of(trace: Trace) -> TracedFile:
-    """Return by what a trace is known again.
-
-    Raises:
-        TraceError: it cannot be read.
-    """
+    """Return by what a trace is known again."""
     path = trace.path
     try:
         with open_regular(path) as file:
@@ -140,17 +136,9 @@ def _read(file: BinaryIO, place: int, most: int) -> bytes:
 
 
 def read_index(parts: Sequence[Trace]) -> ProcessFigures | None:
-    """Return what the index file of a process says.
+    """Return what the index file of a process says; None without one, or for one of other parts.
 
-    Args:
-        parts: the traces of the process that are read, in their order.
-
-    Returns:
-        The figures; None where there is no index file, or one of other parts.
-
-    Raises:
-        IndexFileError: there is one, and it is not to be believed.
-        TraceError: a trace cannot be read.
+    One that is not to be believed is an IndexFileError.
     """
     path = index_path(parts)
     try:
@@ -226,11 +214,7 @@ def _end_told(end: TraceEnd) -> tuple[bool, bool, bool, JsonObject | None]:
 
 
 def check_place(path: Path) -> None:
-    """Hold that an index file can be written, before anybody works for it.
-
-    Raises:
-        TraceError: something else has its name, or nothing may be written there.
-    """
+    """Hold that an index file can be written, before anybody works for it."""
     if os.path.lexists(path) and not _is_ours(path):
         raise TraceError(f"{quoted(str(path))}: is no index of ours, and is left as it is")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -261,17 +245,7 @@ def _opened(path: Path) -> BinaryIO | None:
 def write_index(
     path: Path, files: Sequence[TracedFile], figures: ProcessFigures, mode: int
 ) -> None:
-    """Write an index file, which is whole when it gets its name.
-
-    Args:
-        path: its name.
-        files: by what its traces are known again.
-        figures: what they add up to.
-        mode: who may read it, besides its owner.
-
-    Raises:
-        TraceError: it cannot be written, or something else has the name.
-    """
+    """Write an index file, which is whole when it gets its name."""
     check_place(path)
     ends = [
         (file.tear, _end_told(file.end), file.reach and tuple(file.reach), tuple(file.clock))

@@ -45,14 +45,7 @@ class IndexFigures(NamedTuple):
 
 
 def index_of(line: bytes) -> IndexFigures | None:
-    """Return what an index line says; None for any other line.
-
-    Example::
-
-        figures = index_of(line)
-        if figures:
-            print(figures.lines, "lines come before it")
-    """
+    """Return what an index line says; None for any other line."""
     try:
         event = orjson.loads(line)
         if event["name"] != INDEX or event["cat"] != OWN_CATEGORY or event["ph"] != "M":

@@ -60,14 +60,7 @@ class Reach(NamedTuple):
         return self.first_ns if EARLIEST_NS <= self.first_ns <= self.last_ns else None
 
     def since_1970(self, trace: Trace) -> Reach:
-        """Return it on the clock of all files, as that of lines of a trace.
-
-        Args:
-            trace: the trace.
-
-        Raises:
-            TraceError: its header cannot be read.
-        """
+        """Return it on the clock of all files, as that of lines of a trace."""
         base_ns = ((trace.header and trace.header.time_base_us) or 0) * 1000
         return Reach(self.first_ns + base_ns, self.last_ns + base_ns) if self != NOWHERE else self
 
@@ -88,18 +81,7 @@ def joined(reaches: Iterable[Reach | None]) -> Reach | None:
 def reach_of(hops: Hops, descriptor: int, codec: Codec) -> Reach | None:
     """Return from when to when the events of blocks are, as their lines have it.
 
-    Blocks in which a span has no end do not tell, and are read.
-
-    Args:
-        hops: what their heads say, as the native reader has it.
-        descriptor: the open file.
-        codec: how it is compressed.
-
-    Returns:
-        None where too many blocks would have to be read.
-
-    Raises:
-        OSError: the file cannot be read.
+    Blocks in which a span has no end do not tell, and are read: None where these are too many.
     """
     *_, first_ns, last_ns, untold, _ = hops
     if untold is None:
@@ -112,11 +94,7 @@ def reach_of(hops: Hops, descriptor: int, codec: Codec) -> Reach | None:
 
 
 def reach_of_lines(texts: Iterable[bytes]) -> Reach:
-    """Return from when to when the events of lines are, as these have it.
-
-    Args:
-        texts: pieces of whole lines; long ones, which have no event, by themselves.
-    """
+    """Return from when to when the events of lines are, as these have it."""
     pieces = (text for text in texts if not isinstance(text, LongLine))
     totals = _reader.Totals(1, MOST_BYTES)
     for text in pieces:
@@ -125,15 +103,7 @@ def reach_of_lines(texts: Iterable[bytes]) -> Reach:
 
 
 def utc_text(at_ns: int | None) -> str | None:
-    """Return a moment as ISO 8601 has it, in UTC; None for none, and beyond the year 9999.
-
-    Args:
-        at_ns: nanoseconds since 1970.
-
-    Example::
-
-        assert utc_text(1_795_244_523_856_405_000) == "2026-11-21T07:02:03.856405Z"
-    """
+    """Return a moment as ISO 8601 has it, in UTC; None for none, and beyond the year 9999."""
     if at_ns is None:
         return None
     try:
@@ -144,14 +114,6 @@ def utc_text(at_ns: int | None) -> str | None:
 
 
 def local_text(utc: str) -> str:
-    """Return a moment as a clock on this machine shows it, with how far that is ahead of UTC.
-
-    Args:
-        utc: of `utc_text`.
-
-    Example::
-
-        print(local_text("2026-11-21T07:02:03.856405Z"))  # 2026-11-21 09:02:03 +0200
-    """
+    """Return a moment as a clock on this machine shows it, with how far that is ahead of UTC."""
     moment = datetime.fromisoformat(utc.removesuffix("Z")).replace(tzinfo=timezone.utc)
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

@@ -29,22 +29,9 @@ __all__ = ["clock_in_lines", "recorded"]
 
 
 def recorded(trace: Trace) -> Reach | None:
-    """Return from when to when the events of a trace reach, without reading all of a long file.
+    """Return from when to when the events of a trace reach, since 1970.
 
-    Args:
-        trace: the trace.
-
-    Returns:
-        Times since 1970; None where more would have to be read.
-
-    Raises:
-        TraceError: the file cannot be read.
-
-    Example::
-
-        reach = recorded(trace)
-        if reach:
-            print(reach.length_ns, "ns from the first event to the last")
+    None where more of a long file would have to be read.
     """
     file = trace.file
     try:
@@ -63,12 +50,7 @@ def recorded(trace: Trace) -> Reach | None:
 def clock_in_lines(trace: Trace, most_bytes: int | None = None) -> SetBack:
     """Return how the clock was set back by which a file was recorded, by reading its lines.
 
-    Args:
-        trace: the file; of those whose lines do not tell of it nothing is read.
-        most_bytes: a longer one is not read either.
-
-    Raises:
-        TraceError: the file cannot be read.
+    `NEVER` where these do not tell of it, or are more than `most_bytes`.
     """
     if not has_clock_in_lines(trace):
         return NEVER

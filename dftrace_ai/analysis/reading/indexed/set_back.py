@@ -27,11 +27,8 @@ def set_back(tracks: Iterable[Any]) -> SetBack:
     Lines come in the order of the ends of spans, or of their beginnings. In either, a span does not
     end before one has begun that stands before it on its thread. Where many end an hour before
     that, the clock was set. Files without any order tell nothing, and times that cannot be are left
-    out. `_reader.Totals` does the same.
-
-    Args:
-        tracks: for each thread the starts and lengths of its spans in the order of their lines,
-            nanoseconds; of the form (spans, 2).
+    out. `_reader.Totals` does the same. Of each thread there are starts and lengths, ns, in the
+    order of the lines: (spans, 2).
     """
     spans = [np.asarray(track, np.int64).reshape(-1, 2) for track in tracks]
     kinds = [_kind(start, length) for start, length in (track.T for track in spans)]
