@@ -39,14 +39,7 @@ LEAST_SHARE: Final = 0.01
 
 
 def print_lines(words: Sequence[str]) -> int:
-    """Print the lines on a run that has just ended; for an interpreter of its own.
-
-    Args:
-        words: the trace of rank 0, and when the run began, nanoseconds since 1970.
-
-    Returns:
-        The exit status: 1 where there is nothing to say, with the reason on standard error.
-    """
+    """Print the lines on a run that has just ended; for an interpreter of its own."""
     try:
         lines = list(closing_lines(Path(words[0]), int(words[1])))
     except DftraceError as error:
@@ -56,14 +49,7 @@ def print_lines(words: Sequence[str]) -> int:
 
 
 def print_verdict(words: Sequence[str]) -> int:
-    """Print in three lines what is known of a run that goes on; nothing where that is too little.
-
-    Args:
-        words: the traces of its processes, of which each may be cut off anywhere.
-
-    Returns:
-        The exit status, as of `print_lines`.
-    """
+    """Print in three lines what is known of a run that goes on; nothing where it is too little."""
     os.nice(NICE)
     try:
         paths = [part for word in words for part in _own_parts(Path(word))]
@@ -102,14 +88,7 @@ def _readable(paths: Iterable[Path]) -> Iterator[Trace]:
 
 
 def write_report(words: Sequence[str]) -> int:
-    """Write the page on a run that is about to end; for an interpreter of its own.
-
-    Args:
-        words: as for `print_lines`, and the path of the page.
-
-    Returns:
-        The exit status, as of `print_lines`.
-    """
+    """Write the page on a run that is about to end; for an interpreter of its own."""
     try:
         from dftrace_ai.analysis.report.run import Run
 
@@ -139,15 +118,7 @@ def _failed(error: DftraceError) -> int:
 
 
 def closing_lines(path: Path, begun_ns: int) -> Iterator[str]:
-    """Return what is said of a run.
-
-    Args:
-        path: the trace of rank 0.
-        begun_ns: nanoseconds since 1970; what was last written to before is of another run.
-
-    Raises:
-        DftraceError: its trace cannot be read.
-    """
+    """Return what is said of a run."""
     directory = quoted(str(path.parent))
     chosen, left_out = _chosen(path, begun_ns)
     if not chosen:

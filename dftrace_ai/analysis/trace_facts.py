@@ -121,19 +121,7 @@ class TraceFacts:
 
 
 def facts_of(paths: Iterable[str | os.PathLike[str]]) -> TraceFacts:
-    """Return what traces say of themselves, by first and last lines and the heads of blocks.
-
-    Args:
-        paths: files and directories, as for `open_traces`.
-
-    Raises:
-        TraceError: a path is missing or is no trace, or nothing can be read.
-
-    Example::
-
-        for file in facts_of(["out/"]).files:
-            print(file.path, file.rank, file.state, file.events)
-    """
+    """Return what traces say of themselves, by first and last lines and the heads of blocks."""
     traces = open_traces(paths)
     files, times, readable, skipped = [], [], [], list(traces.skipped)
     for trace in traces:

@@ -195,11 +195,8 @@ class _Comparison:
         return self._first_sure([("median", *times), ("mean", *times)])
 
     def _first_sure(self, samples: Sequence[tuple[Measure, Integers, Integers]]) -> Change:
-        """Return what became of something by the first way to measure it that says it for sure.
-
-        Args:
-            samples: the ways; the last one is the mean, and says for none the opposite of it.
-        """
+        """Return what became of something by the first way to measure it that says it for sure."""
+        # The last way is the mean, and the others never say the opposite of it.
         mean = self._change(*samples[-1])
         changes = []
         for measure, before, after in samples:
@@ -256,13 +253,7 @@ class _Comparison:
         return _in_order(rows)
 
     def _row(self, key: _Key, old: Sequence[int], new: Sequence[int]) -> Row | None:
-        """Return a row; None for what is in both runs, but in no judged step of them.
-
-        Args:
-            key: what it is of.
-            old: numbers of its places in the first run.
-            new: the same in the second.
-        """
+        """Return a row; None for what is in both runs, but in no judged step of them."""
         before, after = self._runs
         counts = before.count(old), after.count(new)
         times = before.own(old), after.own(new)
@@ -325,17 +316,6 @@ def _matched(before: Sequence[Place], after: Sequence[Place]) -> list[_Pair]:
     Places that are called alike from the outside in are the same. Of the others those with the
     same name of their own are, those first whose surroundings have most names in common: so
     that one that was renamed, or put around others, hides none of these.
-
-    Args:
-        before: the places of the first run, each once.
-        after: those of the second.
-
-    Example::
-
-        train, fit, forward = Label("", "train"), Label("", "fit"), Label("compute", "forward")
-        old = [Place((train,), False), Place((train, forward), False)]
-        new = [Place((fit,), False), Place((fit, forward), False)]
-        assert _matched(old, new) == [_Pair(0, None), _Pair(None, 0), _Pair(1, 1)]
     """
     numbers = {place: number for number, place in enumerate(after)}
     pairs = [_Pair(at, numbers[place]) for at, place in enumerate(before) if place in numbers]

@@ -75,12 +75,7 @@ class Difference(NamedTuple):
 
 
 def steps_needed(figure: Figure) -> int:
-    """Return of how many steps a figure may be told.
-
-    Example::
-
-        assert [steps_needed(figure) for figure in ("p50", "p95", "p99")] == [20, 100, 500]
-    """
+    """Return of how many steps a figure may be told."""
     share = FIGURES[figure]
     return FEWEST if share is None else max(FEWEST, round(BEYOND / (1 - share)))
 
@@ -95,11 +90,6 @@ def difference(before: Integers, after: Integers, figure: Figure) -> Difference:
     """Return by how much a figure differs, with its interval by a bootstrap.
 
     Steps are drawn in batches of neighbours, for these are not independent of each other.
-
-    Args:
-        before: by step of the first run; two at least, and for a percentile `steps_needed`.
-        after: the same of the second.
-        figure: which one.
     """
     first, second = _error(before, figure), _error(after, figure)
     error = sqrt(first.error**2 + second.error**2)
@@ -147,10 +137,6 @@ def _quantiles(by_batch: Integers, share: float) -> Integers:
 
     The values are sorted once; a draw only says how often each counts. So what is drawn is never
     laid out, which would take 2,400 bytes for each step.
-
-    Args:
-        by_batch: values, a row for each batch.
-        share: which quantile, from 0 to 1.
     """
     batches, size = by_batch.shape
     order = np.argsort(by_batch, axis=None, kind="stable")

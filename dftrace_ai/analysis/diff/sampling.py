@@ -34,15 +34,11 @@ Path: TypeAlias = tuple[Label, ...]
 
 
 class Place(NamedTuple):
-    """A place in the tree of spans.
+    """A place in the tree of spans."""
 
-    Attributes:
-        path: what its spans and those around them are called.
-        beside: they are of other threads and processes than the thread that trains, so that
-            their time is not the step's.
-    """
-
-    path: Path
+    path: Path  # what its spans and those around them are called
+    # They are of other threads and processes than the thread that trains, so that their time is not
+    # the step's.
     beside: bool
 
     @property
@@ -62,23 +58,14 @@ MOST_PATHS: Final = 5_000
 
 @dataclass(frozen=True, repr=False)
 class SampledRun:
-    """The judged steps of a run, and what each place in its tree took in each of them.
+    """The judged steps of a run, and what each place in its tree took in each of them."""
 
-    Attributes:
-        facts: what it is.
-        step_ns: what each judged step took; of ranks with as many steps the mean.
-        parts: of each judged step by its parts.
-        places: the places, by their numbers.
-        labels: names that are in the run, in judged steps or not.
-        left_out: places beyond those with most time, which are in no row.
-    """
-
-    facts: RunFacts
-    step_ns: Integers
-    parts: dict[Part, Integers]
-    places: tuple[Place, ...]
-    labels: frozenset[Label]
-    left_out: int
+    facts: RunFacts  # what it is
+    step_ns: Integers  # what each judged step took; of ranks with as many steps the mean
+    parts: dict[Part, Integers]  # of each judged step by its parts
+    places: tuple[Place, ...]  # the places, by their numbers
+    labels: frozenset[Label]  # names that are in the run, in judged steps or not
+    left_out: int  # places beyond those with most time, which are in no row
     _cells: tuple[_Cells, ...]
 
     def __len__(self) -> int:
@@ -222,13 +209,6 @@ class Sampling:
     """The steps of some ranks of a run; of all of them it is the run.
 
     What is added, and merged, in whichever order, makes one and the same run.
-
-    Example::
-
-        sampling = Sampling()
-        for member in Job(traces):
-            sampling.add(member)
-        print(sampling.run("out").facts)
     """
 
     def __init__(self) -> None:
@@ -275,11 +255,7 @@ class Sampling:
             self._by_length[length] = known.merged(moved) if known else moved
 
     def run(self, name: str) -> SampledRun:
-        """Return the judged steps: those of all ranks, without warm-up and first of loops.
-
-        Args:
-            name: what the run is called.
-        """
+        """Return the judged steps: those of all ranks, without warm-up and first of loops."""
         order = self._tree.in_order()
         numbers = np.empty(len(order), np.int32)
         numbers[order] = np.arange(len(order), dtype=np.int32)
@@ -435,16 +411,10 @@ def _placed_within(
     stood: Standstill,
     number: Callable[[int, int], int],
 ) -> _Cells:
-    """Return what the places of spans took in steps.
+    """Return what the places of spans took in steps, those of others than the thread beside them.
 
-    Args:
-        spans: the spans.
-        code: the number of each one's name.
-        beside: they are of other threads and processes than the thread that trains.
-        near_ns: rounding lets neighbours overlap by so much.
-        steps: the steps.
-        stood: when the thread stood still, and for which of the spans.
-        number: of a place, by that of the place around it and the number of its name.
+    `stood` has the indices of these spans, `code` numbers their names, and `number` a place by that
+    of the place around it and the number of its name.
     """
     order = track_order(spans.tid, spans.start_ns, spans.end_ns, spans.id)
     start, end, tid, code = (
@@ -484,15 +454,7 @@ def _placed_within(
 def _innermost(
     rows: Integers, start: Integers, end: Integers, parents: Integers, at_ns: Integers
 ) -> Integers:
-    """Return which span of a thread is the innermost around each moment; -1 for none.
-
-    Args:
-        rows: of the thread's spans, by their start.
-        start: of all spans.
-        end: of the same.
-        parents: which span is around each; -1 for none.
-        at_ns: the moments.
-    """
+    """Return which of a thread's spans, by start, is the innermost around moments; -1 for none."""
     index = np.searchsorted(start[rows], at_ns, side="right") - 1
     around = np.where(index >= 0, rows[np.maximum(index, 0)] if len(rows) else -1, -1)
     while (over := (around >= 0) & (end[around] <= at_ns)).any():

@@ -102,7 +102,7 @@ class EventNames:
         Raises:
             TraceError: as of `args`.
         """
-        texts = self.arguments.texts_of(rows)
+        texts = iter(self.arguments.texts_of(rows))
         while some := [text or NO_ARGUMENTS for text in islice(texts, DECODED_AT_ONCE)]:
             try:
                 values = orjson.loads(b"[%b]" % b",".join(some))

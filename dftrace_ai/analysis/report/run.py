@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dftrace_ai.analysis.reading import open_traces
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, utc_text
-from dftrace_ai.analysis.report.figures.counters import CounterSeries, series_of
+from dftrace_ai.analysis.report.figures.counters import CounterCharts, CounterSeries, series_of
 from dftrace_ai.analysis.report.figures.envelopes import briefly_named
-from dftrace_ai.analysis.report.figures.facts import losses_of, turns_of
-from dftrace_ai.analysis.report.figures.gathered import Gathered
-from dftrace_ai.analysis.report.figures.steps import MeasuredRank, loader_figures, step_figures
+from dftrace_ai.analysis.report.figures.facts import FirstProcesses, losses_of, turns_of
+from dftrace_ai.analysis.report.figures.flame import FlameTree
+from dftrace_ai.analysis.report.figures.steps import (
+    MeasuredRank,
+    SlowestSteps,
+    loader_figures,
+    rank_figures,
+    step_figures,
+)
+from dftrace_ai.analysis.report.figures.tensors import TensorPoints
 from dftrace_ai.analysis.report.files import (
     check_page,
     check_plots,
@@ -25,10 +32,11 @@ from dftrace_ai.analysis.report.files import (
 from dftrace_ai.analysis.report.model import ReportFigures
 from dftrace_ai.analysis.report.page import page_of, short_page
 from dftrace_ai.analysis.report.plots import plots_of
-from dftrace_ai.analysis.steps import Job, measure
+from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.summary.file_facts import NOT_CLOSED
 from dftrace_ai.analysis.summary.report import Report, Row, reported
 from dftrace_ai.analysis.why import verdict_lines
+from dftrace_ai.analysis.why.judging import has_items, judge_rank
 from dftrace_ai.analysis.why.limits import LIMITS
 from dftrace_ai.analysis.why.verdict import verdict_of
 from dftrace_ai.wording import escaped
@@ -40,12 +48,14 @@ if TYPE_CHECKING:
 
     from dftrace_ai.analysis.reading import TraceSet
     from dftrace_ai.analysis.report.figures.tensors import TensorSeries
-    from dftrace_ai.analysis.steps import Steps
-    from dftrace_ai.analysis.steps.job import JobFacts
+    from dftrace_ai.analysis.report.model import RankFigures
+    from dftrace_ai.analysis.steps import Process, Steps
+    from dftrace_ai.analysis.steps.job import JobFacts, Named, Order
     from dftrace_ai.analysis.why import Verdict
+    from dftrace_ai.analysis.why.judging import JudgedRank
     from dftrace_ai.analysis.why.limits import Limits
 
-__all__ = ["Run"]
+__all__ = ["Gathered", "Run"]
 
 MOST_RANKS: Final = 128
 MOST_ROWS: Final = 200
@@ -277,6 +287,67 @@ class Run:
         """
         check_plots(Path(folder))
         return write_plots(Path(folder), plots_of(self.figures), force=force)
+
+
+class Gathered:
+    """What was taken in of some members of a job; of tensors all, else little for each rank.
+
+    Attributes:
+        judged: the ranks.
+        others_have_items: processes that work for no rank load items of the data.
+        last: the rank that was taken in last, where it has steps.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.judged: list[JudgedRank] = []
+        self.others_have_items = False
+        self.last: MeasuredRank | None = None
+        self.flame = FlameTree()
+        self.counters = CounterCharts()
+        self.tensors = TensorPoints()
+        self.processes = FirstProcesses()
+        self.slowest = SlowestSteps()
+        self._limits = limits
+        self._ranks: dict[Order, tuple[tuple[Named, ...], RankFigures]] = {}
+
+    def add(self, member: Rank | Process) -> None:
+        """Take in a rank, or a process that works for none."""
+        for turn, process in turns_of(member):
+            self.flame.add(turn, process)
+            self.counters.add(turn, series_of(process))
+            self.tensors.add(turn, process)
+            self.processes.add(turn, process)
+        if not isinstance(member, Rank):
+            self.others_have_items |= has_items(member)
+            return
+        steps = measure(member.process)
+        self.judged.append(judge_rank(member, steps, self._limits))
+        self.last = None if steps is None else MeasuredRank(member, steps)
+        if self.last is not None:
+            self._ranks[member.order] = member.named, rank_figures(self.last)
+            self.slowest.add(self.last)
+
+    def merge(self, other: Gathered) -> None:
+        """Take in what another has."""
+        self.judged += other.judged
+        self.others_have_items |= other.others_have_items
+        self.last = other.last
+        self.flame.merge(other.flame)
+        self.counters.merge(other.counters)
+        self.tensors.merge(other.tensors)
+        self.processes.merge(other.processes)
+        self.slowest.merge(other.slowest)
+        self._ranks |= other._ranks
+
+    @property
+    def ranks(self) -> list[RankFigures]:
+        """The rows of all ranks with steps, in their order."""
+        return [figures for _, (_, figures) in sorted(self._ranks.items())]
+
+    def named(self, number: int) -> tuple[Named, ...] | None:
+        """Return how `Job.again` reads the rank with a number; None where none has steps."""
+        found = [order for order in self._ranks if order[0] == number]
+        return self._ranks[min(found)][0] if found else None
 
 
 def _brief(row: Row) -> Row:

@@ -38,6 +38,9 @@ LATE_SHARE: Final = 8
 # Ends that say nothing of a wait: the call's, and that of what nobody waited for.
 NO_WAIT: Final = ("enqueued", "dropped", "removed")
 
+# Members of arguments that tell of waits.
+OF_WAITS: Final = (b'"waited_us"', b'"waited_by"', b'"until"', b'"late_us"')
+
 # Who waits so soon behind a call has called for it to wait.
 CALL_NS: Final = 500_000
 
@@ -52,26 +55,17 @@ AT_ONCE: Final = 100_000
 
 
 class _Calls(NamedTuple):
-    """Collectives and messages by their start.
+    """Collectives and messages by their start."""
 
-    Attributes:
-        start_ns: when each was called.
-        end_ns: when its end was seen.
-        late_ns: how much earlier it may have been.
-        waited_ns: how long its wait had lasted then, 0 where nobody waited for it; `UNKNOWN` where
-            torch waits by itself.
-        within: torch may have waited for it by itself, in the call that it was made in.
-        until_ns: when the span ended in which it was made, where torch waits by itself.
-        row: its number.
-    """
-
-    start_ns: Integers
-    end_ns: Integers
-    late_ns: Integers
+    start_ns: Integers  # when each was called
+    end_ns: Integers  # when its end was seen
+    late_ns: Integers  # how much earlier it may have been
+    # How long its wait had lasted then, 0 where nobody waited for it; `UNKNOWN` where torch waits
+    # by itself.
     waited_ns: Integers
-    within: Integers
-    until_ns: Integers
-    row: Integers
+    within: Integers  # torch may have waited for it by itself, in the call that it was made in
+    until_ns: Integers  # when the span ended in which it was made, where torch waits by itself
+    row: Integers  # its number
 
     def only(self, which: Integers | slice) -> _Calls:
         """Return some of them, by a mask or in a row."""
@@ -79,17 +73,11 @@ class _Calls(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """When a thread stood still for collectives and messages, in order and without overlaps.
+    """When a thread stood still for collectives and messages, in order and without overlaps."""
 
-    Attributes:
-        start_ns: when each stretch began.
-        end_ns: when it ended.
-        span: index of what it was that ended it, among the spans of the process.
-    """
-
-    start_ns: Integers
-    end_ns: Integers
-    span: Integers
+    start_ns: Integers  # when each stretch began
+    end_ns: Integers  # when it ended
+    span: Integers  # index of what it was that ended it, among the spans of the process
 
     def only(self, which: Integers | slice) -> Standstill:
         """Return some of the stretches, by a mask or in a row."""
@@ -104,14 +92,7 @@ class Standstill(NamedTuple):
 
 
 def standstill(spans: Spans, thread: Spans, tid: int, main: int) -> Standstill:
-    """Return when a thread stood still for collectives and messages.
-
-    Args:
-        spans: of the process.
-        thread: those of the thread.
-        tid: its number.
-        main: number of the process' main thread.
-    """
+    """Return when a thread stood still for collectives; `main` is the process' main thread."""
     beside = spans.has("comm") & (spans.tid >= FIRST_TRACK) & (spans.tid != tid)
     rows = np.flatnonzero(beside).astype(np.int32 if len(spans) < 2**31 else np.int64)
     del beside
@@ -140,7 +121,15 @@ def _calls(beside: Spans, thread: Spans, tid: int, main: int) -> tuple[_Calls, I
     within, own = np.zeros(count, bool), np.ones(count, bool)
     until = np.full(count, LATEST_NS, np.int64)
     by_id = np.argsort(thread.id, kind="stable")
-    for here, told in beside.told(np.arange(count)):
+    for here, file, rows in beside.pieces(np.arange(count)):
+        guess = LATE_NS + (beside.end_ns[here] - beside.start_ns[here]) // LATE_SHARE
+        # Of most programs no call tells of a wait, which is seen without decoding all they tell.
+        text = b",".join(file.arguments.texts_of(rows))
+        groups, nested = text.count(b'"group":'), text.count(b"{") > len(rows)
+        if groups in {0, len(rows)} and not nested and not any(one in text for one in OF_WAITS):
+            late[here] = guess if groups else 0
+            continue
+        told = list(file.all_args(rows))
         stood = _nanoseconds([args.get("waited_us") for args in told])
         ends = np.array([args.get("until") in NO_WAIT for args in told])
         mine = np.array([args.get("waited_by", main) == tid for args in told])
@@ -151,7 +140,6 @@ def _calls(beside: Spans, thread: Spans, tid: int, main: int) -> tuple[_Calls, I
         around = np.array([_number(args.get("p_idx")) for args in told], np.int64)
         until[here] = np.where(within[here], _ends_of(thread, by_id, around), LATEST_NS)
         looked = np.array(["group" in args and "until" not in args for args in told])
-        guess = LATE_NS + (beside.end_ns[here] - beside.start_ns[here]) // LATE_SHARE
         late[here] = np.where(within[here], seen, np.where(looked, guess, 0))
     calls = _Calls(
         *(beside.start_ns, beside.end_ns, late, waited, within, until),
@@ -194,15 +182,7 @@ def _waits_from(waits: _Calls, signs: Sequence[Integers]) -> Integers:
 
 
 def _silences(calls: _Calls, of_thread: Sequence[Integers]) -> tuple[Integers, ...]:
-    """Return the longest silence of a thread that the end of each call broke, up to that end.
-
-    Args:
-        calls: that may have been waited for.
-        of_thread: the thread's signs of life: starts and ends of its spans, and its calls.
-
-    Returns:
-        Starts, ends and numbers of the calls.
-    """
+    """Return the longest silence of a thread that the end of each call broke, up to that end."""
     none = calls.start_ns[:0], calls.end_ns[:0], calls.row[:0]
     if not len(calls.row):
         return none
@@ -239,30 +219,16 @@ def _silences(calls: _Calls, of_thread: Sequence[Integers]) -> tuple[Integers, .
 
 
 class Feeders(NamedTuple):
-    """Threads that iterate a loader for the thread that trains, and hardly ever rest.
+    """Threads that iterate a loader for the thread that trains, and hardly ever rest."""
 
-    Attributes:
-        tids: their numbers.
-        busy: which share of its time the busiest of them fetches.
-        start_ns: when the thread that trains was in silence until they had fetched a batch.
-        end_ns: when each of these silences ended.
-    """
-
-    tids: tuple[int, ...]
-    busy: float
-    start_ns: Integers
-    end_ns: Integers
+    tids: tuple[int, ...]  # their numbers
+    busy: float  # which share of its time the busiest of them fetches
+    start_ns: Integers  # when the thread that trains was in silence until they had fetched a batch
+    end_ns: Integers  # when each of these silences ended
 
 
 def feeders_of(spans: Spans, thread: Spans, tid: int, found: FoundSteps) -> Feeders | None:
-    """Return the threads for whose batches a rank waits; None where there are none.
-
-    Args:
-        spans: of the process.
-        thread: those of the thread that trains.
-        tid: its number.
-        found: the steps.
-    """
+    """Return the threads for whose batches a rank waits; None where there are none."""
     fetches = spans.at(spans.has("wait") & (spans.tid != tid) & (spans.tid < FIRST_TRACK))
     tids, busy = [], []
     for other in np.unique(fetches.tid).tolist():

@@ -33,33 +33,20 @@ NEVER_RESUMED: Final = _none()
 
 @dataclass(frozen=True, repr=False)
 class FoundSteps:
-    """Steps in order.
+    """Steps in order."""
 
-    Attributes:
-        found_by: in which way.
-        start_ns: where each begins.
-        end_ns: where it ends.
-        first: it is the first of its loop.
-        evaluation: starts and ends of what is evaluation, in order.
-        told_apart: evaluation would be known from training.
-        accumulation: micro-batches in a step.
-        gap_start_ns: stretches between loops within steps, which are no time of theirs.
-        gap_end_ns: where these end.
-        gap_step: in which step each lies.
-        number: what each is called, where its span says it; they rise.
-    """
-
-    found_by: FoundBy
-    start_ns: Integers
-    end_ns: Integers
-    first: Integers
-    evaluation: tuple[Integers, Integers]
-    told_apart: bool = True
-    accumulation: int = 1
+    found_by: FoundBy  # in which way
+    start_ns: Integers  # where each begins
+    end_ns: Integers  # where it ends
+    first: Integers  # it is the first of its loop
+    evaluation: tuple[Integers, Integers]  # starts and ends of what is evaluation, in order
+    told_apart: bool = True  # evaluation would be known from training
+    accumulation: int = 1  # micro-batches in a step
+    # Stretches between loops within steps, which are no time of theirs.
     gap_start_ns: Integers = field(default_factory=_none)
-    gap_end_ns: Integers = field(default_factory=_none)
-    gap_step: Integers = field(default_factory=_none)
-    number: Integers | None = None
+    gap_end_ns: Integers = field(default_factory=_none)  # where these end
+    gap_step: Integers = field(default_factory=_none)  # in which step each lies
+    number: Integers | None = None  # what each is called, where its span says it; they rise
 
     @property
     def numbers(self) -> Integers:
@@ -99,13 +86,7 @@ def _is_evaluated(evaluation: tuple[Integers, Integers], spans: Spans) -> Intege
 
 
 def find_steps(spans: Spans, tid: int, resumed_ns: Integers = NEVER_RESUMED) -> FoundSteps | None:
-    """Return the steps of a rank; None where nothing says what a step is.
-
-    Args:
-        spans: of its process.
-        tid: the thread that trains.
-        resumed_ns: when recording went on behind a pause, in order.
-    """
+    """Return the steps of a rank; None where nothing says what a step is."""
     own = spans.at(spans.tid == tid)
     judged = own.of("evaluation")
     evaluation = union(judged.start_ns, judged.end_ns)

@@ -54,18 +54,14 @@ class Rank:
 
 
 class JobFacts(NamedTuple):
-    """What is known of a job when all of its files have been read.
+    """What is known of a job when all of its files have been read."""
 
-    Attributes:
-        notes: what of the files could not be read, and is wrong with their clocks, one line each.
-        first_notes: so many of the notes, the first ones, are of times, clocks, runs and ranks that
-            the others are not of.
-        reach: from when to when all events are.
-    """
-
+    # What of the files could not be read, and is wrong with their clocks, one line each.
     notes: tuple[str, ...]
+    # So many of the notes, the first ones, are of times, clocks, runs and ranks that the others are
+    # not of.
     first_notes: int
-    reach: Reach
+    reach: Reach  # from when to when all events are
 
 
 @dataclass(repr=False)

@@ -28,19 +28,14 @@ MOST: Final = 2.0**60  # nothing that is counted has more
 
 @dataclass(frozen=True, repr=False)
 class StepMarks:
-    """What counters and tensor inspection say of each step.
+    """What counters and tensor inspection say of each step."""
 
-    Attributes:
-        rss_bytes: memory of the process: the greatest sample in the step, or else the last before
-            it; `UNKNOWN` where there is none.
-        device_bytes: the same of what torch holds on all its GPUs together.
-        nonfinite: how many tensors stopped being finite in the step.
-        tensors: layer and tensor of these, by step, as far as there are any.
-    """
-
+    # Memory of the process: the greatest sample in the step, or else the last before it; `UNKNOWN`
+    # where there is none.
     rss_bytes: Integers
-    device_bytes: Integers
-    nonfinite: Integers
+    device_bytes: Integers  # the same of what torch holds on all its GPUs together
+    nonfinite: Integers  # how many tensors stopped being finite in the step
+    # Layer and tensor of these, by step, as far as there are any.
     tensors: dict[int, tuple[str, ...]]
 
     def beside(self, step: int) -> Beside:
@@ -56,19 +51,12 @@ class StepMarks:
 
 @dataclass(frozen=True)
 class Beside:
-    """What lies beside one step; None what is not known.
+    """What lies beside one step; None what is not known."""
 
-    Attributes:
-        rss_bytes: memory of the process.
-        device_bytes: what torch holds on its GPUs.
-        nonfinite: how many tensors stopped being finite in it.
-        nonfinite_tensor: layer and tensor of the first of these.
-    """
-
-    rss_bytes: int | None
-    device_bytes: int | None
-    nonfinite: int
-    nonfinite_tensor: str | None
+    rss_bytes: int | None  # memory of the process
+    device_bytes: int | None  # what torch holds on its GPUs
+    nonfinite: int  # how many tensors stopped being finite in it
+    nonfinite_tensor: str | None  # layer and tensor of the first of these
 
 
 def _known(level: int) -> int | None:
@@ -76,18 +64,7 @@ def _known(level: int) -> int | None:
 
 
 def marks_of(process: Process, start_ns: Integers, end_ns: Integers) -> StepMarks:
-    """Return what lies beside steps.
-
-    Args:
-        process: the rank's.
-        start_ns: where each step begins, nanoseconds since 1970, in order.
-        end_ns: where it ends.
-
-    Example::
-
-        marks = marks_of(process, steps.start_ns, steps.end_ns)
-        print(marks.rss_bytes.max() / 1e9, "GB")
-    """
+    """Return what lies beside steps."""
     tensors: defaultdict[int, list[str]] = defaultdict(list)
     for at_ns, name in process.nonfinite:
         step = int(np.searchsorted(start_ns, at_ns, side="right")) - 1

@@ -172,16 +172,7 @@ class FileFacts(NamedTuple):
 def read_processes(
     owner: Owner, files: Sequence[tuple[int, Trace]], *, events: bool
 ) -> tuple[list[Process], dict[int, FileFacts]]:
-    """Read files of one owner: one process where it is known, else all that are in its file.
-
-    Args:
-        owner: whose they are.
-        files: in their order, with their numbers.
-        events: keep what is not of spans, too, which takes twice the memory.
-
-    Raises:
-        TraceError: a file cannot be read any more.
-    """
+    """Read files of one owner: one process where it is known, else all that are in its file."""
     parts: dict[Hashable, list[_Part]] = defaultdict(list)
     facts: dict[int, FileFacts] = {}
     for number, trace in files:
@@ -410,9 +401,6 @@ def step_thread(spans: Spans) -> int | None:
     """Return the thread that trains: that with most spans of loops, steps and optimizers.
 
     One that only iterates a loader feeds it.
-
-    Args:
-        spans: of a rank.
     """
     strong = spans.has(*STEP_ROLES)
     works = np.unique(spans.tid[spans.has(*WORK_ROLES)])

@@ -145,19 +145,7 @@ def _compiled(source: Source) -> tuple[tuple[re.Pattern[str], re.Pattern[str], R
 
 
 def role_of(cat: str, name: str, source: Source = "annotated") -> Role:
-    """Return what a span is in a training.
-
-    Args:
-        cat: its category.
-        name: its name.
-        source: who named it.
-
-    Example::
-
-        assert role_of("compute", "step") == "optimizer"
-        assert role_of("dataloader", "fetch.iter") == "wait"
-        assert role_of("kernel", "ncclDevKernel_AllReduce", "kineto") == "gpu_comm"
-    """
+    """Return what a span is in a training."""
     for cat_pattern, name_pattern, role in _compiled(source):
         if cat_pattern.fullmatch(cat) and name_pattern.fullmatch(name):
             return role

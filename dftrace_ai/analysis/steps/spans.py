@@ -47,27 +47,16 @@ NO_INTEGER: Final = -(2**63)
 
 @dataclass(frozen=True, repr=False)
 class Spans:
-    """Spans, sorted by start; of those that start together the longest first.
+    """Spans, sorted by start; of those that start together the longest first."""
 
-    Attributes:
-        start_ns: when each starts, nanoseconds since 1970.
-        end_ns: when it ends.
-        role: codes of `roles.CODE`.
-        tid: thread or lane.
-        id: number in the process.
-        place: number of the file among `columns`.
-        row: row in that file.
-        columns: names and arguments of the events of the files.
-    """
-
-    start_ns: Integers
-    end_ns: Integers
-    role: Integers
-    tid: Integers
-    id: Integers
-    place: Integers
-    row: Integers
-    columns: Sequence[EventNames]
+    start_ns: Integers  # when each starts, nanoseconds since 1970
+    end_ns: Integers  # when it ends
+    role: Integers  # codes of `roles.CODE`
+    tid: Integers  # thread or lane
+    id: Integers  # number in the process
+    place: Integers  # number of the file among `columns`
+    row: Integers  # row in that file
+    columns: Sequence[EventNames]  # names and arguments of the events of the files
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -94,10 +83,10 @@ class Spans:
         asked[[CODE[role] for role in roles]] = True
         return asked[self.role]
 
-    def told(self, which: Integers) -> Iterator[tuple[Integers, list[JsonObject]]]:
-        """Yield places in some indices with the arguments of the spans there, many at a time.
+    def pieces(self, which: Integers) -> Iterator[tuple[Integers, EventNames, Integers]]:
+        """Yield places in some indices, many at a time, with the file and the rows of these spans.
 
-        Blocks of a file are read one after the other, and arguments decoded together.
+        They come as they lie in the file, so that its blocks are read one after the other.
         """
         place, row = self.place[which], self.row[which]
         for number in np.flatnonzero(np.bincount(place)).tolist():
@@ -105,14 +94,15 @@ class Spans:
             here = here[np.argsort(row[here], kind="stable")]
             for first in range(0, len(here), READ_AT_ONCE):
                 some = here[first : first + READ_AT_ONCE]
-                yield some, list(self.columns[number].all_args(row[some]))
+                yield some, self.columns[number], row[some]
 
     def integers(
         self, which: Integers, *asked: Callable[[JsonObject], object]
     ) -> tuple[Integers, ...]:
         """Return whole numbers of the arguments of some spans; `NO_INTEGER` where there is none."""
         columns = tuple(np.full(len(which), NO_INTEGER) for _ in asked)
-        for some, told in self.told(which):
+        for some, file, rows in self.pieces(which):
+            told = list(file.all_args(rows))
             for column, ask in zip(columns, asked, strict=True):
                 column[some] = [_bounded(integer(ask(args))) for args in told]
         return columns
@@ -137,12 +127,7 @@ class Spans:
         return mask
 
     def time_by_label(self, indices: Integers, ns: Integers) -> dict[Label, int]:
-        """Add up times by category and name.
-
-        Args:
-            indices: of spans.
-            ns: a time of each, nanoseconds.
-        """
+        """Add up times by category and name."""
         found: dict[Label, int] = {}
         place, row = self.place[indices], self.row[indices]
         for number in np.unique(place).tolist():
@@ -172,13 +157,7 @@ SpanColumns = dict[str, "Integers"]
 
 
 def span_columns(columns: EventColumns, mask: Integers | None, source: Source) -> SpanColumns:
-    """Return the finished spans among rows of a file that say something of a training.
-
-    Args:
-        columns: the file.
-        mask: which rows of it; None for all.
-        source: who named the spans.
-    """
+    """Return the finished spans among rows of a file that say something of a training."""
     codes = np.array([CODE[role_of(*label, source)] for label in columns.labels], np.uint8)
     chosen = (columns.start_ns >= 0) & (columns.dur_ns >= 0) & (columns.start_ns < LATEST_NS)
     chosen &= columns.dur_ns < LATEST_NS
@@ -199,12 +178,7 @@ def span_columns(columns: EventColumns, mask: Integers | None, source: Source) -
 
 
 def spans_of(files: Sequence[EventNames], pieces: Sequence[SpanColumns]) -> Spans:
-    """Return spans of files in their order.
-
-    Args:
-        files: names and arguments of the files.
-        pieces: what `span_columns` returned for each; they are gone afterwards.
-    """
+    """Return spans of files in their order."""
     kind = np.min_scalar_type(len(files))
     places = [np.full(len(piece["row"]), at, kind) for at, piece in enumerate(pieces)]
     # The pieces of a column go before those of the next are put together.
@@ -236,12 +210,7 @@ def _time_order(start_ns: Integers, end_ns: Integers, ids: Integers) -> Integers
 
 
 def in_pieces(order: Integers, *columns: Integers) -> Iterator[tuple[int, ...]]:
-    """Yield rows of columns as numbers of Python's, of which few are in memory at a time.
-
-    Args:
-        order: indices of the rows.
-        columns: their values.
-    """
+    """Yield rows of columns as numbers of Python's, of which few are in memory at a time."""
     for first in range(0, len(order), ROWS_AT_ONCE):
         rows = order[first : first + ROWS_AT_ONCE]
         yield from zip(*(column[rows].tolist() for column in columns), strict=True)
@@ -250,13 +219,9 @@ def in_pieces(order: Integers, *columns: Integers) -> Iterator[tuple[int, ...]]:
 def stretches(
     start_ns: Integers, end_ns: Integers, at_once: int, *, touching: bool = True
 ) -> list[slice]:
-    """Return intervals in stretches of about so many, none of which reaches into another stretch.
+    """Return intervals that rise in stretches of about so many, none reaching into another.
 
-    Args:
-        start_ns: of the intervals, which rise.
-        end_ns: of the same.
-        at_once: so many in a stretch, where there are moments in none.
-        touching: one may begin where another of the stretch before it ends.
+    Where they may touch, one may begin where another of the stretch before it ends.
     """
     cuts = [0, len(start_ns)]
     if len(start_ns) > at_once:
@@ -276,12 +241,7 @@ def rising(*moments: Integers) -> Integers:
 
 
 def union(start_ns: Integers, end_ns: Integers) -> tuple[Integers, Integers]:
-    """Return the stretches of time that intervals cover, in order, none touching the next.
-
-    Args:
-        start_ns: of the intervals, in any order.
-        end_ns: of the same.
-    """
+    """Return the stretches of time that intervals cover, in order, none touching the next."""
     some = end_ns > start_ns
     start, end = start_ns[some], end_ns[some]
     if not len(start):

@@ -21,19 +21,12 @@ ENOUGH_FOR_LEVELS: Final = 20
 
 @dataclass(frozen=True, repr=False)
 class Steady:
-    """The steps that are judged.
+    """The steps that are judged."""
 
-    Attributes:
-        warm_up: steps at the beginning that are not.
-        mask: which steps are.
-        median_ns: of the steady steps; where there are none, of all that may be.
-        scale_ns: how much these usually differ from it.
-    """
-
-    warm_up: int
-    mask: Integers
-    median_ns: float
-    scale_ns: float
+    warm_up: int  # steps at the beginning that are not
+    mask: Integers  # which steps are
+    median_ns: float  # of the steady steps; where there are none, of all that may be
+    scale_ns: float  # how much these usually differ from it
 
     def __len__(self) -> int:
         return int(self.mask.sum())
@@ -49,11 +42,7 @@ def scale_of(values: Integers) -> float:
 
 
 def steady_of(steps: Steps) -> Steady:
-    """Tell the steady steps from the others.
-
-    Args:
-        steps: of a rank; at least one.
-    """
+    """Tell the steady steps from the others."""
     time, count = steps.time_ns, len(steps)
     # Where every pass is of one step, there are no others than the first.
     body = np.ones(count, bool) if steps.first.all() else ~steps.first

@@ -67,18 +67,7 @@ def _part_of(role: Role) -> Part | None:
 
 
 def part_within(outer: Part, role: Role) -> Part:
-    """Return to which part a span's time belongs, by the part of what encloses it.
-
-    Args:
-        outer: the part around it, `none` outside of all.
-        role: of the span.
-
-    Example::
-
-        assert part_within("none", "item") == "data"
-        assert part_within("wait", "item") == "wait"
-        assert part_within("forward", "compute") == "forward"
-    """
+    """Return to which part a span's time belongs, by the part of what encloses it."""
     part = _part_of(role)
     if part is None or (part in _WEAK and outer != "none"):
         return outer
@@ -92,19 +81,12 @@ _WITHIN: Final = [[PART_CODE[part_within(outer, role)] for role in ROLES] for ou
 
 @dataclass(frozen=True, repr=False)
 class Timeline:
-    """Pieces of time in order that do not overlap; between them no part has the time.
+    """Pieces of time in order that do not overlap; between them no part has the time."""
 
-    Attributes:
-        start_ns: where each piece begins.
-        end_ns: where it ends.
-        part: codes of `PART_CODE`.
-        span: index of the span to which it belongs; -1 where it is another track's.
-    """
-
-    start_ns: Integers
-    end_ns: Integers
-    part: Integers
-    span: Integers
+    start_ns: Integers  # where each piece begins
+    end_ns: Integers  # where it ends
+    part: Integers  # codes of `PART_CODE`
+    span: Integers  # index of the span to which it belongs; -1 where it is another track's
 
     def of(self, part: Part) -> tuple[Integers, Integers]:
         """Return the pieces of a part, as starts and ends."""
@@ -119,14 +101,7 @@ class Timeline:
     def overlaid(
         self, start_ns: Integers, end_ns: Integers, part: Part, *, below: Collection[Part] = ()
     ) -> Timeline:
-        """Return the timeline in which a part has the time of intervals, whoever had it.
-
-        Args:
-            start_ns: of the intervals, in any order.
-            end_ns: of the same.
-            part: theirs.
-            below: parts that keep what they have.
-        """
+        """Return the timeline in which a part has the time of intervals, whoever had it."""
         start, end = union(start_ns, end_ns)
         if not len(start):
             return self
@@ -182,17 +157,7 @@ def _holder(at: Integers, start: Integers, end: Integers) -> Integers:
 
 
 def timeline_of(spans: Spans, near_ns: int) -> Timeline:
-    """Return to which part each moment of a thread belongs: that of the innermost span.
-
-    Args:
-        spans: of one thread.
-        near_ns: rounding lets neighbours overlap by so much; they follow each other.
-
-    Example::
-
-        line = timeline_of(process.spans.at(process.spans.tid == tid), process.near_ns)
-        start_ns, end_ns = line.of("wait")
-    """
+    """Return to which part each moment of a thread belongs: that of the innermost span."""
     lines = [
         _nested(spans, rows, near_ns) or _stacked(spans, rows, near_ns)
         for rows in _stretches(spans)
@@ -315,13 +280,7 @@ def _nested(spans: Spans, rows: Integers, near_ns: int) -> Timeline | None:
 
 
 def covered_before(start_ns: Integers, end_ns: Integers, at_ns: Integers) -> Integers:
-    """Return how much of intervals lies before each moment, nanoseconds.
-
-    Args:
-        start_ns: of intervals in order that do not overlap.
-        end_ns: of the same.
-        at_ns: the moments.
-    """
+    """Return how much of intervals lies before each moment, nanoseconds."""
     if not len(start_ns):
         return np.zeros(len(at_ns), np.int64)
     total = np.concatenate([[0], np.cumsum(end_ns - start_ns)])

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dftrace_ai.analysis.why.limits import LIMITS, Limit, limits_of
 from dftrace_ai.analysis.why.model import Finding, Verdict, verdict_adapter
-from dftrace_ai.analysis.why.page import verdict_lines
 from dftrace_ai.analysis.why.verdict import why
+from dftrace_ai.analysis.why.words import verdict_lines
 
 __all__ = [
     "LIMITS",

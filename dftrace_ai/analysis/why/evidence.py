@@ -54,38 +54,21 @@ MOST_BY_CHANCE: Final = 1e-3
 
 @dataclass(frozen=True)
 class Signals:
-    """What the spans of a rank show.
+    """What the spans of a rank show."""
 
-    Attributes:
-        loader: waits for most steps.
-        forward: forward passes, or computation, for most steps.
-        backward: backward passes, or computation, for most steps.
-        optimizer: optimizer steps for most steps.
-        comm: any communication.
-        gpu: tracks of a GPU.
-        data: any span of data work.
-        memory: counters of memory.
-        by_auto: steps that `auto` has recorded, and so all that it knows of them.
-    """
-
-    loader: bool
-    forward: bool
-    backward: bool
-    optimizer: bool
-    comm: bool
-    gpu: bool
-    data: bool
-    memory: bool
-    by_auto: bool
+    loader: bool  # waits for most steps
+    forward: bool  # forward passes, or computation, for most steps
+    backward: bool  # backward passes, or computation, for most steps
+    optimizer: bool  # optimizer steps for most steps
+    comm: bool  # any communication
+    gpu: bool  # tracks of a GPU
+    data: bool  # any span of data work
+    memory: bool  # counters of memory
+    by_auto: bool  # steps that `auto` has recorded, and so all that it knows of them
 
 
 def signals_of(rank: Rank, steps: Steps) -> Signals:
-    """Tell what the spans of a rank show.
-
-    Args:
-        rank: the rank.
-        steps: its steps.
-    """
+    """Tell what the spans of a rank show."""
     spans = rank.process.spans
 
     def mostly(*roles: Any) -> bool:
@@ -118,21 +101,13 @@ MOST_ON_GPU: Final = 0.9
 
 @dataclass(frozen=True, repr=False)
 class Evidence:
-    """A rank's steps as the rules look at them; there is at least one steady step.
+    """A rank's steps as the rules look at them; there is at least one steady step."""
 
-    Attributes:
-        rank: the rank, with its workers.
-        steps: its steps.
-        steady: which of them are steady.
-        signals: what its spans show.
-        limits: from which shares on something is a finding.
-    """
-
-    rank: Rank
-    steps: Steps
-    steady: Steady
-    signals: Signals
-    limits: Limits
+    rank: Rank  # the rank, with its workers
+    steps: Steps  # its steps
+    steady: Steady  # which of them are steady
+    signals: Signals  # what its spans show
+    limits: Limits  # from which shares on something is a finding
 
     @cached_property
     def time(self) -> Integers:
@@ -342,18 +317,7 @@ class Evidence:
         confidence: Confidence = "high",
         lost: float = 0.0,
     ) -> Finding | None:
-        """Return a finding; None where the lower end of its share does not reach the limit.
-
-        Args:
-            kind: what it is.
-            limit: its limit.
-            share: with its interval, or exact.
-            figures: those behind it.
-            share_of: what it is of.
-            cause: why.
-            confidence: how sure it is.
-            lost: what of the training something that grew has cost.
-        """
+        """Return a finding; None where the lower end of its share does not reach the limit."""
         told = share if isinstance(share, Share) else Share(share, share, share)
         found = severity(limit, told.low)
         if found is None:
@@ -371,29 +335,16 @@ class Evidence:
 
 @dataclass(frozen=True, repr=False)
 class Beginnings:
-    """The first steps of loops, as far as they are slow in each of them.
+    """The first steps of loops, as far as they are slow in each of them."""
 
-    Attributes:
-        begins: which steps are the first of their loops.
-        steps: so many first steps of a loop are slow in what is no wait for data; 0 for none.
-        waits: so many are in the wait for data; 0 for none.
-        members: the slow steps of all loops that do not wait, as a mask.
-    """
-
-    begins: Integers
-    steps: int
-    waits: int
-    members: Integers
+    begins: Integers  # which steps are the first of their loops
+    steps: int  # so many first steps of a loop are slow in what is no wait for data; 0 for none
+    waits: int  # so many are in the wait for data; 0 for none
+    members: Integers  # the slow steps of all loops that do not wait, as a mask
 
 
 def _beginnings_of(steps: Steps, steady: Steady, share_of_loops: float) -> Beginnings:
-    """Tell how many steps at the beginning of each loop are slow.
-
-    Args:
-        steps: of a rank.
-        steady: which of them are steady.
-        share_of_loops: in so many of the loops a step is slow that is told as such.
-    """
+    """Tell how many steps at the beginning of each loop are slow."""
     begins = np.flatnonzero(steps.first)
     waits = steps.time_of("wait", "data")
     body = steps.time_ns - waits
@@ -439,13 +390,7 @@ def _slow_first_steps(
 
 
 def first_steps(begins: Integers, length: int, count: int) -> Integers:
-    """Return the mask of the first steps of loops.
-
-    Args:
-        begins: where each loop begins, in order.
-        length: so many steps of each.
-        count: of all steps.
-    """
+    """Return the mask of the first steps of loops."""
     mask = np.zeros(count, bool)
     ends = np.append(begins[1:], count)
     for offset in range(length):
@@ -454,11 +399,7 @@ def first_steps(begins: Integers, length: int, count: int) -> Integers:
 
 
 def _untold_evaluations(steps: Steps) -> tuple[Integers, Integers]:
-    """Return the stretches between steps from the first to the last forward in evaluation mode.
-
-    Args:
-        steps: of a rank.
-    """
+    """Return the stretches between steps from the first to the last forward in evaluation mode."""
     thread = steps.thread
     spans = thread.at(thread.called(*EVAL_FORWARD))
     step = np.searchsorted(steps.start_ns, spans.start_ns, side="right") - 1

@@ -61,12 +61,7 @@ F = TypeVar("F")
 
 @dataclass(frozen=True)
 class Told(Generic[F]):
-    """A kind of finding, and by its type which figures are behind it.
-
-    Example::
-
-        PERIODIC.of(finding)["every"]
-    """
+    """A kind of finding, and by its type which figures are behind it."""
 
     kind: Kind
 

@@ -151,13 +151,7 @@ def has_items(process: Process) -> bool:
 
 
 def judge_rank(rank: Rank, steps: Steps | None, limits: Limits) -> JudgedRank:
-    """Judge a rank by itself.
-
-    Args:
-        rank: with its workers.
-        steps: its steps; None where nothing says what they are.
-        limits: from which shares on something is a finding.
-    """
+    """Judge a rank by itself."""
     process, processes = rank.process, (rank.process, *rank.workers)
     return JudgedRank(
         rank.order,

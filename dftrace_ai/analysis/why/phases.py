@@ -58,11 +58,7 @@ SOME_FORWARD: Final = 0.1
 
 
 def phase_findings(evidence: Evidence) -> Iterator[Finding]:
-    """Yield what costs the run time outside of steady steps.
-
-    Args:
-        evidence: of a rank with enough steps.
-    """
+    """Yield what costs the run time outside of steady steps."""
     for rule in (_checkpoints, _evaluations, _start_up, _warm_up):
         finding = rule(evidence)
         if finding:
@@ -117,11 +113,7 @@ def _start_up(evidence: Evidence) -> Finding | None:
 
 
 def start_note(evidence: Evidence) -> str:
-    """Return that most of a run passed before its second step, where it was a short one.
-
-    Args:
-        evidence: of a rank with enough steps.
-    """
+    """Return that most of a run passed before its second step, where it was a short one."""
     found = None if _start_up(evidence) else _before_second_step(evidence)
     if found is None:
         return ""
@@ -173,11 +165,7 @@ def _warm_up(evidence: Evidence) -> Finding | None:
 
 
 def loop_findings(evidence: Evidence) -> Iterator[Finding]:
-    """Yield what the beginnings of loops cost, and the time between steps.
-
-    Args:
-        evidence: of a rank; of few steps only what is critical between them is told.
-    """
+    """Yield what the beginnings of loops cost, and the time between steps."""
     if evidence.is_short:
         found = _between_steps(evidence)
         if found and found.severity == "critical":

@@ -46,13 +46,7 @@ class _Said(NamedTuple):
 
 
 def in_words(finding: Finding, steps: StepFacts, *, is_short: bool) -> Finding:
-    """Return the finding with its sentences.
-
-    Args:
-        finding: what was found.
-        steps: of a rank for which it was.
-        is_short: these are too few for more than what is clear.
-    """
+    """Return the finding with its sentences."""
     share = share_text(finding.share, finding.low, finding.high)
     said = SENTENCES[finding.kind](finding, _Said(share, steps.count))
     what = said.what

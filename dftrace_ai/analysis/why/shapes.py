@@ -86,11 +86,7 @@ class _Rhythm(NamedTuple):
 
 
 def pattern_findings(evidence: Evidence) -> Iterator[Finding]:
-    """Yield the rhythm in which steps are slow, or else single slow ones.
-
-    Args:
-        evidence: of a rank with enough steps.
-    """
+    """Yield the rhythm in which steps are slow, or else single slow ones."""
     rhythm = _rhythm(evidence)
     finding = _periodic(evidence, rhythm) if rhythm else None
     finding = finding or _slow_steps(evidence)
@@ -219,11 +215,7 @@ def _longest_span(evidence: Evidence, part: Part, step: int) -> SlowSpan | None:
 
 
 def drift_of(evidence: Evidence) -> Finding | None:
-    """Tell whether steps get slower all the time, or are slower since one of them.
-
-    Args:
-        evidence: of a rank with enough steps.
-    """
+    """Tell whether steps get slower all the time, or are slower since one of them."""
     used = np.flatnonzero(evidence.used)
     if len(used) < TREND_STEPS:
         return None
@@ -342,11 +334,7 @@ class _Kinds(NamedTuple):
 
 
 def two_kinds_of(evidence: Evidence) -> Finding | None:
-    """Return that steps are of two kinds, one of which is slow in one part.
-
-    Args:
-        evidence: of a rank with enough steps.
-    """
+    """Return that steps are of two kinds, one of which is slow in one part."""
     kinds = _kinds(evidence)
     if kinds is None:
         return None
@@ -398,11 +386,7 @@ def _kinds(evidence: Evidence) -> _Kinds | None:
 
 
 def memory_creep(evidence: Evidence) -> Finding | None:
-    """Return the memory that grows for as long as the run goes on.
-
-    Args:
-        evidence: of a rank.
-    """
+    """Return the memory that grows for as long as the run goes on."""
     series: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for sample in evidence.rank.process.samples:
         if "memory" not in sample.name.lower():

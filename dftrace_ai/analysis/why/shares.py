@@ -69,9 +69,6 @@ def share_findings(evidence: Evidence) -> Iterator[Finding]:
     """Yield what costs every step too much.
 
     From few steps only what is critical, with low confidence.
-
-    Args:
-        evidence: of a rank.
     """
     for finding in _all(evidence):
         if not evidence.is_short:
@@ -180,11 +177,7 @@ def _is_typical(evidence: Evidence) -> bool:
 
 
 def compute_bound(evidence: Evidence) -> Finding | None:
-    """Return that nothing that is annotated is in the way of computation, where it is so.
-
-    Args:
-        evidence: of a rank for which nothing else was found.
-    """
+    """Return that nothing that is annotated is in the way of computation, where it is so."""
     parts: tuple[Part, ...] = ("forward", "backward", "optimizer", "compute")
     share = evidence.sums.share(*(("gpu",) if evidence.signals.gpu else parts))
     used = evidence.used
@@ -201,15 +194,10 @@ def compute_bound(evidence: Evidence) -> Finding | None:
 
 @dataclass(frozen=True)
 class _Cause:
-    """Why, and the figures that show it.
+    """Why, and the figures that show it."""
 
-    Attributes:
-        name: such as ``workers``; empty where nothing tells.
-        figures: times in nanoseconds.
-    """
-
-    name: str
-    figures: Input
+    name: str  # such as ``workers``; empty where nothing tells
+    figures: Input  # times in nanoseconds
 
 
 class _Worker(NamedTuple):
@@ -231,11 +219,7 @@ def _union_ns(spans: Iterable[Spans]) -> int:
 
 
 def _cause_of_input(evidence: Evidence) -> _Cause:
-    """Tell why the steps of a rank wait for data.
-
-    Args:
-        evidence: of a rank whose steps do.
-    """
+    """Tell why the steps of a rank wait for data."""
     staff = [worker for one in evidence.rank.workers if (worker := _worker(one))]
     own = _own_work(evidence)
     cause = _slow_items(evidence, [worker.work for worker in staff] or [own])

@@ -54,23 +54,14 @@ class BatchSums:
     """What the parts of steps add up to, by batches of steps that follow each other.
 
     Those of several ranks merge into those of the run.
-
-    Attributes:
-        whole: nanoseconds of the steps, by batch.
-        parts: nanoseconds of each part, by batch.
     """
 
-    whole: Integers
-    parts: dict[Part, Integers]
+    whole: Integers  # nanoseconds of the steps, by batch
+    parts: dict[Part, Integers]  # nanoseconds of each part, by batch
 
     @classmethod
     def of(cls, parts: Mapping[Part, Integers], whole: Integers) -> BatchSums:
-        """Add up steps.
-
-        Args:
-            parts: nanoseconds of each part, by step.
-            whole: nanoseconds of the steps; at least one.
-        """
+        """Add up steps."""
         count = len(whole)
         # Steps are not independent of their neighbours, but few of them are all there is.
         batches = count if count < 3 * STEPS_A_BATCH else count // STEPS_A_BATCH
@@ -126,12 +117,7 @@ class Trend(NamedTuple):
 
 
 def trend_of(y: Integers, x: Integers | None = None) -> Trend:
-    """Return the line that a few odd points do not turn.
-
-    Args:
-        y: the points; at least two.
-        x: where they are; by default 0, 1, 2, ...
-    """
+    """Return the line that a few odd points do not turn."""
     count = len(y)
     at = np.arange(count, dtype=float) if x is None else np.asarray(x, float)
     first, second = np.triu_indices(count, 1)
@@ -155,11 +141,7 @@ class Change(NamedTuple):
 
 
 def change_of(y: Integers) -> Change:
-    """Return the two medians that fit points best, by the least absolute residual.
-
-    Args:
-        y: the points; at least six.
-    """
+    """Return the two medians that fit points best, by the least absolute residual."""
     count = len(y)
     edge = max(3, count // 10)
     best, at = np.inf, edge
@@ -196,12 +178,7 @@ def binomial_tail(hits: int, chances: int, likely: float) -> float:
 
 
 def alike(before: Mapping[Part, float], after: Mapping[Part, float]) -> bool:
-    """Return whether the parts that matter differ by about the same factor.
-
-    Args:
-        before: what each part took, nanoseconds.
-        after: the same, at another time.
-    """
+    """Return whether the parts that matter differ by about the same factor."""
     total = sum(after.values())
     grown = [
         before[part] / level - 1

@@ -101,15 +101,7 @@ def verdict_of(
     *,
     others_have_items: bool,
 ) -> Verdict:
-    """Return the verdict on a job.
-
-    Args:
-        judged: its ranks, in any order.
-        traces: its files.
-        facts: what is known of the job.
-        limits: by which the ranks were judged.
-        others_have_items: processes that are no ranks', nor work for any, load items of the data.
-    """
+    """Return the verdict on a job."""
     verdict = _verdict(_JudgedJob(judged, others_have_items), facts, limits)
     skipped = tuple(f"skipped: {file}" for file in traces.skipped)
     return replace(

@@ -1,13 +1,18 @@
-"""How times, shares, bytes and parts of a step are written."""
+"""How times, shares, bytes and parts of a step are written, and a verdict in fifteen lines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dftrace_ai.wording import shortened
+from dftrace_ai.analysis.reading.indexed.reach import local_text
+from dftrace_ai.analysis.why.figures import COMMUNICATION_BOUND
+from dftrace_ai.trace_format.running import told_of
+from dftrace_ai.wording import counted, shortened
 
 if TYPE_CHECKING:
-    from dftrace_ai.analysis.why.model import Finding
+    from collections.abc import Iterator
+
+    from dftrace_ai.analysis.why.model import Finding, Kind, SlowStep, StepFacts, Verdict
 
 __all__ = [
     "ARGUMENT_LETTERS",
@@ -18,6 +23,7 @@ __all__ = [
     "share_text",
     "sureness",
     "time_text",
+    "verdict_lines",
 ]
 
 NAMES: Final = {
@@ -38,6 +44,23 @@ ARGUMENT_LETTERS: Final = 60
 
 # Narrower intervals are told to a tenth of a percent.
 NARROW: Final = 0.02
+
+# Of the lines on a verdict.
+MOST_LINES: Final = 15
+LEAST_PART: Final = 0.02
+MOST_PARTS, MOST_BESIDE, MOST_NOTES = 6, 3, 2
+BURSTS: Final = 1.1
+MOSTLY_STEPS: Final = 0.8
+SHARES_OF_STEPS: Final[frozenset[Kind]] = frozenset(
+    {
+        "input-bound",
+        "communication-bound",
+        "transfer-bound",
+        "optimizer-heavy",
+        "other-heavy",
+        "host-bound",
+    }
+)
 
 
 def part_name(part: str) -> str:
@@ -65,14 +88,7 @@ def bytes_text(count: float) -> str:
 def beside_text(
     rss_bytes: int | None, device_bytes: int | None, nonfinite: int, tensor: str | None
 ) -> str:
-    """Return what lies beside a step, such as ``1.21 GB, fc:output not finite``; empty for nothing.
-
-    Args:
-        rss_bytes: memory of the process; None where it is not known.
-        device_bytes: memory on its GPUs; None where it is not known.
-        nonfinite: how many tensors stopped being finite in it.
-        tensor: the first of these.
-    """
+    """Return what lies beside a step: ``1.21 GB, fc:output not finite``; empty for nothing."""
     told = [] if rss_bytes is None else [bytes_text(rss_bytes)]
     told += [] if device_bytes is None else [f"{bytes_text(device_bytes)} on the GPU"]
     if nonfinite:
@@ -87,19 +103,7 @@ def percent(share: float) -> str:
 
 
 def share_text(share: float, low: float, high: float) -> str:
-    """Return a share with its interval; alone where it is counted and not estimated.
-
-    Args:
-        share: the share.
-        low: the lower end of the interval.
-        high: the upper end.
-
-    Example::
-
-        assert share_text(0.2, 0.184, 0.22) == "20 % (18 to 22 %)"
-        assert share_text(0.2, 0.198, 0.203) == "20.0 % (19.8 to 20.3 %)"
-        assert share_text(0.2, 0.2, 0.2) == "20 %"
-    """
+    """Return a share with its interval; alone where it is counted and not estimated."""
     if low == high:
         return percent(share)
     digits = 0 if high - low >= NARROW else 1
@@ -110,3 +114,117 @@ def share_text(share: float, low: float, high: float) -> str:
 def sureness(finding: Finding) -> str:
     """Return severity and confidence of a finding, as they stand behind it in parentheses."""
     return f"({finding.severity}, {finding.confidence} confidence)"
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    r"""Return what `dftrace why` prints.
+
+    Args:
+        verdict: of a run.
+
+    Example::
+
+        print(*verdict_lines(why(["out/"])), sep="\n")
+    """
+    head = list(_head(verdict))
+    body = [f"  {name:<10}{text}" for name, text in _rows(verdict)]
+    # What the verdict stands on comes last, and is not cut off.
+    tail = [line for line in body if line.split()[0] in {"run", "judged", "unseen", "note"}]
+    rest = [line for line in body if line not in tail]
+    room = MOST_LINES - len(head) - len(tail)
+    return [*head, *rest[: max(room, 0)], *tail]
+
+
+def _head(verdict: Verdict) -> Iterator[str]:
+    if not verdict.findings:
+        some = " ON MOST RANKS" if verdict.of_some_ranks else ""
+        yield f"NOTHING STANDS OUT{some}" if verdict.verdict == "none" else "NO VERDICT"
+        return
+    first = verdict.findings[0]
+    yield first.kind.upper() + ("" if first.severity == "info" else f"  {sureness(first)}")
+    yield f"{first.what}{_whose(first, verdict)}"
+    yield ""
+
+
+def _whose(finding: Finding, verdict: Verdict) -> str:
+    if verdict.ranks < 2:
+        return ""
+    if len(finding.ranks) == verdict.ranks:
+        return f" On all {verdict.ranks} ranks."
+    named = ", ".join(str(rank) for rank in sorted(finding.ranks)[:8])
+    more = ", ..." if len(finding.ranks) > 8 else ""
+    return f" On {len(finding.ranks)} of {verdict.ranks} ranks: {named}{more}."
+
+
+def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    steps = verdict.steps
+    if steps is not None:
+        yield "step", f"{_length(steps)}: {_parts(verdict)}"
+    if verdict.findings:
+        yield from _first(verdict.findings[0], verdict)
+    # What only some ranks do is what the others may wait for, and is not cut off.
+    for other in (*verdict.of_some_ranks[:MOST_BESIDE], *verdict.findings[1 : 1 + MOST_BESIDE]):
+        yield "also", f"{other.what}{_whose(other, verdict)} {sureness(other)}"
+    if verdict.slowest:
+        yield "slowest", ", ".join(_slow_step(step) for step in verdict.slowest)
+    for one in verdict.abstained:
+        yield one.what if len(one.what) < 10 else "silent", _silence(one.what, one.why)
+    for running in told_of(verdict.running):
+        yield "note", running
+    for note in verdict.notes[:MOST_NOTES]:
+        yield "note", note
+    more = len(verdict.notes) - MOST_NOTES
+    if more > 0:
+        yield "note", f"{counted(more, 'more note')}; --json has all"
+    if verdict.length_ns is not None:
+        began = "" if verdict.began_at is None else f"began {local_text(verdict.began_at)}, "
+        yield "run", f"{began}lasted {time_text(verdict.length_ns)}"
+    if steps is not None:
+        yield "judged", _judged(steps, verdict)
+    if verdict.unseen:
+        yield "unseen", "; ".join(verdict.unseen)
+
+
+def _silence(what: str, why: str) -> str:
+    return why if len(what) < 10 else f"{what}: {why}"
+
+
+def _length(steps: StepFacts) -> str:
+    if steps.mean_ns > BURSTS * steps.median_ns:
+        return f"{time_text(steps.mean_ns)}, median {time_text(steps.median_ns)}"
+    return time_text(steps.median_ns)
+
+
+def _parts(verdict: Verdict) -> str:
+    shares = sorted(((time.share, part) for part, time in verdict.parts.items()), reverse=True)
+    shown = [(share, part) for share, part in shares if share >= LEAST_PART][:MOST_PARTS]
+    return ", ".join(f"{part_name(part)} {percent(share)}" for share, part in shown)
+
+
+def _first(finding: Finding, verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if finding.because:
+        yield "because", finding.because
+    yield "do next", finding.next
+    # As fast as what they wait for may be no rank.
+    late = finding.kind == COMMUNICATION_BOUND.kind and COMMUNICATION_BOUND.of(finding)
+    if late and late.get("late_ranks"):
+        return
+    if finding.kind in SHARES_OF_STEPS and finding.cause != "start-up" and finding.share < 1:
+        times = 1 / (1 - finding.share)
+        # Where steps are not all of the training, it is not the training.
+        what = "a step " if finding.cost < MOSTLY_STEPS * finding.share else ""
+        yield "at best", f"{what}{times:.2g} times as fast, with all of it gone"
+
+
+def _slow_step(step: SlowStep) -> str:
+    # As `dftrace view --at` takes it.
+    at = f"--at {step.at_us / 1e6:.3f}s+{step.ns / 1e6:.1f}ms"
+    beside = beside_text(step.rss_bytes, step.device_bytes, step.nonfinite, step.nonfinite_tensor)
+    return f"step {step.step} ({at}{f'; {beside}' if beside else ''})"
+
+
+def _judged(steps: StepFacts, verdict: Verdict) -> str:
+    each = f", {steps.accumulation} micro-batches each" if steps.accumulation > 1 else ""
+    of_rank = f", shown of rank {verdict.rank}" if verdict.ranks > 1 else ""
+    steady = counted(steps.steady, "steady step")
+    return f"{steady} of {steps.count:,}, by {steps.found_by}{each}{of_rank}"

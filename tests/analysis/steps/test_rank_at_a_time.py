@@ -18,8 +18,7 @@ from dftrace_ai.analysis.diff import compare
 from dftrace_ai.analysis.diff.comparing import read_run
 from dftrace_ai.analysis.diff.sampling import Sampling
 from dftrace_ai.analysis.reading import open_traces
-from dftrace_ai.analysis.report.figures.gathered import Gathered
-from dftrace_ai.analysis.report.run import Run
+from dftrace_ai.analysis.report.run import Gathered, Run
 from dftrace_ai.analysis.steps import Job, Rank, job, measure
 from dftrace_ai.analysis.why import LIMITS, why
 from dftrace_ai.analysis.why.verdict import verdict_of

@@ -16,7 +16,7 @@ from dftrace_ai.analysis.reading.scanning.blocks import argument_places, new_sca
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -40,8 +40,8 @@ class Arguments(Protocol):
     def text_of(self, row: int) -> memoryview:
         """Return those of a row; empty where it has none."""
 
-    def texts_of(self, rows: NDArray[Any]) -> Iterator[memoryview]:
-        """Yield those of rows that rise; empty where one has none."""
+    def texts_of(self, rows: NDArray[Any]) -> Iterable[memoryview]:
+        """Return those of rows that rise; empty where one has none."""
 
 
 class BlockArguments(NamedTuple):
@@ -66,11 +66,11 @@ class BlockArguments(NamedTuple):
         """Return those of a row, as JSON; empty where it has none."""
         return self.text[int(self.begins[row]) : int(self.ends[row])]
 
-    def texts_of(self, rows: NDArray[Any]) -> Iterator[memoryview]:
-        """Yield those of rows, as JSON; empty where one has none."""
+    def texts_of(self, rows: NDArray[Any]) -> list[memoryview]:
+        """Return those of rows, as JSON; empty where one has none."""
         text = self.text
-        for begin, end in zip(self.begins[rows].tolist(), self.ends[rows].tolist(), strict=True):
-            yield text[begin:end]
+        places = zip(self.begins[rows].tolist(), self.ends[rows].tolist(), strict=True)
+        return [text[begin:end] for begin, end in places]
 
 
 class _Kept(NamedTuple):

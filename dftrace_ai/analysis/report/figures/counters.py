@@ -31,21 +31,13 @@ FIRST: Final = ("cpu", "memory", "gpu")
 
 
 class CounterSeries(NamedTuple):
-    """A number of a counter over the time of a process.
+    """A number of a counter over the time of a process."""
 
-    Attributes:
-        counter: name of the counter.
-        key: name of the number.
-        process: whose: ``rank 0``, or ``pid 4711``.
-        at_ns: nanoseconds since 1970, ascending.
-        values: the numbers; NaN and infinities where the trace has these.
-    """
-
-    counter: str
-    key: str
-    process: str
-    at_ns: NDArray[Any]
-    values: NDArray[Any]
+    counter: str  # name of the counter
+    key: str  # name of the number
+    process: str  # whose: ``rank 0``, or ``pid 4711``
+    at_ns: NDArray[Any]  # nanoseconds since 1970, ascending
+    values: NDArray[Any]  # the numbers; NaN and infinities where the trace has these
 
 
 def number_of(value: object) -> float | None:
@@ -114,12 +106,7 @@ class CounterCharts:
         self._lines[name] = known.merged(lines) if known else lines
 
     def charts(self, first_ns: int, without: Container[str] = ()) -> tuple[list[CounterChart], int]:
-        """Return what is drawn of counters, and how many are not.
-
-        Args:
-            first_ns: from where seconds count.
-            without: names of counters that are left out.
-        """
+        """Return what is drawn of counters, and how many are not."""
         names = sorted(
             (name for name in self._lines if name[0] not in without),
             key=lambda name: _importance(name, self._lines[name]),

@@ -32,14 +32,7 @@ def briefly_named(name: str) -> str:
 def envelope(
     at: NDArray[Any], values: NDArray[Any], *, by_place: bool = False, most: int = MOST_GROUPS
 ) -> Envelope:
-    """Put values together, as many as follow each other.
-
-    Args:
-        at: where each is; ascending.
-        values: the values, some of which may be NaN or infinite.
-        by_place: a group is a stretch of places; else all have about as many values.
-        most: groups.
-    """
+    """Put values together, as many as follow each other."""
     count = len(values)
     if not count:
         return Envelope([], [], [], [], [], [])

@@ -32,17 +32,11 @@ KINDS: Final = ("ranks", "loader workers", "other processes")
 
 
 class Turn(NamedTuple):
-    """In which order processes are told of: ranks, then their workers, then others.
+    """In which order processes are told of: ranks, then their workers, then others."""
 
-    Attributes:
-        kind: number among `KINDS`.
-        rank: of its rank.
-        place: of the process among others of its kind and rank.
-    """
-
-    kind: int
-    rank: Order
-    place: tuple[int, int]
+    kind: int  # number among `KINDS`
+    rank: Order  # of its rank
+    place: tuple[int, int]  # of the process among others of its kind and rank
 
 
 def turns_of(member: Rank | Process) -> Iterator[tuple[Turn, Process]]:
@@ -71,13 +65,7 @@ def process_name(process: Process) -> str:
 
 
 def losses_of(traces: TraceSet, summary: Report, notes: Sequence[str]) -> list[str]:
-    """Return what was lost or cannot be read, a line each.
-
-    Args:
-        traces: the files.
-        summary: of them.
-        notes: what of them could not be read as columns.
-    """
+    """Return what was lost or cannot be read, a line each."""
     unfinished = sum(file.losses.get("unfinished", 0) for file in summary.files)
     lines = list(summary.warnings)
     told = {line.partition(": torn: ")[0] for line in lines if ": torn: " in line}

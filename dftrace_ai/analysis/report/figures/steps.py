@@ -271,12 +271,7 @@ def _parts_of(steps: Steps, noun: str, starts: list[int], labels: list[int]) -> 
 
 
 def loader_figures(measured: MeasuredRank, first_ns: int) -> LoaderFigures | None:
-    """Return wait and work over the time of a rank's training; None where no wait is annotated.
-
-    Args:
-        measured: the rank.
-        first_ns: from where seconds count.
-    """
+    """Return wait and work over the time of a rank's training; None where no wait is annotated."""
     steps = measured.steps
     wait = steps.timeline.of("wait")
     if not len(wait[0]):

@@ -50,23 +50,14 @@ SeriesKey: TypeAlias = "tuple[str, str, str, int | None]"
 
 
 class TensorSeries(NamedTuple):
-    """A statistic of a tensor over the iterations of a rank.
+    """A statistic of a tensor over the iterations of a rank."""
 
-    Attributes:
-        layer: name of the layer.
-        tensor: which tensor of it.
-        statistic: its name.
-        rank: whose; of statistics that ranks share, of the rank that wrote them.
-        iterations: ascending.
-        values: the statistic; NaN and infinities as they were found.
-    """
-
-    layer: str
-    tensor: str
-    statistic: str
-    rank: int | None
-    iterations: NDArray[Any]
-    values: NDArray[Any]
+    layer: str  # name of the layer
+    tensor: str  # which tensor of it
+    statistic: str  # its name
+    rank: int | None  # whose; of statistics that ranks share, of the rank that wrote them
+    iterations: NDArray[Any]  # ascending
+    values: NDArray[Any]  # the statistic; NaN and infinities as they were found
 
 
 class _Points(NamedTuple):
@@ -132,11 +123,7 @@ class TensorPoints:
         return [series for _, series in sorted(found, key=lambda each: each[0])]
 
     def figures(self, series: Sequence[TensorSeries]) -> TensorFigures | None:
-        """Return what is shown of tensors; None where nothing was written of any.
-
-        Args:
-            series: those of `series`.
-        """
+        """Return what is shown of tensors; None where nothing was written of any."""
         marks = [mark for *_, mark in self._marks]
         return _figures(series, marks, self._stopped)
 
