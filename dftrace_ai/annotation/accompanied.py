@@ -25,14 +25,7 @@ NAMES = frozenset({"device", "itt", "nvtx"})
 
 
 def asked_for(free: dict[str, Any]) -> tuple[str, ...]:
-    """Take out of free arguments what asks for companions: truth values of these names alone.
-
-    Args:
-        free: arguments by name; one such as ``device="cuda:0"`` is left there.
-
-    Returns:
-        Names of companions.
-    """
+    """Take out of free arguments what asks for companions: truth values of these names alone."""
     if NAMES.isdisjoint(free):
         return ()
     given = [name for name in sorted(NAMES) if type(free.get(name)) is bool]
@@ -40,13 +33,7 @@ def asked_for(free: dict[str, Any]) -> tuple[str, ...]:
 
 
 def accompanied(node: BranchingNode, names: tuple[str, ...], kind: type[A]) -> A:
-    """Return the node of the same name whose spans have companions, made below `node`.
-
-    Args:
-        node: which it follows.
-        names: of the companions, beside those that `node` has.
-        kind: of the node.
-    """
+    """Return the node of the same name whose spans have companions, made below `node`."""
     beside = node._beside if isinstance(node, AccompaniedMode) else ()
     names = tuple(dict.fromkeys(beside + names))
     if names == beside and isinstance(node, kind):
@@ -78,11 +65,7 @@ class _Open:
         return self._span is not None
 
     def enter(self, *, is_resume: bool = False) -> Self:
-        """Begin the span, and in it what goes beside it.
-
-        Args:
-            is_resume: it is one of a generator, of which nothing may be left.
-        """
+        """Begin the span, and in it what goes beside it."""
         self.is_entered = True
         node = self.node
         self._span = Node._begin(node)

@@ -53,14 +53,7 @@ def _call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def has_kind(kind: K) -> K:
-    """Take note of a type whose instances stand in ``with`` statements.
-
-    Args:
-        kind: the type; it is told to Dynamo now or when Dynamo is there.
-
-    Returns:
-        The type.
-    """
+    """Take note of a type whose instances stand in ``with`` statements."""
     _kinds.append(kind)
     if _rules is not None:
         _rules.add_kind(kind)

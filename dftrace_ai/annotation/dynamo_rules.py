@@ -56,8 +56,7 @@ class Reentry:
     def number(self, node: Any) -> int:
         """Return the number of a node, which is kept from now on.
 
-        Args:
-            node: whose block the graph broke in.
+        `node`: whose block the graph broke in.
         """
         self._nodes[id(node)] = node
         return id(node)
@@ -192,12 +191,7 @@ def _tell_once(annotation: Any, what: str) -> None:
 class DynamoRules:
     """Rules for what is annotated in compiled code, from now until `remove`.
 
-    Args:
-        kinds: the types of nodes.
-        call: what is inlined for the call of a decorated object that does not bind.
-
-    Raises:
-        Exception: this torch lacks something that is needed; nothing is changed then.
+    Raises Exception: this torch lacks something that is needed; nothing is changed then.
     """
 
     def __init__(self, kinds: Iterable[type], call: Callable[..., Any]) -> None:

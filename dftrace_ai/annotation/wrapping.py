@@ -25,21 +25,7 @@ CLASS_METHODS = frozenset({"__init_subclass__", "__class_getitem__"})
 def wrap(node: Node, target: F) -> F:
     """Put spans of `node` around the work of `target`.
 
-    Args:
-        node: whose spans they are.
-        target: a function, method, coroutine function, generator function, async
-            generator function, staticmethod, classmethod, property, class (its
-            ``__init__`` is wrapped) or any other callable.
-
-    Returns:
-        An object that is used like `target`: same name, doc, signature, binding.
-
-    Raises:
-        TypeError: `target` cannot be called.
-
-    Example::
-
-        forward = wrap(ai.compute.forward, forward)
+    Raises TypeError: `target` cannot be called.
     """
     wrapped = _of_descriptor(node, target)
     if wrapped is not None:

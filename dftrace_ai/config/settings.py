@@ -107,11 +107,7 @@ class Setting:
         self.optional = NoneType in kinds
 
     def taken(self, value: object) -> object:
-        """Return a value as the setting has it.
-
-        Raises:
-            ValueError, TypeError, OverflowError: it is not accepted.
-        """
+        """Return a value as the setting has it, or raise: ValueError, TypeError, OverflowError."""
         if value is None and self.optional:
             return None
         if self.read is not None:

@@ -60,23 +60,7 @@ class YamlFile:
 
 @contextmanager
 def opened(path: str | os.PathLike[str], guard: Guard) -> Iterator[YamlFile]:
-    """Read a YAML file; its values are made within the block.
-
-    Args:
-        path: the file.
-        guard: what it may hold.
-
-    Raises:
-        yaml.YAMLError: it is not YAML.
-        Exception: whatever the guard makes: the file cannot be read, is too large or too deep,
-            gives a key twice, has references, or stands for more than it says by them; or a value
-            of it cannot be made.
-
-    Example::
-
-        with opened("trace.yaml", guard) as file:
-            settings = file.loader.construct_document(file.root)
-    """
+    """Read a YAML file; its values are made within the block, and raise what the guard makes."""
     import yaml
 
     name = quoted(os.fspath(path))

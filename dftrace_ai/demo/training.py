@@ -33,10 +33,7 @@ TEST_SHARE = 0.2
 class Digits(Dataset[tuple["Tensor", "Tensor"]]):
     """Pictures and the digits they show; an item is altered a little when `augment` is set.
 
-    Args:
-        images: float32 of shape (count, 1, 8, 8), each dot from 0 to 1.
-        labels: int64 of shape (count,).
-        augment: shift each picture by up to a dot and add noise.
+    `images`: float32 of shape (count, 1, 8, 8), each dot from 0 to 1.
     """
 
     @ai.data.item.init
@@ -62,14 +59,7 @@ class Digits(Dataset[tuple["Tensor", "Tensor"]]):
 
 @ai.data.preprocess
 def load_split(seed: int) -> tuple[Digits, Digits]:
-    """Load the digits, scale them to 0..1 and split them for training and test.
-
-    Args:
-        seed: of the split; the same seed gives the same split.
-
-    Returns:
-        1,438 pictures to train with and 359 to test with.
-    """
+    """Load the digits, scale them to 0..1 and split them for training and test."""
     bunch = load_digits()
     images = torch.as_tensor(bunch.images, dtype=torch.float32).div_(16).unsqueeze(1)
     labels = torch.as_tensor(bunch.target, dtype=torch.int64)
@@ -85,15 +75,7 @@ def load_split(seed: int) -> tuple[Digits, Digits]:
 def loader(
     digits: Digits, *, batch_size: int, workers: int, seed: int, shuffle: bool
 ) -> DataLoader[tuple[Tensor, Tensor]]:
-    """Return a loader whose worker processes are forked once and kept over the epochs.
-
-    Args:
-        digits: what to load.
-        batch_size: pictures in a batch.
-        workers: processes; 0 loads in the calling one.
-        seed: of the order and of the workers' alterations.
-        shuffle: load in another order each time.
-    """
+    """Return a loader whose worker processes are forked once and kept over the epochs."""
     return DataLoader(
         digits,
         batch_size=batch_size,
@@ -253,22 +235,7 @@ def train(
     Every phase is annotated, and nothing is recorded unless a run was initialised. The
     same arguments give the same result on the same machine.
 
-    Args:
-        epochs: passes over the training pictures.
-        workers: loader processes, forked; 0 loads in this one.
-        seed: of weights, split, order and alterations.
-        batch_size: pictures in a batch.
-        device: where to compute.
-        checkpoint_dir: where to keep the best weights; None keeps them in memory only.
-        on_batch: called after each batch.
-
-    Returns:
-        Losses and accuracies by epoch.
-
-    Example::
-
-        with dftrace_ai.tracing(log_file="out/digits"):
-            print(train(epochs=3).best_accuracy)
+    `checkpoint_dir`: where to keep the best weights; None keeps them in memory only.
     """
     torch.manual_seed(seed)
     digits, tests = load_split(seed)

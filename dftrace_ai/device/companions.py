@@ -39,8 +39,7 @@ def find_clock() -> TorchClock | None:
 
     Nothing is initialized: a process that does not use its device may be forked.
 
-    Raises:
-        NoClockError: this torch has no accelerator, or one without events.
+    Raises NoClockError: this torch has no accelerator, or one without events.
     """
     torch = loaded_torch()
     if torch is None:
@@ -65,12 +64,7 @@ def _kind_of_accelerator(torch: Any) -> str | None:
 
 
 class TorchClock:
-    """Events of a module of torch's, such as ``torch.cuda``.
-
-    Args:
-        kind: what torch calls the device.
-        module: its module.
-    """
+    """Events of a module of torch's, such as ``torch.cuda``."""
 
     def __init__(self, kind: str, module: Any) -> None:
         self.label = "GPU" if kind in GPUS else kind.upper()
@@ -153,10 +147,6 @@ class Ranges:
 
     Ranges of a thread nest. One whose span ends before those that began in it, as in tasks that
     take turns, ends with them. Where the library cannot be used, that is told once.
-
-    Args:
-        label: what the ranges are called.
-        module: has ``range_push`` and ``range_pop``.
     """
 
     def __init__(self, label: str, module: str) -> None:

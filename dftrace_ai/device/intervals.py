@@ -77,12 +77,7 @@ class Anchor:
 
 
 class Alignment:
-    """Turns the time of a device's events into that of the host.
-
-    Args:
-        clock: makes events.
-        device: number of the device.
-    """
+    """Turns the time of a device's events into that of the host."""
 
     def __init__(self, clock: DeviceClock, device: int) -> None:
         self._clock = clock
@@ -97,8 +92,7 @@ class Alignment:
     def look(self, now_ns: int) -> Anchor:
         """Anchor the clocks anew if it is time to, and return what events are measured from now on.
 
-        Args:
-            now_ns: the present, nanoseconds since the epoch.
+        `now_ns`: the present, nanoseconds since the epoch.
         """
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + self._pause_ns
@@ -133,23 +127,13 @@ class Alignment:
             self._rate, self._drift = rate, drift
 
     def device_ns(self, anchor: Anchor, event: DeviceEvent) -> float:
-        """Return when an event happened by the device's clock.
-
-        Args:
-            anchor: what it is measured from, which has happened.
-            event: has happened, too.
-        """
+        """Return when an event happened by the device's clock."""
         return anchor.device_ns + anchor.event.elapsed_time(event) * NS_PER_MS
 
     def host_ns(self, device_ns: float, anchor: Anchor) -> tuple[int, float]:
         """Return when something happened by the host's clock, and how far that may be off.
 
-        Args:
-            device_ns: when, as `device_ns` returns it.
-            anchor: what it was measured from; the latest one is taken if that tells more.
-
-        Returns:
-            Nanoseconds since the epoch, and nanoseconds to either side.
+        Gives nanoseconds since the epoch, and nanoseconds to either side.
         """
         error = self._error_ns(device_ns, anchor)
         last = self._anchors[-1]
@@ -265,18 +249,8 @@ class StreamTimes:
 
     No call raises, whatever the device's library does: what has no time is counted and told once.
 
-    Args:
-        clock: of the devices.
-
     Attributes:
         left_out: spans that have no time, for what went wrong or for too many under way.
-
-    Example::
-
-        times = StreamTimes(TorchClock("cuda", torch.cuda))
-        interval = times.begin()
-        launch()
-        times.end(interval, ai.compute.forward)
     """
 
     def __init__(self, clock: DeviceClock) -> None:
@@ -302,12 +276,7 @@ class StreamTimes:
     def begin(self, *, is_resume: bool = False) -> Interval | None:
         """Record an event on the current stream, at the beginning of the span that is open now.
 
-        Args:
-            is_resume: the span is taken back if there is nothing in it, and a look at where we
-                are is something.
-
-        Returns:
-            What ends it; None where there is no device in use, or it is captured into a graph.
+        Returns what ends it; None where there is no device in use, or it is captured into a graph.
         """
         try:
             with self._lock:
@@ -343,12 +312,7 @@ class StreamTimes:
         return device.free.pop() if device.free else self._clock.event()
 
     def end(self, interval: Interval, node: Node) -> None:
-        """Record an event at the end of the span, on the stream on which it began.
-
-        Args:
-            interval: of the span.
-            node: of the span, whose name and arguments it has.
-        """
+        """Record an event at the end of the span, on the stream on which it began."""
         try:
             with self._lock:
                 self._end(interval, node)
@@ -381,11 +345,7 @@ class StreamTimes:
                 self._tell_once(error)
 
     def drop(self, interval: Interval) -> None:
-        """Take back what was begun: its span is not recorded.
-
-        Args:
-            interval: of the span.
-        """
+        """Take back what was begun: its span is not recorded."""
         with self._lock:
             interval.stream.device.free.append(interval.start)
 
@@ -394,11 +354,7 @@ class StreamTimes:
         return interval.anchor.has_happened() and bool(interval.end and interval.end.query())
 
     def settle(self) -> int:
-        """Tell of all intervals that the devices have passed.
-
-        Returns:
-            How many are under way.
-        """
+        """Tell of all intervals that the devices have passed."""
         try:
             with self._lock:
                 return self._settle()

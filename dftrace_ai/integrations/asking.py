@@ -17,14 +17,6 @@ def asked(question: Callable[..., T], *of: Any) -> T | None:
 
     An object of the program's may raise at whatever it is asked: that costs an argument of the
     event, and not the training.
-
-    Args:
-        question: what asks; it changes nothing.
-        *of: whom.
-
-    Example::
-
-        size = asked(lambda: result.nbytes)
     """
     try:
         return question(*of)

@@ -133,14 +133,7 @@ def _file(_: object, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, place:
 
 
 def _record_compiled(options: AutoOptions, swaps: Swaps, model: Any, *, always: bool) -> None:
-    """Record what a model has made of its steps: one function, compiled.
-
-    Args:
-        options: of `auto`.
-        swaps: take it out again.
-        model: the class of models.
-        always: the backend knows nothing else; where it is torch, a model says so.
-    """
+    """Record what a model has made of its steps: one function, compiled."""
     models: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def making(attribute: str, around: Any, original: Any) -> Any:

@@ -139,15 +139,7 @@ def trace_profiler(package: str | None = None) -> Any:
 
     The spans are of the category `other` and named ``lightning.`` and what Lightning calls them.
 
-    Args:
-        package: as of `trace_callback`.
-
-    Raises:
-        DftraceError: Lightning is not installed, or PyTorch is not.
-
-    Example::
-
-        Trainer(profiler=trace_profiler(), callbacks=[trace_callback(log_file="out/trace")])
+    Raises DftraceError: Lightning is not installed, or PyTorch is not.
     """
     return _profiler_class(_chosen(package))()
 

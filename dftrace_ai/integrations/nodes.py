@@ -33,15 +33,7 @@ def beside(
 
     It is enabled, disabled and updated with that node; what is said to it is said to it alone.
 
-    Args:
-        node: of the tree.
-        name: what is added to its name, behind a dot.
-        of_the_step: it carries what is said of the step.
-        copy: one of several for the same place, such as that of a thread.
-        companions: what goes beside its spans, such as ``device``.
-
-    Returns:
-        The same one for the same place.
+    `copy`: one of several for the same place, such as that of a thread.
     """
     key = (node, name or "", copy, companions)
     found = _beside.get(key)
@@ -66,9 +58,8 @@ def beside(
 def give_anew(node: ProfilerNode, told: Mapping[str, object]) -> None:
     """Give a node of `beside` the arguments of one event; the next one's are given so, too.
 
-    Args:
-        node: of one thread, so that nobody else's event has them.
-        told: all that such events tell, with None for what this one cannot: it has no such member.
+    `node`: of one thread, so that nobody else's event has them; `told`: all that such events tell,
+    with None for what this one cannot: it has no such member.
     """
     if None not in told.values():
         node._merge_args(dict(told))

@@ -110,25 +110,12 @@ def install_framework_parts(options: AutoOptions) -> dict[str, Removal]:
     """Install what is wanted of the parts that need no torch.
 
     One that fails is told of, and the others and the training go on.
-
-    Args:
-        options: for the parts.
-
-    Returns:
-        By name what takes each out again, in the order in which they were installed.
     """
     return _installed(_built_in(OF_FRAMEWORKS, options), options)
 
 
 def install_torch_parts(options: AutoOptions) -> dict[str, Removal]:
-    """Install what is wanted of the parts that record torch, and of those of other packages.
-
-    Args:
-        options: for the parts.
-
-    Returns:
-        As `install_framework_parts`.
-    """
+    """Install what is wanted of the parts that record torch, and of those of other packages."""
     wanted = {name: home for name, home in OF_TORCH.items() if options.wants(name)}
     torch = sys.modules.get("torch")
     if wanted and not isinstance(getattr(torch, "Tensor", None), type):
@@ -140,26 +127,14 @@ def install_torch_parts(options: AutoOptions) -> dict[str, Removal]:
 
 
 def install_other_parts(framework: str, options: AutoOptions) -> dict[str, Removal]:
-    """Install what is wanted of the parts of other packages that record a framework.
-
-    Args:
-        framework: ``tensorflow`` or ``keras``; those of torch come with `install_torch_parts`.
-        options: for the parts.
-
-    Returns:
-        As `install_framework_parts`.
-    """
+    """Install what is wanted of the parts of other packages that record a framework."""
     return _installed(_of_other_packages(framework, options), options)
 
 
 def unknown_parts(names: Iterable[str]) -> str:
     """Tell of names that no part has.
 
-    Args:
-        names: of parts, those with a minus without it.
-
-    Returns:
-        A clause with the names of all parts; empty where each name has its part.
+    Returns a clause with the names of all parts; empty where each name has its part.
     """
     strange = sorted(set(names) - BUILT_IN.keys() - {ALL})
     if strange:  # only then is it worth a look at what is installed

@@ -26,12 +26,7 @@ def original_of(function: Any) -> Any:
 
 
 def standing_for(found: Any, make: Callable[[Any], Any]) -> Any:
-    """Return what `make` makes of a function, marked as its replacement.
-
-    Args:
-        found: the function.
-        make: gets it, and returns what takes its place.
-    """
+    """Return what `make` makes of a function, marked as its replacement."""
     made = make(found)
     setattr(made, _ORIGINAL, found)
     return made

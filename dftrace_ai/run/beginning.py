@@ -31,17 +31,7 @@ _at_exit: Callable[[], None]
 
 
 def hook_into_process(at_exit: Callable[[], None], after_fork: Callable[[], None]) -> None:
-    """See to the end of this process and of its forked children, once.
-
-    Args:
-        at_exit: called when the program ends, and when a worker of multiprocessing
-            does; it may be called more than once.
-        after_fork: called in each forked child.
-
-    Example::
-
-        hook_into_process(complete_the_trace, forget_the_parent)
-    """
+    """See to the end of this process and of its forked children, once."""
     global _hooked, _at_exit
     if _hooked:
         return
@@ -88,17 +78,9 @@ _beginning = threading.RLock()
 def hold(holder: object, config: Config | None, overrides: Mapping[str, object]) -> Run:
     """Begin a run, or join the one that is on.
 
-    Args:
-        holder: for whom; `end` is called when the last one has given the run up.
-        config: all settings; None gathers them.
-        overrides: settings by name, which win.
-
-    Returns:
-        The run, held.
-
-    Raises:
-        ConfigError: a setting is unknown or its value is not accepted.
-        LogDirectoryError: the directory of the trace cannot be made or written.
+    `config`: all settings; None gathers them; returns the run, held; raises ConfigError: a setting
+    is unknown or its value is not accepted. LogDirectoryError: the directory of the trace cannot be
+    made or written.
     """
     own_settings = config is not None or bool(overrides)
     # Before anything is held: a child that another thread forks meanwhile has to let go of it.

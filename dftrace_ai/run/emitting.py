@@ -143,16 +143,8 @@ def instant(
 ) -> None:
     """Mark a moment.
 
-    Args:
-        name: name of the event.
-        args: its arguments, by name.
-        category: its category.
-        track: name of a track of its own; empty for that of the thread or task.
-        at: when and where it was, as of `moment`; None for now, in the open span.
-
-    Example::
-
-        instant("checkpoint is old", {"age_s": 812}, category="checkpoint")
+    `track`: name of a track of its own; empty for that of the thread or task; `at`: when and where
+    it was, as of `moment`; None for now, in the open span.
     """
     arguments = None if args is None else dict(args)
     if at is None:
@@ -164,15 +156,8 @@ def instant(
 def counter(name: str, values: float | Mapping[str, float], *, at: Moment | None = None) -> None:
     """Plot numbers on a track of the counter's name.
 
-    Args:
-        name: name of the counter, and of its track.
-        values: finite numbers by series, or one number, whose series is called
-            ``value``; anything else is left out and counted.
-        at: when it was, as of `moment`; None for now.
-
-    Example::
-
-        counter("loss", {"train": 0.31, "validation": 0.42})
+    `values`: finite numbers by series, or one number, whose series is called ``value``; anything
+    else is left out and counted; `at`: when it was, as of `moment`; None for now.
     """
     series = dict(values) if isinstance(values, Mapping) else {"value": values}
     if at is None:
@@ -184,14 +169,7 @@ def counter(name: str, values: float | Mapping[str, float], *, at: Moment | None
 def flow_out(name: str, identity: int, *, at: Moment | None = None) -> None:
     """Start an arrow in the span that is open; without one it is left out and counted.
 
-    Args:
-        name: name of the arrow; the same at both ends.
-        identity: 64 bits that its two ends have in common, in all processes.
-        at: when it was, and in which span, as of `moment`; None for now.
-
-    Example::
-
-        flow_out("batch", 7)
+    `at`: when it was, and in which span, as of `moment`; None for now.
     """
     _flow(name, identity, at, inward=False)
 
@@ -209,18 +187,7 @@ def _flow(name: str, identity: int, at: Moment | None, *, inward: bool) -> None:
 
 
 def metadata(key: object, value: object, *, in_every_part: bool = False) -> None:
-    """Write a ``CM`` line, which is in the file at once.
-
-    Args:
-        key: its name.
-        value: its value; what is no text is written as ``str`` has it.
-        in_every_part: write it again at the beginning of each further part of the trace: it is of
-            use to who reads a part alone, and earlier ones may be deleted by `max_files`.
-
-    Example::
-
-        metadata("dataset", "digits")
-    """
+    """Write a ``CM`` line, which is in the file at once."""
     _native.metadata(key, value, in_every_part)
 
 
@@ -263,22 +230,7 @@ def complete_between(
     category: str,
     track: str,
 ) -> None:
-    """Record a span whose beginning and end are known only afterwards, exact to the nanosecond.
-
-    Args:
-        name: name of the event.
-        start: when it began, as of `ticks` during this run; with 0 nothing is recorded.
-        end: when it ended, as of `ticks`.
-        args: its arguments, by name.
-        category: its category.
-        track: name of a track of its own, on which such spans follow each other or nest.
-
-    Example::
-
-        began = ticks()
-        kind = work_on(batch)
-        complete_between(kind, began, ticks(), category="pipeline", track="steps")
-    """
+    """Record a span whose beginning and end are known only afterwards, exact to the nanosecond."""
     _native.log_between(category, name, start, end, dict(args or {}), track)
 
 
@@ -294,23 +246,7 @@ def complete_within(
 ) -> None:
     """Record a span whose times are known, as something that another span has caused.
 
-    Args:
-        name: name of the event.
-        start_ns: when it began, in nanoseconds since the epoch, as in `Moment`.
-        end_ns: when it ended.
-        args: its arguments, by name.
-        category: its category.
-        track: name of a track of its own. Such spans nest there; one that overlaps another in part
-            goes on a track beside it, of the same name with a number.
-        of: a moment of the span that has caused it, as of `moment`, which may be over by now.
-
-    Example::
-
-        with ai.compute.forward:
-            then = moment()
-            kernel = launch()
-        start, end = kernel.times_ns()
-        complete_within("kernel", start, end, category="gpu.compute", track="GPU 0", of=then)
+    `start_ns`: when it began, in nanoseconds since the epoch, as in `Moment`.
     """
     _native.log_within(category, name, start_ns, end_ns, dict(args or {}), track, of)
 
@@ -328,21 +264,5 @@ def begin(
     thread's. Meanwhile ``dftrace top`` and ``dftrace stuck`` see it there, a flight recorder's dump
     tells of it, and so does the trace of a process that dies: as unfinished. Times are as exact as
     those of any span. Where no run is on it is nothing, and ending it is nothing.
-
-    Args:
-        name: name of the event.
-        args: its arguments, by name; values are written down now.
-        category: its category.
-        track: name of its track. The first 64 names of a run have tracks of their own, at
-            64 KiB of the spool each; others share the last. Of those that are open on one track
-            120 are seen before they end.
-
-    Returns:
-        What ends it.
-
-    Example::
-
-        request = begin("ask", {"node": "a"}, category="io", track="requests")
-        future.add_done_callback(lambda answer: request.end({"bytes": len(answer.result())}))
     """
     return _native.begin(category, name, dict(args or {}), track)

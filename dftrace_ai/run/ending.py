@@ -104,13 +104,7 @@ RUN_VARIABLE = "DFTRACE_RUN"
 
 
 def end(run: Run, ended: str, error: BaseException | None) -> None:
-    """End a run.
-
-    Args:
-        run: which may have begun in part only, or be over.
-        ended: how, for the footer.
-        error: the exception that ends it.
-    """
+    """End a run."""
     run._ending = True
     settings = run._settings
     # A signal's handler that ends the run in the middle of this does all of it; it may go on and

@@ -24,21 +24,7 @@ class SettingWithoutEffect(NamedTuple):
 def settings_without_effect(
     asked: Config, names: Iterable[str], in_force: Config
 ) -> list[SettingWithoutEffect]:
-    """Find the settings that somebody gave and the run has otherwise.
-
-    Args:
-        asked: all settings of who joins the run, their paths absolute.
-        names: those among them that were said in so many words.
-        in_force: the settings of the run, their paths absolute.
-
-    Returns:
-        By name, each with both values. Of a run that is turned off only `enabled`
-        counts: there is nothing for the others to act on.
-
-    Example::
-
-        settings_without_effect(Config(ids=False), ["ids"], Config())
-    """
+    """Find the settings that somebody gave and the run has otherwise."""
     return [
         SettingWithoutEffect(name, _shown(there), _shown(wanted))
         for name in sorted(names)

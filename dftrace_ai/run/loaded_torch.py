@@ -23,15 +23,6 @@ def is_older_than(major: int, minor: int) -> bool:
     """Tell whether torch is here, also while it is being imported, in a version before this one.
 
     For what cannot be asked otherwise without an import of the compiler.
-
-    Args:
-        major: first part of the version.
-        minor: second part.
-
-    Example::
-
-        if is_older_than(2, 5):
-            forget_what_was_compiled()
     """
     version = getattr(sys.modules.get("torch"), "__version__", None)
     if version is None:

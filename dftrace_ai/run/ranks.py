@@ -39,16 +39,8 @@ def _number(text: str | None) -> int | None:
 def find_rank(environ: Mapping[str, str] | None = None) -> RankInfo:
     """Find rank, world size and local rank.
 
-    Args:
-        environ: the environment to read; by default that of the process.
-
-    Returns:
-        What torchrun, Open MPI, MPICH or another PMI, or SLURM say; all None
-        outside of a launcher.
-
-    Example::
-
-        find_rank({"RANK": "3", "WORLD_SIZE": "8"}).rank  # 3
+    Returns what torchrun, Open MPI, MPICH or another PMI, or SLURM say; all None outside of a
+    launcher.
     """
     variables = os.environ if environ is None else environ
     for launcher, rank, size, local in _LAUNCHERS:

@@ -45,12 +45,7 @@ SIBLINGS = ("core_cpus_list", "thread_siblings_list")
 
 
 def host_facts() -> dict[str, object]:
-    """Return system, machine and processors, and memory and cores where the kernel tells them.
-
-    Example::
-
-        host_facts()["cpus"]  # 64
-    """
+    """Return system, machine and processors, and memory and cores where the kernel tells them."""
     system = os.uname()
     facts: dict[str, object] = {
         "system": f"{system.sysname} {system.release}",
@@ -120,18 +115,7 @@ _RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
 def job_facts(environ: Mapping[str, str]) -> dict[str, str | int]:
-    """Return what the header says of the job.
-
-    Args:
-        environ: the environment of the process.
-
-    Returns:
-        Of `scheduler`, `job_id`, `run_id`, `node` and `restarts` those that are known.
-
-    Example::
-
-        job_facts({"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n3"})["node"]  # "n3"
-    """
+    """Return what the header says of the job."""
     facts: dict[str, str | int] = {}
     for scheduler, variable in _JOBS:
         job = _named(environ, variable)
@@ -179,12 +163,8 @@ OF_ONE_PROCESS = frozenset({"rank", "world_size", "layout", "process_id"})
 def check_directory(config: Config) -> None:
     """Make sure that trace files, and the spool, can be written where they shall go.
 
-    Args:
-        config: the settings of the run.
-
-    Raises:
-        LogDirectoryError: the directory cannot be made, is no directory, cannot
-            be written, or has no room.
+    Raises LogDirectoryError: the directory cannot be made, is no directory, cannot be written, or
+    has no room.
     """
     directory = absolute(config.log_file).parent
     _check_writable(directory, "trace", "log_file or DFTRACE_LOG_FILE")
@@ -247,11 +227,7 @@ def absolute(path: Path) -> Path:
 
     Links in it are kept: they are meant.
 
-    Args:
-        path: as a setting has it.
-
-    Raises:
-        LogDirectoryError: it is relative, and the current directory is gone.
+    Raises LogDirectoryError: it is relative, and the current directory is gone.
     """
     if path.is_absolute():
         return path
@@ -267,16 +243,7 @@ def absolute(path: Path) -> Path:
 
 
 def run_settings(config: Config, inherited: RunSettings | None = None) -> RunSettings:
-    """Work the configuration out into what the native core needs.
-
-    Args:
-        config: the settings of the run.
-        inherited: the settings of the parent's run, whose identity and time base
-            are kept.
-
-    Returns:
-        The run as this process takes part in it.
-    """
+    """Work the configuration out into what the native core needs."""
     found = find_rank()
     rank = RankInfo(
         found.rank if config.rank is None else config.rank,
@@ -331,11 +298,7 @@ def core_settings(settings: RunSettings) -> CoreSettings:
 
 
 def expected_path(settings: RunSettings) -> str:
-    """Return the name that the trace of this process will have if nobody takes it first.
-
-    Args:
-        settings: worked out in this process, or in one that it was forked from.
-    """
+    """Return the name that the trace of this process will have if nobody takes it first."""
     own = settings["made_in"] == os.getpid()
     pid = (own and settings["of_process"]["shown_pid"]) or os.getpid()
     stem = f"{settings['prefix']}-{settings['of_process']['host']}-{pid}"
@@ -398,11 +361,7 @@ def _run_id() -> str:
 def settings_of_child(environ: Mapping[str, str]) -> RunSettings | None:
     """Read what the parent left in the environment.
 
-    Args:
-        environ: with the variables that `run_settings` gave under ``inheritable``.
-
-    Returns:
-        The run as this process takes part in it, or None if they are of another version.
+    Returns the run as this process takes part in it, or None if they are of another version.
     """
     import json
 

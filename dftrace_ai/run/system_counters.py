@@ -33,14 +33,7 @@ class SystemCounters:
     What the machine does not tell (``/proc`` may be hidden in a container) is left
     out, with one warning.
 
-    Args:
-        interval_s: seconds between two samples.
-
-    Example::
-
-        counters = SystemCounters(1.0)
-        counters.start()
-        counters.stop()
+    `interval_s`: seconds between two samples.
     """
 
     def __init__(self, interval_s: float) -> None:

@@ -13,11 +13,7 @@ MOST_LETTERS = 32 * 1024
 
 
 def uncaught_exception(ended: str) -> BaseException | None:
-    """Return the exception that is on its way out of a ``with tracing()`` or of the program.
-
-    Args:
-        ended: how the run ends, as in the footer.
-    """
+    """Return the exception that is on its way out of a ``with tracing()`` or of the program."""
     error = sys.exc_info()[1]
     if error is None and ended == "exit" and not hasattr(sys, "ps1"):
         # Set by the interpreter when it has printed the traceback, before it calls exit handlers;
@@ -27,15 +23,7 @@ def uncaught_exception(ended: str) -> BaseException | None:
 
 
 def told_of(error: BaseException) -> tuple[str, str, str]:
-    """Return an exception's type, message and stack, as text that any JSON takes.
-
-    Args:
-        error: the exception.
-
-    Returns:
-        Its qualified name; what it says; what Python prints of it, with the 64
-        innermost frames and at most 32 KiB, of which the beginning is left out.
-    """
+    """Return an exception's type, message and stack, as text that any JSON takes."""
     kind = type(error)
     try:
         message = str(error)

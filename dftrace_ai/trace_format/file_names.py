@@ -101,12 +101,7 @@ def is_of_a_run(name: str) -> bool:
 
 
 def without_suffix(name: str) -> str:
-    """Return the name of a trace without its suffix; any other name or path as it is.
-
-    Example::
-
-        assert without_suffix("out/t-node7-4711.pfw.gz") == "out/t-node7-4711"
-    """
+    """Return the name of a trace without its suffix; any other name or path as it is."""
     for suffix in TRACE_SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)
@@ -114,12 +109,7 @@ def without_suffix(name: str) -> str:
 
 
 def trace_name(name: str) -> TraceName | None:
-    """Return the name of a trace taken apart; None for a file that is called otherwise.
-
-    Example::
-
-        assert trace_name("t-node7-4711.part2.pfw.gz") == ("t-node7-4711", 2, ".pfw.gz")
-    """
+    """Return the name of a trace taken apart; None for a file that is called otherwise."""
     if not is_trace(name):
         return None
     base = without_suffix(name)
@@ -135,13 +125,7 @@ def trace_name(name: str) -> TraceName | None:
 def profile_name(trace: str, number: int) -> str:
     """Return the name of a profile that lies beside a trace, with which it is shown.
 
-    Args:
-        trace: name of the trace, of any of its parts.
-        number: of the profile, from 0.
-
-    Example::
-
-        assert profile_name("t-node7-4711.pfw.gz", 1) == "t-node7-4711.profile-1.pt.trace.json.gz"
+    `number`: of the profile, from 0.
     """
     taken_apart = trace_name(trace)
     base = taken_apart.base if taken_apart else trace
@@ -155,12 +139,7 @@ def trace_of_profile(name: str) -> str:
 
 
 def worker_of_profile(name: str) -> str:
-    """Return what has recorded a profile, by its name; empty where that does not say it.
-
-    Example::
-
-        assert worker_of_profile("node7_4711.1700000000123.pt.trace.json") == "node7_4711"
-    """
+    """Return what has recorded a profile, by its name; empty where that does not say it."""
     if not name.endswith(PROFILE_SUFFIXES):
         return ""
     found = re.match(_WORKER, name, re.ASCII)

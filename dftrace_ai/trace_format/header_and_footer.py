@@ -240,12 +240,6 @@ def header_of(event: Mapping[str, object]) -> HeaderFacts | None:
     """Return the facts of an event that is a header line; None for any other.
 
     The number of the process is that of the line, which all other lines carry, too.
-
-    Example::
-
-        facts = header_of(json.loads(line))
-        if facts:
-            print(facts.rank, facts.host)
     """
     if not _is_own(event, HEADER):
         return None

@@ -26,12 +26,6 @@ class RunningProcess:
         pid: its id there.
         unwritten: events that are in its spool and not yet in its trace, when it was looked at.
             Spans count when they have ended.
-
-    Example::
-
-        assert RunningProcess(3, "node7", 4711, 2).text == (
-            "rank 3 (pid 4711 on node7) still runs: 2 events in its spool are not in these figures"
-        )
     """
 
     rank: int | None
@@ -51,11 +45,7 @@ class RunningProcess:
 
 
 def told_of(running: Sequence[RunningProcess]) -> list[str]:
-    """Return what people are told of processes that still run, a line each, or one for many.
-
-    Args:
-        running: the processes.
-    """
+    """Return what people are told of processes that still run, a line each, or one for many."""
     if len(running) <= MOST_LINES:
         return [one.text for one in running]
     events = counted(sum(one.unwritten for one in running), "event")

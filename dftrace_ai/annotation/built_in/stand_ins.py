@@ -26,12 +26,8 @@ def stand_in(
 
     It has no frame of its own: tracebacks and warnings name who has called it.
 
-    Args:
-        original: a built-in function.
-        module: name of the one in which it stands in, by which it is pickled.
-        before: gets the arguments of a call; returns None to hear no more of it, or a tuple, of
-            which the first is called instead of the original unless it is None.
-        after: gets that tuple, the result or None, and the type of what was raised or None.
-        only: a dict; calls whose first argument is no integer in it go straight to the original.
+    `before`: gets the arguments of a call; returns None to hear no more of it, or a tuple, of which
+    the first is called instead of the original unless it is None; `after`: gets that tuple, the
+    result or None, and the type of what was raised or None.
     """
     return _native.stand_in(original, module, before, after, only)

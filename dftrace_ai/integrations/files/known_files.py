@@ -25,12 +25,7 @@ FOR_OTHERS: Final = frozenset({"pathlib", "pathlib._local", "tempfile", "os", "c
 
 
 class KnownFiles(dict[int, KnownFile]):
-    """Files that are looked at, by number.
-
-    Args:
-        places: where such files are.
-        operations: what records them.
-    """
+    """Files that are looked at, by number."""
 
     def __init__(self, places: Places, operations: Operations) -> None:
         super().__init__()
@@ -38,11 +33,7 @@ class KnownFiles(dict[int, KnownFile]):
         self.operations = operations
 
     def meant(self, file: object) -> tuple[bool, str | None]:
-        """Return whether a file may be one to look at, and its path where that is known by now.
-
-        Args:
-            file: what the program has given: a path of any kind, or a number.
-        """
+        """Return whether a file may be one to look at, and its path where that is known by now."""
         operations = self.operations
         if not operations.is_live or operations.is_opening:
             return False, None
@@ -57,12 +48,7 @@ class KnownFiles(dict[int, KnownFile]):
         return not _is_ours(), None
 
     def opened(self, number: int, opening: Opening) -> KnownFile | None:
-        """Return a file that has been opened and is to be looked at.
-
-        Args:
-            number: of it.
-            opening: how.
-        """
+        """Return a file that has been opened and is to be looked at."""
         try:
             facts = FSTAT(number)
         except OSError:

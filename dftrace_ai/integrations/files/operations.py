@@ -74,11 +74,7 @@ class _Mine(threading.local):
 
 
 class Operations:
-    """Records operations of this process while it is to be done.
-
-    Args:
-        options: of `auto`.
-    """
+    """Records operations of this process while it is to be done."""
 
     def __init__(self, options: AutoOptions) -> None:
         self.options = options
@@ -103,9 +99,7 @@ class Operations:
     def opens(self, path: str | None, *, known: bool = False) -> Opening:
         """Begin to open a file; `opened` or `failed` ends it.
 
-        Args:
-            path: of it; None where that is known behind it alone.
-            known: it is open already, and a number is given.
+        `path`: of it; None where that is known behind it alone.
         """
         opening = Opening(path, self._node("open", is_in_checkpoint(), first=True), known)
         if not known and self.is_on():
@@ -140,12 +134,7 @@ class Operations:
         span.end(error)
 
     def begin(self, name: Name, file: KnownFile) -> Any:
-        """Begin something else; returns what `end` ends, or None.
-
-        Args:
-            name: what it is.
-            file: what is done to.
-        """
+        """Begin something else; returns what `end` ends, or None."""
         gate = self.options.gate  # as `is_on` asks, without a call
         if not (gate.live and (gate.recording if gate.shared is None else gate.shared.value)):
             return None
@@ -160,13 +149,7 @@ class Operations:
         error: type[BaseException] | None = None,
         arguments: Mapping[str, object] = NO_ARGUMENTS,
     ) -> None:
-        """End what was begun.
-
-        Args:
-            begun: as `begin` returns it.
-            error: type of what was raised.
-            arguments: of the event, beside those of the file.
-        """
+        """End what was begun."""
         node, span, file = begun
         if file.path is None:
             node._merge_args({**arguments, **file.facts})
@@ -183,18 +166,7 @@ class Operations:
         move: Callable[..., Any],
         *args: Any,
     ) -> Any:
-        """Read or write, at the place where the file is.
-
-        Args:
-            name: which.
-            file: from which or to which.
-            number: of the file.
-            move: does it.
-            *args: for that.
-
-        Returns:
-            What it returns.
-        """
+        """Read or write, at the place where the file is."""
         begun = self.begin(name, file)
         if begun is None:
             return move(*args)

@@ -43,12 +43,7 @@ WRITING = ("write",)
 
 
 def recorded_open(original: Any, files: KnownFiles) -> Any:
-    """Return a function in the place of `open`.
-
-    Args:
-        original: `open`.
-        files: those that are looked at.
-    """
+    """Return a function in the place of `open`."""
     operations, is_elsewhere = files.operations, files.places.is_elsewhere
 
     def before(
@@ -209,12 +204,7 @@ def _without_buffer(
 
 
 def recorded_fromfile(original: Any, files: KnownFiles) -> Any:
-    """Return a function in the place of `numpy.fromfile`; `numpy.load` calls it, too.
-
-    Args:
-        original: the function.
-        files: those that are looked at.
-    """
+    """Return a function in the place of `numpy.fromfile`; `numpy.load` calls it, too."""
     operations = files.operations
 
     def before(file: Any = None, *_: Any, **__: Any) -> Any:
@@ -281,13 +271,7 @@ def recorded_os_open(original: Any, files: KnownFiles) -> Any:
 
 
 def recorded_number(name: str, original: Any, files: KnownFiles) -> Any:
-    """Return a function in the place of one of `OF_NUMBERS`.
-
-    Args:
-        name: of it.
-        original: the function.
-        files: those that are looked at.
-    """
+    """Return a function in the place of one of `OF_NUMBERS`."""
     operations = files.operations
     kind, place = OF_NUMBERS[name]
 
@@ -317,12 +301,7 @@ ATTRIBUTE = "_dftrace_writing"
 
 
 def recorded_opening(files: KnownFiles, original: Any) -> Any:
-    """Return what opens such a writer, recorded; what is written is one ``write`` from then on.
-
-    Args:
-        files: those that are looked at.
-        original: its `__init__`, which gets the path.
-    """
+    """Return what opens such a writer, recorded; what is written is one ``write`` from then on."""
     operations = files.operations
 
     @functools.wraps(original)
@@ -347,12 +326,7 @@ def recorded_opening(files: KnownFiles, original: Any) -> Any:
 
 
 def recorded_closing(files: KnownFiles, original: Any) -> Any:
-    """Return what closes such a writer; how much was written is known behind it.
-
-    Args:
-        files: those that are looked at.
-        original: its `__exit__`.
-    """
+    """Return what closes such a writer; how much was written is known behind it."""
     operations = files.operations
 
     @functools.wraps(original)

@@ -17,9 +17,6 @@ class Places:
     """Folders, and whether a path leads into one of them.
 
     A folder on the way may be a symbolic link; a file that is one itself lies where the link does.
-
-    Args:
-        folders: absolute paths.
     """
 
     def __init__(self, folders: tuple[str, ...]) -> None:
@@ -31,11 +28,7 @@ class Places:
         return path[:1] == "/" and self._known.get(path[: path.rfind("/")], path) is None
 
     def shown(self, path: str) -> str | None:
-        """Return the path by which a file is told of; None for one that is elsewhere.
-
-        Args:
-            path: absolute, or from the working directory on.
-        """
+        """Return the path by which a file is told of; None for one that is elsewhere."""
         if path[:1] != "/":
             try:
                 path = f"{os.getcwd()}/{path}"

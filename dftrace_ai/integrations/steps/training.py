@@ -188,13 +188,7 @@ class Training(TrainingState):
     def told(
         self, *, step: int | None = None, epoch: int | None = None, begins: bool = False
     ) -> None:
-        """A framework tells which step and epoch it is in: its numbers win over those counted here.
-
-        Args:
-            step: number of the one that is on or, behind an optimizer's step, of the next.
-            epoch: number of the one that is on.
-            begins: a batch that something is learned from is about to be computed.
-        """
+        """A framework tells its step and epoch: its numbers win over those counted here."""
         on = self._here(True)
         if on is not None:
             on._told_here(step, epoch, begins=begins)
@@ -234,11 +228,7 @@ class Training(TrainingState):
         self._epoch_begun = 0
 
     def evaluation_begins(self) -> bool:
-        """A framework begins to evaluate.
-
-        Returns:
-            Whether it did not do so already.
-        """
+        """A framework begins to evaluate."""
         on = self._here(True)
         if on is None or on._evaluation:
             return False
@@ -247,11 +237,7 @@ class Training(TrainingState):
         return True
 
     def evaluation_ends(self, stage: str) -> None:
-        """The evaluation is over.
-
-        Args:
-            stage: what it was, such as ``validate``.
-        """
+        """The evaluation is over."""
         on = self._here(False)
         if on is not None and on._evaluation:
             on._evaluated(stage)

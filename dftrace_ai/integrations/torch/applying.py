@@ -23,11 +23,8 @@ def applying(
 ) -> Any:
     """Return a method that is recorded as a ``compute.step``; what steps within it is none.
 
-    Args:
-        options: of `auto`.
-        original: the method.
-        is_compiling: whether what it is called for is a graph, of which nothing runs now; None
-            for torch's.
+    `is_compiling`: whether what it is called for is a graph, of which nothing runs now; None for
+    torch's.
     """
     # Torch is there by now, and was not when this was.
     is_graph = is_compiling or sys.modules["torch"].compiler.is_compiling

@@ -25,8 +25,7 @@ __all__ = ["compiler_flags", "install", "learning_backward", "running_graph_task
 def running_graph_task() -> Callable[[], int]:
     """Return what tells which backward pass calls, -1 outside of any.
 
-    Raises:
-        NotInThisVersion: torch does not tell.
+    Raises NotInThisVersion: torch does not tell.
     """
     found: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
     if found is None:
@@ -61,12 +60,7 @@ def install(options: AutoOptions) -> Callable[[], None]:
 def learning_backward(options: AutoOptions, original: Any) -> Any:
     """Return a function that is recorded as a backward pass that something is learned from.
 
-    Args:
-        options: of `auto`.
-        original: the function.
-
-    Raises:
-        NotInThisVersion: torch lacks what is needed.
+    Raises NotInThisVersion: torch lacks what is needed.
     """
     node = beside(ai.compute.backward, companions=options.companions)
     return _around(options, node, original, learns=True)

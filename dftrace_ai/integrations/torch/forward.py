@@ -144,12 +144,7 @@ def _outermost(options: AutoOptions, original: Any) -> RecordedForward:
 
 
 def _is_model(module: Any, known: dict[int, weakref.ref[Any]]) -> bool:
-    """Whether a module has parameters: one that has none is a loss, or prepares what goes in.
-
-    Args:
-        module: that is called; one that cannot be asked is a model.
-        known: takes those that have some, by identity, for they are looked for before each step.
-    """
+    """Whether a module has parameters: one that has none is a loss, or prepares what goes in."""
     if asked(lambda: bool(module._parameters) or _inner_parameters(module, {id(module)})) is False:
         return False
     key = id(module)

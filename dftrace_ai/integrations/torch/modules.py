@@ -26,12 +26,7 @@ class InnerModules:
         self._known: dict[int, tuple[weakref.ref[Any], str]] = {}
 
     def node_of(self, module: Any, level: int) -> ProfilerNode:
-        """Return the node of a module that is about to be called, which may record nothing.
-
-        Args:
-            module: within a model's forward.
-            level: how deep; 1 is the model.
-        """
+        """Return the node of a module that is about to be called, which may record nothing."""
         options = self._options
         if not options.gate.recording:
             return NOTHING

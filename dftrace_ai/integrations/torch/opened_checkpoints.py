@@ -30,12 +30,6 @@ def record_opened(options: AutoOptions) -> Callable[[], None]:
 
     The class keeps its identity and has other methods meanwhile: who has imported it before by its
     name is recorded, too.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
     """
     return once_imported("checkpoint", "safetensors", functools.partial(_install, options))
 

@@ -27,14 +27,7 @@ SAFETENSORS = "safetensors.torch"
 
 
 def record_sharded(options: AutoOptions) -> Callable[[], None]:
-    """Record what these save and load, once the program has imported them.
-
-    Args:
-        options: of `auto`.
-
-    Returns:
-        What takes it out again.
-    """
+    """Record what these save and load, once the program has imported them."""
     removals = [
         once_imported(PART, SHARDED, functools.partial(_sharded, options)),
         once_imported(PART, SAFETENSORS, functools.partial(_safetensors, options)),

@@ -32,11 +32,7 @@ _unseen: Final[Any] = getattr(torch._C, "_DisableTorchDispatch", nullcontext)
 def bytes_of(given: Any) -> int | None:
     """Return the size of a tensor, or of the tensors in a list, in bytes.
 
-    Args:
-        given: tensors of any layout, or arrays, in lists of any depth.
-
-    Returns:
-        The size; None where it cannot be known, as of one whose class answers for it and raises.
+    Gives the size; None where it cannot be known, as of one whose class answers for it and raises.
     """
     return asked(_bytes_of, given)
 

@@ -21,12 +21,6 @@ def left_alone(function: F) -> F:
 
     Torch calls it from C++, also between the graphs of a program that is compiled, where every
     frame of Python is taken for one of the program's. The compiler is not imported for it.
-
-    Args:
-        function: the function, of which all that have its code are meant.
-
-    Returns:
-        The function.
     """
     frames = _frames()
     strategy, action = (
@@ -43,9 +37,8 @@ def left_alone(function: F) -> F:
 def compiler_of_thread() -> Callable[[], object] | None:
     """Return torch's function that returns what compiles the frames of the thread that calls it.
 
-    Returns:
-        The function, which returns None where nothing does; None where this torch has none. That of
-        2.6 returns a reference that it does not own: only those that were tried are taken.
+    Gives the function, which returns None where nothing does; None where this torch has none. That
+    of 2.6 returns a reference that it does not own: only those that were tried are taken.
     """
     if is_older_than(2, 10):
         return None

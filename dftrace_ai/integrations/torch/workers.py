@@ -39,12 +39,8 @@ class WorkerLoop:
     this module, joins the run and patches. A fork server that is older than the run has none of its
     variables; they come along.
 
-    Args:
-        shared: the gate's, in memory that processes share.
-        folders: in which files are recorded; None where none are.
-        environment: variables of the process that has pickled it; None where it was not.
-        home: name of the module that has the function as `_worker_loop`.
-        gate: of the process that starts workers, which shares something once it starts the first.
+    `folders`: in which files are recorded; None where none are; `environment`: variables of the
+    process that has pickled it; None where it was not.
     """
 
     def __init__(
@@ -90,12 +86,7 @@ def record_fetchers(swaps: Swaps, options: AutoOptions) -> None:
 
     What they hold is replaced, and nothing of the user's: loader, data set and functions are his.
 
-    Args:
-        swaps: puts torch's own back.
-        options: of `auto`.
-
-    Raises:
-        NotInThisVersion: torch lacks what is needed.
+    Raises NotInThisVersion: torch lacks what is needed.
     """
     kinds = getattr(dataloader, "_DatasetKind", None)
     if kinds is None:

@@ -29,14 +29,7 @@ BACKENDS = {
 def framework_for(what: str, module: str, *, named: str, extra: str) -> ModuleType:
     """Return a framework's module.
 
-    Args:
-        what: it is needed for.
-        module: its full name.
-        named: what the framework calls itself.
-        extra: of ours, which installs it.
-
-    Raises:
-        DftraceError: the framework is not installed, or what it computes with.
+    Raises DftraceError: the framework is not installed, or what it computes with.
     """
     try:
         return import_module(module)
@@ -62,13 +55,7 @@ def callback_class(
 ) -> type[Any]:
     """Return a class of callbacks, made with the options for `auto`.
 
-    Args:
-        base: the framework's.
-        hooks: what is told, by the hook's name.
-        listener: tells it.
-        given: gets the callback and what its hook is given; returns what the listener gets.
-        again: makes such a callback of those options, where one is unpickled.
-        options_now: those of `auto`; None while it is off.
+    `options_now`: those of `auto`; None while it is off.
     """
 
     class TraceCallback(base):  # type: ignore[misc]

@@ -48,11 +48,7 @@ def in_checkpoint() -> Iterator[None]:
 
 
 class Begun:
-    """A span that `begin_checkpoint` has begun.
-
-    Args:
-        node: of this span alone.
-    """
+    """A span that `begin_checkpoint` has begun."""
 
     def __init__(self, node: ProfilerNode) -> None:
         self._node = node
@@ -61,9 +57,7 @@ class Begun:
     def end(self, size: int | None, error: type[BaseException] | None) -> None:
         """End it.
 
-        Args:
-            size: bytes that were moved; None where that is not known.
-            error: type of what was raised.
+        `size`: bytes that were moved; None where that is not known.
         """
         if size is not None:
             self._node._merge_args({"bytes": size})
@@ -72,13 +66,7 @@ class Begun:
 
 
 def begin_checkpoint(options: AutoOptions, node: ProfilerNode, part: ProfilerNode) -> Begun | None:
-    """Begin the span of a checkpoint that is more than one call; None where none is recorded.
-
-    Args:
-        options: of `auto`.
-        node: its span.
-        part: its span where it is a part of another checkpoint.
-    """
+    """Begin the span of a checkpoint that is more than one call; None where none is recorded."""
     if not options.gate.live or is_resting() or _depth.whole:
         return None
     options.training.pause()
@@ -100,15 +88,7 @@ def recorded(
     *,
     whole: bool = False,
 ) -> Any:
-    """Return a function that is recorded: the outermost as the node, one within it as its part.
-
-    Args:
-        options: of `auto`.
-        node: its span.
-        place_of: gets the result and the arguments; returns the file, several or a folder.
-        original: the function.
-        whole: what it calls to do so is not recorded, such as `torch.save` for each tensor.
-    """
+    """Return a function that is recorded: the outermost as the node, one within it as its part."""
     gate, inner = options.gate, beside(node, "part")
 
     @functools.wraps(original)

@@ -37,10 +37,7 @@ class Listener:
     def hear(self, options: AutoOptions | None, hook: str, given: Any) -> None:
         """Tell the training of a hook, if it says anything.
 
-        Args:
-            options: of `auto`; None where it is off.
-            hook: its name.
-            given: what the framework gives it.
+        `options`: of `auto`; None where it is off.
         """
         tells = self._hooks.get(hook)
         if tells is None or options is None or not options.gate.live:
@@ -53,13 +50,7 @@ class Listener:
 
 
 def evaluating(options: AutoOptions, stage: str, original: Any) -> Any:
-    """Return a function of which each outermost call is an evaluation.
-
-    Args:
-        options: of `auto`.
-        stage: what it is, such as ``validate``.
-        original: the function.
-    """
+    """Return a function of which each outermost call is an evaluation."""
     training = options.training
 
     @functools.wraps(original)
@@ -75,12 +66,7 @@ def evaluating(options: AutoOptions, stage: str, original: Any) -> Any:
 
 
 def learning(options: AutoOptions, original: Any) -> Any:
-    """Return a function that trains, behind which nothing that a framework has told holds on.
-
-    Args:
-        options: of `auto`.
-        original: the function.
-    """
+    """Return a function that trains, behind which nothing that a framework has told holds on."""
 
     @functools.wraps(original)
     def learns(*args: Any, **kwargs: Any) -> Any:
@@ -96,16 +82,7 @@ def learning(options: AutoOptions, original: Any) -> Any:
 def once_imported(
     part: str, module: str, install: Callable[[Swaps, ModuleType], None]
 ) -> Callable[[], None]:
-    """Install a part when a framework is there: at once, or behind its first import.
-
-    Args:
-        part: its name.
-        module: full name of the module that it waits for.
-        install: swaps what it needs; where something is lacking, that is told and nothing changed.
-
-    Returns:
-        What takes it out again.
-    """
+    """Install a part when a framework is there: at once, or behind its first import."""
     swaps = Swaps()
 
     def there() -> None:
@@ -129,12 +106,8 @@ def once_imported(
 def needed(module: ModuleType | None, name: str) -> Any:
     """Return what a module has by a name.
 
-    Args:
-        module: of a framework; None where it does not have that module.
-        name: what is needed.
-
-    Raises:
-        NotInThisVersion: it has no such thing.
+    `module`: of a framework; None where it does not have that module; raises NotInThisVersion: it
+    has no such thing.
     """
     found = getattr(module, name, None)
     if found is None:
@@ -143,12 +116,7 @@ def needed(module: ModuleType | None, name: str) -> Any:
 
 
 def tell_of(part: str, error: Exception) -> None:
-    """Tell of a part that cannot be installed.
-
-    Args:
-        part: its name.
-        error: why; `NotInThisVersion` where the framework lacks something.
-    """
+    """Tell of a part that cannot be installed."""
     lacks = isinstance(error, NotInThisVersion)
     tell(
         logging.WARNING,

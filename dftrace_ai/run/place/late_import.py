@@ -14,19 +14,7 @@ __all__ = ["when_imported"]
 
 
 def when_imported(name: str, then: Callable[[], None]) -> Callable[[], None]:
-    """Call a function when a module is there: at once, or behind the import that brings it.
-
-    Args:
-        name: full name of the module.
-        then: called once, when the module has been executed; raises nothing.
-
-    Returns:
-        What gives the waiting up.
-
-    Example::
-
-        give_up = when_imported("torch._dynamo", teach)
-    """
+    """Call a function when a module is there: at once, or behind the import that brings it."""
     waiting = _Waiting(name, then)
     if sys.modules.get(name) is not None:  # None stands for a module that somebody has barred
         from importlib import import_module
@@ -48,12 +36,7 @@ def _behind_import(spec: Any, then: Callable[[], None]) -> Callable[[], None] | 
 
     Loaders are left alone: some take no attribute, and what they raise has no frame of ours.
 
-    Args:
-        spec: of a class of its own until then.
-        then: is called where the module is there.
-
-    Returns:
-        What gives that up; None for a spec that cannot be watched.
+    Returns what gives that up; None for a spec that cannot be watched.
     """
     kind = type(spec)
     wanted = [then]

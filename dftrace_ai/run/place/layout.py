@@ -39,12 +39,8 @@ _of_meshes: dict[str, int] = {}
 def find_layout(*, every_mesh: bool) -> str:
     """Return the rank in each dimension as frameworks that are imported know it.
 
-    Args:
-        every_mesh: look for meshes that nobody has noted, too: among all objects.
-
-    Returns:
-        Such as ``dp=0,pp=1``: of PyTorch's device meshes with names, of Megatron and of
-        DeepSpeed; empty where none of them knows.
+    Gives such as ``dp=0,pp=1``: of PyTorch's device meshes with names, of Megatron and of
+    DeepSpeed; empty where none of them knows.
     """
     if every_mesh:
         _look_for_meshes()

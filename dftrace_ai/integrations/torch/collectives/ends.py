@@ -77,8 +77,7 @@ class _UnderWay:
     def told(self, standing: Wait | None) -> dict[str, object]:
         """Return what is said of an end that was found by looking.
 
-        Args:
-            standing: a thread that waits in torch, maybe for this one.
+        `standing`: a thread that waits in torch, maybe for this one.
         """
         if (wait := self.wait or standing) is not None:
             return wait.told()
@@ -111,10 +110,7 @@ class Ends:
     def follow(self, span: ApartSpan, work: Any, future: Any) -> None:
         """Have a span end with a work.
 
-        Args:
-            span: begun before it.
-            work: what the caller may wait for.
-            future: of the work, which says when it is done; None where somebody has to wait for it.
+        `future`: of the work, which says when it is done; None where somebody has to wait for it.
         """
         if future is None:
             self._let_go_of_dropped()
@@ -189,14 +185,7 @@ class Ends:
         return seen
 
     def within(self, wait: Callable[[], Any]) -> Any:
-        """Wait in torch, where it is not seen for which collective.
-
-        Args:
-            wait: does it.
-
-        Returns:
-            What it returns.
-        """
+        """Wait in torch, where it is not seen for which collective."""
         if not self._telling:
             return wait()
         begun = Wait.begun()

@@ -321,8 +321,7 @@ class _Needed(NamedTuple):
 def _needed() -> _Needed:
     """Find it, in the version of torch that is here.
 
-    Raises:
-        NotInThisVersion: it lacks some of it.
+    Raises NotInThisVersion: it lacks some of it.
     """
     import torch
 
