@@ -14,7 +14,6 @@ from dftrace_ai.inspect.config.sections import (
     Section,
     Selector,
     layer_plan,
-    observed_by,
 )
 
 __all__ = [
@@ -32,5 +31,4 @@ __all__ = [
     "examine",
     "layer_plan",
     "load",
-    "observed_by",
 ]

@@ -21,17 +21,11 @@ __all__ = ["LayerInfo", "describe_layers", "layer_number", "what_selects"]
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """A layer, as far as the selection of layers needs to know it.
+    """A layer, as far as the selection of layers needs to know it."""
 
-    Attributes:
-        name: the full name, such as ``model.decoder.1.mlp.fc1``.
-        class_name: the class of the module, such as ``Linear``; empty where none is known.
-        has_gemms: whether its GEMMs can be run otherwise; of the other layers, only
-            statistics can be had.
-    """
-
-    name: str
-    class_name: str = ""
+    name: str  # the full name, such as ``model.decoder.1.mlp.fc1``
+    class_name: str = ""  # the class of the module, such as ``Linear``; empty where none is known
+    # Whether its GEMMs can be run otherwise; of the other layers, only statistics can be had.
     has_gemms: bool = True
 
 

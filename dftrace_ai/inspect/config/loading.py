@@ -60,26 +60,8 @@ HEAD_KEYS = ("enabled", "layers")
 
 
 def load(config_file: ConfigSource) -> InspectConfig:
-    """Read a config that is to be used.
-
-    Args:
-        config_file: the path of a YAML file, or what such a file holds as a dict. None, an
-            empty path and a path that does not exist give a config without sections.
-
-    Returns:
-        The config, with warnings of what was odd.
-
-    Raises:
-        InspectError: something is wrong; the error is also the ValueError, AssertionError or
-            TypeError that the fault is documented with. The message names the section, the
-            key and what is accepted.
-        yaml.YAMLError: the file is not YAML.
-
-    Example::
-
-        config = load("inspect.yaml")
-        config = load({"all": {"enabled": True, "layers": {"layer_types": ["all"]}}})
-    """
+    """Read a config that is to be used."""
+    # None, an empty path and one that does not exist give a config without sections.
     found = parsed(config_file)
     if found is None:
         return _nothing(config_file)
@@ -90,21 +72,8 @@ def load(config_file: ConfigSource) -> InspectConfig:
 
 
 def examine(config_file: ConfigSource) -> tuple[InspectConfig | None, list[Problem]]:
-    """Read a config to see what is wrong with it.
-
-    Args:
-        config_file: as for `load`.
-
-    Returns:
-        The config with the sections that have no errors, None where the file cannot be read
-        at all; and all problems.
-
-    Example::
-
-        config, problems = examine("inspect.yaml")
-        for problem in problems:
-            print(problem.severity, problem)
-    """
+    """Read a config to see what is wrong with it."""
+    # The config has the sections without errors; it is None where the file cannot be read at all.
     import yaml
 
     try:

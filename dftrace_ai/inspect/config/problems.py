@@ -18,19 +18,15 @@ Checked = TypeVar("Checked")
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One thing that is wrong."""
 
-    Attributes:
-        severity: an error keeps the config from being used, a warning does not.
-        where: the place as the file spells it, such as
-            ``stats.transformer_engine.LogTensorStats.freq``; empty for the file as a whole.
-        text: what is wrong there, and what is accepted.
-        kind: the builtin class of the error that `load` raises; UserWarning for warnings.
-    """
-
+    # An error keeps the config from being used, a warning does not.
     severity: Literal["error", "warning"]
+    # The place as the file spells it, such as ``stats.transformer_engine.LogTensorStats.freq``;
+    # empty for the file as a whole.
     where: str
-    text: str
+    text: str  # what is wrong there, and what is accepted
+    # The builtin class of the error that `load` raises; UserWarning for warnings.
     kind: type[Exception]
 
     def __str__(self) -> str:

@@ -73,24 +73,11 @@ def _pair(value: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The iterations at which something is due: multiples of `freq` inside the windows.
+    """The iterations at which something is due: multiples of `freq` inside the windows."""
 
-    Args:
-        freq: due is an iteration that `freq` divides, counted from 0 and not from
-            the start of a window.
-        start_step: the first iteration of the window; none is 0.
-        end_step: the last iteration of the window, itself included; none is open.
-        start_end_list: windows in place of the one above, each from its first
-            iteration up to its end, the end itself not included; an end of -1 is open.
-
-    Raises:
-        InspectValueError: a value is not accepted.
-
-    Example::
-
-        schedule = Schedule(freq=2, start_end_list=((6, 10),))
-        assert schedule.next_due(0) == 6 and not schedule.due(10)
-    """
+    # Due is an iteration that `freq` divides, counted from 0 and not from the start of a window.
+    # Windows in `start_end_list` stand in place of the one that `start_step` and `end_step`, itself
+    # included, make; the end of each is not included, and -1 is open.
 
     freq: int = 1
     start_step: int | None = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.inspect.config import names
@@ -55,41 +56,27 @@ __all__ = [
     "layer_plan",
     "modified",
     "observed",
-    "observed_by",
     "schedule_of",
 ]
 
 
 @dataclass(frozen=True)
 class Observe:
-    """Statistics of a tensor that are to be logged.
+    """Statistics of a tensor that are to be logged."""
 
-    Attributes:
-        feature: LogTensorStats or LogFp8TensorStats.
-        tensor: the name of the tensor.
-        stats: the statistics in the order of the config, each in its one spelling.
-        schedule: when they are due.
-    """
-
-    feature: str
-    tensor: str
-    stats: tuple[str, ...]
-    schedule: Schedule
+    feature: str  # LogTensorStats or LogFp8TensorStats
+    tensor: str  # the name of the tensor
+    stats: tuple[str, ...]  # the statistics in the order of the config, each in its one spelling
+    schedule: Schedule  # when they are due
 
 
 @dataclass(frozen=True)
 class CustomUse:
-    """A custom feature as a section uses it.
+    """A custom feature as a section uses it."""
 
-    Attributes:
-        feature: what was registered.
-        config: the keys that the file gives, without `enabled`.
-        choosing: those that choose GEMMs and tensors, with names in their one spelling.
-    """
-
-    feature: CustomFeature
-    config: dict[str, Any]
-    choosing: Choosing
+    feature: CustomFeature  # what was registered
+    config: dict[str, Any]  # the keys that the file gives, without `enabled`
+    choosing: Choosing  # those that choose GEMMs and tensors, with names in their one spelling
     _found: dict[tuple[str | None, str | None], dict[str, Any] | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -97,9 +84,7 @@ class CustomUse:
     def keys_for(self, gemm: str | None, tensor: str | None) -> dict[str, Any] | None:
         """Return the keys in force for a GEMM and a tensor, None where the feature is not for them.
 
-        Args:
-            gemm: one of fprop, dgrad and wgrad; None where it is about no GEMM.
-            tensor: which of its tensors; None where it is about none.
+        Both are None where it is about none.
         """
         if not self.choosing.keys:
             return self.config
@@ -123,28 +108,47 @@ class CustomUse:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """An enabled section.
+    """An enabled section."""
 
-    Attributes:
-        name: its key in the file.
-        layers: the selection of layers.
-        features: each enabled built-in feature of the namespace `transformer_engine`, by name.
-        base: LogTensorStats where it stands in the section itself, else None.
-        custom: the custom features.
-    """
-
-    name: str
-    layers: Layers
+    name: str  # its key in the file
+    layers: Layers  # the selection of layers
+    # Each enabled built-in feature of the namespace `transformer_engine`, by name.
     features: Mapping[str, Feature] = field(default_factory=dict)
+    # LogTensorStats where it stands in the section itself, else None.
     base: BaseLogTensorStats | None = None
-    custom: tuple[CustomUse, ...] = ()
+    custom: tuple[CustomUse, ...] = ()  # the custom features
+
+    # What is to be done is the same in each of its layers: it is worked out once.
+
+    @cached_property
+    def observe(self) -> tuple[Observe, ...]:
+        """What is observed in each layer that it selects, in the order of the config."""
+        return tuple(
+            found
+            for name, feature in self.features.items()
+            if isinstance(feature, LogTensorStats | LogFp8TensorStats)
+            for tensor in listed_names(feature, "tensor")
+            if (found := observed(name, feature, tensor)) is not None
+        )
+
+    @cached_property
+    def plan(self) -> LayerPlan:
+        """What is to be done in a layer with GEMMs that can be run otherwise."""
+        modify: dict[tuple[str, str], Modify] = {}
+        high_precision: set[str] = set()
+        for feature in self.features.values():
+            high_precision |= fp8_off_gemms(feature)
+            modify |= modified(feature)
+        return LayerPlan(self.name, modify, frozenset(high_precision), self.observe, self.custom)
+
+    @cached_property
+    def plan_without_gemms(self) -> LayerPlan:
+        """What is to be done in any other layer, which is only observed."""
+        ignored = tuple(one for one in self.features if one in names.GEMM_FEATURES)
+        return LayerPlan(self.name, observe=self.observe, custom=self.custom, ignored=ignored)
 
     def base_observe(self, tensor: str) -> Observe | None:
-        """Return what an explicit `log_tensor_stats` of a tensor has to log, None for nothing.
-
-        Args:
-            tensor: any name, as `log_tensor_stats` was given it.
-        """
+        """Return what an explicit `log_tensor_stats` of a tensor has to log, None for nothing."""
         return None if self.base is None else observed("LogTensorStats", self.base, tensor)
 
     def base_observes(self) -> tuple[Observe, ...]:
@@ -177,48 +181,28 @@ PLAN_LINES = (
 
 @dataclass(frozen=True)
 class Modify:
-    """How a tensor is changed on its way into a GEMM, or out of it.
+    """How a tensor is changed on its way into a GEMM, or out of it."""
 
-    Attributes:
-        feature: FakeQuant or PerTensorScaling.
-        format: E4M3 or E5M2; None is the format of the FP8 recipe.
-        margin: the scale is that of amax * 2**margin.
-    """
-
-    feature: str
-    format: str | None = None
-    margin: int = 0
+    feature: str  # FakeQuant or PerTensorScaling
+    format: str | None = None  # E4M3 or E5M2; None is the format of the FP8 recipe
+    margin: int = 0  # the scale is that of amax * 2**margin
 
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """What is to be done in one layer.
+    """What is to be done in one layer."""
 
-    Attributes:
-        section: the name of the section, None where no section selects the layer.
-        modify: the changed tensors, by (gemm, tensor).
-        high_precision: the GEMMs for which FP8 is off.
-        observe: the statistics to log, in the order of the config.
-        custom: the custom features.
-        ignored: the features that the layer has no GEMMs for.
-    """
-
-    section: str | None = None
+    section: str | None = None  # the name of the section, None where no section selects the layer
+    # The changed tensors, by (gemm, tensor).
     modify: Mapping[tuple[str, str], Modify] = field(default_factory=dict)
-    high_precision: frozenset[str] = frozenset()
-    observe: tuple[Observe, ...] = ()
-    custom: tuple[CustomUse, ...] = ()
-    ignored: tuple[str, ...] = ()
+    high_precision: frozenset[str] = frozenset()  # the GEMMs for which FP8 is off
+    observe: tuple[Observe, ...] = ()  # the statistics to log, in the order of the config
+    custom: tuple[CustomUse, ...] = ()  # the custom features
+    ignored: tuple[str, ...] = ()  # the features that the layer has no GEMMs for
 
     def check_recipe(self, recipe: str) -> None:
-        """Check that the plan can be carried out under the FP8 recipe of `attach`.
-
-        Args:
-            recipe: ``delayed`` or ``current``.
-
-        Raises:
-            InspectValueError: statistics of delayed scaling without delayed scaling.
-        """
+        """Check that the plan can be carried out under the FP8 recipe of `attach`."""
+        # That is ``delayed`` or ``current``.
         if recipe == "delayed":
             return
         for one in self.observe:
@@ -232,43 +216,11 @@ class LayerPlan:
 
 
 def layer_plan(section: Section | None, layer: LayerInfo) -> LayerPlan:
-    """Work out what is to be done in a layer.
-
-    Args:
-        section: the section that selects it, None for none.
-        layer: the layer; without GEMMs of its own it is only observed.
-
-    Returns:
-        The plan. It is the same for every iteration; what is observed has its schedule.
-
-    Example::
-
-        plan = layer_plan(selector.section_of(layer), layer)
-        assert ("fprop", "activation") in plan.modify
-    """
+    """Return what is to be done in a layer by the section that selects it, if one does."""
+    # It is the same for every iteration; what is observed has its schedule.
     if section is None:
         return LayerPlan()
-    observe = observed_by(section)
-    if not layer.has_gemms:
-        ignored = tuple(one for one in section.features if one in names.GEMM_FEATURES)
-        return LayerPlan(section.name, observe=observe, custom=section.custom, ignored=ignored)
-    modify: dict[tuple[str, str], Modify] = {}
-    high_precision: set[str] = set()
-    for feature in section.features.values():
-        high_precision |= fp8_off_gemms(feature)
-        modify |= modified(feature)
-    return LayerPlan(section.name, modify, frozenset(high_precision), observe, section.custom)
-
-
-def observed_by(section: Section) -> tuple[Observe, ...]:
-    """Return what a section observes in each layer that it selects."""
-    return tuple(
-        found
-        for name, feature in section.features.items()
-        if isinstance(feature, LogTensorStats | LogFp8TensorStats)
-        for tensor in listed_names(feature, "tensor")
-        if (found := observed(name, feature, tensor)) is not None
-    )
+    return section.plan if layer.has_gemms else section.plan_without_gemms
 
 
 def fp8_off_gemms(feature: Feature) -> frozenset[str]:
@@ -297,18 +249,9 @@ def modified(feature: Feature) -> dict[tuple[str, str], Modify]:
 
 
 class Selector:
-    """Finds the section of each layer of a model.
+    """Finds the section of each layer of a model."""
 
-    Args:
-        sections: the enabled sections by name.
-        layers: all layers that there are; whether an entry of `layer_types` is held
-            against names or classes depends on them.
-
-    Example::
-
-        selector = Selector(config.sections, [LayerInfo("model.fc1", "Linear")])
-        section = selector.section_of(LayerInfo("model.fc1", "Linear"))
-    """
+    # Whether an entry of `layer_types` is held against names or classes depends on the layers.
 
     def __init__(self, sections: Mapping[str, Section], layers: Iterable[LayerInfo]) -> None:
         self._sections = sections
@@ -319,11 +262,7 @@ class Selector:
         ]
 
     def section_of(self, layer: LayerInfo) -> Section | None:
-        """Return the section that selects a layer, or None.
-
-        Raises:
-            InspectValueError: more than one does.
-        """
+        """Return the section that selects a layer, or None."""
         if layer not in self._found:
             self._found[layer] = self._search(layer)
         return self._found[layer]
@@ -355,38 +294,19 @@ class Selector:
 
 @dataclass(frozen=True, eq=False)
 class InspectConfig:
-    """What a config file asks for.
+    """What a config file asks for."""
 
-    Attributes:
-        sections: the enabled sections by name, in the order of the file.
-        disabled: the names of the sections that are not enabled.
-        warnings: what was odd.
-        path: the file as it was named; None where a dict was given, or nothing.
-        given: whether there was a config at all.
-    """
-
+    # The enabled sections by name, in the order of the file.
     sections: Mapping[str, Section] = field(default_factory=dict)
-    disabled: tuple[str, ...] = ()
-    warnings: tuple[Problem, ...] = ()
-    path: str | None = None
-    given: bool = True
+    disabled: tuple[str, ...] = ()  # the names of the sections that are not enabled
+    warnings: tuple[Problem, ...] = ()  # what was odd
+    path: str | None = None  # the file as it was named; None where a dict was given, or nothing
+    given: bool = True  # whether there was a config at all
 
     def selector(self, layers: Iterable[LayerInfo]) -> Selector:
-        """Return what finds the section of each of these layers.
-
-        Args:
-            layers: all layers that there are.
-        """
+        """Return what finds the section of each of these layers."""
         return Selector(self.sections, layers)
 
     def section_of(self, layer: LayerInfo, layers: Iterable[LayerInfo]) -> Section | None:
-        """Return the section of one layer, None where none selects it.
-
-        Args:
-            layer: the layer.
-            layers: all layers that there are. For more than one question use `selector`.
-
-        Raises:
-            InspectValueError: more than one section selects the layer.
-        """
+        """Return the section of one layer, None where none selects it."""
         return self.selector(layers).section_of(layer)

@@ -6,7 +6,6 @@ import logging
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from dftrace_ai.inspect.config import observed_by
 from dftrace_ai.inspect.config.layers import describe_layers, layer_number
 from dftrace_ai.inspect.config.names import listed
 from dftrace_ai.wording import ToldOnce
@@ -132,7 +131,7 @@ class SilentSections:
         """Say why a section that selects layers did nothing, None where that is as it should be."""
         if not section.features:
             return self._why_no_call(section, mine, tensors, spans)
-        schedules = [one.schedule for one in observed_by(section)]
+        schedules = [one.schedule for one in section.observe]
         due = any(_was_due(schedule, spans) for schedule in schedules)
         layers = f"its layers{_such_as(mine)}"
         if schedules and not due and not _changes(section):
@@ -146,7 +145,7 @@ class SilentSections:
                 f"{layers} never ran while something was due; a call such as "
                 "F.linear(x, layer.weight) goes past the module."
             )
-        observed = observed_by(section)
+        observed = section.observe
         if not self.delayed_seen and observed and all(map(_of_delayed_scaling, observed)):
             return f"{layers} ran, and never under the recipe 'delayed' that its statistics need."
         wanted = listed(dict.fromkeys(one.tensor for one in observed))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dftrace_ai.inspect.collecting.collector import DEFAULT_GROUP, Collector
 from dftrace_ai.inspect.collecting.rings import Rings
-from dftrace_ai.inspect.config import load, observed_by
+from dftrace_ai.inspect.config import load
 from dftrace_ai.inspect.errors import InspectAssertionError
 from dftrace_ai.inspect.output import trace_events
 from dftrace_ai.inspect.output.log_files import LogNames, MainLog, StatisticsFile
@@ -65,7 +65,7 @@ class SessionState:
             {
                 observe.schedule
                 for section in self.config.sections.values()
-                for observe in observed_by(section)
+                for observe in section.observe
             }
         )
         """When ranks exchange records: the config alone decides."""
