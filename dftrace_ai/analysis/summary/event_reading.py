@@ -13,11 +13,6 @@ from dftrace_ai.analysis.reading.event_columns import BlockColumns
 from dftrace_ai.analysis.reading.indexed.clocks import NEVER, has_clock_in_lines
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.indexed.set_back import set_back
-from dftrace_ai.analysis.steps import Job
-from dftrace_ai.analysis.steps.detection import find_steps
-from dftrace_ai.analysis.steps.processes import step_thread
-from dftrace_ai.analysis.steps.roles import role_of
-from dftrace_ai.analysis.steps.spans import integer
 from dftrace_ai.analysis.summary.adding import ReadFiles
 from dftrace_ai.analysis.summary.figures import MOST_ROWS, summary_of
 from dftrace_ai.analysis.summary.rows import kind_of
@@ -370,11 +365,19 @@ class NumberedSteps(NamedTuple):
 
 
 def _may_be_step(cat: str, name: str) -> bool:
+    from dftrace_ai.analysis.steps.roles import role_of
+
     return "step" in (role_of(cat, name), role_of(cat, name, "kineto"))
 
 
 def steps_without_number(parts: Sequence[Trace]) -> tuple[NumberedSteps, ...]:
     """Return the steps that `step` spans without a number show, numbered as by `dftrace why`."""
+    # Most spans say their step: what finds steps takes a third as long to load as all of this.
+    from dftrace_ai.analysis.steps import Job
+    from dftrace_ai.analysis.steps.detection import find_steps
+    from dftrace_ai.analysis.steps.processes import step_thread
+    from dftrace_ai.analysis.steps.spans import integer
+
     numbered = []
     for rank in Job(TraceSet(tuple(parts))).ranks:
         process = rank.process
