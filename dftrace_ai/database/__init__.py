@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -168,14 +168,32 @@ class Database:
             QueryError: it is something else, or is refused; the message is DuckDB's, whose error
                 is its cause.
         """
+        return self._refusing(sql, lambda: self._begun(sql))
+
+    def check(self, sql: str) -> None:
+        """Look up the names in a query that somebody else chose; nothing is worked out.
+
+        Raises:
+            QueryError: as of `ask`.
+        """
+
+        def described() -> None:
+            # What describes itself cannot be described before 2.0. EXPLAIN would work out what is
+            # constant.
+            with suppress(duckdb_module().ParserException):
+                self.connection.execute("DESCRIBE " + sql).fetchall()
+
+        self._refusing(sql, described)
+
+    def _refusing(self, sql: str, ask: Callable[[], Result]) -> Result:
         self.lock()
         try:
-            self._check(sql)
-            return self.interruptibly(lambda: self._begun(sql))
+            self._check_kind(sql)
+            return self.interruptibly(ask)
         except duckdb_module().Error as error:
             raise QueryError(f"the query is not accepted: {said(error)}") from error
 
-    def _check(self, sql: str) -> None:
+    def _check_kind(self, sql: str) -> None:
         """Refuse what is not one query that changes nothing."""
         statements = self.connection.extract_statements(sql)
         select = duckdb_module().StatementType.SELECT

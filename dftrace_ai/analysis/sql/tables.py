@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -117,9 +118,15 @@ class TraceTables:
             TraceError: a file cannot be read any more.
         """
         lines = self._begun()
+        # A query can come upon a table without its name in it; but an optimizer may pass over that.
+        named = set(re.findall(r"\w+", sql.casefold())) & set(TABLES) - self._filled
         while True:
             lines.is_begun = lines.is_read = False
             try:
+                if named:
+                    self._database.check(sql)
+                while named:
+                    self._fill(named.pop())
                 answer = self._database.ask(sql)
             except QueryError as error:
                 if lines.error:
