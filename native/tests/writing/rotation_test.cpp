@@ -2,12 +2,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "check.hpp"
+#include "dftrace/writing/trace_parts.hpp"
 #include "parts_reader.hpp"
 #include "scratch.hpp"
 #include "span_scope.hpp"
@@ -72,6 +75,31 @@ TEST("each part is a trace of its own, and together they are the run") {
         CHECK(std::all_of(parts.begin(), parts.end(), [&](const Trace& p) { return size_of(p) <= limit; }));
         CHECK(dir.files(".spool").empty() && dir.files(".spool-at").empty());
     }
+}
+
+TEST("what is in the files is told as it was at one moment, while more is written") {
+    const ScratchDir dir;
+    const auto header = std::make_unique<SpoolHeader>();
+    TraceParts parts(*header, dir.file("t"), ".pfw", 0600);
+    std::atomic<bool> done = false;
+    std::uint64_t torn = 0;
+    // As `stats` of a run asks, while its drain thread writes.
+    std::thread asking([&] {
+        while (!done.load(std::memory_order_relaxed)) {
+            const Written now = parts.written();
+            for (const std::uint64_t count : now.lines) torn += count != now.file_bytes;
+        }
+    });
+    LineCounts lines{};
+    int errors = 0;
+    for (std::uint64_t block = 0; block < scaled(100'000); ++block) {
+        for (std::uint64_t& count : lines) ++count;
+        errors += parts.append("x", 1, lines, 0, TraceStage{}) != 0;
+    }
+    done = true;
+    asking.join();
+    CHECK_EQ(errors, 0);
+    CHECK_EQ(torn, 0);
 }
 
 TEST("without a limit, or below it, there is one file, which does not speak of parts") {
