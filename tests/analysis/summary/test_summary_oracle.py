@@ -262,6 +262,9 @@ def test_the_tree_and_what_is_chosen_agree_with_the_plain_summary(
 
     assert list(map(apart_from_self, chosen.spans)) == list(map(apart_from_self, plain.spans))
     assert chosen.others == plain.others
+    # What is said of the files is found by either way to read them.
+    for fact in ("files", "events", "unreadable_lines", "reach", "notes", "skipped"):
+        assert getattr(chosen, fact) == getattr(plain, fact), fact
     if not any(b"4600000000000000" in line for line in lines):
         truth = tree_oracle(lines)
         told = {
