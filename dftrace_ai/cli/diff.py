@@ -13,8 +13,7 @@ from dftrace_ai.cli.terminal import (
     NAME_LETTERS,
     complain,
     console,
-    figures_table,
-    fitting,
+    fitted_table,
     print_all,
     shown,
     time_text,
@@ -123,11 +122,8 @@ def diff_lines(
         told = [row for row in rows if row.change.kind in TOLD]
         if told:
             cells = [_cells(row, by) for row in told[:limit]]
-            kept = fitting(TEXTS, FIGURES, cells, SPARED, width)
-            table = figures_table("What changed: own time in a step", list(TEXTS), kept)
-            for row in cells:
-                table.add_row(*(row[column] for column in (*TEXTS, *kept)))
-            yield table
+            title = "What changed: own time in a step"
+            yield fitted_table(title, TEXTS, FIGURES, cells, SPARED, width)[0]
         yield from _below(found, len(told) - limit, rows)
     for one in found.conditions:
         yield _judgement(one)

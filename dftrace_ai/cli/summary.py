@@ -13,7 +13,7 @@ from dftrace_ai.cli.terminal import (
     NAME_LETTERS,
     console,
     figures_table,
-    fitting,
+    fitted_table,
     print_all,
     shown,
     time_text,
@@ -185,11 +185,8 @@ def summary_tables(report: Report, width: int) -> list[RenderableType]:
     ):
         heads = [*texts, column, *([] if report.by == "category" else ["name"])]
         cells = [_cells(row, heads, places) for row in rows[:MOST_ROWS]]
-        kept = fitting(heads, FIGURES, cells, SPARED, width)
+        table, kept = fitted_table(title, heads, FIGURES, cells, SPARED, width)
         spared |= set(FIGURES) - set(kept)
-        table = figures_table(title, heads, kept)
-        for row in cells:
-            table.add_row(*(row[head] for head in (*heads, *kept)))
         if rows or rows is spans:
             tables.append(table)
     if report.others:
@@ -243,11 +240,8 @@ def _tree_table(rows: Sequence[TreeRow], width: int) -> RenderableType:
         figures = {"count": f"{row.count:,}", "share": _share(row.share)}
         figures |= {name: _time(getattr(row, f"{name}_us")) for name in TREE_TIMES}
         cells.append({"span": indent + name, **figures})
-    kept = fitting(["span"], FIGURES, cells, SPARED, width)
-    table = figures_table("Spans, and those inside of them", ["span"], kept)
-    for row_cells in cells:
-        table.add_row(*(row_cells[column] for column in ("span", *kept)))
-    return table
+    title = "Spans, and those inside of them"
+    return fitted_table(title, ["span"], FIGURES, cells, SPARED, width)[0]
 
 
 def _tensor_table(rows: Sequence[TensorRow], width: int) -> RenderableType:
@@ -268,11 +262,8 @@ def _tensor_table(rows: Sequence[TensorRow], width: int) -> RenderableType:
             }
         )
     texts = ["tensor", "statistic"]
-    kept = fitting(texts, TENSOR_FIGURES, cells, TENSOR_SPARED, width)
-    table = figures_table("Statistics of tensors", texts, kept)
-    for row_cells in cells:
-        table.add_row(*(row_cells[column] for column in (*texts, *kept)))
-    return table
+    title = "Statistics of tensors"
+    return fitted_table(title, texts, TENSOR_FIGURES, cells, TENSOR_SPARED, width)[0]
 
 
 def _no_tensors(report: Report) -> str:

@@ -31,7 +31,7 @@ __all__ = [
     "complain",
     "console",
     "figures_table",
-    "fitting",
+    "fitted_table",
     "json_line",
     "prepare_streams",
     "print_all",
@@ -162,15 +162,18 @@ def figures_table(title: str, texts: list[str], figures: list[str]) -> Table:
     return table
 
 
-def fitting(
+def fitted_table(
+    title: str,
     texts: Sequence[str],
     figures: Sequence[str],
     rows: Sequence[Mapping[str, str]],
     spared: Sequence[str],
     width: int,
-) -> list[str]:
-    """Return the figures of a table that have room beside its columns of text."""
-    # Rows have their cells by column. The figures that are spared give way, in their order.
+) -> tuple[Table, list[str]]:
+    """Return a table of rows, which have their cells by column, and the figures it has room for.
+
+    The figures that are spared give way, in their order, to a width in letters.
+    """
     from rich.cells import cell_len
 
     def wide(column: str) -> int:
@@ -183,7 +186,10 @@ def fitting(
         if sum(kept.values()) <= room:
             break
         kept.pop(name, None)
-    return list(kept)
+    table = figures_table(title, list(texts), list(kept))
+    for row in rows:
+        table.add_row(*(row[column] for column in (*texts, *kept)))
+    return table, list(kept)
 
 
 def time_text(micros: float) -> str:
