@@ -6,7 +6,6 @@ import contextlib
 import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import MAGIC_BYTES, Tear, is_skippable
 from dftrace_ai.errors import TraceError
 
@@ -160,7 +159,7 @@ class PlainStream:
     def __iter__(self) -> Iterator[bytes]:
         self.tear = None
         try:
-            with open_regular(self.file.content) as raw:
+            with self.file.opened() as raw:
                 raw.seek(self.start)
                 yield from self._plain(raw) if self.file.codec == "plain" else self._blocks(raw)
                 if self.tear is None and self.file.copy:

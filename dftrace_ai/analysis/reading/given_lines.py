@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai._reader import WindowLines
 from dftrace_ai.analysis.reading.reader import LongLine, Start, TraceReader, as_line
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class GivenLines:
         native = self._reader
         place = plain_bytes = 0
         try:
-            with open_regular(self._file.content) as raw:
+            with self._file.opened() as raw:
                 end = os.fstat(raw.fileno()).st_size if self.end is None else self.end
                 if self._file.codec != "plain":
                     native.open_blocks(raw.fileno(), self._file.codec, end)

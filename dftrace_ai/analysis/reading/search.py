@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,6 +31,9 @@ __all__ = ["TraceSearch", "profiles_beside", "search_traces"]
 
 # Where parts were deleted before they could be opened.
 MOST_LISTINGS: Final = 8
+
+# Of so many files each stays open from the look at its beginning on.
+MOST_KEPT: Final = 64
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,9 @@ def _opened(listed: _Listed, held: Mapping[Path, HeldFile], gone: Container[Path
             files += traces_of(Source(path, head, skipped, held=held.get(path)))
         except TraceError as error:
             skipped.append(SkippedFile.because_of(error, path))
+    if len(files) > MOST_KEPT:
+        # A job of many ranks leaves the descriptors of the process to others.
+        files = [replace(file, kept=None) for file in files]
     skipped.sort(key=lambda one: one.path)
     if not skipped and not files:
         raise TraceError("the recorder deletes the parts of its trace faster than they are read")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.analysis.reading.decompression import BrokenBlockError, block_decoder
-from dftrace_ai.analysis.reading.regular_file import open_regular
+from dftrace_ai.analysis.reading.regular_file import keep, open_regular
 from dftrace_ai.analysis.reading.trace_file import TraceFile, codec_of, codec_of_name
+from dftrace_ai.analysis.reading.trace_header import HEADER_LINES, header_in
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dftrace_ai.analysis.reading.regular_file import KeptFile
     from dftrace_ai.analysis.reading.trace_file import Codec, Copy, HeldFile, SkippedFile
 
 __all__ = ["Head", "Source", "read_head"]
@@ -20,11 +22,15 @@ HEAD_BYTES = 64 * 1024
 
 
 class Head(NamedTuple):
-    """How a file is compressed, its first bytes unpacked, and whether it has no others."""
+    """How a file is compressed, its first bytes unpacked, and whether it has no others.
+
+    `kept` has it open, if it was read where it is called.
+    """
 
     codec: Codec
     plain: bytes
     whole: bool
+    kept: KeptFile | None = None
 
 
 class Source(NamedTuple):
@@ -43,8 +49,17 @@ class Source(NamedTuple):
         first, _, others = self.head.plain.partition(b"\n")
         named = others.startswith(b'{"name":"process_name"')
         framed = first.strip() == b"["
-        codec, asked_for = self.head.codec, self.asked_for
-        return TraceFile(self.path, codec, framed, named, asked_for, self.copy, self.held)
+        return TraceFile(
+            self.path,
+            self.head.codec,
+            framed,
+            named,
+            self.asked_for,
+            self.copy,
+            self.held,
+            header_in(self.head.plain.split(b"\n", HEADER_LINES)[:-1]) if named else None,
+            self.head.kept,
+        )
 
 
 def read_head(path: Path, content: Path | None = None) -> Head:
@@ -53,15 +68,22 @@ def read_head(path: Path, content: Path | None = None) -> Head:
     Raises:
         TraceError: it cannot be read, or is compressed and broken from the start.
     """
+    kept = None
     try:
-        with open_regular(content or path) as file:
+        file = open_regular(content or path)
+        try:
             head = file.read(HEAD_BYTES)
+        finally:
+            if content not in (None, path):
+                file.close()
+            else:
+                kept = keep(path, file)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
     # One that has nothing yet may have something when it is read.
     codec = codec_of(head) if head else codec_of_name(path.name)
     plain = head if codec == "plain" else _plain_head(path, codec, head)
-    return Head(codec, plain, max(len(head), len(plain)) < HEAD_BYTES)
+    return Head(codec, plain, max(len(head), len(plain)) < HEAD_BYTES, kept)
 
 
 def _plain_head(path: Path, codec: Codec, head: bytes) -> bytes:

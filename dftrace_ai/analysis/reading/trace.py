@@ -57,7 +57,7 @@ class Trace:
         """
         if self.file.copy and self.file.copy.header:
             return self.file.copy.header
-        return read_header(self.file)
+        return self.file.header or read_header(self.file)
 
     @cached_property
     def end(self) -> TraceEnd:

@@ -9,7 +9,6 @@ import orjson
 
 from dftrace_ai.analysis.reading.decompression import STEP_BYTES, BrokenBlockError, block_decoder
 from dftrace_ai.analysis.reading.reader import LongLine, TraceReader, is_whole_line
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import GZIP_MAGIC, ZSTD_MAGIC
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.header_and_footer import footer_of
@@ -89,7 +88,7 @@ def read_end(file: TraceFile) -> TraceEnd:
     if torn:
         return replace(CUT_OFF, damaged=torn.damaged)
     try:
-        with open_regular(file.content) as raw:
+        with file.opened() as raw:
             size = raw.seek(0, 2)
             if size == 0:
                 return CUT_OFF

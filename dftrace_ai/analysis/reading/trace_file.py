@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.trace_format.file_names import SUFFIX_OF
 
 if TYPE_CHECKING:
+    import io
+
+    from dftrace_ai.analysis.reading.regular_file import KeptFile
     from dftrace_ai.errors import TraceError
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
@@ -152,6 +156,8 @@ class TraceFile:
         asked_for: its path was given, and not that of a directory which holds it.
         copy: what is read in its place; None where it is read itself.
         held: keeps it readable where its recorder may delete it meanwhile.
+        header: what its beginning says of its process; None where that has to be looked for.
+        kept: has it open for its readers; None where each opens it.
     """
 
     path: Path
@@ -161,6 +167,8 @@ class TraceFile:
     asked_for: bool = False
     copy: Copy | None = None
     held: HeldFile | None = None
+    header: HeaderFacts | None = field(default=None, compare=False, repr=False)
+    kept: KeptFile | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -171,6 +179,14 @@ class TraceFile:
         if self.copy:
             return self.copy.path
         return self.held.path if self.held else self.path
+
+    def opened(self) -> io.FileIO:
+        """Return what is read, open and at its beginning.
+
+        Raises:
+            TraceError: it is not there any more, is no regular file, or cannot be opened.
+        """
+        return self.kept.reopened() if self.kept else open_regular(self.content)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -11,10 +11,12 @@ from dftrace_ai.analysis.reading.reader import LongLine, TraceReader
 from dftrace_ai.trace_format.header_and_footer import header_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dftrace_ai.analysis.reading.trace_file import TraceFile
     from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 
-__all__ = ["read_header"]
+__all__ = ["HEADER_LINES", "header_in", "read_header"]
 
 # The header stands among the first lines, behind the names of process and thread.
 HEADER_LINES = 64
@@ -29,7 +31,12 @@ def read_header(file: TraceFile) -> HeaderFacts | None:
     Raises:
         TraceError: the operating system refuses to read the file.
     """
-    for _, line in islice(TraceReader(file).lines(), HEADER_LINES):
+    return header_in(line for _, line in islice(TraceReader(file).lines(), HEADER_LINES))
+
+
+def header_in(lines: Iterable[bytes]) -> HeaderFacts | None:
+    """Return the header among the first lines of a trace; None where these hold none."""
+    for line in lines:
         if HEADER_NAME not in line or isinstance(line, LongLine):
             continue
         try:

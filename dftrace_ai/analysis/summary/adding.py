@@ -14,7 +14,6 @@ from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.file_names import trace_name
@@ -260,7 +259,7 @@ def _add_file(
     before = totals.lines
     codec = trace.file.codec
     try:
-        with open_regular(trace.file.content) as raw:
+        with trace.file.opened() as raw:
             if end is None:
                 end = os.fstat(raw.fileno()).st_size
             file_bytes, plain_bytes, told = _add_known(trace, totals, raw.fileno(), end, part)

@@ -19,7 +19,6 @@ from dftrace_ai.analysis.reading.indexed.index_file import (
     read_index,
     write_index,
 )
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import added_up, part_of
 from dftrace_ai.errors import TraceError
@@ -117,7 +116,7 @@ def _indexed(parts: Sequence[Trace]) -> IndexedProcess:
 def _has_one_itself(trace: Trace) -> bool:
     """Whether all but a little of a trace is told by an index line in it."""
     try:
-        with open_regular(trace.file.content) as file:
+        with trace.file.opened() as file:
             end = os.fstat(file.fileno()).st_size
             found = find_index(file.fileno(), trace.file.codec, end)
     except OSError as error:

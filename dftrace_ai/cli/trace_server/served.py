@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.converting.to_perfetto import gzip_member
 from dftrace_ai.analysis.reading.given_lines import lines_near
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.time_window import TimeWindow
 from dftrace_ai.analysis.summary.adding import add_traces
 from dftrace_ai.analysis.track_order import NamedTracks
@@ -123,7 +122,7 @@ class Straight:
     def __iter__(self) -> Iterator[bytes]:
         left = self.size - len(self._behind)
         try:
-            with open_regular(self._trace.file.content) as raw:
+            with self._trace.file.opened() as raw:
                 while left:
                     piece = raw.read(min(left, PIECE_BYTES))
                     if not piece:

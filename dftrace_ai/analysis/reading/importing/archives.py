@@ -16,7 +16,6 @@ from dftrace_ai.analysis.reading.importing.archive_members import (
     zip_members,
 )
 from dftrace_ai.analysis.reading.importing.copies import CopiedText
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.source import Source, read_head
 from dftrace_ai.analysis.reading.trace_file import (
     MAGIC_BYTES,
@@ -69,7 +68,7 @@ def opened_archive(source: Source, look: Callable[[Source], list[TraceFile]]) ->
     skipped: list[SkippedFile] = []
     files: list[TraceFile] = []
     try:
-        with open_regular(source.file.content) as raw:
+        with source.file.opened() as raw:
             archive = _Archive(path, os.fstat(raw.fileno()).st_size, files, skipped, look)
             if is_zip(head.plain):
                 for member in zip_members(raw):

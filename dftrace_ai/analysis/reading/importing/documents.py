@@ -54,8 +54,8 @@ def opened_documents(source: Source, *, listed: bool) -> list[TraceFile]:
         begins_at = documents.native.place
         copied, copy = documents.copied()
         if documents.is_trace():
-            codec = copied.codec
-            traces.append(replace(shown, codec=codec, framed=True, named=False, copy=copy))
+            lines = replace(shown, codec=copied.codec, framed=True, named=False)
+            traces.append(replace(lines, copy=copy, kept=None))
         elif number == 1 and documents.is_line():
             return [file]
         elif number == 1:
@@ -102,7 +102,8 @@ class _Documents:
         return copied, copy
 
     def _mended(self, copied: Copied) -> Copied:
-        lines = replace(self._file, codec=copied.codec, copy=Copy(copied.path, copied), held=None)
+        copy = Copy(copied.path, copied)
+        lines = replace(self._file, codec=copied.codec, copy=copy, held=None, kept=None)
         with CopiedText() as text:
             for piece in TraceReader(lines).texts():
                 text.add(self.native.mend(piece))

@@ -18,7 +18,6 @@ from dftrace_ai.analysis.reading.indexed.reach import (
     reach_of_lines,
 )
 from dftrace_ai.analysis.reading.reader import LongLine, Start, TraceReader
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.errors import TraceError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def recorded(trace: Trace) -> Reach | None:
     """
     file = trace.file
     try:
-        with open_regular(file.content) as raw:
+        with file.opened() as raw:
             end = os.fstat(raw.fileno()).st_size
             reach, behind = _told(raw.fileno(), file.codec, end)
     except OSError as error:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.scanning.blocks import argument_places, new_scanner
 from dftrace_ai.errors import TraceError
 
@@ -154,7 +153,7 @@ class TraceArguments:
         place, size = which
         file, scanner = self.trace.file, new_scanner()
         try:
-            with open_regular(file.content) as raw:
+            with file.opened() as raw:
                 if file.codec == "plain":
                     text = os.pread(raw.fileno(), size, place)
                     block = scanner.scan(text if text.endswith(b"\n") else text + b"\n")

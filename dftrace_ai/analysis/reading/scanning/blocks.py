@@ -9,7 +9,6 @@ import numpy as np
 
 from dftrace_ai._reader import EventScanner
 from dftrace_ai.analysis.reading.reader import LongLine, Start
-from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.analysis.reading.trace_file import tear_told
 from dftrace_ai.errors import TraceError
 from dftrace_ai.trace_format.names_and_phases import NUMBERED_PHASES
@@ -123,7 +122,7 @@ class TraceBlocks:
         trace = self.trace
         place = 0
         try:
-            with open_regular(trace.file.content) as raw:
+            with trace.file.opened() as raw:
                 end = os.fstat(raw.fileno()).st_size
                 codec = trace.file.codec
                 while codec != "plain" and place < end:
