@@ -38,22 +38,15 @@ class BrokenBlockError(Exception):
 class BlockDecoder(Protocol):
     """A decoder of one block, in memory that its input cannot raise.
 
-    A block is a gzip member, or a zstd frame with the frames to be skipped in front of it.
-
-    Attributes:
-        ended: the block is complete.
-        unused: what was fed beyond its end.
+    A block is a gzip member, or a zstd frame with the frames to be skipped in front of it. `ended`
+    tells that it is complete, `unused` what was fed beyond its end.
     """
 
     ended: bool
     unused: bytes
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield the plain bytes that become known with `data`, up to the first broken byte.
-
-        Raises:
-            BrokenBlockError: the data is broken; what precedes was yielded.
-        """
+        """Yield the plain bytes that become known with `data`, up to the first broken byte."""
 
 
 class _GzipBlock:
@@ -129,25 +122,9 @@ def block_decoder(codec: Codec) -> BlockDecoder:
 
 
 class PlainStream:
-    """Iterates over the plain bytes of a trace file; after that, `tear` tells how it ended.
+    """Iterates over the plain bytes from a block on; then `tear` tells how the file ended.
 
-    Members and frames that follow one another are joined. Zero bytes behind the last
-    one, which file systems leave after a power cut, are passed over.
-
-    Args:
-        file: the file to read.
-        start: byte of the file to begin at, where a member or frame begins.
-        end: byte to end at; None for the end of the file.
-
-    Raises:
-        TraceError: while iterating, when the operating system refuses to read.
-
-    Example::
-
-        stream = PlainStream(file)
-        size = sum(len(chunk) for chunk in stream)
-        if stream.tear:
-            print(f"{file}: {stream.tear}")
+    Members and frames that follow one another are joined.
     """
 
     def __init__(self, file: TraceFile, start: int = 0, end: int | None = None) -> None:

@@ -29,7 +29,6 @@ __all__ = [
     "EventNames",
     "Integers",
     "Label",
-    "columns_by_block",
     "event_columns",
 ]
 
@@ -62,14 +61,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class EventNames:
-    """How the events of a trace are called, one row each, in no order, and their arguments.
-
-    Attributes:
-        trace: the file.
-        labels: category and name of each code.
-        label: code of category and name.
-        arguments: those of each row as JSON.
-    """
+    """How the events of a trace are called: of each row the place in `labels`."""
 
     trace: Trace
     labels: tuple[Label, ...]
@@ -85,23 +77,13 @@ class EventNames:
     def args(self, row: int) -> JsonObject:
         """Return the arguments of an event, decoded now; empty where it has none.
 
-        Args:
-            row: number of the row, from 0.
-
         Raises:
             TraceError: they have to be read anew, and the file is not what it was.
         """
         return _decoded(self.arguments.text_of(row))
 
     def all_args(self, rows: Integers) -> Iterator[JsonObject]:
-        """Yield the arguments of events, as `args`; of many in less time.
-
-        Args:
-            rows: numbers of the rows, which rise.
-
-        Raises:
-            TraceError: as of `args`.
-        """
+        """Yield the arguments of events whose numbers rise, as `args`; of many in less time."""
         texts = iter(self.arguments.texts_of(rows))
         while some := [text or NO_ARGUMENTS for text in islice(texts, DECODED_AT_ONCE)]:
             try:
@@ -126,21 +108,9 @@ def _decoded(text: memoryview | bytes) -> JsonObject:
 class EventColumns(EventNames):
     """The events of a trace, one row each, in no order.
 
-    Columns have the narrowest whole numbers that hold what is in them, and may not be written to.
-
-    Attributes:
-        ph: phase, the number of its letter: ``ord("X")``.
-        id: number of the event in its process; 0 where there is none.
-        pid: process.
-        tid: thread or lane.
-        start_ns: start, nanoseconds since 1970; -1 for a line without a time.
-        dur_ns: end minus start, nanoseconds; -1 for all but finished spans.
-
-    Example::
-
-        for columns in event_columns(open_traces(["out/"])):
-            spans = columns.ph == ord("X")
-            print(columns.trace, columns.dur_ns[spans].sum())
+    Columns have the narrowest whole numbers that hold what is in them, and may not be written to:
+    `ph` the number of the letter of the phase; `id` 0 where there is none; `start_ns` since 1970,
+    -1 for a line without a time; `dur_ns` -1 for all but finished spans.
     """
 
     ph: Integers
@@ -157,18 +127,10 @@ class EventColumns(EventNames):
 
 
 def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
-    """Yield the events of each trace, file by file; files without events are left out.
-
-    Args:
-        traces: the traces; afterwards their `notes` say what could not be read.
+    """Yield the events of each trace that has some; afterwards `notes` of `traces` are set.
 
     Raises:
         TraceError: a file cannot be read any more, or its names need too much memory.
-
-    Example::
-
-        traces = open_traces(["out/"])
-        print(sum(len(columns) for columns in event_columns(traces)), *traces.notes)
     """
     notes: list[str] = []
     traces.notes = ()
@@ -178,27 +140,6 @@ def event_columns(traces: TraceSet) -> Iterator[EventColumns]:
         if found[0]:
             yield found.pop()  # type: ignore[misc]
     traces.notes = tuple(notes)
-
-
-def columns_by_block(trace: Trace) -> Iterator[EventColumns]:
-    """Yield the events of a trace block by block, so that no more than a block is in memory.
-
-    The codes of names hold for all blocks of the trace.
-
-    Args:
-        trace: the file.
-
-    Raises:
-        TraceError: as of `event_columns`.
-
-    Example::
-
-        for columns in columns_by_block(trace):
-            print(len(columns), columns.labels)
-    """
-    reading = BlockColumns()
-    for _, columns in reading.of(reading.blocks(trace)):
-        yield columns
 
 
 class BlockColumns:

@@ -27,13 +27,9 @@ MOST_HELD: Final = 512
 
 
 def held_parts(paths: Iterable[Path]) -> tuple[dict[Path, HeldFile], set[Path]]:
-    """Open the parts of traces that are still written, which `max_files` has deleted one by one.
+    """Open the parts of traces that are still written, which `max_files` deletes one by one.
 
-    Args:
-        paths: files that have just been found.
-
-    Returns:
-        Those that are held; and those that are not there any more.
+    Returns those that are held; and those that are not there any more.
     """
     recordings: dict[tuple[Path, str], list[tuple[int, Path]]] = defaultdict(list)
     for path in paths:
@@ -77,11 +73,7 @@ def _is_finished(path: Path, held: HeldFile) -> bool:
 
 
 def was_deleted(path: Path) -> bool:
-    """Return whether a file is not there, and later parts of its trace are.
-
-    Args:
-        path: that somebody has named.
-    """
+    """Return whether a file is not there, and later parts of its trace are."""
     name = trace_name(path.name)
     if name is None or os.path.lexists(path):
         return False
@@ -96,11 +88,7 @@ def was_deleted(path: Path) -> bool:
 
 
 def deleted_told(recordings: Iterable[Sequence[Trace]]) -> list[str]:
-    """Return what is to be said of parts that are not there any more, a line for each trace.
-
-    Args:
-        recordings: the files of each, in the order of their parts.
-    """
+    """Return what is to be said of parts that are not there any more, a line for each trace."""
     told = []
     for files in recordings:
         names = [trace_name(trace.path.name) for trace in files]

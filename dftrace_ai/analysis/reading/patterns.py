@@ -18,20 +18,12 @@ WILD = "*?["
 
 
 def matching_paths(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Return paths with those in place of each pattern that it matches, sorted.
+    """Return paths, for each pattern (`*`, `?`, `[ab]`, `**`) those that it matches, sorted.
 
     What exists by its very name is no pattern.
 
-    Args:
-        paths: files, directories, and patterns: ``*`` and ``?`` stand for letters of a name,
-            ``[ab]`` for one of them, ``**`` for directories to any depth.
-
     Raises:
         TraceError: nothing matches a pattern.
-
-    Example::
-
-        open_traces(matching_paths(["out/*-host7-*.pfw.gz"]))
     """
     found: list[Path] = []
     for given in paths:

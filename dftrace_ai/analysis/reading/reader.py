@@ -31,11 +31,7 @@ SHOWN_BYTES = 256
 
 
 class LongLine(bytes):
-    """Stands for a line of more than `LINE_BYTES`: its first bytes, and how long it is.
-
-    Attributes:
-        size: bytes of the whole line, without its newline.
-    """
+    """The first bytes of a line of more than `LINE_BYTES`, which has `size` without its newline."""
 
     size: int
 
@@ -53,13 +49,7 @@ def as_line(line: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Start:
-    """A place in a trace where a block begins, and a line.
-
-    Attributes:
-        file_bytes: bytes of the file before it.
-        plain_bytes: bytes of plain text before it.
-        lines: lines before it.
-    """
+    """A place where a block begins, and a line: bytes, plain bytes and lines before it."""
 
     file_bytes: int = 0
     plain_bytes: int = 0
@@ -87,20 +77,9 @@ class _HeldLine:
 class TraceReader:
     """Reads a trace line by line, in memory that neither the file nor a line can raise.
 
-    Attributes:
-        file: the file that is read.
-        tear: where reading had to stop; known after the last line, None when all
-            was read. A last line without its newline is a tear unless it is whole, and
-            so is a line of more than two GiB, and a file without anything in it.
-        bad_lines: how many lines `events` passed over because they are no objects.
-
-    Example::
-
-        reader = trace.reader()
-        for number, event in reader.events():
-            print(f"{reader.file}:{number}: {event['name']}")
-        if reader.tear:
-            print(f"{reader.file}: {reader.tear}")
+    `tear` is known after the last line, None when all was read. A last line without its newline is
+    one unless it is whole, and so are a line of more than two GiB, and a file without anything in
+    it. `bad_lines` are those that `events` passed over, which are no objects.
     """
 
     def __init__(self, file: TraceFile) -> None:
@@ -112,9 +91,6 @@ class TraceReader:
         """Yield line number, from 1, and bytes of each line without its newline.
 
         A line of more than `LINE_BYTES` comes as a `LongLine`, which holds no event.
-
-        Raises:
-            TraceError: the operating system refuses to read the file.
         """
         number = 1
         for text in self.texts():
@@ -127,18 +103,10 @@ class TraceReader:
                 number += 1
 
     def texts(self, start: Start | None = None, end: int | None = None) -> Iterator[bytes]:
-        """Yield the plain text in pieces of whole lines.
+        """Yield the plain text in pieces of whole lines, from a place on to a byte of the file.
 
-        Each line has its newline, but for a last one that is whole without. A line of more
-        than `LINE_BYTES` comes by itself as a `LongLine`, if it does not lie within what was
-        unpacked at once.
-
-        Args:
-            start: where to begin; None for the beginning of the file.
-            end: byte of the file to end at; None for all of it.
-
-        Raises:
-            TraceError: the operating system refuses to read the file.
+        Each line has its newline, but for a last one that is whole without. A line of more than
+        `LINE_BYTES` comes by itself as a `LongLine`, if it is not within what was unpacked at once.
         """
         self.tear = None
         at = start or Start()
@@ -178,11 +146,7 @@ class TraceReader:
             self.tear = Tear(plain_bytes - size, f"line {number} is cut; its plain text begins")
 
     def events(self) -> Iterator[tuple[int, JsonObject]]:
-        """Yield line number and object of each event; lines that hold none are counted.
-
-        Raises:
-            TraceError: the operating system refuses to read the file.
-        """
+        """Yield line number and object of each event; lines that hold none are counted."""
         self.bad_lines = 0
         loads = orjson.loads
         for number, line in self.lines():

@@ -38,12 +38,7 @@ MOST_KEPT: Final = 64
 
 @dataclass(frozen=True)
 class TraceSearch:
-    """What files and directories hold.
-
-    Attributes:
-        files: the traces, each once, sorted by path; at least one.
-        skipped: files of directories that cannot be read as traces, sorted by path.
-    """
+    """The traces, each once, and files of directories that are none; sorted by path."""
 
     files: tuple[TraceFile, ...]
     skipped: tuple[SkippedFile, ...]
@@ -52,26 +47,8 @@ class TraceSearch:
 def search_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSearch:
     """Find the traces that files and directories hold, past those that cannot be read.
 
-    Links in a directory are followed to files of the same directory only.
-
-    Args:
-        paths: files of any name, patterns such as ``out/*.pfw.gz``, and directories, which
-            are searched to any depth for names that end in ``.pfw``, ``.pfw.gz`` or
-            ``.pfw.zst``; those that hold none of these for ``.pt.trace.json`` and
-            ``.pt.trace.json.gz``. Archives are as directories.
-
-    Returns:
-        The traces, and what was skipped.
-
     Raises:
-        TraceError: a path that was given does not exist or is no trace, nothing matches a
-            pattern, a directory holds no traces, or nothing that was found can be read.
-
-    Example::
-
-        found = search_traces(["out/"])
-        for skipped in found.skipped:
-            print("skipped", skipped)
+        TraceError: as of `open_traces`.
     """
     given = list(paths)
     for last in (*(False,) * MOST_LISTINGS, True):

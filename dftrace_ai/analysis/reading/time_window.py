@@ -37,20 +37,12 @@ class TimeWindow(NamedTuple):
 
 
 def parsed_window(text: str) -> TimeWindow:
-    """Return the window that a text such as ``12.3s+49ms`` names.
+    """Return the window that ``START+LENGTH`` names, or half a second around ``START``.
 
-    Args:
-        text: ``START+LENGTH``, or ``START`` alone for half a second before it and behind it.
-            Each is a number with ``s``, ``ms`` or ``us`` behind it; without a unit it is
-            microseconds. Time counts as ``ts`` does in the lines of the trace, which is where
-            ``dftrace why`` has its times from.
+    Units are s, ms and us (the default); time counts as `ts` does in the lines.
 
     Raises:
         DftraceError: it is no such text.
-
-    Example::
-
-        assert parsed_window("2s+30ms") == TimeWindow(2_000_000.0, 2_030_000.0)
     """
     match = WINDOW.fullmatch(text.replace(" ", ""))
     if match is None:

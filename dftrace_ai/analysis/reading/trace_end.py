@@ -73,13 +73,7 @@ CUT_OFF = TraceEnd(whole=False, bracket=False, footer=None)
 
 
 def read_end(file: TraceFile) -> TraceEnd:
-    """Read how a trace ends without reading what comes before.
-
-    Args:
-        file: the trace.
-
-    Returns:
-        Whether it is whole, and its footer.
+    """Read how a trace ends, and its footer, without reading what comes before.
 
     Raises:
         TraceError: the operating system refuses to read the file.

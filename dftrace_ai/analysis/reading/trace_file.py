@@ -71,12 +71,9 @@ EMPTY: Final = "the file is empty"
 
 @dataclass(frozen=True)
 class Tear:
-    """Where a file stops being readable.
+    """Where a file stops being readable: byte, why, and whether what is there is broken.
 
-    Attributes:
-        offset: byte of the file.
-        reason: what is wrong there, for people.
-        damaged: something is there, and it is broken; else the file ends too early.
+    Else it ends too early.
     """
 
     offset: int
@@ -88,31 +85,17 @@ class Tear:
 
 
 def tear_told(tear: object, done: str) -> str:
-    """Return what people are told of a tear.
-
-    Args:
-        tear: the tear, or its words.
-        done: what was done with what comes before it.
-
-    Example::
-
-        tear_told("line 100 is cut", "read")  # torn: line 100 is cut; what comes before it is read
-    """
+    """Return what people are told of a tear, and that what comes before it is `done`."""
     words = str(tear)
     return words if words == EMPTY else f"torn: {words}; what comes before it is {done}"
 
 
 @dataclass(frozen=True)
 class Copy:
-    """What is read in place of a trace that lies in an archive, or is written in another way.
+    """What is read in place of a trace that is in an archive, or written in another way.
 
-    Attributes:
-        path: where it is.
-        folder: what removes it when nothing refers to it any more.
-        profile: the trace is one of torch.profiler, or of others that write such JSON.
-        header: what the trace says of its process, where it has no header line.
-        tear: where reading the trace had to stop, None when all was read.
-        notes: what was put right in it, one line each.
+    `folder` removes it when nothing refers to it; `profile` is one of torch.profiler and the like;
+    `notes` tell what was put right in it, a line each.
     """
 
     path: Path
@@ -124,13 +107,7 @@ class Copy:
 
 
 class HeldFile:
-    """A file that can be read for as long as this is there, whoever removes its name.
-
-    Args:
-        path: the file.
-
-    Attributes:
-        path: where it is read.
+    """A file that can be read at `path` for as long as this is there, whoever removes its name.
 
     Raises:
         OSError: it cannot be opened, as where it is a link.

@@ -26,11 +26,7 @@ HEADER_NAME = b'"dftrace"'
 
 
 def read_header(file: TraceFile) -> HeaderFacts | None:
-    """Read the header of a trace; None where the first lines hold none.
-
-    Raises:
-        TraceError: the operating system refuses to read the file.
-    """
+    """Read the header of a trace; None where the first lines hold none."""
     return header_in(line for _, line in islice(TraceReader(file).lines(), HEADER_LINES))
 
 

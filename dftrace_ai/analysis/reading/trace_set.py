@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from dftrace_ai.analysis.reading.columns import COLUMNS, checked_columns
 from dftrace_ai.analysis.reading.search import search_traces
 from dftrace_ai.analysis.reading.trace import Trace
 from dftrace_ai.errors import needs_numpy
@@ -20,10 +19,14 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.reading.scanning.arrow import ArrowEvents
     from dftrace_ai.analysis.reading.trace_file import SkippedFile
 
-__all__ = ["ROWS_AT_ONCE", "TraceSet", "open_traces"]
+__all__ = ["COLUMNS", "ROWS_AT_ONCE", "TraceSet", "open_traces"]
 
 ROWS_AT_ONCE = 65_536
 RELATION_THREADS = 8
+
+
+COLUMNS: Final = ("file", "ph", "cat", "name", "id", "pid", "tid", "start_ns", "dur_ns", "args")
+"""The columns of events, in their order; `TraceSet.batches` tells what they hold."""
 
 
 def open_traces(paths: Iterable[str | os.PathLike[str]]) -> TraceSet:
@@ -213,3 +216,17 @@ class TraceSet:
 def _need_numpy() -> None:
     with needs_numpy("reading batches"):
         import numpy as np  # noqa: F401
+
+
+def checked_columns(columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of columns.
+
+    Raises:
+        ValueError: there is no such column, or none is named.
+    """
+    wanted = tuple(columns)
+    unknown = [name for name in wanted if name not in COLUMNS]
+    if unknown or not wanted:
+        what = f"no column is called {unknown[0]!r}" if unknown else "no column is named"
+        raise ValueError(f"{what}; there are: {', '.join(COLUMNS)}")
+    return wanted

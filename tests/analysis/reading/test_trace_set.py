@@ -10,7 +10,7 @@ import pytest
 from analysis.trace_lines import TIME_BASE_US, TraceLines, small_trace
 
 from dftrace_ai.analysis.reading import TraceSet, open_traces
-from dftrace_ai.analysis.reading.columns import COLUMNS
+from dftrace_ai.analysis.reading.trace_set import COLUMNS
 
 NAMES = ("a.pfw", "b.pfw.gz", "c.pfw.zst")
 

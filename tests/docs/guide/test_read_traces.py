@@ -15,7 +15,7 @@ from safety.commands import invoke
 
 from dftrace_ai.analysis.converting import FORMS
 from dftrace_ai.analysis.reading import EndState, TraceSet, open_traces
-from dftrace_ai.analysis.reading.columns import COLUMNS
+from dftrace_ai.analysis.reading.trace_set import COLUMNS
 from dftrace_ai.analysis.sql import VIEWS
 from docs.conftest import RunExample
 from docs.pages import DOCS, between, blocks, plain, section, table

@@ -72,13 +72,9 @@ class BrokenMemberError(Exception):
 
 
 class Member(NamedTuple):
-    """A member of an archive.
+    """A member: its name as the archive has it, why it is refused or "", and its bytes.
 
-    Attributes:
-        name: as the archive has it, whatever that is.
-        refused: why it cannot be taken, for people; empty where it can.
-        chunks: its bytes, to be taken before the next member is asked for. They may raise
-            `BrokenMemberError`.
+    These are to be taken before the next member is asked for, and may raise `BrokenMemberError`.
     """
 
     name: str
@@ -93,14 +89,10 @@ def is_tar(head: bytes) -> bool:
 
 
 def tar_members(chunks: Iterable[bytes]) -> Iterator[Member]:
-    """Yield the members of a tar, directories left out.
-
-    Args:
-        chunks: its bytes, unpacked.
+    """Yield the members of a tar, whose bytes come unpacked; directories left out.
 
     Raises:
-        BrokenArchiveError: it ends too early, or is none from some place on.
-        MoreThanArchiveError: more than zero bytes stands behind its end.
+        BrokenArchiveError: it cannot be read beyond a place.
     """
     source = _Source(chunks)
     facts: dict[str, str] = {}
@@ -190,11 +182,7 @@ class _Source:
         self._held = b""
 
     def take(self, size: int) -> bytes:
-        """Return so many bytes.
-
-        Raises:
-            BrokenArchiveError: there are fewer.
-        """
+        """Return so many bytes; raises `BrokenArchiveError` where there are fewer."""
         return b"".join(self.content(size))
 
     def skip(self, size: int) -> None:
@@ -206,11 +194,7 @@ class _Source:
         return any(piece.strip(b"\0") for piece in chain([self._held], self._chunks))
 
     def content(self, size: int) -> Iterator[bytes]:
-        """Yield so many bytes, in pieces.
-
-        Raises:
-            BrokenArchiveError: there are fewer.
-        """
+        """Yield so many bytes, in pieces; raises `BrokenArchiveError` where there are fewer."""
         while size:
             if not self._held:
                 piece = next(self._chunks, None)
@@ -239,9 +223,6 @@ def is_zip(head: bytes) -> bool:
 
 def zip_members(raw: BinaryIO) -> Iterator[Member]:
     """Yield the members of a ZIP, directories left out.
-
-    Args:
-        raw: the file.
 
     Raises:
         BrokenArchiveError: it has no directory, or that is none from some place on.
@@ -273,10 +254,7 @@ def _read_at(raw: BinaryIO, at: int, size: int) -> bytes:
 
 
 def _directory(raw: BinaryIO) -> tuple[int, int, int, int]:
-    """Return where the directory is by what it says, and how many entries it has.
-
-    Also how many bytes stand before the archive, and behind it.
-    """
+    """Return place and entries of the directory, and bytes before and behind the archive."""
     size = raw.seek(0, 2)
     width = min(size, END.size + LONGEST_COMMENT)
     tail = _read_at(raw, size - width, width)

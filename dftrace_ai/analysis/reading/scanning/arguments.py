@@ -44,13 +44,7 @@ class Arguments(Protocol):
 
 
 class BlockArguments(NamedTuple):
-    """The arguments of the rows of a block.
-
-    Attributes:
-        text: the plain text of the block.
-        begins: where in it those of each row begin, in bytes.
-        ends: where they end.
-    """
+    """The arguments of the rows of a block: where in its text those of each row begin and end."""
 
     text: memoryview
     begins: NDArray[Any]
@@ -82,12 +76,7 @@ class _Kept(NamedTuple):
 
 @dataclass(repr=False)
 class TraceArguments:
-    """The arguments of the rows of a file: its blocks are read again, the text of others is kept.
-
-    Attributes:
-        trace: the file.
-        rows: how many there are.
-    """
+    """The arguments of the rows of a file: read again by blocks; the text of others is kept."""
 
     trace: Trace
     rows: int = 0
@@ -96,12 +85,7 @@ class TraceArguments:
     _at_hand: dict[int, BlockArguments] = field(default_factory=dict)
 
     def add(self, block: EventBlock, blocks: TraceBlocks) -> None:
-        """Take in the rows of the block that was read last.
-
-        Args:
-            block: its rows.
-            blocks: what has read it.
-        """
+        """Take in the rows of the block that was read last."""
         if block.rows:
             self._firsts.append(self.rows)
             self._pieces.append(blocks.place or _kept(block))
@@ -120,11 +104,7 @@ class TraceArguments:
         return self._at(piece).text_of(row - self._firsts[piece])
 
     def texts_of(self, rows: NDArray[Any]) -> Iterator[memoryview]:
-        """Yield those of rows that rise, as JSON; empty where one has none.
-
-        Raises:
-            TraceError: the file is not what it was when it was read.
-        """
+        """Yield those of rows that rise, as JSON; empty where one has none."""
         cuts = np.searchsorted(rows, [*self._firsts, self.rows]).tolist()
         for piece, (low, high) in enumerate(pairwise(cuts)):
             if low < high:

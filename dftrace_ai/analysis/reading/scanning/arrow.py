@@ -24,18 +24,7 @@ __all__ = ["ArrowBatch", "ArrowEvents"]
 
 @dataclass(frozen=True, repr=False)
 class ArrowBatch:
-    """Events that follow each other in a file; `TraceSet.arrow` gives them.
-
-    Attributes:
-        block: as the native reader has it.
-        file: number of the trace.
-        columns: their names.
-
-    Example::
-
-        for batch in open_traces(["out/"]).arrow(["name", "dur_ns"]):
-            print(pyarrow.record_batch(batch).num_rows)
-    """
+    """Events that follow each other in a file; `TraceSet.arrow` gives them."""
 
     block: EventBlock
     file: int
@@ -52,30 +41,12 @@ class ArrowBatch:
         return _reader.arrow_schema(self.columns)
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """Return types and columns in capsules; each column lives as long as somebody holds it.
-
-        Args:
-            requested_schema: what is asked for; left to whoever asks, as types are not changed.
-
-        Raises:
-            OverflowError: the names need too much memory.
-        """
+        """Return types and columns in capsules; each column lives as long as somebody holds it."""
         return _reader.arrow_array(self.block, self.file, self.columns)
 
 
 class ArrowEvents:
-    """Iterates over events in batches; taken as a whole it is a stream of Arrow's.
-
-    Args:
-        files: the files.
-        columns: names of columns.
-        tell: called with what of the files could not be read, when all were.
-        first: number of the first of them.
-
-    Example::
-
-        table = pyarrow.table(open_traces(["out/"]).arrow())
-    """
+    """Iterates over events in batches; as a whole a stream. `tell` gets what was not read."""
 
     def __init__(
         self,
@@ -93,11 +64,7 @@ class ArrowEvents:
         return f"<stream of events: {', '.join(self._columns)}>"
 
     def __iter__(self) -> Iterator[ArrowBatch]:
-        """Yield the events, file by file, as many as a block of the file has.
-
-        Raises:
-            TraceError: a file cannot be read any more, or its names need too much memory.
-        """
+        """Yield the events, file by file, as many as a block of the file has."""
         for block, file in self._blocks():
             yield ArrowBatch(block, file, self._columns)
 
@@ -106,11 +73,7 @@ class ArrowEvents:
         return _reader.arrow_schema(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return a stream in a capsule, which reads the files when it is asked for their events.
-
-        Args:
-            requested_schema: what is asked for; left to whoever asks, as types are not changed.
-        """
+        """Return a stream in a capsule, which reads the files when it is asked for their events."""
         return _reader.arrow_stream(self._blocks(), self._columns)
 
     def _blocks(self) -> Iterator[tuple[EventBlock, int]]:

@@ -31,17 +31,7 @@ Batch = dict[str, "NDArray[Any]"]
 def event_batches(
     files: Sequence[Trace], columns: Sequence[str], rows: int, notes: list[str]
 ) -> Iterator[Batch]:
-    """Yield the events of files; see `TraceSet.batches`.
-
-    Args:
-        files: the files.
-        columns: names of columns.
-        rows: at most so many in a batch.
-        notes: gets what of the files could not be read.
-
-    Raises:
-        TraceError: a file cannot be read any more, or its names need too much memory.
-    """
+    """Yield the events of files; see `TraceSet.batches`. `notes` gets what could not be read."""
     for number, trace in enumerate(files):
         scanner = new_scanner()
         blocks = TraceBlocks(scanner, trace)

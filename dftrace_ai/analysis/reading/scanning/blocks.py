@@ -44,15 +44,7 @@ def new_scanner() -> EventScanner:
 
 
 def arguments_of(block: EventBlock) -> tuple[list[Any], NDArray[Any]]:
-    """Return the arguments of a block's rows as JSON: those that are there, and how long each is.
-
-    Args:
-        block: whose rows.
-
-    Returns:
-        Slices of the text, one for each row that has arguments; and the bytes of each row's
-        arguments, 0 where it has none.
-    """
+    """Return the arguments of rows that have some, as JSON, and how many bytes each row has."""
     begins, ends = argument_places(block)
     some = ends > 0
     text = block.text
@@ -63,32 +55,16 @@ def arguments_of(block: EventBlock) -> tuple[list[Any], NDArray[Any]]:
 def argument_places(block: EventBlock) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return where in the text of a block the arguments of each row begin and end, braces included.
 
-    Args:
-        block: whose rows; those without arguments begin and end at 0.
+    Those of rows without any begin and end at 0.
     """
     at, sizes = np.array(block.args_at, np.int64), np.array(block.args_bytes, np.int64)
     return np.where(at > 0, at - 1, 0), np.where(at > 0, at + sizes + 1, 0)
 
 
 class TraceBlocks:
-    """Iterates over the blocks of a file; then tells what was not read.
+    """Iterates over the blocks of a file; then its members tell what was not read.
 
-    Args:
-        scanner: what reads them; the numbers of its names go on from file to file.
-        trace: the file.
-
-    Attributes:
-        trace: the file.
-        notes: after the last block, what could not be read and was put right, one line each.
-        tear: after the last block, where and why reading stopped; None where it is whole.
-        long_lines: lines that are too long to be read.
-        place: where in the file the block begins that came last, and how many bytes of it that is;
-            None where it can be read again with all that is before it alone.
-
-    Example::
-
-        blocks = TraceBlocks(new_scanner(), trace)
-        print(sum(block.rows for block in blocks), *blocks.notes)
+    The numbers of names go on from file to file of a scanner.
     """
 
     def __init__(self, scanner: EventScanner, trace: Trace) -> None:
@@ -96,6 +72,8 @@ class TraceBlocks:
         self.notes: list[str] = []
         self.tear: Tear | None = None
         self.long_lines = 0
+        # Where in the file the block begins that came last, and its bytes there; None where it can
+        # be read again with all that is before it alone.
         self.place: tuple[int, int] | None = None
         self._scanner = scanner
         self._lines = self._plain_bytes = self._unreadable = 0
