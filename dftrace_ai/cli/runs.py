@@ -155,9 +155,9 @@ def _ask(runs: Runs, sql: str, *, as_json: bool) -> Runs:
 
 
 def _write_page(runs: Runs, title: str, path: Path, metrics: list[str] | tuple[str, ...]) -> Runs:
-    from dftrace_ai.loggers.runs.exporting import write_page
     from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
     from dftrace_ai.loggers.runs.html.page import page_of
+    from dftrace_ai.page.files import write_page
 
     found = RunsOnPage((run.folder for run in runs), metrics)
     write_page(path, page_of(title, found))

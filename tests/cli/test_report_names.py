@@ -10,7 +10,7 @@ from analysis.trace_lines import small_trace
 from safety.commands import invoke
 
 from dftrace_ai.errors import DftraceError
-from dftrace_ai.loggers.runs.exporting import new_file
+from dftrace_ai.page.files import new_file
 
 
 def test_what_is_in_the_way_is_told_before_anything_is_read(tmp_path: Path) -> None:

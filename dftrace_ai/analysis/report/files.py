@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 from errno import EACCES
 from typing import TYPE_CHECKING, Final
 
 from dftrace_ai.analysis.reading.regular_file import open_regular
 from dftrace_ai.errors import DftraceError, TraceError
+from dftrace_ai.page.files import write_page
 from dftrace_ai.wording import quoted
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check_plots(folder: Path) -> None:
 def write_report(path: Path, page: str, *, force: bool = False) -> None:
     """Write a page; a report of that name is replaced, by force any file."""
     check_page(path, force=force)
-    _write(path, page)
+    write_page(path, page)
 
 
 def write_plots(folder: Path, plots: Iterable[Plot], *, force: bool = False) -> list[Path]:
@@ -61,7 +61,7 @@ def write_plots(folder: Path, plots: Iterable[Plot], *, force: bool = False) -> 
     for path, _ in named:
         _check(path, PLOT_MARK, force=force)
     for path, plot in named:
-        _write(path, plot.alone(PLOT_MARK))
+        write_page(path, plot.alone(PLOT_MARK))
     return [path for path, _ in named]
 
 
@@ -82,17 +82,3 @@ def _check(path: Path, mark: str, *, force: bool) -> None:
             f"{quoted(str(path))}: is no report of ours and is left as it is; give another name, "
             "or --force to replace it"
         )
-
-
-def _write(path: Path, text: str) -> None:
-    unnamed = path.with_name(f".{path.name[:100]}-{secrets.token_hex(4)}")
-    try:
-        number = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-            unnamed.replace(path)
-        finally:
-            unnamed.unlink(missing_ok=True)
-    except OSError as error:
-        raise DftraceError(f"{quoted(str(path))}: cannot be written: {error.strerror}") from error

@@ -93,10 +93,10 @@ def _run_program(log: Path, limit_s: float, spare: str) -> tuple[int, str]:
 
 def compact_here(log: str, limit_s: float) -> None:
     """Write the metrics of a log as Parquet; ends this process when the time is up."""
-    from dftrace_ai.loggers.runs.exporting import new_file
     from dftrace_ai.loggers.runs.folders import RunFolder
     from dftrace_ai.loggers.runs.log_files import head_of
     from dftrace_ai.loggers.runs.tables import RunTables
+    from dftrace_ai.page.files import new_file
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(OUT_OF_TIME)

@@ -1,27 +1,26 @@
-"""Tables and pages written to files, which are whole when they get their names."""
+"""Tables written to files, which are whole when they get their names."""
 
 from __future__ import annotations
 
 import csv
-import os
-import secrets
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.database import duckdb_module
 from dftrace_ai.errors import DftraceError
 from dftrace_ai.loggers.runs.reading import Runs, read_run
 from dftrace_ai.loggers.runs.rows import TABLES, MetricsRow, RowSink, json_text
+from dftrace_ai.page.files import new_file
 from dftrace_ai.wording import in_csv, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from typing import TextIO
 
     from dftrace_ai.loggers.runs.folders import RunFolder
 
-__all__ = ["export", "write_page"]
+__all__ = ["export"]
 
 METRICS = tuple(TABLES["metrics"])
 NAME_AT, VALUE_AT = METRICS.index("name"), METRICS.index("value")
@@ -110,42 +109,3 @@ class _CsvRows(RowSink):
         for name, value in values.items():
             fields[NAME_AT], fields[VALUE_AT] = in_csv(name), value
             write(fields)
-
-
-def write_page(path: Path, page: str) -> None:
-    """Write a page to a file; one of the name is replaced.
-
-    Raises:
-        DftraceError: it cannot be written.
-    """
-    with new_file(path) as unnamed:
-        unnamed.write_text(page, encoding="utf-8", errors="backslashreplace")
-
-
-@contextmanager
-def new_file(path: Path, mode: int = 0o600) -> Iterator[Path]:
-    """Give a new file, which gets the name when its block has ended well.
-
-    Args:
-        path: the name; a file or link that has it is replaced.
-        mode: of the file; by default it is its owner's alone.
-
-    Raises:
-        DftraceError: it cannot be made, written or named, or the name is a device's or a pipe's.
-    """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise DftraceError(f"{quoted(str(path))}: is no file; it is left as it is")
-    unnamed = path.with_name(f".{path.name[:100]}-{secrets.token_hex(4)}")
-    try:
-        number = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(number, mode)
-        finally:
-            os.close(number)
-        try:
-            yield unnamed
-            unnamed.replace(path)
-        finally:
-            unnamed.unlink(missing_ok=True)
-    except OSError as error:
-        raise DftraceError(f"{quoted(str(path))}: cannot be written: {error.strerror}") from error
