@@ -26,7 +26,7 @@ PROGRAM = """
                     time.sleep(0.002)
 
     train("before", 0.002)
-    train("after", 0.020)
+    train("after", 0.050)
 """
 
 
