@@ -52,26 +52,12 @@ class Where:
     _condition: Condition
 
     def rows(self, columns: EventColumns) -> Integers:
-        """Return which events of a trace meet it, as a mask.
-
-        Args:
-            columns: of one file.
-        """
+        """Return which events of a trace meet it, as a mask."""
         return _held(self._condition, columns, np.arange(len(columns)))
 
 
 def where_of(text: str) -> Where:
-    """Read a condition on events: comparisons of `FIELDS` or ``args.NAME``, as `condition_of`.
-
-    Raises:
-        ConfigError: it is none.
-
-    Example::
-
-        where = where_of("cat = 'compute' and not args.epoch in (0, 1)")
-        for columns in event_columns(open_traces(["out/"])):
-            print(columns.trace, where.rows(columns).sum())
-    """
+    """Read a condition on events: comparisons of `FIELDS` or ``args.NAME``, as `condition_of`."""
     return Where(text, condition_of(text, OF_EVENTS))
 
 

@@ -332,6 +332,14 @@ def test_arguments_of_any_kind_come_through(tmp_path: Path) -> None:
     assert rows[1][0] == "e"
 
 
+def test_what_a_query_leaves_unread_is_told_if_it_cannot_be_read(tmp_path: Path) -> None:
+    path = training(0).write(tmp_path / "t.pfw.gz", 20)
+    path.write_bytes(path.read_bytes()[:-10])
+    done = invoke("sql", path, "select name from spans limit 1", "--json")
+    assert (done.status, len(json.loads(done.out))) == (1, 1)
+    assert "t.pfw.gz: torn: " in done.err
+
+
 def test_spans_without_a_duration_have_no_end(tmp_path: Path) -> None:
     trace = TraceLines()
     for times in ('"ts":5,', '"ts":5,"dur":-7,', '"dur":7,'):

@@ -35,16 +35,7 @@ HEAD_BYTES: Final = 4096
 
 
 def check_place(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
-    """Refuse a target that something else stands at.
-
-    Args:
-        target: the file or directory to be written.
-        inputs: what is converted, which is never replaced.
-        force: what an earlier conversion has written may be replaced, in whatever form.
-
-    Raises:
-        DftraceError: it is there, and not to be replaced.
-    """
+    """Refuse a target that something else stands at; with force, what no conversion has written."""
     name = quoted(str(target))
     try:
         target.lstat()
@@ -97,21 +88,13 @@ def _holds_conversion(folder: Path) -> bool:
 
 @contextmanager
 def in_place(target: Path, *, directory: bool) -> Iterator[Path]:
-    """Give a new file or directory, which gets the name when the block has ended well.
-
-    Args:
-        target: the name; what has it is replaced.
-        directory: whether it is a directory.
-
-    Raises:
-        DftraceError: it cannot be made, written or named; then nothing of it is left. What a
-            process leaves that is killed goes with the next call for the same name.
-    """
+    """Give a new file or directory, which gets the name when the block has ended well."""
     unnamed = target.with_name(f".{target.name[:100]}-{secrets.token_hex(4)}")
     held = -1
     try:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            # What a process leaves that is killed goes with the next call for the same name.
             _remove_left(target)
             if directory:
                 unnamed.mkdir(mode=0o700)

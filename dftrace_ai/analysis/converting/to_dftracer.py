@@ -42,19 +42,7 @@ FILE_BYTES: Final = re.compile(rb'"file_bytes":\d+')
 def write_for_dftracer(
     traces: Iterable[Trace], folder: Path
 ) -> tuple[list[ConvertedFile], list[str]]:
-    """Write each trace as a file of its own.
-
-    Args:
-        traces: which.
-        folder: an empty directory.
-
-    Returns:
-        The files; and what was left out, one line each.
-
-    Raises:
-        OSError: they cannot be written.
-        TraceError: a trace cannot be read any more.
-    """
+    """Write each trace as a file of its own; returns the files, and what was left out."""
     files: list[ConvertedFile] = []
     notes: list[str] = []
     names: set[str] = set()

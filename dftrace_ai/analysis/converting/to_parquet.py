@@ -25,17 +25,7 @@ def write_as_parquet(
 ) -> tuple[list[ConvertedFile], list[str]]:
     """Write the events of each trace as a file in the directory of its rank, and the processes.
 
-    Args:
-        traces: which; of one of them at a time a block is in memory.
-        folder: an empty directory.
-        out: what it will be called.
-
-    Returns:
-        The files; and what could not be read, one line each.
-
-    Raises:
-        DftraceError: they cannot be written, or DuckDB is not installed.
-        TraceError: a trace cannot be read any more.
+    Returns the files, and what could not be read; `out` is what the folder will be called.
     """
     files: list[ConvertedFile] = []
 

@@ -22,19 +22,9 @@ LEVEL: Final = 6
 def write_for_perfetto(
     traces: Iterable[Trace], path: Path, name: str
 ) -> tuple[list[ConvertedFile], list[str]]:
-    """Write the traces as one.
+    """Write the traces as one, compressed where its name will end in ``.gz``.
 
-    Args:
-        traces: which.
-        path: of the file, which is there.
-        name: what it will be called: compressed where that ends in ``.gz``.
-
-    Returns:
-        The file; and what was left out or changed, one line each.
-
-    Raises:
-        OSError: it cannot be written.
-        TraceError: a trace cannot be read any more.
+    Returns the file, and what was left out or changed.
     """
     merged = MergedTrace(traces)
     lines = 0

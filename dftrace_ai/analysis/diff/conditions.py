@@ -123,17 +123,7 @@ def _about(parts: Written) -> tuple[str, str] | None:
 def judged(
     conditions: Sequence[Condition], before: SampledRun, after: SampledRun, silence: str
 ) -> tuple[Judged, ...]:
-    """Return what became of conditions.
-
-    Args:
-        conditions: the conditions.
-        before: the first run.
-        after: the second.
-        silence: why the runs cannot be compared; empty where they can.
-
-    Raises:
-        ConfigError: one names what neither run has.
-    """
+    """Return what became of conditions; `silence` is why the runs cannot be compared."""
     return tuple(_judged(condition, before, after, silence) for condition in conditions)
 
 

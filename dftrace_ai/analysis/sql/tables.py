@@ -24,7 +24,6 @@ from dftrace_ai.analysis.steps import Job, Rank, measure
 from dftrace_ai.analysis.steps.measuring import STEP_PARTS
 from dftrace_ai.database import Database, QueryError, duckdb_module, said
 from dftrace_ai.errors import TraceError
-from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["TraceTables"]
 
 MOST_THREADS: Final = 8
-
-REFUSED: Final = """
-SELECT count(*) FROM read.lines WHERE args <> '' AND TRY_CAST(args AS JSON) IS NULL
-"""
 
 
 class TraceTables:
@@ -78,7 +73,7 @@ class TraceTables:
         self._notes: dict[str, None] = {}
         self._processes = _Processes(traces.files)
         self._filled: set[str] = set()
-        self._is_checked = False
+        self._is_told = False
         self._lines: _Lines | None = None
         self._database = Database(MOST_THREADS)
 
@@ -137,9 +132,9 @@ class TraceTables:
                     raise QueryError(f"{error} There are: {', '.join(VIEWS)}") from error.__cause__
                 raise
             # What of the files cannot be read is told, also of those that a query left unread.
-            if self._is_checked or lines.is_read or not lines.is_begun:
+            if self._is_told or lines.is_read or not lines.is_begun:
                 return answer
-            self._check_arguments()
+            self._read_on()
             if answer.is_whole:
                 return answer
 
@@ -156,15 +151,12 @@ class TraceTables:
         """
         self._begun()
         lines = self._show(self.traces.files[number : number + 1], number)
-        query = "(SELECT * EXCLUDE (rank) FROM events)"
         try:
-            return self._database.copy_out(query, path)
-        except duckdb_module().Error as error:
+            return self._database.copy_out("(SELECT * EXCLUDE (rank) FROM events)", path)
+        except duckdb_module().Error:
             if lines.error:
                 raise lines.error from None
-            if not self._gives_what_lacks(error):
-                raise
-        return self._database.copy_out(query, path)
+            raise
 
     def copy_processes(self, path: Path) -> int:
         """Write the view `processes` as Parquet; returns how many there are."""
@@ -203,37 +195,27 @@ class TraceTables:
         """Make some files, of which the first has this number, those that the views are of."""
         self._lines = _Lines(files, first, self._notes)
         self._database.show_stream("read", "lines", self._lines)
-        self._show_events(lenient=False)
+        self._database.execute(events_sql(by_pid=bool(self._processes.part)))
         return self._lines
 
-    def _show_events(self, *, lenient: bool) -> None:
-        by_pid = bool(self._processes.part)
-        self._database.execute(events_sql(by_pid=by_pid, lenient=lenient))
-        self._is_checked = lenient
-
     def _gives_what_lacks(self, error: BaseException | None) -> bool:
-        """Mend what has ended a query; returns whether it was anything of ours."""
+        """Fill the table that a query came upon without naming it; returns whether it was that."""
         lacking = str(error).partition(UNREAD)[2]
         name = next((table for table in TABLES if lacking.startswith(table)), None)
-        if name is not None and name not in self._filled:
-            self._fill(name)
-            return True
-        is_of_values = isinstance(error, duckdb_module().ConversionException)
-        return is_of_values and not self._is_checked and self._check_arguments()
+        if name is None or name in self._filled:
+            return False
+        self._fill(name)
+        return True
 
-    def _check_arguments(self) -> bool:
-        """Find out whether DuckDB takes all arguments; those that it does not are null."""
+    def _read_on(self) -> None:
+        """Read all lines, for what is told of those that cannot be read."""
         try:
-            (count,) = self._database.execute(REFUSED).fetchone()
+            self._database.execute("SELECT count(*) FROM read.lines").fetchall()
         except duckdb_module().Error as error:
             if self._lines and self._lines.error:
                 raise self._lines.error from None
             raise QueryError(f"the traces cannot be read into tables: {said(error)}") from error
-        if count:
-            self._notes[f"arguments of {counted(count, 'event')} that DuckDB does not take"] = None
-            self._show_events(lenient=True)
-        self._is_checked = True
-        return bool(count)
+        self._is_told = True
 
     def _fill(self, table: str) -> None:
         try:

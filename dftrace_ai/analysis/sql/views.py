@@ -143,38 +143,27 @@ _ROWS: Final = {
 }
 
 
-def events_sql(*, by_pid: bool, lenient: bool = False) -> str:
-    """Return the SQL of all events, of which the views are made.
-
-    Args:
-        by_pid: there are files whose lines are of several processes.
-        lenient: arguments that DuckDB does not take are null; else the query ends there.
-    """
+def events_sql(*, by_pid: bool) -> str:
+    """Return the SQL of all events; `by_pid`: lines of some files are of several processes."""
     # Lists, and no table to join: DuckDB does not know how many lines there are, takes them for
     # few, and would put all of them into the table that is searched.
     process = "getvariable('process_of_file')[file + 1]"
     if by_pid:
         process = f"""coalesce({process}, (SELECT process FROM read.pids AS own
             WHERE own.file = line.file AND own.pid = line.pid))"""  # noqa: S608
-    cast = "TRY_CAST" if lenient else "CAST"
     return f"""
         CREATE OR REPLACE VIEW read.events AS
         SELECT ph, {process} AS process, getvariable('rank_of_file')[file + 1] AS rank,
             pid, tid, nullif(id, 0) AS id,
             CASE WHEN parent NOT IN (0, {2**64 - 1}) THEN parent END AS parent_id, cat, name,
             nullif(start_ns, -1) AS start_ns, nullif(dur_ns, -1) AS dur_ns,
-            {cast}(nullif(args, '') AS JSON) AS args
+            CAST(nullif(args, '') AS JSON) AS args
         FROM read.lines AS line
     """  # noqa: S608
 
 
 def view_sql(name: str, *, filled: bool = True) -> str:
-    """Return the SQL of a view.
-
-    Args:
-        name: of the view.
-        filled: whether its table is; else a query that comes upon it ends.
-    """
+    """Return the SQL of a view; a query that comes upon one that is not filled ends."""
     columns = VIEWS[name]
     if not filled:
         made = ", ".join(f'CAST(NULL AS {kind}) AS "{c}"' for c, kind in columns.items())

@@ -31,14 +31,7 @@ MOST_ROWS = 1000
 
 
 def print_list(runs: Runs, metrics: Sequence[str], asked: Sequence[str], as_json: bool) -> None:
-    """Print a row for each run.
-
-    Args:
-        runs: which.
-        metrics: patterns of metrics whose last values have columns.
-        asked: names of what else has a column.
-        as_json: whether JSON is printed instead.
-    """
+    """Print a row for each run, with columns for metrics by patterns, and for what was asked."""
     if as_json:
         write_json([exact(run.as_dict()) for run in runs])
         return

@@ -37,15 +37,7 @@ SHARE_OF_LIMIT = 0.9
 
 
 def compact(log: Path, limit_s: float) -> Path | None:
-    """Write the metrics of a log that has ended as Parquet beside it, where that is worthwhile.
-
-    Args:
-        log: its path.
-        limit_s: seconds that this may take.
-
-    Returns:
-        The file; None where there is no DuckDB, no time, or too little in the log.
-    """
+    """Write the metrics of a log that has ended as Parquet beside it; None where there is none."""
     if limit_s < LEAST_S or importlib.util.find_spec("duckdb") is None:
         return None
     try:

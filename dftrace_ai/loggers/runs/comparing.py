@@ -53,12 +53,7 @@ class Comparison(NamedTuple):
 
 
 def compared(runs: Sequence[LocalRun], metrics: Sequence[str] = ()) -> Comparison:
-    """Put runs side by side.
-
-    Args:
-        runs: which.
-        metrics: patterns of the metrics' names; by default not machine and epochs.
-    """
+    """Put runs side by side."""
     names = sorted({name for run in runs for name in run.params})
     params: dict[str, list[Any]] = {}
     for name in names:
@@ -74,12 +69,7 @@ def compared(runs: Sequence[LocalRun], metrics: Sequence[str] = ()) -> Compariso
 
 
 def metric_names(runs: Iterable[LocalRun], patterns: Sequence[str] = ()) -> list[str]:
-    """Return the names of the metrics of some runs.
-
-    Args:
-        runs: which.
-        patterns: of a shell, one of which a name matches; by default not machine and epochs.
-    """
+    """Return the names of the metrics of some runs that patterns choose, as those of a shell do."""
     names = sorted({name for run in runs for name in run.metrics})
     if not patterns:
         return [name for name in names if not name.startswith(UNASKED)]

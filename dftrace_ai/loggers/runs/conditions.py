@@ -91,11 +91,7 @@ class Choice(NamedTuple):
 
 
 def chosen(runs: Iterable[LocalRun], choice: Choice) -> list[LocalRun]:
-    """Return the runs of a choice.
-
-    Raises:
-        ConfigError: no run at all has something of a name that a condition asks for.
-    """
+    """Return the runs of a choice; what no run at all has is no condition."""
     runs = list(runs)
     for condition in choice.where:
         _known(runs, condition.name)
@@ -103,11 +99,7 @@ def chosen(runs: Iterable[LocalRun], choice: Choice) -> list[LocalRun]:
 
 
 def sorted_by(runs: Iterable[LocalRun], name: str, *, reverse: bool = False) -> list[LocalRun]:
-    """Return runs in the order of what they have of a name; those without come last.
-
-    Raises:
-        ConfigError: none of them has anything of the name.
-    """
+    """Return runs in the order of what they have of a name; those without come last."""
     runs = list(runs)
     if runs:
         _known(runs, name)
@@ -117,15 +109,7 @@ def sorted_by(runs: Iterable[LocalRun], name: str, *, reverse: bool = False) -> 
 
 
 def value_of(run: LocalRun, name: str) -> Any:
-    """Return what a run has of a name: a hyper-parameter, a metric's last value, or a fact.
-
-    Args:
-        run: the run.
-        name: may end in ``.last``, ``.min``, ``.max`` or ``.mean`` for that of a metric.
-
-    Returns:
-        The value, or `MISSING`.
-    """
+    """Return what a run has of a name, such as ``lr``, ``loss.min`` or ``status``, or `MISSING`."""
     if name in run.params:
         return run.params[name]
     if name in run.metrics:

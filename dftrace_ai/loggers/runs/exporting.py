@@ -27,19 +27,7 @@ NAME_AT, VALUE_AT = METRICS.index("name"), METRICS.index("value")
 
 
 def export(folders: Iterable[RunFolder], folder: Path, form: str) -> tuple[Runs, list[Path]]:
-    """Write each table of some runs to a file of its own.
-
-    Args:
-        folders: of the runs.
-        folder: the files' directory, which is made where it is not there.
-        form: ``"parquet"`` or ``"csv"``, also the suffix of their names.
-
-    Returns:
-        The runs as they were read, and the files; those that had their names are replaced.
-
-    Raises:
-        DftraceError: they cannot be written, or it is Parquet and DuckDB is not installed.
-    """
+    """Write each table of some runs as `form`; returns the runs as they are now, and the files."""
     if form == "parquet":
         duckdb_module()
     try:

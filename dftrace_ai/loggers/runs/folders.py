@@ -34,18 +34,11 @@ class RunFolder(NamedTuple):
 
 
 def run_folders(root: Path) -> tuple[list[RunFolder], list[str]]:
-    """Find the runs below a directory, or the one that it is; links are not followed.
+    """Find the runs below a directory, or the one that it is, in the order of their keys.
 
-    Args:
-        root: a ``log_dir``, a project in it, or a run.
-
-    Returns:
-        The runs in the order of their keys, and why some directories could not be searched. Logs
-        of one directory that were begun under different names are different runs.
-
-    Raises:
-        NoRunsError: the directory cannot be read, or there are no runs in it.
+    Also returns why some directories could not be searched. Links are not followed.
     """
+    # Logs of one directory that were begun under different names are different runs.
     notes: list[str] = []
     found: dict[str, RunFolder] = {}
     waiting = [(root, "", 0)]

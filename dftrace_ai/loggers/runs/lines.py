@@ -110,14 +110,7 @@ class _NotOfTheFormatError(ValueError):
 
 
 def line_of(data: bytes) -> Line | None:
-    """Read a line.
-
-    Args:
-        data: the line, without its end.
-
-    Returns:
-        What it says; None where it is torn, or not as the format has it.
-    """
+    """Read a line, without its end; None where it is torn, or not as the format has it."""
     try:
         found = _object(data)
         kind = found.get("k")

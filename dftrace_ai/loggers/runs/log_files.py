@@ -74,13 +74,9 @@ class Reached(NamedTuple):
 
 
 def reached(folder: Path, rank: int, names: tuple[str, str], before_ns: int) -> Reached:
-    """Return the greatest steps in the ends of the logs that a rank has written, and ended.
+    """Return the greatest steps in the ends of the logs that a rank of a run has ended.
 
-    Args:
-        folder: of the run.
-        rank: whose logs.
-        names: project and name of the run.
-        before_ns: logs that were begun later do not count; in nanoseconds since 1970.
+    Logs that were begun after `before_ns`, since 1970, do not count.
     """
     found = {"iteration": -1, "epoch": -1}
     own = (whole_text(names[0]), whole_text(names[1]))
@@ -113,18 +109,12 @@ def reached(folder: Path, rank: int, names: tuple[str, str], before_ns: int) -> 
 class LogLines:
     """The whole lines of a log, up to where it ended when that was last asked.
 
-    A line that has no end yet is no line: its writer is about to go on with it, or was killed.
-
-    Args:
-        path: the log; a link or what is no file is refused.
-
-    Attributes:
-        passed_over: lines that were too long.
-        torn: whether there are bytes after the last whole line.
-
     Raises:
-        OSError: it cannot be opened, or is no file.
+        OSError: it cannot be opened, or is a link or no file.
     """
+
+    # A line that has no end yet is no line: its writer is about to go on with it, or was killed.
+    # `passed_over` lines were too long; `torn` says that there are bytes behind the last whole one.
 
     def __init__(self, path: Path) -> None:
         self.passed_over = 0
@@ -177,16 +167,7 @@ class LogLines:
 
 
 def kept_bytes(folder: Path, file: str, most: int) -> bytes | None:
-    """Read a file that a line names, if it lies in the run's directory and no link leads to it.
-
-    Args:
-        folder: of the run.
-        file: path within it, as the line has it.
-        most: so many bytes at most.
-
-    Returns:
-        Its bytes; None where it is not there, too long, no file, or somewhere else.
-    """
+    """Read a file that a line names; None for one that is long, elsewhere, or behind a link."""
     parts = file.split("/")
     if not all(parts) or any(part in (".", "..") or "\0" in part for part in parts):
         return None

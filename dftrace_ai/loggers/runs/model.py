@@ -27,17 +27,10 @@ MOST_NAMES = 100_000
 
 
 class Figures:
-    """What all values of a metric come to.
+    """What all values of a metric come to."""
 
-    Attributes:
-        count: finite values.
-        non_finite: the others, which are in none of the figures but `last`.
-        last: the value that was logged last, by the clock.
-        last_step: its step.
-        min: of the finite values; NaN where there are none, as are the next two.
-        max: likewise.
-        mean: likewise.
-    """
+    # `count` finite values make the figures, NaN where there are none; `non_finite` others are in
+    # none but `last`, which was logged last by the clock, for `last_step`.
 
     __slots__ = (
         *("_last_s", "_lost", "_sum", "count", "last", "last_step", "max", "min"),
@@ -97,32 +90,25 @@ class Figures:
 
 @dataclass
 class LocalRun:
-    """A run, of all the processes that have written to it.
-
-    Attributes:
-        folder: where it is.
-        now_s: when it was read, in seconds since 1970.
-        writers: its processes, by rank and then by when they began.
-        params: hyper-parameters by their names with slashes between; of one that was logged again
-            the latest.
-        metrics: by name, over all processes.
-        rows: how many lines of metrics there are.
-        step: the greatest number of an iteration; -1 without one.
-        media: how many pictures, histograms, texts and other things that are no numbers.
-        unreadable: lines that are not as the format has them, of full disks for example.
-        not_counted: values of metrics that are in no figure since there are too many names.
-        notes: why some of it could not be read.
-    """
+    """A run, of all the processes that have written to it."""
 
     folder: RunFolder
+    # When it was read, in seconds since 1970.
     now_s: float
+    # By rank and then by when they began.
     writers: list[Writer] = field(default_factory=list)
+    # By their names with slashes between; of one that was logged again the latest.
     params: JsonObject = field(default_factory=dict)
     metrics: dict[str, Figures] = field(default_factory=dict)
+    # Lines of metrics.
     rows: int = 0
+    # The greatest number of an iteration; -1 without one.
     step: int = -1
+    # Pictures, histograms, texts and other things that are no numbers.
     media: int = 0
+    # Lines that are not as the format has them, of full disks for example.
     unreadable: int = 0
+    # Values that are in no figure since there are too many names.
     not_counted: int = 0
     notes: list[str] = field(default_factory=list)
     _set_s: dict[str, float] = field(default_factory=dict, repr=False)

@@ -50,12 +50,7 @@ def process_start(pid: int) -> int:
 
 
 def is_alive(process: ProcessIdentity, written_s: float) -> bool | None:
-    """Tell whether a process lives; None where that cannot be known from here.
-
-    Args:
-        process: who is asked for.
-        written_s: when its log last changed, in seconds since 1970.
-    """
+    """Tell whether a process lives, whose log changed last then; None where that is not known."""
     if process.host != socket.gethostname():
         return None
     if process.boot != _boot():

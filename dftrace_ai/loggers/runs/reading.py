@@ -83,12 +83,7 @@ def read_runs(directory: str | os.PathLike[str]) -> Runs:
 
 
 def read_run(folder: RunFolder, sink: Sink | None = None) -> LocalRun:
-    """Read a run.
-
-    Args:
-        folder: where it is.
-        sink: takes the rows meanwhile.
-    """
+    """Read a run; a sink takes its rows meanwhile."""
     run = LocalRun(folder, time.time())
     for name in folder.logs:
         try:

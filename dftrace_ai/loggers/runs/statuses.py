@@ -23,32 +23,23 @@ WORST_FIRST = ("failed", "killed", "unknown", "finished")
 
 @dataclass
 class Writer:
-    """A process that has written to a run.
-
-    Attributes:
-        log: name of its log.
-        line: what it says of itself; None where that cannot be read.
-        alive: whether the process lives; None where that cannot be known.
-        ending: the status that it has written at its end; "" without one.
-        last_s: when it logged last, in seconds since 1970; 0 for never.
-        written_s: when its log last changed.
-    """
+    """A process that has written to a run."""
 
     log: str
+    # What it says of itself; None where that cannot be read.
     line: RunLine | None = None
+    # None where that cannot be known.
     alive: bool | None = None
+    # The status that it has written at its end; "" without one.
     ending: str = ""
+    # When it logged last, in seconds since 1970; 0 for never.
     last_s: float = 0.0
+    # When its log last changed.
     written_s: float = 0.0
 
 
 def status_of_writer(writer: Writer, now_s: float) -> str:
-    """Return how the run stands for one process.
-
-    Args:
-        writer: the process, which was looked at before its log was read to its end.
-        now_s: seconds since 1970.
-    """
+    """Return how the run stands for a process that was looked at before its log was read."""
     if writer.ending:
         return writer.ending
     if writer.line is None:
@@ -62,10 +53,6 @@ def status_of_run(writers: Sequence[Writer], now_s: float) -> str:
     """Return how a run stands: running while any process does, else as its latest attempt ended.
 
     The latest process says how many ranks there are; of each the latest process counts.
-
-    Args:
-        writers: its processes.
-        now_s: seconds since 1970.
     """
     statuses = [status_of_writer(writer, now_s) for writer in writers]
     if "running" in statuses:
