@@ -1,7 +1,7 @@
 """What Dynamo is told of annotations: a node in a graph is a context that does nothing.
 
-None of this runs outside of a compilation, and all of it can be taken back. What it needs of
-Dynamo's inside is looked for before anything is changed.
+Loaded late, with torch's compiler: none of this runs outside of a compilation, and all of it can
+be taken back. What it needs of Dynamo's inside is looked for before anything is changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What goes beside the spans of a node: the time on the device, ranges for other profilers."""
+"""What goes beside the spans of a node: the time on the device, ranges for other profilers.
+
+Loaded late, by the first span that has a companion.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Models of the lines of a trace file, one per kind of line, told apart by `ph` and `name`.
 
-A line is one JSON object of the Chrome trace event format. The models are strict:
-a number written as text is a fault. They serve the JSON Schema of the format and
+Loaded late, for pydantic. A line is one JSON object of the Chrome trace event format. The models
+are strict: a number written as text is a fault. They serve the JSON Schema of the format and
 `dftrace validate`; reading for analysis does not pass through them.
 """
 

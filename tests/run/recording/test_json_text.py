@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dftrace_ai.trace_format.json_text import json_text
+from dftrace_ai.run.settings import json_text
 
 TEXTS = st.text(st.characters())  # halves of surrogates, too, as paths have them
 VALUES = st.recursive(
