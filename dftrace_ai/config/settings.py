@@ -142,7 +142,6 @@ def _text(value: object, words: tuple[str, ...]) -> str:
     if not isinstance(value, str):
         raise TypeError("no text")
     text = str.__str__(value)
-    text.encode()  # a name that is no UTF-8 text cannot stand in a trace
     if words and text not in words:
         raise ValueError("no such word")
     return text
