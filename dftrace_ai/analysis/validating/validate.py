@@ -366,9 +366,10 @@ def _checked_profile(file: Trace, limit: int, *, unfinished_ok: bool) -> FileChe
             if ph == "X" and dur_ns > 0 and start_ns >= 0:
                 end_ns = min(start_ns + dur_ns, NEVER)
                 checking.add_span(pid & NUMBER, tid & NUMBER, start_ns, end_ns)
+    path, events = str(file), checking.lines
+    # Where spans are in disorder the count of lines begins anew.
     if checking.end():
         checking.end()
-    path, events = str(file), checking.lines
     count, faults = _overlaps(checking, path, limit, "event")
     tear = file.file.copy and file.file.copy.tear
     if tear and not unfinished_ok:

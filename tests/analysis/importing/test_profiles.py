@@ -282,6 +282,14 @@ def test_of_a_profile_is_checked_what_a_viewer_needs(tmp_path: Path) -> None:
     assert "torn: the file ends within what begins at byte" in last
 
 
+def test_spans_in_disorder_are_checked_as_well(tmp_path: Path) -> None:
+    events = [span("late", 50, 10), span("b", 5, 3), span("a", 3, 3), span("early", 1, 1)]
+    done = invoke("validate", written(tmp_path / "t.json", profile(events)))
+    assert (done.status, len(done.out.splitlines())) == (1, 1)
+    assert "t.json:2: on pid 7 tid 7 the span overlaps the one of event 3 in part" in done.out
+    assert "1 fault in 1 file, 4 lines, 4 events" in done.err
+
+
 # Of the first two one begins in the other and ends after it; the arrow is the later one's.
 CROSSING = [
     span("a", 3, 3.776),
