@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from analysis.trace_lines import TraceLines
+from cli.copies_in_files import COMMAND
 from conftest import clean_environment
-from safety.commands import COMMAND, LIMIT_S, Done, invoke
+from safety.commands import LIMIT_S, Done, invoke
 from stress.pressure.disk import small_disk
 
 MS = 1_000_000
