@@ -74,7 +74,7 @@ class Totals:
 
 @final
 class Sums:
-    def __new__(cls, most_bytes: int, /) -> Self: ...
+    def __new__(cls, most_bytes: int) -> Self: ...
     def add(
         self,
         first: NDArray[Any],
