@@ -5,8 +5,8 @@ set(index_sources block_facts covered_time durations figures_told set_back)
 set(deflating_sources far_repeats huffman_code line_deflate packed_block)
 set(text_sources hash json_check json_string names)
 set(spool_sources new_spool prepared_units settings spool spool_marker tables)
-set(writing_sources block_deflate blocks_ahead codec header_and_footer lanes line_formatter next_part open_lines part_index
-                    record_lines trace_file trace_parts trace_writer unfinished_spans)
+set(writing_sources block_deflate blocks_ahead codec header_and_footer line_formatter open_lines part_index trace_blocks
+                    trace_file trace_parts trace_writer tracks)
 set(reading_sources adoption live_spool self_time spool_copy spool_view waiting_events)
 set(reading/traces_sources checking general_line hopping labels line_figures line_walk members nested_tracks
                            passing_window plain_lines scanner span_sums span_tree totals totals_told wall_and_categories)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dftrace_ai.spools.held_directory import directories_at
+from dftrace_ai.spools.held import directories_at
 from dftrace_ai.spools.recovery import Recovery, adopt_in
 from dftrace_ai.trace_format.file_names import is_of_a_run
 

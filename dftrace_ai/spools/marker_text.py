@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import dftrace_ai._native as _native
 
 if TYPE_CHECKING:
-    from dftrace_ai.spools.held_directory import HeldDirectory
+    from dftrace_ai.spools.held import HeldDirectory
 
 __all__ = ["BEGUN_MARKER", "MARKER", "MARKER_BYTES", "content_of", "is_copy", "is_elsewhere"]
 

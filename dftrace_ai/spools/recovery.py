@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import dftrace_ai._native as _native
-from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.spools.held import HeldDirectory
 from dftrace_ai.spools.search import (
     FoundSpool,
     find_orphans,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import dftrace_ai._native as _native
-from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.spools.held import HeldDirectory
 from dftrace_ai.spools.marker_text import (
     BEGUN_MARKER,
     MARKER,

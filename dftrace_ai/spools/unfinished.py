@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import dftrace_ai._native as _native
-from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.spools.held import HeldDirectory
 from dftrace_ai.spools.search import spool_places
 from dftrace_ai.trace_format.file_names import process_of_spool, spool_prefix
 from dftrace_ai.wording import quoted

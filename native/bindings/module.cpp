@@ -13,6 +13,7 @@
 #include "dftrace/spool/spool.hpp"
 #include "dftrace/spool/spool_marker.hpp"
 #include "dftrace/writing/codec.hpp"
+#include "files/held_file.hpp"
 #include "files/stand_in.hpp"
 #include "instrumentation/call_span.hpp"
 #include "instrumentation/gate.hpp"
@@ -104,10 +105,10 @@ PyMODINIT_FUNC PyInit__native() {
         add_span_types(module.get()) < 0 || add_apart_span_type(module.get()) < 0 ||
         add_node_type(module.get()) < 0 || add_method_type(module.get()) < 0 ||
         add_function_type(module.get()) < 0 || add_iterator_type(module.get()) < 0 ||
-        add_thread_counts_type(module.get()) < 0 || add_gate_type(module.get()) < 0 ||
-        add_gated_type(module.get()) < 0 || add_training_types(module.get()) < 0 ||
-        add_recorded_call_type(module.get()) < 0 || add_recorded_forward_type(module.get()) < 0 ||
-        prepare_call_spans() < 0 || prepare_inner_calls() < 0)
+        add_thread_counts_type(module.get()) < 0 || add_held_file_type(module.get()) < 0 ||
+        add_gate_type(module.get()) < 0 || add_gated_type(module.get()) < 0 ||
+        add_training_types(module.get()) < 0 || add_recorded_call_type(module.get()) < 0 ||
+        add_recorded_forward_type(module.get()) < 0 || prepare_call_spans() < 0 || prepare_inner_calls() < 0)
         return nullptr;
     made = Py_NewRef(module.get());
     return module.release();

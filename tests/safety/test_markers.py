@@ -19,7 +19,7 @@ from perfetto.trace_file import read
 
 from dftrace_ai.spools import recovery
 from dftrace_ai.spools import search as spool_search
-from dftrace_ai.spools.held_directory import HeldDirectory
+from dftrace_ai.spools.held import HeldDirectory
 from dftrace_ai.spools.recovery import adopt_dead, find_spools
 from safety.commands import invoke
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dftrace_ai.inspect.output.held_file import HeldFile
 from dftrace_ai.run.run import current_run
+from dftrace_ai.spools.held import HeldLog
 from dftrace_ai.wording import ToldOnce, escaped
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ LEVELS = {
 
 NAME_COLUMNS = 77
 TAB = "\t"
+# Lines are gathered up to the first; where they cannot be written up to the second.
+GATHERED_BYTES = 64 * 1024
+KEPT_BYTES = 1024 * 1024
 
 
 def _switched_on(environ: Mapping[str, str], variable: str, *, default: bool) -> bool:
@@ -59,7 +63,65 @@ class LogNames:
         self.statistics = Path(log_dir) / STATISTICS_DIRECTORY / file
 
 
-def open_log(path: Path, *, overwrite: bool) -> HeldFile:
+class LogFile:
+    """A log whose lines are gathered; a link at its path is not followed.
+
+    Any thread may write, and so may the handler of a signal while another call is under way.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool, mode: int = 0o600) -> None:
+        self.closed = False
+        self._gathered: list[bytes] = []
+        self._bytes = 0
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._log = HeldLog(path, overwrite=overwrite, mode=mode)
+        self.path = self._log.path
+
+    def write(self, text: str) -> None:
+        """Add text; OSError where what was gathered cannot be written."""
+        # That is kept for the next try as long as it is not too much; beyond, new text is lost.
+        line = text.encode("utf-8", errors="backslashreplace")
+        with self._own_lock():
+            if self._bytes < KEPT_BYTES:
+                self._gathered.append(line)
+                self._bytes += len(line)
+            if self._bytes >= GATHERED_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Bring the text into the file; where it cannot be written it is kept for the next try."""
+        with self._own_lock():
+            gathered, self._gathered, self._bytes = self._gathered, [], 0
+            rest = b"".join(gathered)
+            try:
+                while rest:
+                    rest = rest[os.write(self._log.number(), rest) :]
+            finally:
+                if rest:
+                    self._gathered.insert(0, rest)
+                    self._bytes += len(rest)
+
+    def close(self) -> None:
+        """Bring the text into the file, and close that in any case."""
+        if self.closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self.closed = True
+            self._log.close()
+
+    def _own_lock(self) -> threading.RLock:
+        if self._pid != os.getpid():
+            # Forked: a thread that is not here may hold the lock, and these lines are the parent's.
+            self._pid = os.getpid()
+            self._lock = threading.RLock()
+            self._gathered, self._bytes = [], 0
+        return self._lock
+
+
+def open_log(path: Path, *, overwrite: bool) -> LogFile:
     """Open a log for writing; directories are made as needed, and a link is not followed."""
     # Lines are appended wherever the file ends, so that another process that begins the same file
     # anew leaves no gap in it. A new one has the `file_mode` of the run that is on, and without a
@@ -68,7 +130,7 @@ def open_log(path: Path, *, overwrite: bool) -> HeldFile:
     run = current_run()
     settings = run._settings if run is not None else None
     mode = int(settings["core"]["file_mode"]) if settings is not None else 0o600
-    return HeldFile(path, overwrite=overwrite, mode=mode)
+    return LogFile(path, overwrite=overwrite, mode=mode)
 
 
 def tell_on_stderr(line: str) -> None:

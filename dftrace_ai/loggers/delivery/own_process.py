@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dftrace_ai.interpreters.another import clean_environment, interpreter, paths
 from dftrace_ai.loggers.delivery.delivery import Standing, Tracker, TrackerProcessError
 from dftrace_ai.loggers.delivery.shared_count import SharedCount
-from dftrace_ai.spools.held_number import HeldNumber
+from dftrace_ai.spools.held import HeldFile
 
 if TYPE_CHECKING:
     from dftrace_ai.loggers.interfaces.base import BaseLogint, RunFacts
@@ -53,7 +53,7 @@ class OwnProcess(Tracker):
         self._run = run
         self._limit_s = limit_s
         self._told: SharedCount | None = None
-        self._pipe: HeldNumber | None = None
+        self._pipe: HeldFile | None = None
         self._is_launched = self._is_forgotten = False
         self._sent = 0
 
@@ -69,7 +69,7 @@ class OwnProcess(Tracker):
         self._told = SharedCount.made(self._run.log_dir)
         reading, writing = os.pipe()
         try:
-            self._pipe = HeldNumber(writing)
+            self._pipe = HeldFile(writing)
             self._launch(command, reading, self._told.number)
         finally:
             os.close(reading)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
-from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, opened_file
+from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file
 from dftrace_ai.loggers.names import safe_file_name
 from dftrace_ai.loggers.records import (
     Alert,
@@ -34,7 +34,7 @@ from dftrace_ai.loggers.runs.lines import RunLine, line_of
 from dftrace_ai.loggers.runs.log_files import LogLines
 from dftrace_ai.loggers.runs.processes import here, is_alive
 from dftrace_ai.masking import masked_words
-from dftrace_ai.spools.held_number import HeldNumber
+from dftrace_ai.spools.held import HeldLog
 from dftrace_ai.wording import counted, quoted, warn
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalLogint"]
 
-FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 # The line that ends a log is shorter.
 ROOM_OF_END = 200
 # Of what is left of the time for the end; the run is not to be told to have ended too late.
@@ -60,7 +59,7 @@ class LocalLogint(BaseLogint):
     name: ClassVar[str] = "local"
     own_process: ClassVar[bool] = False
 
-    _held: HeldNumber | None = None
+    _log: HeldLog | None = None
     _torn = False
     _path = Path()
 
@@ -128,17 +127,15 @@ class LocalLogint(BaseLogint):
     def finish(self, status: Status) -> None:
         """Say how the run ended; then its metrics become Parquet, if there is time."""
         self._write({"k": "end", "t": time.time(), "status": status})
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        self.forget()
         if status != "killed":
             compact(self._path, self.limit_s * SHARE_OF_LIMIT)
 
     def forget(self) -> None:
         """Close the log in a forked child."""
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def _head(self) -> JsonObject:
         process = here()
@@ -195,19 +192,14 @@ class LocalLogint(BaseLogint):
         self._torn = False
 
     def _number(self, line: Mapping[str, Any]) -> int:
-        """Return the log's number; of a log that was closed or removed, that of one of its name."""
-        held = self._held
-        if held is not None and not held.leads_elsewhere() and os.fstat(held.now()).st_nlink:
-            return held.now()
-        if held is not None:
-            held.close()
-            self._held = None
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._held = HeldNumber(opened_file(self._path, FLAGS, self.run.file_mode))
-        number = self._held.now()
-        if line["k"] != "run" and not os.fstat(number).st_size:
-            self._write(self._head())
-        return number
+        """Return the log's number; one that had to be made again begins as a log does."""
+        if self._log is None:
+            self._log = HeldLog(self._path, mode=self.run.file_mode)
+        number = self._log.number()
+        if line["k"] == "run" or os.fstat(number).st_size:
+            return number
+        self._write(self._head())
+        return self._log.number()
 
 
 def _others_at_work(folder: Path, rank: int) -> list[ProcessIdentity]:

@@ -64,7 +64,7 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
     tables.read(blobs);
 
     TraceWriter writer(settings, header, 1);
-    if (!index) writer.do_without_index();
+    if (!index) writer.blocks().index().give_up();
     const ClockMap clock = ClockMap::from_segments({{0, 1'000'000'000'000'000, std::uint64_t{1} << 32}});
     Track track;
     track.tid = header.pid;
@@ -73,7 +73,8 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
     std::mt19937_64 random(7);
     std::uint64_t now = 0, id = 1, step = 0, step_start = 0, step_id = 0;
     double seconds = 0;
-    for (std::uint64_t done = 0; done < events;) {
+    int error = 0;
+    for (std::uint64_t done = 0; done < events && !error;) {
         std::uint32_t filled = 0;
         while (filled < unit->capacity && done < events) {
             const Phase& phase = phases[done % std::size(phases)];
@@ -108,13 +109,13 @@ DrainFigures measure_drain(std::uint64_t events, Compression compression, int le
         }
         const std::uint64_t before = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         std::uint32_t scan = 0;
-        if (!writer.records(unit, scan, filled, track, tables, clock)) break;
-        if (done == events) writer.finish({"finalize"});
+        error = writer.records(unit, scan, filled, track, tables, clock);
+        if (!error && done == events) error = writer.finish({"finalize"});
         seconds += 1e-9 * static_cast<double>(clock_ns(CLOCK_THREAD_CPUTIME_ID) - before);
     }
     const WriteMark& mark = header.marks[header.write_number.load() % 2];
     ::unlink(writer.path().c_str());
-    if (writer.last_error()) throw std::runtime_error(std::strerror(writer.last_error()));
+    if (error) throw std::runtime_error(std::strerror(error));
     return {seconds, mark.plain_bytes, mark.file_bytes};
 }
 

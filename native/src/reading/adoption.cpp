@@ -206,8 +206,8 @@ void sort_units(SpoolView& spool, const std::vector<UnitHeader*>& units, DeadRun
             counted(lost, lost == 1 ? "thread's name and open spans" : "threads' names and open spans"));
 }
 
-[[noreturn]] void fail(const TraceWriter& writer, int error) {
-    if (writer.file_was_spoilt())
+[[noreturn]] void fail(TraceWriter& writer, int error) {
+    if (writer.parts().file_was_spoilt())
         throw std::runtime_error(writer.path() +
                                  ": was removed or cut while it was completed; the spool is kept" +
                                  std::string(goes_elsewhere));
@@ -220,8 +220,8 @@ void write_records(SpoolView& spool, TraceWriter& writer, DeadThread& thread, co
         spool.load(unit);
         std::uint32_t scan = unit->consumed;
         const std::uint32_t limit = std::min(unit->committed.load(), unit->capacity);
-        if (!writer.records(unit, scan, limit, thread.track, tables, clock))
-            fail(writer, writer.last_error());
+        if (const int error = writer.records(unit, scan, limit, thread.track, tables, clock))
+            fail(writer, error);
         spool.let_go(unit);
     }
 }
@@ -298,18 +298,20 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     const ClockMap clock = spool.clock();
     sort_units(spool, units, run);
     TraceWriter writer(settings, h, h.parent_pid);
-    writer.lies_in(place.directory);
-    writer.keeps_marks_by([&spool](const void* mark, std::size_t bytes) { return spool.keep(mark, bytes); });
-    writer.belongs_to({spool.owner(), spool.group()});
+    TraceParts& parts = writer.parts();
+    parts.lies_in(place.directory);
+    parts.keeps_marks_by([&spool](const void* mark, std::size_t bytes) { return spool.keep(mark, bytes); });
+    parts.belongs_to({spool.owner(), spool.group()});
+    parts.keeps_to_its_file();
+    writer.blocks().compress_ahead(threads_ahead());
     writer.doubt_after(clock_ns(CLOCK_REALTIME));
-    writer.compress_ahead(threads_ahead());
-    writer.keeps_to_its_file();
     writer.leave_out_before(first_wanted_tick(spool, units, settings, clock));
     if (const int error = writer.resume())
         throw std::runtime_error(writer.path() + ": cannot be continued: " + std::strerror(error));
-    run.was_complete = writer.stage() == TraceStage::complete;
+    const TraceStage stage = writer.blocks().stage();
+    run.was_complete = stage == TraceStage::complete;
     if (run.was_complete) return writer.path();
-    const bool told = writer.stage() == TraceStage::unfinished;
+    const bool told = stage == TraceStage::unfinished;
     for (DeadThread& thread : run.threads) write_records(spool, writer, thread, run.tables, clock);
     int error = writer.end_records();
     if (!error && !told)
@@ -328,7 +330,7 @@ std::string complete_trace(SpoolView& spool, const TraceSettings& settings, cons
     ending.overwritten += writer.take_left_out();
     if (!error) error = writer.finish(ending);
     // The spool goes only when there is a file that holds all of it.
-    if (!error) error = writer.check_file();
+    if (!error) error = parts.check_file();
     if (error) fail(writer, error);
     return writer.path();
 }

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "dftrace/text/names.hpp"
-#include "dftrace/writing/trace_writer.hpp"
+#include "dftrace/writing/tracks.hpp"
 
 namespace dftrace {
 

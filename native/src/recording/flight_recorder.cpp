@@ -150,7 +150,7 @@ int FlightRecorder::write_kept(RecordFlow& flow, bool run_goes_on) {
             append_json_string(dump_details_ = ",\"open_spans\":", std::string("not seen: ") + error.what());
         }
     }
-    if (!flow.pass()) return writer.last_error();
+    if (const int error = flow.pass()) return error;
     if (run_goes_on)
         if (const int error = writer.lost_spans()) return error;
     if (!dump_noted_) {

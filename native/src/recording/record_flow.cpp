@@ -14,7 +14,7 @@ RecordFlow::RecordFlow(const TraceSettings& settings, Spool& spool, ClockMap& cl
       blobs_(blobs),
       retention_(retention),
       writer_(settings, spool.header(), parent_pid) {
-    writer_.on_durable = [this](UnitHeader* unit, std::uint32_t scan) { unit_durable(unit, scan); };
+    writer_.blocks().on_durable = [this](UnitHeader* unit, std::uint32_t scan) { unit_durable(unit, scan); };
 }
 
 void RecordFlow::follow_clock() {
@@ -25,7 +25,7 @@ void RecordFlow::follow_clock() {
     h.clock_segments.store(number + 1, std::memory_order_release);
 }
 
-bool RecordFlow::pass() {
+int RecordFlow::pass() {
     ahead_.keep_up();
     threads_.take_in_new_sources();
     // First how far each thread has come, then the blobs: a record's names and arguments were
@@ -42,23 +42,24 @@ bool RecordFlow::pass() {
     read_blobs();
     follow_clock();
     for (auto& source : sources())
-        if (!drain(*source)) {
+        if (const int error = drain(*source)) {
             // Nothing is over while it cannot be written.
             for (auto& other : sources()) other->over = false;
-            return false;
+            return error;
         }
-    return true;
+    return 0;
 }
 
-bool RecordFlow::drain(Source& source) {
+int RecordFlow::drain(Source& source) {
     for (;;) {
         // A thread may need the next one sooner than a unit is formatted, and a block compressed.
         ahead_.keep_up();
         UnitHeader* unit = source.unit;
         const bool last = unit == source.limit_unit;
         const std::uint32_t limit = last ? source.limit : unit->capacity;
-        if (!writer_.records(unit, source.scan, limit, source.track, tables_, clock_)) return false;
-        if (last) return true;
+        if (const int error = writer_.records(unit, source.scan, limit, source.track, tables_, clock_))
+            return error;
+        if (last) return 0;
         source.unit = spool_.unit(unit->next.load(std::memory_order_acquire));
         source.scan = 0;
         unit->left = 1;

@@ -125,8 +125,8 @@ void Session::finish(Ending ending, Outcome& outcome) {
                      std::accumulate(mark.earlier_lines.begin(), mark.earlier_lines.end(), std::uint64_t{0});
     const TraceWriter& writer = flow_.writer();
     if (!outcome.abandoned) {
-        outcome.events = writer.lines_written();
-        outcome.spoilt_lines = outcome.lost_lines = writer.spoilt_lines();
+        outcome.events = writer.blocks().lines_written();
+        outcome.spoilt_lines = outcome.lost_lines = writer.blocks().spoilt_lines();
         outcome.marked = drain_.error() && drain_.marked();
     }
     if (const int refused = spool_.refused()) outcome.spool_refusal = reason_of(refused).text;

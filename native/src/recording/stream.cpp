@@ -38,10 +38,10 @@ std::optional<int> Stream::turn(RecordFlow& flow, bool write_out, std::string) {
     std::lock_guard looking(looking_);
     ++turns_;
     TraceWriter& writer = flow.writer();
-    if (!flow.pass()) return writer.last_error();
+    if (const int error = flow.pass()) return error;
     if (write_out)
         if (const int error = writer.flush()) return error;
-    if (!writer.anything_to_write()) {
+    if (writer.blocks().empty()) {
         flow.drop_ended_sources();
         flow.apply_releases();
     }
@@ -52,7 +52,7 @@ std::optional<int> Stream::turn(RecordFlow& flow, bool write_out, std::string) {
 int Stream::end(RecordFlow& flow, const Ending& ending) {
     std::lock_guard looking(looking_);
     TraceWriter& writer = flow.writer();
-    if (!flow.pass()) return writer.last_error();
+    if (const int error = flow.pass()) return error;
     if (const int error = writer.end_records()) return error;
     flow.write_unfinished();
     if (const int error = writer.lost_spans()) return error;

@@ -372,9 +372,9 @@ std::string Spool::place() const {
 }
 
 int Spool::look() const noexcept {
-    const int error = file_.look_at(path_.c_str());
+    const int error = file_.identity().look_at(path_.c_str());
     if (error == 0) return 0;
-    const int beside = file_.look_at(name_in_directory(path_), directory_.descriptor());
+    const int beside = file_.identity().look_at(name_in_directory(path_), directory_.descriptor());
     return beside == ENOENT ? error : beside;
 }
 

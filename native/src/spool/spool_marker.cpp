@@ -79,7 +79,7 @@ void SpoolMarker::write(const TraceSettings& settings, const std::string& spool)
         HeldFile file;
         path_ = make(file, settings, spool);
         if (!written()) return;
-        lstat(path_.c_str(), &made_);
+        made_ = file.identity();
         // Not every file system maps its files.
         void* const mapped = mmap(nullptr, mapped_bytes, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
         if (mapped != MAP_FAILED) mapped_ = mapped;
@@ -89,14 +89,6 @@ void SpoolMarker::write(const TraceSettings& settings, const std::string& spool)
     }
 }
 
-// 0 where it lies there, ENOENT where it does not, or the errno for which that cannot be seen.
-int SpoolMarker::look_at(int directory, const char* path) const noexcept {
-    struct stat info;
-    if (fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0)
-        return info.st_dev == made_.st_dev && info.st_ino == made_.st_ino ? 0 : ENOENT;
-    return errno == ENOTDIR || errno == EBADF ? ENOENT : errno;
-}
-
 bool SpoolMarker::tell_complete() noexcept {
     if (!written()) return false;
     try {
@@ -104,7 +96,8 @@ bool SpoolMarker::tell_complete() noexcept {
         const std::pair<int, std::string> places[] = {{directory_.descriptor(), name}, {AT_FDCWD, path_}};
         for (const auto& [directory, path] : places) {
             HeldFile marker;
-            if (marker.open(path, O_WRONLY | O_APPEND, directory) != 0 || !marker.is(made_)) continue;
+            if (marker.open(path, O_WRONLY | O_APPEND, directory) != 0 || !marker.identity().is(made_))
+                continue;
             return append_complete(marker);
         }
         return false;
@@ -119,12 +112,10 @@ int SpoolMarker::remove() noexcept {
                                                   {AT_FDCWD, path_.c_str()}};
     int error = 0;
     for (const auto& [directory, path] : places) {
-        const int unseen = look_at(directory, path);
-        if (unseen == ENOENT) continue;
-        error = unseen ? unseen : ::unlinkat(directory, path, 0) == 0 ? 0 : errno;
-        break;
+        error = made_.remove_at(path, directory);
+        if (error != ENOENT) break;
     }
-    if (error) return error;
+    if (error && error != ENOENT) return error;
     path_.clear();
     abandon();
     return 0;
@@ -140,7 +131,7 @@ bool tell_complete(const Directory& directory, const std::string& marker, std::u
     struct stat info;
     return directory.look(marker.c_str(), info) == 0 && S_ISREG(info.st_mode) && info.st_uid == owner &&
            info.st_nlink == 1 && file.open(marker, O_WRONLY | O_APPEND, directory.descriptor()) == 0 &&
-           file.is(info) && append_complete(file);
+           file.identity().is(info) && append_complete(file);
 }
 
 }  // namespace dftrace

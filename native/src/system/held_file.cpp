@@ -72,9 +72,21 @@ int reserve_room_in_use(int file, std::size_t from, std::size_t bytes) noexcept 
     return done == 0 ? 0 : errno;
 }
 
+int FileIdentity::look_at(const char* path, int directory) const noexcept {
+    struct stat info;
+    if (fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0) return is(info) ? 0 : ENOENT;
+    // A directory that is not held open is none.
+    return errno == ENOTDIR || errno == EBADF ? ENOENT : errno;
+}
+
+int FileIdentity::remove_at(const char* path, int directory) const noexcept {
+    if (const int unseen = look_at(path, directory)) return unseen;
+    return ::unlinkat(directory, path, 0) == 0 ? 0 : errno;
+}
+
 bool HeldFile::leads_here(int number) const noexcept {
     struct stat info;
-    return number >= 0 && fstat(number, &info) == 0 && is(info);
+    return number >= 0 && fstat(number, &info) == 0 && file_.is(info);
 }
 
 int HeldFile::create_new(const std::string& path, int access, int directory) noexcept {
@@ -111,7 +123,7 @@ int HeldFile::let_owner_in() const noexcept {
 int HeldFile::take_name(const std::string& path) const noexcept {
     if (::linkat(AT_FDCWD, LinkTo(descriptor()).text, AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0)
         return errno;
-    if (lies_at(path)) return 0;
+    if (lies_at(path.c_str())) return 0;
     // Closed, and given away, this very moment: somebody else's file has got the name as well.
     ::unlink(path.c_str());
     return EBADF;
@@ -125,9 +137,7 @@ int HeldFile::hold(int number) noexcept {
         number_ = -1;
         return EBADF;
     }
-    device_ = info.st_dev;
-    inode_ = info.st_ino;
-    known_ = true;
+    file_ = FileIdentity(info);
     // Refused where there are no numbers that high: then it stays where it is.
     const int moved = fcntl(number_, F_DUPFD_CLOEXEC, first_out_of_the_way());
     if (moved < 0) return 0;
@@ -143,9 +153,9 @@ int HeldFile::open_again(const std::string& path, int access, int directory) noe
     HeldFile found;
     if (const int error = found.open(path, access, directory)) return error;
     if (!leads_here(found.number_)) {
-        if (found.lies_at(path, directory)) return ESTALE;
+        if (found.lies_at(path.c_str(), directory)) return ESTALE;
         // Not the file of that name either: the program has closed the number, and got it, just now.
-        found.known_ = false;
+        found.file_ = {};
         return EBADF;
     }
     number_ = std::exchange(found.number_, -1);  // what it was leads elsewhere
@@ -163,13 +173,6 @@ bool HeldFile::has_no_name() const noexcept {
     return fstat(descriptor(), &info) == 0 && info.st_nlink == 0;
 }
 
-int HeldFile::look_at(const char* path, int directory) const noexcept {
-    struct stat info;
-    if (fstatat(directory, path, &info, AT_SYMLINK_NOFOLLOW) == 0) return is(info) ? 0 : ENOENT;
-    // A directory that is not held open is none.
-    return errno == ENOTDIR || errno == EBADF ? ENOENT : errno;
-}
-
 std::string HeldFile::path_now() const noexcept {
     char path[4096];
     try {
@@ -183,7 +186,7 @@ std::string HeldFile::path_now() const noexcept {
 void HeldFile::close() noexcept {
     if (const int ours = descriptor(); ours >= 0) ::close(ours);
     number_ = -1;
-    known_ = false;
+    file_ = {};
 }
 
 Reason reason_of(int error) noexcept {

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <numeric>
 
 namespace dftrace {
@@ -47,7 +49,7 @@ int TraceParts::open_file() {
     if (error) return error;
     if (owner_) static_cast<void>(fchown(file_.descriptor(), owner_->user, owner_->group));
     struct stat made {};
-    if (fstat(file_.descriptor(), &made) == 0) written_parts_.push_back({path_, made});
+    if (fstat(file_.descriptor(), &made) == 0) written_parts_.push_back({path_, FileIdentity(made)});
     return 0;
 }
 
@@ -57,8 +59,33 @@ void TraceParts::forget_empty_file() noexcept {
     if (!written_parts_.empty() && written_parts_.back().path == path_) written_parts_.pop_back();
 }
 
-int TraceParts::append(std::string_view block, std::size_t plain_bytes, const LineCounts& lines,
-                       std::uint32_t lanes, TraceStage stage, bool closes) {
+int TraceParts::append(std::string_view block, std::size_t plain_bytes, const WriteFacts& facts) {
+    const std::uint64_t number = next_write();
+    for (const auto& [unit, scan] : facts.touched) {
+        if (keeps_to_its_file_) consumed_before_part_.try_emplace(unit, unit->consumed);
+        // In this order: killed between the two, it must not say that the last write, which landed, was
+        // of the records of this one.
+        unit->pending_write = number;
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        unit->pending = scan;
+        if (const int error = keep(*unit)) return error;
+    }
+    if (const int error = write(block, plain_bytes, facts.lines, facts.lanes, facts.stage, false))
+        return error;
+    for (const auto& [unit, scan] : facts.touched) {
+        unit->consumed = scan;
+        if (const int error = keep(*unit)) return error;
+    }
+    return 0;
+}
+
+int TraceParts::append_aside(std::string_view block, std::size_t plain_bytes) {
+    const WriteMark& last = header_.last_mark();
+    return write(block, plain_bytes, lines_, last.lanes, last.stage, false);
+}
+
+int TraceParts::write(std::string_view block, std::size_t plain_bytes, const LineCounts& lines,
+                      std::uint32_t lanes, TraceStage stage, bool closes) {
     // Removed before anything was in it: the same part is made again.
     if (file_.is_open() && !begun() && file_.spoilt()) forget_empty_file();
     if (!file_.is_open())
@@ -102,11 +129,12 @@ int TraceParts::append(std::string_view block, std::size_t plain_bytes, const Li
 int TraceParts::close(std::string_view footer, std::size_t plain_bytes, const Losses& told) {
     const Losses before = std::exchange(told_, told);
     const WriteMark& last = header_.last_mark();
-    if (const int error = append(footer, plain_bytes, lines_, last.lanes, last.stage, true)) {
+    if (const int error = write(footer, plain_bytes, lines_, last.lanes, last.stage, true)) {
         told_ = before;
         return error;
     }
     go_on();
+    consumed_before_part_.clear();
     return 0;
 }
 
@@ -125,6 +153,18 @@ std::uint64_t TraceParts::give_up_part() noexcept {
     return gone;
 }
 
+// A recovery whose file is gone: its spool then says of no record any more that it is in that file.
+int TraceParts::check_file() {
+    if (!keeps_to_its_file_ || !spoilt()) return 0;
+    file_was_spoilt_ = true;
+    for (const auto& [unit, consumed] : consumed_before_part_) {
+        unit->consumed = consumed;
+        unit->pending_write = 0;
+        if (const int error = keep(*unit)) return error;
+    }
+    return ESTALE;
+}
+
 void TraceParts::lies_in(const Directory& directory) noexcept {
     directory_ = &directory;
     file_.lies_in(directory);
@@ -133,11 +173,7 @@ void TraceParts::lies_in(const Directory& directory) noexcept {
 void TraceParts::keep_last(std::uint32_t keep) {
     for (; written_parts_.size() > keep; written_parts_.pop_front()) {
         const WrittenPart& oldest = written_parts_.front();
-        // Another file may lie there by now.
-        struct stat info;
-        if (lstat(oldest.path.c_str(), &info) == 0 && info.st_dev == oldest.file.st_dev &&
-            info.st_ino == oldest.file.st_ino)
-            unlink(oldest.path.c_str());
+        static_cast<void>(oldest.file.remove_at(oldest.path.c_str()));  // another file may lie there by now
     }
 }
 

@@ -74,7 +74,7 @@ TEST("a number is out of the way of what the program opens, and goes back at the
         REQUIRE(file.create_new(dir.file("a"), O_RDWR) == 0);
         CHECK(file.descriptor() >= 256);
         CHECK(fcntl(file.descriptor(), F_GETFD) & FD_CLOEXEC);
-        CHECK(file.lies_at(dir.file("a")));
+        CHECK(file.lies_at(dir.file("a").c_str()));
     }
     CHECK_EQ(open_descriptors(), before);
 }
@@ -106,7 +106,7 @@ TEST("a file that the program has closed is found again by its name, unless anot
     CHECK_EQ(file.open_again(dir.file("a"), O_RDWR), ENOENT);
     std::ofstream(dir.file("a")) << "somebody else's";
     CHECK_EQ(file.open_again(dir.file("a"), O_RDWR), ESTALE);
-    CHECK(!file.lies_at(dir.file("a")));
+    CHECK(!file.lies_at(dir.file("a").c_str()));
     CHECK(file.known());
     CHECK_EQ(file.open_again(dir.file("moved"), O_RDWR), 0);
 }

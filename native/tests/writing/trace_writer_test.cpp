@@ -60,7 +60,7 @@ struct Desk {
         return unit;
     }
     bool write(UnitHeader* unit, std::uint32_t& scan, std::uint32_t limit) {
-        return writer.records(unit, scan, limit, track, tables, clock);
+        return 0 == writer.records(unit, scan, limit, track, tables, clock);
     }
     const WriteMark& mark() { return spool.header().marks[spool.header().write_number.load() % 2]; }
     std::uint64_t file_size() const {
@@ -87,7 +87,7 @@ TEST("a unit's records are told as written when they are, not before") {
     CHECK(desk.write(unit, scan, 60));
     CHECK_EQ(scan, 60);
     CHECK_EQ(unit->consumed, 0);
-    CHECK(desk.writer.anything_to_write());
+    CHECK(!desk.writer.blocks().empty());
     CHECK_EQ(desk.writer.flush(), 0);
     CHECK_EQ(unit->consumed, 60);
     CHECK_EQ(desk.mark().lines[1], 60);
@@ -103,7 +103,7 @@ TEST("marks and file agree after every block") {
     Desk desk("trace", 700);
     std::vector<std::uint32_t> durable;
     UnitHeader* unit = desk.filled(500);
-    desk.writer.on_durable = [&](UnitHeader* seen, std::uint32_t scan) {
+    desk.writer.blocks().on_durable = [&](UnitHeader* seen, std::uint32_t scan) {
         CHECK(seen == unit);
         CHECK_EQ(unit->consumed, scan);
         CHECK_EQ(unit->pending, scan);
@@ -234,7 +234,7 @@ TEST("a file that is removed before its first block has landed is made again, wi
             CHECK_EQ(desk.mark().plain_bytes, desk.file_size());
             CHECK(desk.write(third, third_scan, 100));
             CHECK_EQ(desk.writer.finish({"finalize"}), 0);
-            CHECK_EQ(desk.writer.spoilt_lines(), 0);
+            CHECK_EQ(desk.writer.blocks().spoilt_lines(), 0);
         }));
         const auto parts = read_parts(desk.dir);
         CHECK_EQ(parts.size(), later_part ? 2 : 1);
@@ -272,7 +272,7 @@ TEST("somebody else's file that has the name of one that failed is not taken for
         CHECK_EQ(unlink(path.c_str()), 0);
         std::ofstream(path) << "precious";
         // As if it died when it has named that file and not yet found that it is there.
-        desk.writer.keeps_marks_by([&](const void* mark, std::size_t) {
+        desk.writer.parts().keeps_marks_by([&](const void* mark, std::size_t) {
             return mark == &desk.spool.header().trace_paths[0] ? EIO : 0;
         });
         CHECK_EQ(desk.writer.flush(), EIO);

@@ -14,8 +14,7 @@ from inspect_sessions import base_config, main_log, scalars, statistics_path
 
 import dftrace_ai
 import dftrace_ai.inspect as debug_api
-from dftrace_ai.inspect.output.held_file import HeldFile
-from dftrace_ai.inspect.output.log_files import StatisticsFile
+from dftrace_ai.inspect.output.log_files import LogFile, StatisticsFile
 
 LAYER = "transformer_layer.self_attention.layernorm_qkv_activation"
 VALUES = {
@@ -227,7 +226,7 @@ def test_numbers_that_the_program_closes_and_uses_get_no_lines(
 
 
 def test_a_log_that_is_removed_and_closed_is_begun_again(tmp_path: Path) -> None:
-    file = HeldFile(tmp_path / "a.log", overwrite=True)
+    file = LogFile(tmp_path / "a.log", overwrite=True)
     file.write("one\n")
     file.flush()
     for number in map(int, os.listdir("/proc/self/fd")):

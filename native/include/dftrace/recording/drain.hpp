@@ -55,7 +55,7 @@ class Drain {
     bool marked() const noexcept { return marker_.written(); }
     // In a forked child, which has no such thread: lets go of what it holds open.
     void abandon_in_child() noexcept {
-        flow_.writer().abandon();
+        flow_.writer().parts().abandon();
         marker_.abandon();
     }
 

@@ -25,8 +25,8 @@ class RecordFlow {
     RecordFlow(const TraceSettings& settings, Spool& spool, ClockMap& clock, std::uint32_t parent_pid,
                ThreadRegistry& threads, BlobStore& blobs, Retention& retention);
 
-    // Formats everything committed so far. False when the file cannot be written.
-    bool pass();
+    // Formats everything committed so far. 0, or the errno for which the file cannot be written.
+    int pass();
     void follow_clock();
     void read_blobs();
     // Forgets the snapshots that were released, as far as nothing can name them any more.
@@ -43,7 +43,7 @@ class RecordFlow {
     const UnitsAhead& ahead() const noexcept { return ahead_; }
 
   private:
-    bool drain(Source& source);
+    int drain(Source& source);
     void unit_durable(UnitHeader* unit, std::uint32_t scan);
     // The snapshots that open spans name; false if not all of them can be seen.
     bool snapshots_of_open_spans(std::set<std::uint32_t>& named);

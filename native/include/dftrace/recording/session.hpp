@@ -106,7 +106,7 @@ class Session {
         drain_.abandon_in_child();
     }
 
-    Written written() { return flow_.writer().written(); }
+    Written written() { return flow_.writer().parts().written(); }
     SpoolHeader& header() noexcept { return spool_.header(); }
     const std::string& spool_path() const noexcept { return spool_.path(); }
     std::uint64_t spool_bytes_used() noexcept { return spool_.used_bytes(); }

@@ -6,7 +6,7 @@
 
 #include "dftrace/recording/thread.hpp"
 #include "dftrace/spool/spool.hpp"
-#include "dftrace/writing/trace_writer.hpp"
+#include "dftrace/writing/tracks.hpp"
 
 namespace dftrace {
 

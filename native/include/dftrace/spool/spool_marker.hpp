@@ -36,12 +36,10 @@ class SpoolMarker {
     void abandon() noexcept;
 
   private:
-    int look_at(int directory, const char* path) const noexcept;
-
     std::string path_;  // empty: there is none
     MappedDirectory directory_;
     void* mapped_ = nullptr;  // never read, which would end the process if somebody had cut the file
-    struct stat made_ {};
+    FileIdentity made_;
 };
 
 // Of a marker that is found in a directory and belongs to this user.

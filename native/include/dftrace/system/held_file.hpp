@@ -21,6 +21,32 @@ int reserve_room(int file, std::size_t from, std::size_t bytes) noexcept;
 // like where there is no such call.
 int reserve_room_in_use(int file, std::size_t from, std::size_t bytes) noexcept;
 
+// Which file it is, whatever becomes of its names and of the numbers that lead to it.
+class FileIdentity {
+  public:
+    FileIdentity() = default;
+    explicit FileIdentity(const struct stat& info) noexcept
+        : device_(info.st_dev), inode_(info.st_ino), known_(true) {}
+
+    bool known() const noexcept { return known_; }
+    bool is(const struct stat& info) const noexcept {
+        return known_ && info.st_ino == inode_ && info.st_dev == device_;
+    }
+    // 0 where the file lies at `path`, under that name; ENOENT where it does not, or the errno for which that
+    // cannot be seen. A path that is no absolute one begins at `directory`.
+    int look_at(const char* path, int directory = AT_FDCWD) const noexcept;
+    bool is(const FileIdentity& other) const noexcept {
+        return known_ && other.known_ && inode_ == other.inode_ && device_ == other.device_;
+    }
+    // Takes that name from it: as `look_at`, or the errno for which it keeps it.
+    int remove_at(const char* path, int directory = AT_FDCWD) const noexcept;
+
+  private:
+    dev_t device_ = 0;
+    ino_t inode_ = 0;
+    bool known_ = false;
+};
+
 class HeldFile {
   public:
     HeldFile() = default;
@@ -37,6 +63,8 @@ class HeldFile {
     int open_directory(const std::string& path) noexcept;
     // What somebody else holds open, under a number of its own.
     int open_same(int number) noexcept;
+    // Takes over what was opened this moment.
+    int take(int number) noexcept { return hold(number); }
     // Makes a file that has no name yet, for its owner alone, and gives it one that nobody has.
     int create_nameless(const std::string& directory, int access) noexcept;
     int take_name(const std::string& path) const noexcept;
@@ -49,22 +77,15 @@ class HeldFile {
         return reserve_room(descriptor(), from, bytes);
     }
     // A file was opened, whatever became of its number since.
-    bool known() const noexcept { return known_; }
-    bool is(const struct stat& info) const noexcept {
-        return known_ && info.st_ino == inode_ && info.st_dev == device_;
-    }
+    bool known() const noexcept { return file_.known(); }
+    const FileIdentity& identity() const noexcept { return file_; }
     // Where the file lies by now, as the kernel tells it; empty where it does not, or there is no memory.
     std::string path_now() const noexcept;
     // No name leads to the file any more, as the kernel tells it.
     bool has_no_name() const noexcept;
-    // 0 where the file lies at `path`, under that name; ENOENT where it does not, or the errno for which that
-    // cannot be seen.
-    int look_at(const char* path, int directory = AT_FDCWD) const noexcept;
+    // No std::string, which may have to be made: there may be no memory.
     bool lies_at(const char* path, int directory = AT_FDCWD) const noexcept {
-        return look_at(path, directory) == 0;
-    }
-    bool lies_at(const std::string& path, int directory = AT_FDCWD) const noexcept {
-        return lies_at(path.c_str(), directory);
+        return file_.look_at(path, directory) == 0;
     }
     // Closes the number, unless it is somebody else's by now.
     void close() noexcept;
@@ -74,9 +95,7 @@ class HeldFile {
     int let_owner_in() const noexcept;
     bool leads_here(int number) const noexcept;
     int number_ = -1;
-    dev_t device_ = 0;
-    ino_t inode_ = 0;
-    bool known_ = false;
+    FileIdentity file_;
 };
 
 // What an errno means for somebody who has to do something about it: a limit on the size of files is told

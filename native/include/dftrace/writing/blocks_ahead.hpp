@@ -10,26 +10,19 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "dftrace/spool/spool.hpp"
 #include "dftrace/text/byte_buffer.hpp"
 #include "dftrace/writing/codec.hpp"
+#include "dftrace/writing/trace_parts.hpp"
 
 namespace dftrace {
 
-// A unit, and how many of its records a block comes up to.
-using TouchedUnits = std::vector<std::pair<UnitHeader*, std::uint32_t>>;
-
-// A block that waits to be written, and what the mark of its write will say.
+// Lines that are written together.
 struct GatheredBlock {
     ByteBuffer text;
-    BlockReach reach;
-    LineCounts lines{};
-    std::uint32_t lanes = 0;
-    TraceStage stage = TraceStage::records;
-    TouchedUnits touched;
+    BlockReach reach;  // of the events in it
+    WriteFacts facts;
     std::string compressed;
 };
 

@@ -1,5 +1,5 @@
 // Overlapping intervals are spread over lanes on which any two nest or are apart.
-#include "dftrace/writing/lanes.hpp"
+#include "dftrace/writing/tracks.hpp"
 
 #include <algorithm>
 #include <cstdint>
