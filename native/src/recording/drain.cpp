@@ -17,6 +17,7 @@
 
 #include "dftrace/recording/dump_signal.hpp"
 #include "dftrace/system/signals_blocked.hpp"
+#include "dftrace/system/timed_wait.hpp"
 
 namespace dftrace {
 
@@ -55,7 +56,7 @@ void Drain::start() {
 
 void Drain::wait_for_marker(std::chrono::milliseconds most) {
     std::unique_lock lock(mutex_);
-    passed_.wait_for(lock, most, [this] { return marker_tried_; });
+    static_cast<void>(wait_until(passed_, lock, Clock::now() + most, [this] { return marker_tried_; }));
 }
 
 void Drain::wake(bool write_out) {
@@ -72,7 +73,7 @@ bool Drain::wait_for_room() {
     write_out_ = true;
     woken_ = true;
     wake_.notify_one();
-    passed_.wait_for(lock, std::chrono::milliseconds(20));
+    static_cast<void>(wait_some(passed_, lock, std::chrono::milliseconds(20)));
     return true;
 }
 
@@ -89,7 +90,7 @@ int Drain::dump(std::string_view reason, bool (*interruption)(), std::chrono::mi
         write_out_ = true;
         woken_ = true;
         wake_.notify_one();
-        if (passed_.wait_for(lock, std::chrono::milliseconds(100)) != std::cv_status::timeout) continue;
+        if (wait_some(passed_, lock, std::chrono::milliseconds(100))) continue;
         if (limit.count() && Clock::now() >= until) return ETIMEDOUT;
         if (!interruption) continue;
         // What the signal's handler calls may end the run: then this session is over, and still there.
@@ -108,8 +109,8 @@ bool Drain::finish(Ending ending) {
     ending_ = std::move(ending);
     stop_ = true;
     wake_.notify_one();
-    if (!passed_.wait_for(lock, std::chrono::milliseconds(settings_.finish_timeout_ms),
-                          [this] { return ended_; })) {
+    const auto until = Clock::now() + std::chrono::milliseconds(settings_.finish_timeout_ms);
+    if (!wait_until(passed_, lock, until, [this] { return ended_; })) {
         thread_.detach();
         abandoned_ = true;
         passed_.notify_all();
@@ -139,8 +140,8 @@ void Drain::loop() {
         // Not "for an interval": what a full unit wakes this thread for must not put the write off. A turn of
         // a flight recorder may not look at what is ready: it is not made for that again.
         const auto look_again = flow_.ahead().look_again();
-        wake_.wait_until(lock, look_again > turned_at ? std::min(next_write, look_again) : next_write,
-                         [this] { return stop_ || woken_; });
+        wait_until(wake_, lock, look_again > turned_at ? std::min(next_write, look_again) : next_write,
+                   [this] { return stop_ || woken_; });
         bool write_out = std::exchange(write_out_, false);
         std::string reason = std::exchange(asked_reason_, {});
         woken_ = false;

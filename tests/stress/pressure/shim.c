@@ -30,6 +30,7 @@ enum word {
     SPOOL_ROOM,      /* bytes that can still be reserved for spools; below 0: no limit */
     REALTIME_NS,     /* added to the wall clock */
     BOOTTIME_NS,     /* added to the clock that counts while the machine sleeps */
+    MONOTONIC_NS,    /* added to the clock that only rises, and to that of BOOTTIME_NS */
     CLOCKS_STAND,    /* 1: the clocks that only rise show the moment at which they were first asked */
     DRAIN_FAILS_AT,  /* the drain thread's n-th allocation from now fails; below 0: all do */
     DRAIN_ALLOCATED, /* allocations of the drain thread */
@@ -237,13 +238,14 @@ int clock_gettime(clockid_t which, struct timespec* now) {
         return 0;
     }
     const int failed = real(which, now);
-    const int64_t step = which == CLOCK_REALTIME   ? words[REALTIME_NS]
-                         : which == CLOCK_BOOTTIME ? words[BOOTTIME_NS]
-                                                   : 0;
+    const int64_t step = which == CLOCK_REALTIME    ? words[REALTIME_NS]
+                         : which == CLOCK_BOOTTIME  ? words[BOOTTIME_NS] + words[MONOTONIC_NS]
+                         : which == CLOCK_MONOTONIC ? words[MONOTONIC_NS]
+                                                    : 0;
     if (failed || !step) return failed;
     const int64_t second = 1000000000, ns = now->tv_sec * second + now->tv_nsec + step;
-    now->tv_sec = ns / second;
-    now->tv_nsec = ns % second;
+    now->tv_sec = ns / second - (ns % second < 0);
+    now->tv_nsec = ns - now->tv_sec * second;
     return 0;
 }
 

@@ -20,6 +20,7 @@ WORDS = (
     "spool_room",
     "realtime_ns",
     "boottime_ns",
+    "monotonic_ns",
     "clocks_stand",
     "drain_fails_at",
     "drain_allocated",

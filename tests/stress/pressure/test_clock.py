@@ -143,6 +143,25 @@ def test_clocks_that_stand_still(pressed: Pressed, shim: Shim) -> None:
     assert trace.names == {"train": 1, "forward": 100}
 
 
+@pytest.mark.parametrize("wall_years", [0, -60])
+@pytest.mark.parametrize("age_days", [-1000, -1])
+def test_a_clock_that_rises_from_below_zero(
+    pressed: Pressed, shim: Shim, wall_years: int, age_days: int
+) -> None:
+    """As a library shows it that fakes clocks: the C library waits for no such moment."""
+    shim.realtime_ns = wall_years * 365 * 24 * HOUR_NS
+    shim.monotonic_ns = age_days * 24 * HOUR_NS
+    done = pressed(
+        """
+        with dftrace_ai.tracing(flush_interval_ms=1) as run, ai.pipeline.train:
+            spans(100)
+            run.flush()
+            spans(100)
+        """
+    )
+    assert done.trace(perfetto=False).names == {"train": 1, "forward": 200}
+
+
 @pytest.mark.parametrize("set_before", ["the first event", "a later event"])
 def test_given_times_lie_among_the_measured_ones(pressed: Pressed, set_before: str) -> None:
     """`get_time` and spans tell the same time, whatever happens to the wall clock."""
