@@ -67,12 +67,16 @@ def command(
     Exit status: 0 nothing is stuck, 1 the call or its input is wrong, 2 something is
     stuck, or a rank has died while others live.
     """
+    from dftrace_ai.cli.live_view.verdict import finding_lines
     from dftrace_ai.live import find_stuck, snapshot
+    from dftrace_ai.live.stuck import died_in
 
     try:
         verdict = find_stuck(snapshot(paths), limit)
     except DftraceError as error:
         typer.echo(f"dftrace: {error}", err=True)
+        for line, _ in finding_lines(died_in(paths)):
+            typer.echo(line, err=True)
         raise typer.Exit(BAD_INPUT) from error
     try:
         _print(verdict, as_json=json)

@@ -230,3 +230,14 @@ def test_a_directory_that_is_removed_meanwhile(left: Path, monkeypatch: pytest.M
     monkeypatch.setattr(marked, "spool_of_marker", and_it_goes)
     assert len(snapshot([left]).processes) == 1
     assert not checkpoint.exists()
+
+
+def test_traces_of_a_job_that_died_tell_where_it_stood(left: Path) -> None:
+    recovered = dftrace("recover", left)
+    assert recovered.returncode == 0, recovered.stderr
+    told = dftrace("stuck", left)
+    assert (told.returncode, told.stdout) == (1, "")
+    first, second = told.stderr.splitlines()
+    assert "nothing runs here: 1 trace" in first
+    assert second.startswith("rank 0 died in compute.forward, last sign of life ")
+    assert second.endswith(" ago (train > forward)")

@@ -140,10 +140,11 @@ def test_a_job_that_is_dead_as_a_whole_is_not_stuck() -> None:
     verdict = find_stuck(snapshot_of(*(dead(rank, "data.item", for_s=9.0) for rank in (0, 1))), 1.0)
     assert not verdict.stuck
     assert told(verdict) == [
+        "2 ranks died in data.item, last sign of life 9.0 s ago: 0-1",
         (
             "nothing is stuck, since nothing lives: 2 processes died; "
             "`dftrace recover` finishes the traces"
-        )
+        ),
     ]
 
 

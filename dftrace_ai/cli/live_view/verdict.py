@@ -10,11 +10,11 @@ from dftrace_ai.live.wording import age_text, processes_text, ranges_text
 from dftrace_ai.trace_format.names_and_phases import without_loop_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dftrace_ai.live import Finding, JobVerdict, Verdict
 
-__all__ = ["verdict_lines"]
+__all__ = ["finding_lines", "verdict_lines"]
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -22,21 +22,25 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     for job in verdict.jobs:
         if len(verdict.jobs) > 1:
             yield f"{shown(job.name)}:", "bold"
-        groups = _groups(job)
-        for group in groups:
-            cause = group[0].cause
-            mark = f"  <- likely cause: {cause}" if cause else ""
-            yield shown(_group_in_words(group) + mark), "bold red" if cause else ""
+        yield from finding_lines(job.findings)
         if not job.stuck:
             yield _fine(job), "green" if job.alive else "yellow"
     yield from ((line, "yellow") for line in hidden_lines(verdict.hidden))
     yield from ((line, "bold red") for line in problem_lines(verdict.problems))
 
 
-def _groups(job: JobVerdict) -> list[list[Finding]]:
+def finding_lines(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """Return what to print for what was found: lines, each with a style."""
+    for group in _groups(findings):
+        cause = group[0].cause
+        mark = f"  <- likely cause: {cause}" if cause else ""
+        yield shown(_group_in_words(group) + mark), "bold red" if cause else ""
+
+
+def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Findings that are told in one line, the largest group first, causes last."""
     groups: dict[object, list[Finding]] = {}
-    for one in job.findings:
+    for one in findings:
         key = (one.what, one.worker, one.thread, one.place, one.cause)
         # What is likely the cause is told by itself, and in full.
         groups.setdefault(
