@@ -64,10 +64,10 @@ bool Checking::passes() {
 void Checking::hold_id() {
     const std::size_t row = walk_.row();
     if (row == LineWalk::no_row) return;
-    // The two ends of an arrow share theirs.
+    // The two ends of an arrow share theirs, and metadata is told again, as it was, by each part of a trace.
     const std::uint8_t ph = walk_.rows().ph[row];
     const std::uint64_t id = walk_.rows().id[row];
-    if (id == 0 || ph == 's' || ph == 'f' || !used_ids_.again(id)) return;
+    if (id == 0 || ph == 's' || ph == 'f' || ph == 'M' || !used_ids_.again(id)) return;
     ++repeated_id_count_;
     if (repeated_ids_.size() < most_faults) repeated_ids_.push_back({walk_.lines(), id});
 }
