@@ -90,11 +90,11 @@ TEST("what is in the files is told as it was at one moment, while more is writte
             for (const std::uint64_t count : now.lines) torn += count != now.file_bytes;
         }
     });
-    LineCounts lines{};
+    WriteFacts facts;
     int errors = 0;
     for (std::uint64_t block = 0; block < scaled(100'000); ++block) {
-        for (std::uint64_t& count : lines) ++count;
-        errors += parts.append("x", 1, lines, 0, TraceStage{}) != 0;
+        for (std::uint64_t& count : facts.lines) ++count;
+        errors += parts.append("x", 1, facts) != 0;
     }
     done = true;
     asking.join();
