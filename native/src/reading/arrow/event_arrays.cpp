@@ -123,8 +123,10 @@ constexpr std::size_t letters = 128;
 TextsSoFar phase_texts(const std::vector<std::string>& more) {
     std::size_t bytes = letters;
     for (const std::string& text : more) bytes += text.size();
-    const std::shared_ptr<std::int32_t[]> places(new std::int32_t[letters + more.size() + 1]);
-    const std::shared_ptr<char[]> held(new char[bytes]);
+    const std::shared_ptr<std::int32_t[]> places_owner(new std::int32_t[letters + more.size() + 1]);
+    const std::shared_ptr<char[]> held_owner(new char[bytes]);
+    std::int32_t* const places = places_owner.get();
+    char* const held = held_owner.get();
     std::size_t at = 0;
     places[0] = 0;
     for (; at < letters; ++at) {
@@ -132,11 +134,11 @@ TextsSoFar phase_texts(const std::vector<std::string>& more) {
         places[at + 1] = static_cast<std::int32_t>(at + 1);
     }
     for (std::size_t number = 0; number < more.size(); ++number) {
-        std::memcpy(held.get() + at, more[number].data(), more[number].size());
+        std::memcpy(held + at, more[number].data(), more[number].size());
         at += more[number].size();
         places[letters + number + 1] = static_cast<std::int32_t>(at);
     }
-    return {places, held, letters + more.size()};
+    return {places_owner, held_owner, letters + more.size()};
 }
 
 OwnedArray phases(const std::shared_ptr<const ScannedBlock>& block) {
@@ -158,7 +160,9 @@ OwnedArray phases(const std::shared_ptr<const ScannedBlock>& block) {
         // No writer has so many; what would not fit is no phase that anybody knows.
         const bool full = found == more.end() && more.size() == letters;
         if (found == more.end() && !full) found = more.insert(more.end(), text);
-        numbers[row] = full ? std::uint8_t{'?'} : static_cast<std::uint8_t>(letters + (found - more.begin()));
+        numbers[row] =
+            full ? std::uint8_t{'?'}
+                 : static_cast<std::uint8_t>(letters + static_cast<std::size_t>(found - more.begin()));
     }
     OwnedArray owned = owning(std::move(numbers));
     give_texts(phase_texts(more), owned->dictionary);

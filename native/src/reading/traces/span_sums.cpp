@@ -123,7 +123,7 @@ std::vector<SpanSums::Told> SpanSums::told(std::size_t most) const {
     std::vector<Told> told;
     for (std::size_t at = 0; at < kept; ++at) {
         const Row& row = *order[at];
-        Told& of = told.emplace_back(groups_[row.group], row.name, row.sum.figures());
+        Told& of = told.emplace_back(Told{groups_[row.group], row.name, row.sum.figures()});
         of.figures.self = row.own;
         of.figures.wall = row.wall.told();
     }
