@@ -10,6 +10,7 @@ import typer
 
 from dftrace_ai.cli.reading import PATHS_HELP, Reading, Recover, json_option
 from dftrace_ai.cli.terminal import (
+    MOST_ROWS,
     NAME_LETTERS,
     console,
     figures_table,
@@ -32,7 +33,6 @@ FAULTS_FOUND = 1
 
 Fact: TypeAlias = str | float | list[str] | tuple[str, ...] | None
 """A version, a variable, a setting."""
-MOST_ROWS = 1000
 
 PACKAGES = (
     "pydantic",

@@ -143,7 +143,8 @@ def _chosen(runs: Runs, choice: Choice, sort: str, *, reverse: bool) -> Runs:
 
 
 def _ask(runs: Runs, sql: str, *, as_json: bool) -> Runs:
-    from dftrace_ai.cli.runs_view.listing import MOST_ROWS, print_rows
+    from dftrace_ai.cli.runs_view.listing import print_rows
+    from dftrace_ai.cli.terminal import MOST_ROWS
     from dftrace_ai.database import ask_alone
     from dftrace_ai.loggers.runs.tables import RunTables
 

@@ -8,6 +8,7 @@ import typer
 
 from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
 from dftrace_ai.cli.terminal import (
+    MOST_ROWS,
     NAME_LETTERS,
     console,
     figures_table,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-# Of a table; JSON and CSV have all.
-MOST_ROWS = 1000
 LINES_AT_ONCE = 1000
 
 

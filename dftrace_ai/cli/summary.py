@@ -10,6 +10,7 @@ import typer
 
 from dftrace_ai.cli.reading import Paths, Reading, Recover, json_option
 from dftrace_ai.cli.terminal import (
+    MOST_ROWS,
     NAME_LETTERS,
     console,
     figures_table,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from dftrace_ai.analysis.summary.rows import TensorRow, TreeRow
 
 __all__ = ["command", "csv_text", "summary_tables"]
-
-# Of each table; nobody reads more, and laying out a million takes minutes.
-MOST_ROWS = 1000
 
 FIGURES = ("count", "total", "self", "share", "mean", "p50", "p95", "p99", "max")
 # What a narrow terminal has no room for goes in this order.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "MOST_ROWS",
     "Bar",
     "acting_escaped",
     "complain",
@@ -48,6 +49,9 @@ PIPE_WIDTH = 200
 # Characters of one message, and of one name in a table.
 MESSAGE_LETTERS = 2000
 NAME_LETTERS = 200
+
+# Of each table; nobody reads more, and laying out a million takes minutes. JSON has all.
+MOST_ROWS = 1000
 
 # Of these orjson escapes none, and a terminal of 8 bits takes them for escape sequences.
 C1 = re.compile(r"[\x80-\x9f]")

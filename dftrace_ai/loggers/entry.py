@@ -10,7 +10,7 @@ from dftrace_ai.errors import ConfigError
 from dftrace_ai.loggers.delivery.delivery import Delivery, InProcess
 from dftrace_ai.loggers.delivery.own_process import OwnProcess
 from dftrace_ai.loggers.endings import hook
-from dftrace_ai.loggers.finding import logint_class, routine_class
+from dftrace_ai.loggers.registry import logint_class, routine_class
 from dftrace_ai.loggers.run_place import place_of, rank_logs
 from dftrace_ai.wording import quoted, warn
 

@@ -18,8 +18,8 @@ from dftrace_ai.loggers.attached import attach
 from dftrace_ai.loggers.delivery.delivery import Mark
 from dftrace_ai.loggers.delivery.waiting import Bell, Nesting, wait_until
 from dftrace_ai.loggers.endings import unwatch
-from dftrace_ai.loggers.finding import routine_class
 from dftrace_ai.loggers.records import EPOCH, ITERATION, MetricsRecord, Point
+from dftrace_ai.loggers.registry import routine_class
 from dftrace_ai.loggers.routines.metric import MetricLogger, spread
 from dftrace_ai.loggers.runs.log_files import Reached, reached
 from dftrace_ai.loggers.steps import StatusLine, Steps

@@ -197,7 +197,7 @@ class TraceSet:
 
         Raises:
             ValueError: there is no such column.
-            DftraceError: DuckDB or NumPy is not installed, or the native reader was not built.
+            DftraceError: DuckDB, 1.5.6 or later, or NumPy is not installed.
 
         Example::
 

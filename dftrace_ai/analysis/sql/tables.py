@@ -59,7 +59,7 @@ class TraceTables:
         notes: after `query`, what of the files could not be read, one line each.
 
     Raises:
-        DftraceError: DuckDB or NumPy is not installed, or the native reader was not built.
+        DftraceError: DuckDB, 1.5.6 or later, or NumPy is not installed.
 
     Example::
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from dftrace_ai._reader import Sums, Totals
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import SetBack, believed, has_clock_in_lines
-from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import IndexFileError, index_path, read_index
+from dftrace_ai.analysis.reading.indexed.index_search import find_index
 from dftrace_ai.analysis.reading.indexed.reach import NOWHERE, Reach, joined
 from dftrace_ai.analysis.reading.reader import LongLine, Start
 from dftrace_ai.analysis.reading.trace_file import EMPTY, SkippedFile

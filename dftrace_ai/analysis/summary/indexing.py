@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from dftrace_ai.analysis.reading.identity import recordings_of
 from dftrace_ai.analysis.reading.indexed.clocks import NEVER
-from dftrace_ai.analysis.reading.indexed.finding import find_index
 from dftrace_ai.analysis.reading.indexed.index_file import (
     FileFigures,
     IndexFileError,
@@ -19,6 +18,7 @@ from dftrace_ai.analysis.reading.indexed.index_file import (
     read_index,
     write_index,
 )
+from dftrace_ai.analysis.reading.indexed.index_search import find_index
 from dftrace_ai.analysis.reading.trace_set import open_traces
 from dftrace_ai.analysis.summary.adding import added_up, part_of
 from dftrace_ai.errors import TraceError

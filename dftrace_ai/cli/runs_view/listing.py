@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.cli.terminal import (
+    MOST_ROWS,
     NAME_LETTERS,
     console,
     figures_table,
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.runs.reading import Runs
     from dftrace_ai.loggers.runs.tables import Rows
 
-__all__ = ["MOST_ROWS", "print_comparison", "print_list", "print_rows"]
-
-MOST_ROWS = 1000
-"""Of a table; JSON has all."""
+__all__ = ["print_comparison", "print_list", "print_rows"]
 
 
 def print_list(runs: Runs, metrics: Sequence[str], asked: Sequence[str], as_json: bool) -> None:

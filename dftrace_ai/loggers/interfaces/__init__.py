@@ -1,1 +1,1 @@
-"""Interfaces to trackers, a file each; `finding` knows them by their keys."""
+"""Interfaces to trackers, a file each; `registry` knows them by their keys."""

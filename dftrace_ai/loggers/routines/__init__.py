@@ -1,1 +1,1 @@
-"""Routines, one for each kind of value that is logged; `finding` knows them by their keys."""
+"""Routines, one for each kind of value that is logged; `registry` knows them by their keys."""

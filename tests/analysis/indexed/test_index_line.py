@@ -13,7 +13,7 @@ from conftest import RunScript, trace_files
 
 import dftrace_ai
 from dftrace_ai import ai
-from dftrace_ai.analysis.reading.indexed import finding
+from dftrace_ai.analysis.reading.indexed import index_search
 from dftrace_ai.analysis.reading.indexed.reach import LITTLE_BYTES
 from dftrace_ai.analysis.summary import adding
 from dftrace_ai.analysis.summary.figures import Summary, summarise
@@ -29,8 +29,10 @@ class Used:
         self.lines = 0
         self.allowed = True
 
-    def find(self, descriptor: int, codec: finding.Codec, end: int) -> finding.FoundIndex | None:
-        found = finding.find_index(descriptor, codec, end) if self.allowed else None
+    def find(
+        self, descriptor: int, codec: index_search.Codec, end: int
+    ) -> index_search.FoundIndex | None:
+        found = index_search.find_index(descriptor, codec, end) if self.allowed else None
         self.lines += found.figures.lines if found else 0
         return found
 

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from dftrace_ai.loggers.finding import INTERFACES, logint_class
+from dftrace_ai.loggers.registry import INTERFACES, logint_class
 from docs.pages import DOCS, between, plain, table
 
 PAGE = DOCS / "guide" / "trackers.md"
@@ -38,9 +38,9 @@ def test_what_is_kept_is_what_its_tests_hold(name: str) -> None:
 
 @pytest.mark.parametrize("name", set(INTERFACES) - {"local", "trace"})
 def test_the_extra_is_that_of_the_interface(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dftrace_ai.loggers import finding
+    from dftrace_ai.loggers import registry
 
-    monkeypatch.setattr(finding, "find_spec", lambda package: package)
+    monkeypatch.setattr(registry, "find_spec", lambda package: package)
     kind = logint_class(name)
 
     assert rows("where")[name][0] == (kind.extra or name)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dftrace_ai.loggers.config import EntryConfig
-from dftrace_ai.loggers.finding import routine_class
 from dftrace_ai.loggers.records import Point
+from dftrace_ai.loggers.registry import routine_class
 from dftrace_ai.run.loaded_torch import loaded_torch
 
 VALUES = {

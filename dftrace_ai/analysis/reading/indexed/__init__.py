@@ -1,1 +1,1 @@
-"""What traces say of themselves: heads of blocks, and index lines."""
+"""What traces say of themselves: heads of blocks, index lines, and whether clocks were right."""

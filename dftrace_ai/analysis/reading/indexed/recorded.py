@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dftrace_ai import _reader
 from dftrace_ai.analysis.reading.indexed.clocks import NEVER, SetBack, has_clock_in_lines
-from dftrace_ai.analysis.reading.indexed.finding import find_index
+from dftrace_ai.analysis.reading.indexed.index_search import find_index
 from dftrace_ai.analysis.reading.indexed.reach import (
     LITTLE_BYTES,
     MOST_BYTES,
