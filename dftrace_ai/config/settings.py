@@ -227,11 +227,14 @@ class Settings:
     __signature__ = _Signature()
 
     def __init_subclass__(cls) -> None:
-        """Make the table of what stands in the class."""
-        cls._table = {name: vars(cls)[name] for name in cls.__annotations__}
-        for name, annotation in cls.__annotations__.items():
-            cls._table[name].declare(name, annotation)
-            setattr(cls, name, cls._table[name].default)
+        """Make the table of what stands in the class, below that of the class it is made from."""
+        cls._table = dict(cls._table)
+        for name, annotation in vars(cls).get("__annotations__", {}).items():
+            row = vars(cls).get(name)
+            if isinstance(row, Setting):  # a user's subclass may have attributes of its own
+                row.declare(name, annotation)
+                cls._table[name] = row
+                setattr(cls, name, row.default)
 
     # Hidden from type checkers, which take the signature from the rows.
     if not TYPE_CHECKING:

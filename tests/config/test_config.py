@@ -218,6 +218,24 @@ def test_the_config_is_frozen_and_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(config)) == config
 
 
+class Preset(Config):
+    """A user's own settings."""
+
+    purpose: str = "tests"
+
+
+def test_a_class_made_of_the_config_has_its_settings() -> None:
+    preset = Preset(rank=1, world_size=2)
+    assert (preset.rank, preset.purpose, dict(preset)) == (
+        1,
+        "tests",
+        dict(Config(rank=1, world_size=2)),
+    )
+    assert pickle.loads(pickle.dumps(preset)) == preset
+    with pytest.raises(ConfigError, match="rank: -1 is not accepted"):
+        Preset(rank=-1)
+
+
 class TestMisspeltVariables:
     @pytest.fixture(autouse=True)
     def _forget(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from dftrace_ai.config.settings import Settings
 from dftrace_ai.loggers.names import free_name
 from dftrace_ai.loggers.records import ParamsRecord
 from dftrace_ai.loggers.routines.base import BaseLogger
@@ -102,6 +103,8 @@ def _parts(value: Any) -> Any:
         return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
     if hasattr(kind, "model_fields") and hasattr(value, "model_dump"):
         return value.model_dump()
+    if isinstance(value, Settings):
+        return dict(value)
     if hasattr(value, "tolist") and hasattr(value, "shape"):
         return _of_array(value)
     return value

@@ -13,6 +13,7 @@ import torch
 from loggers.local_lines import Kept, entry
 from pydantic import BaseModel
 
+from dftrace_ai import Config
 from dftrace_ai.loggers import make_loggers
 from dftrace_ai.loggers.runs.conditions import Choice, Condition, chosen
 from dftrace_ai.loggers.runs.reading import read_runs
@@ -48,6 +49,7 @@ def test_nested_and_typed(tmp_path):
     given = {
         "outer": Outer(),
         "model": Model(),
+        "run": Config(rank=1, world_size=2),
         "space": Namespace(a=1, b=[True, None]),
         "mode": Mode.FAST,
         "path": Path("data/x"),
@@ -69,6 +71,7 @@ def test_nested_and_typed(tmp_path):
     assert first == {
         "outer": {"lr": 0.1, "inner": {"width": 8, "act": "torch.nn.modules.activation.ReLU"}},
         "model": {"depth": 3},
+        "run": {**dict(Config(rank=1, world_size=2)), "log_file": "trace"},
         "space": {"a": 1, "b": [True, None]},
         "mode": "fast",
         "path": "data/x",
