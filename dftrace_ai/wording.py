@@ -21,6 +21,7 @@ __all__ = [
     "escaped",
     "in_csv",
     "in_short",
+    "own_text",
     "quoted",
     "shortened",
     "tell",
@@ -192,6 +193,11 @@ def text_of(name: object) -> str:
         return str(name)
     except Exception:  # noqa: BLE001 - the object is not ours, nor is what it does
         return f"a {type(name).__name__}"
+
+
+def own_text(word: object) -> str:
+    """Return a text's own letters, for which `str` of an enumeration's has the member's name."""
+    return str.__str__(word) if isinstance(word, str) else str(word)
 
 
 class ToldOnce:

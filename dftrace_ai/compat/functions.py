@@ -18,6 +18,7 @@ from dftrace_ai.annotation.compiled_code import has_kind
 from dftrace_ai.annotation.node import ProfilerNode
 from dftrace_ai.annotation.wrapping import in_place_of, wrap
 from dftrace_ai.run.emitting import complete, is_recording, metadata, time_us
+from dftrace_ai.wording import own_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -144,8 +145,10 @@ class dft_fn:  # noqa: N801 - the name that users of dftracer know
         image_size: float | None = None,
         enable: bool = True,
     ) -> None:
+        if callable(cat):  # else the decorated function would be gone without a word
+            raise TypeError("a category is needed, not a function: @dft_fn('io').log decorates one")
         called = name or sys._getframe(1).f_code.co_name
-        self._bind(ProfilerNode(str(cat), str(called), bool(enable)))
+        self._bind(ProfilerNode(own_text(cat), own_text(called), bool(enable)))
         self.update(epoch, step, image_idx, image_size)
 
     def _bind(self, node: ProfilerNode) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from dftrace_ai.run import emitting, lifecycle
-from dftrace_ai.wording import LOGGER
+from dftrace_ai.wording import LOGGER, own_text
 
 if TYPE_CHECKING:
     import logging
@@ -152,7 +152,8 @@ class dftracer:  # noqa: N801 - the name that users of dftracer know
                 if entities:
                     args[name_of_relation] = [f"{one:016x}" for one in entities]
         changed = (start != start_time) + (length != duration)
-        emitting.complete(str(name), start, length, args, category=str(cat), sanitised=changed)
+        named, category = own_text(name), own_text(cat)
+        emitting.complete(named, start, length, args, category=category, sanitised=changed)
 
     def log_metadata_event(self, key: str, value: str) -> None:
         """Write a ``CM`` line at once.

@@ -280,4 +280,4 @@ class TagValue:
 
 def without_tags(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments without `TagValue` around their values."""
-    return {k: v._value if isinstance(v, TagValue) else v for k, v in args.items()}
+    return {k: v._value if isinstance(v, TagValue) else v for k, v in dict(args).items()}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator
+from enum import Enum
 
 import pytest
 from conftest import Traced
 
-from dftrace_ai import ai, dft_fn
+from dftrace_ai import ai, dft_fn, dftracer
 
 fn = dft_fn("mymodule")
 
@@ -241,6 +242,20 @@ def test_metadata_and_enable(traced: Traced) -> None:
     t = rec.trace
     assert t.marks == [("key", "value")]
     assert t.names == {}
+
+
+class Kind(str, Enum):
+    STORAGE = "storage"
+
+
+def test_a_category_is_a_text_and_no_function(traced: Traced) -> None:
+    with traced() as rec:
+        with dft_fn(Kind.STORAGE):
+            pass
+        dftracer.get_instance().log_event("load", Kind.STORAGE, 0, 1)
+    assert [e.cat for e in rec.trace.spans] == ["storage", "storage"]
+    with pytest.raises(TypeError, match="a category is needed, not a function"):
+        dft_fn(lambda: None)  # type: ignore[arg-type]
 
 
 def test_shared_by_threads(traced: Traced) -> None:
