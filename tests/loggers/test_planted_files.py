@@ -11,7 +11,7 @@ import pytest
 from conftest import clean_environment
 from loggers.local_lines import Kept, entry
 
-from dftrace_ai.loggers import make_loggers
+from dftrace_ai.loggers import BaseLogint, make_loggers
 from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file, one_at_a_time
 
 # With an interface in a process of its own, whose output has a file, too.
@@ -72,6 +72,31 @@ def test_copies_replace_what_is_there(tmp_path: Path, victim: Path, kind: str) -
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="is no file"):
         kept_copy(tmp_path / "pipe", tmp_path / "kept", "pipe")
+
+
+class Shelf(BaseLogint):
+    """Has of artifacts what their files hold."""
+
+    name = "shelf"
+    own_process = False
+
+    def log_metrics(self, metrics, step):
+        pass
+
+    def log_file(self, name, data, suffix, step):
+        (self.run.root / f"{name}-{step}.{suffix}").write_bytes(data)
+
+
+def test_an_artifact_that_is_a_pipe_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "weights.pt").write_bytes(b"1")
+    with make_loggers({"shelf": entry(tmp_path, limit_s=20.0)}) as loggers:
+        loggers.log_artifact(tmp_path / "pipe")
+        loggers.log_artifact(tmp_path / "weights.pt")
+    assert (tmp_path / "weights-0.pt").read_bytes() == b"1"
+    assert "shelf lost 1 of 2 records: OSError: [Errno 22] is no file" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import errno
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -257,8 +258,10 @@ class BaseLogint(abc.ABC):
 
 def files_of(name: str, path: Path) -> dict[str, Path]:
     """Return the file of an artifact by its name, or those of a directory by names below it."""
-    if not path.is_dir():
+    if path.is_file():
         return {name: path}
+    if not path.is_dir():  # a pipe would be waited for
+        raise OSError(errno.EINVAL, "is no file", str(path))
     files = sorted(file for file in path.rglob("*") if file.is_file())
     return {f"{name}/{file.relative_to(path)}": file for file in files}
 
