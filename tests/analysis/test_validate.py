@@ -270,6 +270,17 @@ def test_the_ends_of_an_arrow_share_their_id_and_parts_of_a_trace_share_none(
     assert "ids are used once" in str(found["t-1.part1.pfw"].faults[0])
 
 
+def test_each_process_of_a_file_that_was_put_together_has_ids_of_its_own(tmp_path: Path) -> None:
+    together = small_trace()
+    second = TraceLines(pid=together.pid + 1)
+    second.instant("now", 10)
+    second.footer()
+    together.lines += second.lines[1:]
+    told = [fault.message for fault in check(together, tmp_path / "t.pfw").faults]
+    assert any("behind the closing line" in message for message in told)
+    assert not [message for message in told if "ids are used once" in message]
+
+
 def test_ids_that_lie_far_apart_are_not_all_looked_at(tmp_path: Path) -> None:
     trace = TraceLines()
     for number in range(66_000):

@@ -67,7 +67,12 @@ void Checking::hold_id() {
     // The two ends of an arrow share theirs, and metadata is told again, as it was, by each part of a trace.
     const std::uint8_t ph = walk_.rows().ph[row];
     const std::uint64_t id = walk_.rows().id[row];
-    if (id == 0 || ph == 's' || ph == 'f' || ph == 'M' || !used_ids_.again(id)) return;
+    if (id == 0 || ph == 's' || ph == 'f' || ph == 'M') return;
+    // Each process numbers its own: a file that was put together has those of several, one after the other.
+    const std::int64_t pid = walk_.labels().track_id(walk_.rows().track[row]).pid;
+    if (ids_pid_ && *ids_pid_ != pid) used_ids_.forget();
+    ids_pid_ = pid;
+    if (!used_ids_.again(id)) return;
     ++repeated_id_count_;
     if (repeated_ids_.size() < most_faults) repeated_ids_.push_back({walk_.lines(), id});
 }

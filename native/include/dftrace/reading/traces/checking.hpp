@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "dftrace/index/block_facts.hpp"
@@ -92,6 +93,7 @@ class Checking {
     std::vector<BlockFault> block_faults_;
     std::uint64_t block_fault_count_ = 0;
     UsedIds used_ids_;
+    std::optional<std::int64_t> ids_pid_;
     std::vector<RepeatedId> repeated_ids_;
     std::uint64_t repeated_id_count_ = 0;
     // Lines are certified behind `certified_from_` up to `certified_to_`, if their times are in this style.

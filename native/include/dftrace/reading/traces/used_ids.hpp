@@ -27,6 +27,11 @@ class UsedIds {
         last_->set(at);
         return before;
     }
+    // What comes are the numbers of another process.
+    void forget() noexcept {
+        pages_.clear();
+        last_ = nullptr;
+    }
     // Some were not looked at.
     bool full() const noexcept { return full_; }
 
