@@ -134,13 +134,13 @@ extern "C" int openat(int directory, const char* path, int flags, ...) {
     return fd;
 }
 
-extern "C" int unlink(const char* path) noexcept {
+extern "C" int unlinkat(int directory, const char* path, int flags) noexcept {
     static std::atomic<int> removals{0};
     const std::string& moment = plan().moment;
     const bool chosen = (moment == "remove" || moment == "removed") && is_trace(path) &&
                         removals.fetch_add(1) + 1 == plan().number;
     if (chosen && moment == "remove") die();
-    const auto result = static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+    const auto result = static_cast<int>(syscall(SYS_unlinkat, directory, path, flags));
     if (chosen) die();
     return result;
 }
