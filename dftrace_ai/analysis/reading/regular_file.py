@@ -55,6 +55,10 @@ class KeptFile:
         KeptFile.count += 1
         weakref.finalize(self, _let_go, opened)
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        # A copy, and one in another process, opens the file by its name.
+        return type(None), ()
+
     def reopened(self) -> io.FileIO:
         """Return the file for one reader, at its beginning.
 

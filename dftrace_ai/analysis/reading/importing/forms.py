@@ -107,7 +107,7 @@ def _form_of_lines(body: bytes, *, framed: bool, whole: bool, named: bool) -> Fo
         return "lines"
     found = [each for each in objects if each is not None]
     of_kineto = any(str(each.get("cat")).lower() in KINETO for each in found)
-    if named and framed and not of_kineto and lines[:1] != [b"{"] and b"{" in body:
+    if named and framed and not of_kineto and lines[:1] != [b"{"]:
         return "lines"  # whatever has become of them
     first_value = "whole" if objects and objects[0] is not None else _first_value(body)
     if first_value == "cut":
