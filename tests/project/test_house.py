@@ -7,14 +7,14 @@ from house import COUNTS
 
 # Lower them when the code allows it; `python tests/project/house.py` prints what is there now.
 CEILINGS = {
-    "product": 109_500,
-    "python": 81_300,
-    "tests": 97_000,
-    "of_one_neighbour": 140,
-    "untyped": 325,
-    "inner_docstrings": 7_950,
+    "product": 102_600,
+    "python": 72_300,
+    "tests": 96_400,
+    "of_one_neighbour": 59,
+    "untyped": 230,
+    "inner_docstrings": 2_750,
 }
-FEWEST_COMMENTS = 1_200
+FEWEST_COMMENTS = 1_800
 
 
 @pytest.mark.parametrize("what", CEILINGS)
