@@ -10,10 +10,9 @@ import resource
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from dftrace_ai.errors import DftraceError, missing_package
 from dftrace_ai.spare_folders import SpareFolder
@@ -235,19 +234,60 @@ class Database:
         if threading.current_thread() is not threading.main_thread():
             return ask()
         # DuckDB looks for signals between its own tasks only, and one of them can take hours.
-        with _limited(), ThreadPoolExecutor(1) as other:
-            asked = other.submit(ask)
+        asked = _Asked(ask)
+        with _limited():
             try:
-                return asked.result()
+                asked.start()
+                asked.over.wait()
             except (KeyboardInterrupt, SystemExit) as ended:
-                until_s = time.monotonic() + MOST_AGAIN_S
-                # A query that is only about to begin does not know that it was interrupted.
-                while not asked.done():
-                    self.connection.interrupt()
-                    wait([asked], INTERRUPT_AGAIN_S)
-                    if _alone and time.monotonic() > until_s:
-                        _end_by(ended)
+                # A signal may come before the thread has begun, or while this returns.
+                if asked.is_called_off():
+                    raise
+                self._interrupt(asked, ended)
                 raise
+        return asked.result()
+
+    def _interrupt(self, asked: _Asked[Any], ended: KeyboardInterrupt | SystemExit) -> None:
+        until_s = time.monotonic() + MOST_AGAIN_S
+        # A query that is only about to begin does not know that it was interrupted.
+        while not asked.over.is_set():
+            # Whoever presses Ctrl+C once more waits for the same.
+            with suppress(KeyboardInterrupt, SystemExit):
+                self.connection.interrupt()
+                asked.over.wait(INTERRUPT_AGAIN_S)
+            if _alone and time.monotonic() > until_s:
+                _end_by(ended)
+
+
+class _Asked(threading.Thread, Generic[Result]):
+    """A thread that asks, if nobody calls it off before it has begun."""
+
+    def __init__(self, ask: Callable[[], Result]) -> None:
+        super().__init__()
+        self.over = threading.Event()
+        self._ask = ask
+        self._first = threading.Lock()
+        self._answer: list[Result] = []
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            if self._first.acquire(blocking=False):
+                self._answer.append(self._ask())
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            self._error = error
+        finally:
+            self.over.set()
+
+    def is_called_off(self) -> bool:
+        """Return whether it has not begun, and now never will."""
+        return self._first.acquire(blocking=False)
+
+    def result(self) -> Result:
+        """Return the answer of one that is over, or raise what it ended by."""
+        if self._error is not None:
+            raise self._error
+        return self._answer[0]
 
 
 class Answer:
