@@ -88,8 +88,7 @@ def command(
     """
     from dftrace_ai.cli.terminal import complain
     from dftrace_ai.loggers.runs.conditions import Choice, Condition
-    from dftrace_ai.loggers.runs.reading import read_runs
-    from dftrace_ai.loggers.runs.statuses import STATUSES
+    from dftrace_ai.loggers.runs.reading import STATUSES, read_runs
 
     for one in status or ():
         if one not in STATUSES:
@@ -156,8 +155,7 @@ def _ask(runs: Runs, sql: str, *, as_json: bool) -> Runs:
 
 
 def _write_page(runs: Runs, title: str, path: Path, metrics: list[str] | tuple[str, ...]) -> Runs:
-    from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
-    from dftrace_ai.loggers.runs.html.page import page_of
+    from dftrace_ai.loggers.runs.page import RunsOnPage, page_of
     from dftrace_ai.page.files import write_page
 
     found = RunsOnPage((run.folder for run in runs), metrics)
@@ -167,7 +165,7 @@ def _write_page(runs: Runs, title: str, path: Path, metrics: list[str] | tuple[s
 
 def _export(runs: Runs, folder: Path, form: str) -> Runs:
     from dftrace_ai.cli.terminal import shown
-    from dftrace_ai.loggers.runs.exporting import export
+    from dftrace_ai.loggers.runs.tables import export
 
     found, paths = export((run.folder for run in runs), folder, form)
     for path in paths:

@@ -99,9 +99,8 @@ def _report(entries: Sequence[Entry], at: Point, status: Status, until_s: float)
     facts, delivery = (None, None) if local is None else (local.facts, local.delivery)
     if facts is None or delivery is None or facts.rank != 0:
         return []
-    from dftrace_ai.loggers.runs.folders import run_folders
-    from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
-    from dftrace_ai.loggers.runs.html.page import page_of
+    from dftrace_ai.loggers.runs.log_files import run_folders
+    from dftrace_ai.loggers.runs.page import RunsOnPage, page_of
     from dftrace_ai.page.files import write_page
 
     mark = Mark(1)

@@ -108,7 +108,7 @@ def flattened(params: Params, before: str = "") -> dict[str, Param]:
     flat: dict[str, Param] = {}
     for name, value in params.items():
         full = f"{before}{name}"
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             for inner, one in flattened(value, f"{full}/").items():
                 flat[free_name(inner, flat)] = one
         else:

@@ -15,7 +15,7 @@ from loggers.local_lines import entry
 from loggers.runs.made_logs import Log
 
 from dftrace_ai.loggers import make_loggers
-from dftrace_ai.loggers.runs import compacting
+from dftrace_ai.loggers.runs import tables
 
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
@@ -150,7 +150,7 @@ def test_the_same_line_is_raised_from_python(folder: Path) -> None:
 def test_a_log_stays_as_it_is_where_it_cannot_become_parquet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(compacting, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(tables, "WORTHWHILE_BYTES", 0)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with make_loggers({"local": entry(tmp_path / "logged")}) as loggers:
         for step in range(50):

@@ -89,8 +89,9 @@ INSIDE: dict[str, dict[str, set[str]]] = {
     },
     "loggers": {
         "records": set(),
+        "figures": set(),
         "system_metrics": {"records"},
-        "routines": {"records", "names", "config", "system_metrics"},
+        "routines": {"records", "figures", "names", "config", "system_metrics"},
         "names": {"records"},
         "interfaces": {"records", "names", "runs"},
         "config": set(),
@@ -109,7 +110,7 @@ INSIDE: dict[str, dict[str, set[str]]] = {
             *("records", "routines", "config", "run_place", "endings", "entry", "attached"),
             "pipeline",
         },
-        "runs": {"names"},
+        "runs": {"records", "figures", "names"},
         "adapters": {"records", "routines", "logger", "config"},
     },
     "integrations": {

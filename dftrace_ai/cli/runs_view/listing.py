@@ -13,10 +13,10 @@ from dftrace_ai.cli.terminal import (
     shown,
     write_json,
 )
-from dftrace_ai.loggers.runs.comparing import compared, metric_names
+from dftrace_ai.loggers.runs.comparing import compared, duration, figure, metric_names, moment
 from dftrace_ai.loggers.runs.conditions import MISSING, value_of
-from dftrace_ai.loggers.runs.model import FIGURES
-from dftrace_ai.loggers.runs.wording import duration, exact, figure, moment, value_text
+from dftrace_ai.loggers.runs.lines import exact, value_text
+from dftrace_ai.loggers.runs.reading import FIGURES
 from dftrace_ai.wording import counted
 
 if TYPE_CHECKING:

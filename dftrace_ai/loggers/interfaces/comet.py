@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         TextRecord,
         VideoRecord,
     )
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["CometLogint"]
 
@@ -70,22 +69,21 @@ class CometLogint(BaseLogint):
 
         run = self.run
         key = run.options.get("api_key") or comet_ml.get_config("comet.api_key")
-        begin: JsonObject = {
+        known = inspect.signature(comet_ml.start).parameters
+        begin = {
             "project_name": run.project,
             "experiment_key": run.identity(40),
             "mode": MODES[run.resume],
+            **({} if "COMET_START_ONLINE" in os.environ else {"online": bool(key)}),
+            **{name: value for name, value in run.options.items() if name in known},
         }
-        if "COMET_START_ONLINE" not in os.environ:
-            begin["online"] = bool(key)
-        settings: JsonObject = {
+        settings = {
             **OFF,
             "name": run.title,
             "tags": list(run.tags),
             "offline_directory": str(run.log_dir / "comet"),
+            **{name: value for name, value in run.options.items() if name not in known},
         }
-        known = inspect.signature(comet_ml.start).parameters
-        for name, value in run.options.items():
-            (begin if name in known else settings)[name] = value
         self.experiment = comet_ml.start(
             **{"experiment_config": comet_ml.ExperimentConfig(**settings), **begin}
         )

@@ -7,12 +7,12 @@ kill leaves all that was written. `docs/guide/runs.md` describes the lines.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.interfaces.file_paths import kept_copy, kept_file
@@ -29,8 +29,7 @@ from dftrace_ai.loggers.records import (
     TextRecord,
     VideoRecord,
 )
-from dftrace_ai.loggers.runs.compacting import compact
-from dftrace_ai.loggers.runs.lines import RunLine, line_of
+from dftrace_ai.loggers.runs.lines import RunLine, exact, line_of
 from dftrace_ai.loggers.runs.log_files import LogLines
 from dftrace_ai.loggers.runs.processes import here, is_alive
 from dftrace_ai.masking import masked_words
@@ -40,9 +39,8 @@ from dftrace_ai.wording import counted, quoted, warn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.loggers.records import Record, Status
+    from dftrace_ai.loggers.records import Param, Params, Record, Status
     from dftrace_ai.loggers.runs.processes import ProcessIdentity
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["LocalLogint"]
 
@@ -89,15 +87,14 @@ class LocalLogint(BaseLogint):
     def take(self, record: Record) -> None:
         """Append a line; bytes become files first."""
         if isinstance(record, MetricsRecord):
-            values = {name: _number(value) for name, value in record.values.items()}
+            values = exact(dict(record.values))
             self._write({"k": "m", **_place(record.at), "v": values})
         elif isinstance(record, ParamsRecord):
-            self._write({"k": "p", "t": record.at.time_s, "v": _finite(record.values)})
+            self._write({"k": "p", "t": record.at.time_s, "v": exact(record.values)})
         elif isinstance(record, HistogramRecord):
-            found = record._asdict()
-            at = found.pop("at")
-            found["quantiles"] = {str(share): value for share, value in record.quantiles.items()}
-            self._write({"k": "h", **_place(at), **_finite(found)})
+            facts = record._asdict()
+            del facts["at"]
+            self._write({"k": "h", **_place(record.at), **exact(facts)})
         elif isinstance(record, ImageRecord):
             facts = {"width": record.width, "height": record.height, "caption": record.caption}
             self._keep("image", record.name, record.png, "png", record.at, facts)
@@ -129,6 +126,8 @@ class LocalLogint(BaseLogint):
         self._write({"k": "end", "t": time.time(), "status": status})
         self.forget()
         if status != "killed":
+            from dftrace_ai.loggers.runs.tables import compact
+
             compact(self._path, self.limit_s * SHARE_OF_LIMIT)
 
     def forget(self) -> None:
@@ -137,7 +136,7 @@ class LocalLogint(BaseLogint):
             self._log.close()
             self._log = None
 
-    def _head(self) -> JsonObject:
+    def _head(self) -> dict[str, Param]:
         process = here()
         return {
             "k": "run",
@@ -153,16 +152,15 @@ class LocalLogint(BaseLogint):
             "pid_ns": process.pid_namespace,
             "pid": process.pid,
             "start": process.start,
-            "argv": masked_words(sys.argv) if self.run.mask_secrets else sys.argv,
+            "argv": list(masked_words(sys.argv) if self.run.mask_secrets else sys.argv),
         }
 
     def _keep(
-        self, kind: str, name: str, data: bytes, suffix: str, at: Point, facts: Mapping[str, Any]
+        self, kind: str, name: str, data: bytes, suffix: str, at: Point, facts: Params
     ) -> None:
-        path = kept_file(
-            self.run.log_dir / "media", name, suffix, at.step, data, self.run.file_mode
-        )
-        file = str(path.relative_to(self.run.log_dir))
+        run = self.run
+        path = kept_file(run.log_dir / "media", name, suffix, at.step, data, run.file_mode)
+        file = str(path.relative_to(run.log_dir))
         self._write({"k": "f", **_place(at), "kind": kind, "name": name, "file": file, **facts})
 
     def _copy(self, artifact: Artifact) -> None:
@@ -175,7 +173,7 @@ class LocalLogint(BaseLogint):
         line = {"title": alert.title, "text": alert.text, "level": alert.level}
         self._write({"k": "!", **_place(alert.at), **line})
 
-    def _write(self, line: Mapping[str, Any]) -> None:
+    def _write(self, line: Params) -> None:
         data = json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         if self._torn:
             data = b"\n" + data
@@ -191,7 +189,7 @@ class LocalLogint(BaseLogint):
             view = view[written:]
         self._torn = False
 
-    def _number(self, line: Mapping[str, Any]) -> int:
+    def _number(self, line: Params) -> int:
         """Return the log's number; one that had to be made again begins as a log does."""
         if self._log is None:
             self._log = HeldLog(self._path, mode=self.run.file_mode)
@@ -207,16 +205,11 @@ def _others_at_work(folder: Path, rank: int) -> list[ProcessIdentity]:
     found = []
     for path in folder.glob(f"rank{rank}-*.jsonl"):
         try:
-            log = LogLines(path)
+            with closing(LogLines(path)) as log:
+                head = next(map(line_of, log), None)
+                last = log.last_bytes(ROOM_OF_END).splitlines()[-1:]
         except OSError:
             continue  # gone this moment, or no file
-        try:
-            head = next(map(line_of, log), None)
-            last = log.last_bytes(ROOM_OF_END).splitlines()[-1:]
-        except OSError:
-            continue
-        finally:
-            log.close()
         ended = b'{"k":"end"' in b"".join(last)
         if not isinstance(head, RunLine) or ended or _is_parent(head.process):
             continue
@@ -230,22 +223,5 @@ def _is_parent(process: ProcessIdentity) -> bool:
     return process.pid == os.getppid() and process.pid_namespace == here().pid_namespace
 
 
-def _place(at: Point) -> JsonObject:
+def _place(at: Point) -> dict[str, Param]:
     return {"s": at.step, "a": AXES[at.axis], "t": at.time_s}
-
-
-def _number(value: float) -> float | str:
-    """Return a number as JSON has it; others by the names that Python and DuckDB read."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return _number(value)
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return value

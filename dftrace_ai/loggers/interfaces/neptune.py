@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dftrace_ai.loggers.records import Alert, ImageRecord, Params, Status, TextRecord
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["NeptuneLogint"]
 
@@ -48,7 +47,7 @@ class NeptuneLogint(BaseLogint):
         import neptune
 
         self._folder = os.path.realpath(os.environ["NEPTUNE_DATA_DIRECTORY"])
-        given: JsonObject = {
+        given = {
             "mode": os.environ.get("NEPTUNE_MODE") or "offline",
             "project": os.environ.get("NEPTUNE_PROJECT") or f"workspace/{run.project}",
             "name": run.title,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint, picture_of
@@ -14,6 +13,7 @@ from dftrace_ai.loggers.names import accepted_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from dftrace_ai.loggers.records import (
         HistogramRecord,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         TextRecord,
         VideoRecord,
     )
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["SwanLabLogint"]
 
@@ -64,17 +63,18 @@ class SwanLabLogint(BaseLogint):
         made = swanlab.Settings(**settings)
         mode = options.pop("mode", None) or os.environ.get("SWANLAB_MODE")
         mode = mode or ("online" if made.api_key else "offline")
-        given: JsonObject = {
+        folder = run.log_dir / "swanlab"
+        given = {
             "project": accepted_name(run.project, UNNAMED.sub("-", run.project), MOST_LETTERS),
             "name": run.title,
             "group": run.group or None,
             "tags": list(run.tags),
-            "log_dir": str(run.log_dir / "swanlab"),
+            "log_dir": str(folder),
             **({} if run.resume == "never" else {"id": run.identity(21)}),
             "resume": run.resume,
             **options,
         }
-        Path(given["log_dir"]).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.experiment = swanlab.init(mode=mode, settings=made, **given)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dftrace_ai.loggers.interfaces.base import BaseLogint
 from dftrace_ai.loggers.interfaces.file_paths import kept_file
-from dftrace_ai.loggers.records import Point
 from dftrace_ai.run import emitting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.records import Alert, HistogramRecord, Params, Record, TextRecord
+    from dftrace_ai.loggers.records import Alert, HistogramRecord, Params, TextRecord
     from dftrace_ai.run.emitting import Moment
 
 __all__ = ["TraceLogint"]
@@ -35,20 +34,14 @@ class TraceLogint(BaseLogint):
     name: ClassVar[str] = "trace"
     own_process: ClassVar[bool] = False
 
-    def take(self, record: Record) -> None:
-        """Write a record where it was logged, not where it is delivered."""
-        self._at = record.at
-        super().take(record)
-
-    _at = Point(0)
     _last_ns = 0
 
     def _moment(self) -> Moment | None:
-        """Return the moment of the record; each is a nanosecond after the last at the least."""
+        """Return when the record was logged; each is a nanosecond after the last at the least."""
         # What was logged by one call has one time; on a track each event has its own.
-        if self._at.moment is None:
+        if self.at.moment is None:
             return None
-        time_ns, *place = self._at.moment
+        time_ns, *place = self.at.moment
         self._last_ns = max(time_ns, self._last_ns + 1)
         span, level, run = place
         return self._last_ns, span, level, run
@@ -71,7 +64,7 @@ class TraceLogint(BaseLogint):
 
         The format has keys for itself, such as ``level``.
         """
-        self._instant("hparams", {"hparams": params})
+        self._instant("hparams", {"hparams": dict(params)})
 
     def log_histogram(self, histogram: HistogramRecord) -> None:
         """Write an instant with counts and edges, and counter tracks with three quantiles."""
@@ -79,7 +72,7 @@ class TraceLogint(BaseLogint):
         named = {f"q{round(share * 100):02}": found[share] for share in PLOTTED if share in found}
         if named:
             emitting.counter(histogram.name, named, at=self._moment())
-        args = {
+        args: Params = {
             "counts": list(histogram.counts),
             "edges": list(histogram.edges),
             "non_finite": histogram.non_finite,
@@ -99,5 +92,5 @@ class TraceLogint(BaseLogint):
         """Write an instant."""
         self._instant(f"alert: {alert.title}", {"text": alert.text, "severity": alert.level})
 
-    def _instant(self, name: str, args: Mapping[str, Any]) -> None:
+    def _instant(self, name: str, args: Params) -> None:
         emitting.instant(name, args, category=CATEGORY, track=TRACK, at=self._moment())

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         TextRecord,
         VideoRecord,
     )
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["TrackioLogint"]
 
@@ -59,7 +58,7 @@ class TrackioLogint(BaseLogint):
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         import trackio
 
-        given: JsonObject = {
+        given = {
             "project": _project(run.project),
             "name": run.title,
             "group": run.group or None,

@@ -77,7 +77,7 @@ class WandbLogint(BaseLogint):
             "x_save_requirements": False,
             **options.pop("settings", {}),
         }
-        given: JsonObject = {
+        given = {
             "project": accepted_name(run.project, REFUSED.sub("-", run.project), MOST_LETTERS),
             "name": run.title,
             "id": run.identity(16),

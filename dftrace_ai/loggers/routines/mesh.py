@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dftrace_ai.loggers.records import Point, Record
-    from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["MeshLogger", "glb_bytes"]
 
@@ -173,10 +172,10 @@ def glb_bytes(
     import numpy as np
 
     binary = bytearray()
-    views: list[JsonObject] = []
-    accessors: list[JsonObject] = []
+    views: list[dict[str, int]] = []
+    accessors: list[dict[str, str | float | list[float]]] = []
 
-    def add(data: bytes, target: int, **accessor: Any) -> int:
+    def add(data: bytes, target: int, **accessor: str | float | list[float]) -> int:
         views.append(
             {"buffer": 0, "byteOffset": len(binary), "byteLength": len(data), "target": target}
         )
@@ -202,7 +201,7 @@ def glb_bytes(
             count=len(colors),
             type="VEC4",
         )
-    primitive: JsonObject = {"attributes": attributes, "mode": POINTS}
+    primitive: dict[str, int | dict[str, int]] = {"attributes": attributes, "mode": POINTS}
     if len(faces):
         primitive["mode"] = TRIANGLES
         primitive["indices"] = add(

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from dftrace_ai.loggers.figures import Figures
 from dftrace_ai.loggers.records import MetricsRecord, SoFar
 from dftrace_ai.loggers.routines.base import BaseLogger
 from dftrace_ai.loggers.system_metrics import gpu_figures
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochFigures", "MetricLogger", "number_of", "spread"]
 
-
 # Whole numbers up to here are floats, too.
 EXACT = 1 << 53
 ONLY_FLOATS = frozenset({float})
@@ -35,51 +35,28 @@ MOST_NAMES = 100_000
 # Mappings that other routines take for a mesh, a picture or a clip.
 MEDIA = ("vertices", "image", "video")
 
-
 FLOATS = frozenset({float, SoFar})
 MISSING = object()
 
 
-class EpochFigures:
+class EpochFigures(Figures):
     """What the values of one metric since the last epoch come to.
 
-    Those that are not finite are counted, and in none of the figures but `last`. Windows, over
-    whose last values means are also taken, reach back over the beginning of the epoch.
+    Windows, over whose last values means are also taken, reach back over its beginning.
     """
 
-    __slots__ = (
-        *("_compensation", "_recent", "_sum", "count", "last", "maximum", "minimum"),
-        "non_finite",
-    )
+    __slots__ = ("_recent",)
 
     def __init__(self, windows: Sequence[int] = ()) -> None:
+        super().__init__()
         self._recent = {window: deque[float](maxlen=window) for window in windows}
-        self.last = math.nan
-        self.begin()
 
-    def begin(self) -> None:
-        """Begin an epoch."""
-        self.count = self.non_finite = 0
-        self.minimum, self.maximum = math.inf, -math.inf
-        self._sum = self._compensation = 0.0
-
-    def add(self, value: float) -> None:
+    def add(self, value: float, step: int = 0, time_s: float = 0.0) -> None:
         """Take a value."""
-        self.last = value
-        if not math.isfinite(value):
-            self.non_finite += 1
-            return
-        self.count += 1
-        self.minimum = min(self.minimum, value)
-        self.maximum = max(self.maximum, value)
-        for recent in self._recent.values():
-            recent.append(value)
-        # Kahan's sum, as Neumaier mended it (Z. Angew. Math. Mech. 54, 1974): of a million losses
-        # the mean is right to the last digit.
-        total = self._sum + value
-        larger, smaller = (self._sum, value) if abs(self._sum) >= abs(value) else (value, self._sum)
-        self._compensation += (larger - total) + smaller
-        self._sum = total
+        super().add(value, step, time_s)
+        if math.isfinite(value):
+            for recent in self._recent.values():
+                recent.append(value)
 
     def replace(self, value: float) -> None:
         """Take a value in place of all those since the epoch began."""
@@ -95,8 +72,7 @@ class EpochFigures:
             return {}
         found = {"last": self.last}
         if self.count:
-            mean = self._sum / self.count + self._compensation / self.count
-            found |= {"mean": mean, "min": self.minimum, "max": self.maximum}
+            found |= {"mean": self.mean, "min": self.min, "max": self.max}
         if self.non_finite:
             found["non_finite"] = float(self.non_finite)
         for window, recent in self._recent.items():

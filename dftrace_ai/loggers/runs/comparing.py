@@ -1,19 +1,22 @@
-"""Runs side by side: hyper-parameters in which they differ, and what metrics came to."""
+"""Runs side by side: params in which they differ, what metrics came to, and times in words."""
 
 from __future__ import annotations
 
+import time
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dftrace_ai.loggers.runs.conditions import MISSING
+from dftrace_ai.conditions import MISSING
+from dftrace_ai.loggers.runs.reading import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dftrace_ai.loggers.runs.model import Figures, LocalRun
+    from dftrace_ai.loggers.figures import Figures
+    from dftrace_ai.loggers.runs.reading import LocalRun
     from dftrace_ai.loggers.runs.report_types import ComparisonReport
 
-__all__ = ["Comparison", "compared", "metric_names"]
+__all__ = ["Comparison", "compared", "duration", "figure", "metric_names", "moment"]
 
 # Shown to those who ask for it: samples of the machine, and what epochs came to, of which the
 # iterations' figures say as much.
@@ -21,19 +24,14 @@ UNASKED = ("system/", "epoch/")
 
 
 class Comparison(NamedTuple):
-    """Runs side by side.
-
-    Attributes:
-        runs: the runs, which are the columns.
-        params: hyper-parameters that not all have alike, by name a value for each run; `MISSING`
-            where a run has none.
-        alike: how many are the same in all of them.
-        metrics: by name what it came to in each run; None where a run has none.
-    """
+    """Runs side by side."""
 
     runs: list[LocalRun]
+    # Those that not all have alike, by name a value for each run; `MISSING` where a run has none.
     params: dict[str, list[Any]]
+    # How many are the same in all of them.
     alike: int
+    # By name what it came to in each run; None where a run has none.
     metrics: dict[str, list[Figures | None]]
 
     def as_dict(self) -> ComparisonReport:
@@ -46,7 +44,7 @@ class Comparison(NamedTuple):
             },
             "params_alike": self.alike,
             "metrics": {
-                name: [None if one is None else one.as_dict() for one in figures]
+                name: [None if one is None else report_of(one) for one in figures]
                 for name, figures in self.metrics.items()
             },
         }
@@ -83,3 +81,22 @@ def _differ(one: Any, another: Any) -> bool:
     return repr(one) != repr(another) and not (
         one == another and isinstance(one, bool) == isinstance(another, bool)
     )
+
+
+def moment(time_s: float | None) -> str:
+    """Return a time in seconds since 1970 by the local clock; "" for None."""
+    if time_s is None:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration: ``duration(3725) == "1:02:05"``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def figure(value: float) -> str:
+    """Return a figure in six digits."""
+    return f"{value:.6g}"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dftrace_ai.conditions import MISSING, compares, near, written
 from dftrace_ai.errors import ConfigError
-from dftrace_ai.loggers.runs.model import FIGURES
+from dftrace_ai.loggers.runs.reading import FIGURES
 from dftrace_ai.wording import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dftrace_ai.loggers.runs.model import LocalRun
+    from dftrace_ai.loggers.runs.reading import LocalRun
 
 __all__ = ["MISSING", "Choice", "Condition", "chosen", "sorted_by", "value_of"]
 
@@ -26,17 +26,11 @@ FACTS = ("run", "project", "name", "status", "duration_s", "started_s", "last_s"
 
 
 class Condition(NamedTuple):
-    """A comparison of what a run has with a value.
+    """A comparison of what a run has with a value."""
 
-    Attributes:
-        name: of a hyper-parameter, a metric, or a fact of the run.
-        compared: how, such as ``"<"``.
-        value: a number, a text, a boolean or None.
-    """
-
-    name: str
-    compared: str
-    value: Any
+    name: str  # of a hyper-parameter, a metric, or a fact of the run
+    compared: str  # how, such as ``"<"``
+    value: Any  # a number, a text, a boolean or None
 
     @classmethod
     def of(cls, text: str) -> Condition:
@@ -60,23 +54,15 @@ class Condition(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which runs; each part that is empty chooses all.
+    """Which runs; each part that is empty chooses all."""
 
-    Attributes:
-        project: names, one of which the run's project has; patterns of a shell.
-        name: likewise of the run, or of its path below the directory.
-        group: likewise of its group.
-        status: one of which it has.
-        tags: all of which it has.
-        where: all of which hold.
-    """
-
+    # Patterns of a shell, one of which matches.
     project: Sequence[str] = ()
-    name: Sequence[str] = ()
+    name: Sequence[str] = ()  # or the path below the directory
     group: Sequence[str] = ()
-    status: Sequence[str] = ()
-    tags: Sequence[str] = ()
-    where: Sequence[Condition] = ()
+    status: Sequence[str] = ()  # one of which it has
+    tags: Sequence[str] = ()  # all of which it has
+    where: Sequence[Condition] = ()  # all of which hold
 
     def takes(self, run: LocalRun) -> bool:
         """Return whether a run is one of them."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from dftrace_ai.loggers.names import free_name
+from dftrace_ai.loggers.names import flattened
 from dftrace_ai.loggers.runs.processes import ProcessIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.trace_format.json_types import JsonObject
+    from dftrace_ai.loggers.records import Param, Params
 
 __all__ = [
     "AXES",
@@ -23,8 +23,10 @@ __all__ = [
     "MetricsLine",
     "ParamsLine",
     "RunLine",
+    "exact",
     "line_of",
     "number_text",
+    "value_text",
     "whole_text",
 ]
 
@@ -69,30 +71,19 @@ class ParamsLine(NamedTuple):
     """Hyper-parameters, by their names with slashes between."""
 
     time_s: float
-    values: Mapping[str, Any]
+    values: Params
 
 
 class MediaLine(NamedTuple):
-    """What is no number: a file, or what stands in the line itself.
+    """What is no number: a file, or what stands in the line itself."""
 
-    Attributes:
-        kind: ``"image"``, ``"video"``, ``"mesh"``, ``"file"``, ``"histogram"``, ``"text"``,
-            ``"artifact"`` or ``"alert"``.
-        name: of what.
-        axis: what `step` counts.
-        step: number on its axis.
-        time_s: when it was logged, in seconds since 1970.
-        file: path within the run's directory, or "".
-        facts: what else the line says.
-    """
-
-    kind: str
+    kind: str  # image, video, mesh, file, histogram, text, artifact or alert
     name: str
     axis: str
     step: int
     time_s: float
-    file: str
-    facts: Mapping[str, Any]
+    file: str  # path within the run's directory, or ""
+    facts: Params  # what else the line says
 
 
 class EndLine(NamedTuple):
@@ -131,13 +122,32 @@ def line_of(data: bytes) -> Line | None:
 
 
 def number_text(value: float) -> float | str:
-    """Return a number as the lines have it: those that are not finite by their names."""
+    """Return a number as JSON has it; others by the names that Python and DuckDB read."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _object(data: bytes) -> JsonObject:
+def exact(value: Any) -> Any:
+    """Return a value for JSON, in which numbers that are not finite go by their names."""
+    if isinstance(value, float):
+        return number_text(value)
+    if isinstance(value, dict):
+        return {str(key): exact(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [exact(one) for one in value]
+    return value
+
+
+def value_text(value: Any) -> str:
+    """Return a hyper-parameter as text: texts as they are, all else as JSON has it."""
+    import orjson
+
+    plain = exact(value)
+    return plain if isinstance(plain, str) else orjson.dumps(plain).decode()
+
+
+def _object(data: bytes) -> dict[str, Param]:
     import orjson
 
     try:
@@ -180,7 +190,7 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _run_line(found: Mapping[str, Any]) -> RunLine:
+def _run_line(found: Params) -> RunLine:
     process = ProcessIdentity(
         _text(found, "host"),
         _text(found, "boot"),
@@ -201,7 +211,7 @@ def _run_line(found: Mapping[str, Any]) -> RunLine:
     )
 
 
-def _media_line(kind: str, found: Mapping[str, Any]) -> MediaLine:
+def _media_line(kind: str, found: Params) -> MediaLine:
     step, axis, time_s = _place(found)
     facts = {name: value for name, value in found.items() if name not in PLACE}
     name = _text(found, "title" if kind == "!" else "name")
@@ -214,7 +224,7 @@ def _media_line(kind: str, found: Mapping[str, Any]) -> MediaLine:
     return MediaLine(media, name, axis, step, time_s, _text(found, "file"), facts)
 
 
-def _place(found: Mapping[str, Any]) -> tuple[int, str, float]:
+def _place(found: Params) -> tuple[int, str, float]:
     step, axis = _whole_of(found.get("s")), found.get("a")
     if type(step) is not int or not -MOST_STEP <= step <= MOST_STEP or type(axis) is not str:
         raise _NotOfTheFormatError
@@ -223,15 +233,15 @@ def _place(found: Mapping[str, Any]) -> tuple[int, str, float]:
     return step, AXES[axis], _time(found)
 
 
-def _time(found: Mapping[str, Any]) -> float:
+def _time(found: Params) -> float:
     time_s = found.get("t")
     if type(time_s) not in (int, float) or not 0 <= time_s < MOST_TIME_S:  # type: ignore[operator]
         raise _NotOfTheFormatError
     return float(time_s)  # type: ignore[arg-type]
 
 
-def _numbers(values: Any) -> dict[str, float]:
-    found: dict[str, float] = _mapping(values)
+def _numbers(values: Param) -> dict[str, float]:
+    found = cast("dict[str, float]", _mapping(values))  # it is, in the end
     for name, value in found.items():
         if type(value) is float:
             continue
@@ -244,45 +254,35 @@ def _numbers(values: Any) -> dict[str, float]:
     return found
 
 
-def _mapping(value: Any) -> JsonObject:
+def _mapping(value: Param) -> dict[str, Param]:
     if not isinstance(value, dict):
         raise _NotOfTheFormatError
     return value
 
 
-def _flat(values: Mapping[str, Any]) -> JsonObject:
-    found: JsonObject = {}
-
-    def add(values: Mapping[str, Any], before: str) -> None:
-        for name, value in values.items():
-            full = f"{before}{name}"
-            if isinstance(value, dict) and value:
-                add(value, f"{full}/")
-            elif isinstance(value, str) and value in NON_FINITE:
-                found[free_name(full, found)] = NON_FINITE[value]
-            else:
-                found[free_name(full, found)] = value
-
-    add(values, "")
-    return found
+def _flat(values: Params) -> dict[str, Param]:
+    return {
+        name: NON_FINITE.get(value, value) if isinstance(value, str) else value
+        for name, value in flattened(values).items()
+    }
 
 
-def _text(found: Mapping[str, Any], key: str) -> str:
+def _text(found: Params, key: str) -> str:
     value = found.get(key, "")
     if not isinstance(value, str):
         raise _NotOfTheFormatError
     return value
 
 
-def _whole_number(found: Mapping[str, Any], key: str) -> int:
+def _whole_number(found: Params, key: str) -> int:
     value = _whole_of(found.get(key, 0))
     if type(value) is not int or not -MOST_STEP <= value <= MOST_STEP:
         raise _NotOfTheFormatError
     return value
 
 
-def _texts(found: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    values = found.get(key, [])
+def _texts(found: Params, key: str) -> tuple[str, ...]:
+    values: Any = found.get(key, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise _NotOfTheFormatError
     return tuple(values)

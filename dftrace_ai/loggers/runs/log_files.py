@@ -1,4 +1,4 @@
-"""The logs of a run: what they are called, and their whole lines as far as there are any now."""
+"""Which runs a directory holds, and the whole lines of their logs, as far as there are any now."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import errno
 import os
 import re
 import stat
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from dftrace_ai.errors import DftraceError
+from dftrace_ai.loggers.names import is_made_of, lie_in
 from dftrace_ai.loggers.runs.lines import (
     EndLine,
     MediaLine,
@@ -20,7 +22,7 @@ from dftrace_ai.loggers.runs.lines import (
 from dftrace_ai.loggers.runs.processes import is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
 
 __all__ = [
@@ -29,10 +31,15 @@ __all__ = [
     "LogLines",
     "NoRunsError",
     "Reached",
+    "RunFolder",
     "head_of",
     "kept_bytes",
     "reached",
+    "run_folders",
 ]
+
+MOST_DEPTH = 32
+"""Of directories below the one that is searched."""
 
 LINE_BYTES = 16 << 20
 """A longer line is passed over, and counted."""
@@ -54,15 +61,10 @@ class NoRunsError(DftraceError):
 def head_of(path: Path) -> RunLine | None:
     """Return what the process that writes a log says of itself; None where that cannot be read."""
     try:
-        log = LogLines(path)
+        with closing(LogLines(path)) as log:
+            head = line_of(next(iter(log), b""))
     except OSError:
         return None
-    try:
-        head = line_of(next(iter(log), b""))
-    except OSError:
-        return None
-    finally:
-        log.close()
     return head if isinstance(head, RunLine) else None
 
 
@@ -88,21 +90,16 @@ def reached(folder: Path, rank: int, names: tuple[str, str], before_ns: int) -> 
         if head is not None and (head.project, head.name) != own:
             continue
         try:
-            log = LogLines(path)
+            with closing(LogLines(path)) as log:
+                lines = list(map(line_of, log.last_bytes(END_BYTES).splitlines()))
         except OSError:
             continue
-        try:
-            lines = list(map(line_of, log.last_bytes(END_BYTES).splitlines()))
-            is_over = bool(lines) and isinstance(lines[-1], EndLine)
-            if not is_over and head is not None and is_alive(head.process, log.written_s):
-                continue  # it goes on beside, and with numbers of its own
-            for line in lines:
-                if isinstance(line, MetricsLine | MediaLine) and line.axis in found:
-                    found[line.axis] = max(found[line.axis], line.step)
-        except OSError:
-            continue
-        finally:
-            log.close()
+        is_over = bool(lines) and isinstance(lines[-1], EndLine)
+        if not is_over and head is not None and is_alive(head.process, log.written_s):
+            continue  # it goes on beside, and with numbers of its own
+        for line in lines:
+            if isinstance(line, MetricsLine | MediaLine) and line.axis in found:
+                found[line.axis] = max(found[line.axis], line.step)
     return Reached(**found)
 
 
@@ -187,3 +184,100 @@ def kept_bytes(folder: Path, file: str, most: int) -> bytes | None:
     finally:
         for number in held:
             os.close(number)
+
+
+class RunFolder(NamedTuple):
+    """The directory of a run."""
+
+    # Project and name as they were given, as far as they lie below the directory that was searched;
+    # its path there, where somebody has called it otherwise.
+    key: str
+    path: Path
+    # Names, in the order in which they were begun by each rank.
+    logs: tuple[str, ...]
+
+
+def run_folders(root: Path) -> tuple[list[RunFolder], list[str]]:
+    """Find the runs below a directory, or the one that it is, in the order of their keys.
+
+    Also returns why some directories could not be searched. Links are not followed.
+    """
+    # Logs of one directory that were begun under different names are different runs.
+    notes: list[str] = []
+    found: dict[str, RunFolder] = {}
+    waiting = [(root, "", 0)]
+    while waiting:
+        folder, key, depth = waiting.pop()
+        logs: list[str] = []
+        below: list[tuple[Path, str, int]] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if LOG.fullmatch(entry.name):
+                        logs.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False) and depth < MOST_DEPTH:
+                        inner = f"{key}/{entry.name}" if key else entry.name
+                        below.append((folder / entry.name, inner, depth + 1))
+        except OSError as error:
+            if not depth:
+                raise NoRunsError(f"{folder}: cannot be read: {error.strerror}") from error
+            # One that was removed meanwhile is no longer there to be told of.
+            if not isinstance(error, FileNotFoundError):
+                notes.append(f"{folder}: cannot be read: {error.strerror}")
+            continue
+        if logs:
+            for run in _runs_of(folder, key, logs):
+                found[_told_apart(run.key, key, found)] = run
+        else:
+            # The last is taken first: in the order of their names.
+            waiting += sorted(below, reverse=True)
+    if not found:
+        raise NoRunsError(
+            f"{root}: there are no runs; they are written there by the interface `local` with "
+            "this directory as its log_dir"
+        )
+    return sorted(run._replace(key=key) for key, run in found.items()), notes
+
+
+def _runs_of(folder: Path, key: str, logs: Iterable[str]) -> Iterable[RunFolder]:
+    """Yield the runs of a directory: one, or as many as were begun there under names of their own.
+
+    What was moved there, and a log that does not say whose it is, belongs to the only one.
+    """
+    ordered = sorted(logs, key=_by_rank_and_begin)
+    by_names: dict[tuple[str, str] | None, list[str]] = {}
+    for log in ordered:
+        head = head_of(folder / log)
+        names = None if head is None else (head.project, head.name)
+        own = names if names is not None and lie_in(names, folder) else None
+        by_names.setdefault(own, []).append(log)
+    if len(by_names) == 2 and None in by_names:
+        by_names = {next(filter(None, by_names)): ordered}
+    for names, own_logs in by_names.items():
+        yield RunFolder(whole_text(_shown(folder, key, names)), folder, tuple(own_logs))
+
+
+def _shown(folder: Path, key: str, names: tuple[str, str] | None) -> str:
+    """Return the path of a run below what was searched, with names as they were given."""
+    parts = key.split("/") if key else [folder.absolute().name]
+    for at, name in zip((-2, -1), names or (), strict=False):
+        # What somebody has called otherwise since keeps that name.
+        if len(parts) >= -at and is_made_of(parts[at], name):
+            parts[at] = name
+    return "/".join(parts)
+
+
+def _told_apart(shown: str, key: str, taken: Container[str]) -> str:
+    """Return a key that no other run has: there may be slashes in the name of another's project."""
+    if shown not in taken:
+        return shown
+    other, number = whole_text(f"{shown} ({key})"), 1
+    while other in taken:
+        number += 1
+        other = whole_text(f"{shown} ({key}, {number})")
+    return other
+
+
+def _by_rank_and_begin(name: str) -> tuple[int, int, str]:
+    rank, begun_ns = LOG.fullmatch(name).groups()  # type: ignore[union-attr]
+    return int(rank), int(begun_ns), name

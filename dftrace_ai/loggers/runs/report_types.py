@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - pydantic evaluates it
 from typing import TypeAlias
 
 # That of `typing` does not tell pydantic enough before Python 3.12.
@@ -52,7 +53,7 @@ class RunFacts(TypedDict):
 class RunReport(RunFacts):
     """A run, with all that was logged of it once."""
 
-    params: dict[str, object]
+    params: Mapping[str, object]
     metrics: dict[str, FigureReport]
     notes: list[str]
 

@@ -13,11 +13,10 @@ from safety.commands import invoke
 
 from dftrace_ai.loggers import make_loggers
 from dftrace_ai.loggers.runs.conditions import FACTS
-from dftrace_ai.loggers.runs.html.gathering import MOST_DOTS, MOST_PLOTS, MOST_RUNS
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES
-from dftrace_ai.loggers.runs.model import MOST_NAMES
-from dftrace_ai.loggers.runs.rows import TABLES
-from dftrace_ai.loggers.runs.statuses import QUIET_S, STATUSES
+from dftrace_ai.loggers.runs.page import MOST_DOTS, MOST_PLOTS, MOST_RUNS
+from dftrace_ai.loggers.runs.reading import MOST_NAMES, QUIET_S, STATUSES
+from dftrace_ai.loggers.runs.tables import TABLES
 from docs.conftest import RunExample
 from docs.pages import DOCS, EXAMPLES, between, blocks, plain, quoted_examples, section, table
 

@@ -17,7 +17,7 @@ from dftrace_ai import Config
 from dftrace_ai.loggers import make_loggers
 from dftrace_ai.loggers.runs.conditions import Choice, Condition, chosen
 from dftrace_ai.loggers.runs.reading import read_runs
-from dftrace_ai.loggers.runs.rows import param_rows
+from dftrace_ai.loggers.runs.tables import RunTables
 
 
 class Mode(Enum):
@@ -140,7 +140,8 @@ def test_scalars_of_numpy_and_torch_are_numbers(tmp_path):
     ):
         assert len(chosen(read_runs(tmp_path), Choice(where=[Condition.of(condition)]))) == is_so
     (run,) = read_runs(tmp_path)
-    numbers = {row.name: row.number for row in param_rows(run)}
+    with RunTables([run.folder]) as tables:
+        numbers = dict(tables.query("select name, number from params").rows)
     assert (numbers["f32"], numbers["bf16"], numbers["bool"]) == (
         0.10000000149011612,
         0.10009765625,

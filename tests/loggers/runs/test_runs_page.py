@@ -20,9 +20,17 @@ from loggers.runs.made_logs import Log
 from safety.commands import invoke
 
 from dftrace_ai.loggers import make_loggers
-from dftrace_ai.loggers.runs.folders import run_folders
-from dftrace_ai.loggers.runs.html.gathering import MOST_DOTS, Dot, RunsOnPage
-from dftrace_ai.loggers.runs.html.page import COLOURS, Line, bars, lines, page_of
+from dftrace_ai.loggers.runs.log_files import run_folders
+from dftrace_ai.loggers.runs.page import (
+    COLOURS,
+    MOST_DOTS,
+    Dot,
+    Line,
+    RunsOnPage,
+    bars,
+    lines,
+    page_of,
+)
 
 CHROMIUM = next(
     (b for n in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(n))), None

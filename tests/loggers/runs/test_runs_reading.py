@@ -17,10 +17,9 @@ from sampling import times
 from stress.pressure.disk import small_disk
 
 from dftrace_ai.loggers import make_loggers
-from dftrace_ai.loggers.runs.html.gathering import RunsOnPage
-from dftrace_ai.loggers.runs.html.page import page_of
 from dftrace_ai.loggers.runs.lines import MOST_DEPTH, line_of
 from dftrace_ai.loggers.runs.log_files import LINE_BYTES, NoRunsError, kept_bytes
+from dftrace_ai.loggers.runs.page import RunsOnPage, page_of
 from dftrace_ai.loggers.runs.reading import read_runs
 from dftrace_ai.loggers.runs.tables import RunTables
 

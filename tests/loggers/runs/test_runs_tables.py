@@ -20,10 +20,9 @@ from safety.commands import invoke
 
 from dftrace_ai.database import QueryError
 from dftrace_ai.loggers import make_loggers
-from dftrace_ai.loggers.runs import compacting
+from dftrace_ai.loggers.runs import tables
 from dftrace_ai.loggers.runs.reading import read_runs
-from dftrace_ai.loggers.runs.rows import TABLES
-from dftrace_ai.loggers.runs.tables import RunTables
+from dftrace_ai.loggers.runs.tables import TABLES, RunTables
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +219,7 @@ def same(row: tuple) -> tuple:
 def test_a_long_log_is_parquet_at_its_end_and_the_lines_stay_the_truth(
     tmp_path: Path, monkeypatch, caplog
 ) -> None:
-    monkeypatch.setattr(compacting, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(tables, "WORTHWHILE_BYTES", 0)
     (tmp_path / "spare").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spare"))
     root = tmp_path / "runs"
@@ -237,13 +236,13 @@ def test_a_long_log_is_parquet_at_its_end_and_the_lines_stay_the_truth(
     assert only_run(root).rows == 50
     # Out of time, or without room: there is none, and nothing is left behind.
     parquet.unlink()
-    assert compacting.compact(log, 0.001) is None
-    monkeypatch.setattr(compacting, "LEAST_S", 0.0)
-    assert compacting.compact(log, 0.001) is None
-    assert compacting.compact(tmp_path / "nowhere", 100) is None
+    assert tables.compact(log, 0.001) is None
+    monkeypatch.setattr(tables, "LEAST_S", 0.0)
+    assert tables.compact(log, 0.001) is None
+    assert tables.compact(tmp_path / "nowhere", 100) is None
     assert caplog.text.count("could not be written as Parquet") == 1
     parquet.mkdir()
-    assert compacting.compact(log, 100) is None
+    assert tables.compact(log, 100) is None
     assert sorted(path.name for path in log.parent.iterdir()) == sorted([log.name, parquet.name])
     assert "could not be written as Parquet; the log itself is whole" in caplog.text
 
@@ -251,7 +250,7 @@ def test_a_long_log_is_parquet_at_its_end_and_the_lines_stay_the_truth(
 def test_a_killed_or_short_run_is_left_as_it_is(tmp_path: Path, monkeypatch) -> None:
     with make_loggers({"local": entry(tmp_path)}) as loggers:
         loggers.log_iter({"loss": 1.0})
-    monkeypatch.setattr(compacting, "WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(tables, "WORTHWHILE_BYTES", 0)
     loggers = make_loggers({"local": entry(tmp_path, run_name="killed")})
     loggers.log_iter({"loss": 1.0})
     loggers.end_log("killed")

@@ -13,7 +13,7 @@ from loggers.runs.made_logs import BEGUN_S, Log, only_run
 
 from dftrace_ai.loggers.runs import processes
 from dftrace_ai.loggers.runs.processes import ProcessIdentity, here, is_alive
-from dftrace_ai.loggers.runs.statuses import QUIET_S
+from dftrace_ai.loggers.runs.reading import QUIET_S
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,0 @@
-"""Runs on a page of HTML."""
