@@ -73,7 +73,11 @@ class Reading:
 
     def _complete_dead_traces(self) -> None:
         from dftrace_ai.analysis.reading.patterns import matching_paths
-        from dftrace_ai.spools.completing import complete_directories
+        from dftrace_ai.spools.completing import (
+            complete_directories,
+            processes_that_run,
+            waiting_events,
+        )
 
         # What does not exist is left for the command to complain of.
         given = matching_paths(self.paths)
@@ -90,8 +94,6 @@ class Reading:
             complain(f"not completed: {failure}", loud=True)
         if not spools.alive and not spools.waiting:
             return
-        from dftrace_ai.spools.unwritten import processes_that_run, waiting_events
-
         self.running = processes_that_run(spools.alive, given)
         self.waiting = waiting_events(spools.waiting)
         for note in self.waiting_notes():

@@ -8,25 +8,8 @@ said of it. Arguments, variables, files, the schema and docs/configuration.md go
 from pathlib import Path
 from typing import Literal
 
+from dftrace_ai.config import values
 from dftrace_ai.config.settings import Settings, setting
-from dftrace_ai.config.values import (
-    directory,
-    gzip_or_none,
-    is_epoch,
-    is_waiting,
-    layout_text,
-    level_name,
-    lower,
-    milliseconds,
-    mode_bits,
-    names,
-    nanoseconds,
-    number_or_zero,
-    octal_mode,
-    prefix,
-    signal_name,
-    step_range,
-)
 
 __all__ = ["COMPRESSION_LEVELS", "SETTINGS", "Config"]
 
@@ -62,7 +45,7 @@ class Config(Settings):
     )
     log_file: Path = setting(
         default=Path("trace"),
-        read=prefix,
+        read=values.prefix,
         accepted="a path whose last part is a file stem, such as 'out/trace'",
         alias="DFTRACER_LOG_FILE",
         about=(
@@ -73,9 +56,9 @@ class Config(Settings):
     )
     compression: Literal["gzip", "zstd", "none"] = setting(
         default="gzip",
-        read=lower,
+        read=values.lower,
         alias="DFTRACER_TRACE_COMPRESSION",
-        read_alias=gzip_or_none,
+        read_alias=values.gzip_or_none,
         core="compression",
         about="gzip opens in Perfetto as it is; zstd is for archives; none is plain text.",
     )
@@ -83,7 +66,7 @@ class Config(Settings):
         default=None,
         accepted="a whole number, 1 to 12 for gzip and 1 to 19 for zstd, or none",
         core="compression_level",
-        to_core=number_or_zero,
+        to_core=lambda number: number or 0,
         about=(
             "Effort of the compressor: 1 to 12 for gzip, 1 to 19 for zstd, none for the "
             "compressor's own choice. Ignored when compression is none."
@@ -91,9 +74,9 @@ class Config(Settings):
     )
     timestamps: Literal["relative", "epoch_us"] = setting(
         default="relative",
-        read=lower,
+        read=values.lower,
         core="epoch_us",
-        to_core=is_epoch,
+        to_core=lambda kind: kind == "epoch_us",
         about=(
             "relative: microseconds with three decimals since the run's time base, exact to the "
             "nanosecond. epoch_us: whole microseconds since 1970."
@@ -130,7 +113,7 @@ class Config(Settings):
     )
     spool_dir: Path | None = setting(
         default=None,
-        read=directory,
+        read=values.directory,
         about=(
             "Directory of the mapped spool files that hold events until they are written; none "
             "chooses /dev/shm or a local disk. Never a network file system."
@@ -145,19 +128,19 @@ class Config(Settings):
     )
     overflow: Literal["wait", "drop"] = setting(
         default="drop",
-        read=lower,
+        read=values.lower,
         core="wait_on_overflow",
-        to_core=is_waiting,
+        to_core=lambda overflow: overflow == "wait",
         about="What a full spool does: drop events and count them, or wait for the writer.",
     )
     file_mode: str = setting(
         default="0600",
-        read=octal_mode,
+        read=values.octal_mode,
         accepted=(
             "an octal mode with reading and writing for the owner, such as '0640', and no execution"
         ),
         core="file_mode",
-        to_core=mode_bits,
+        to_core=lambda mode: int(mode, 8),
         about=(
             "Who may read and write the trace files and the logs of tensor inspection, as an "
             "octal mode that the umask does not change; 0640 lets the group read them. Spools "
@@ -177,7 +160,7 @@ class Config(Settings):
         least=64 * KIB,
         most=1024 * GIB,
         core="max_file_bytes",
-        to_core=number_or_zero,
+        to_core=lambda number: number or 0,
         about=(
             "Bytes after which the trace goes on in another file, a part; none writes one file "
             "of any size."
@@ -188,7 +171,7 @@ class Config(Settings):
         least=1,
         most=100000,
         core="max_files",
-        to_core=number_or_zero,
+        to_core=lambda number: number or 0,
         about="Files of a trace in parts to keep: the oldest are deleted; none keeps all.",
     )
     flight_recorder: bool = setting(
@@ -205,14 +188,14 @@ class Config(Settings):
         least=0.001,
         most=86400.0,
         core="flight_ns",
-        to_core=nanoseconds,
+        to_core=lambda seconds: round((seconds or 0.0) * 1e9),
         about=(
             "Seconds of events that a flight recorder keeps; none keeps what `spool_bytes` holds."
         ),
     )
     dump_signal: str | None = setting(
         default=None,
-        read=signal_name,
+        read=values.signal_name,
         accepted="the name of a signal that can be handled, such as SIGUSR2, or none",
         about=(
             "Signal that has a running process write out its events, such as SIGUSR2; it must "
@@ -224,7 +207,7 @@ class Config(Settings):
         least=0.01,
         most=86400.0,
         core="finish_timeout_ms",
-        to_core=milliseconds,
+        to_core=lambda seconds: round(seconds * 1000),
         about=(
             "Seconds that `finalize` waits for a file system that does not answer; what was not "
             "written stays in the spool."
@@ -255,7 +238,7 @@ class Config(Settings):
     )
     layout: str | None = setting(
         default=None,
-        read=layout_text,
+        read=values.layout_text,
         accepted="a rank for each dimension, such as 'dp=0,pp=1', each dimension once, or none",
         about=(
             "Rank of this process in each dimension of a parallel training, such as "
@@ -273,7 +256,7 @@ class Config(Settings):
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting(
         default="WARNING",
-        read=level_name,
+        read=values.level_name,
         alias="DFTRACER_LOG_LEVEL",
         about="Least severity of the messages that dftrace_ai itself logs.",
     )
@@ -293,7 +276,7 @@ class Config(Settings):
     )
     auto_parts: str = setting(
         default="all",
-        read=names,
+        read=values.names,
         accepted="names with commas between them, such as 'forward,backward' or '-data'",
         about=(
             "Which parts of a framework `auto` records: names with commas between them, `-name` "
@@ -302,7 +285,7 @@ class Config(Settings):
     )
     auto_steps: str | None = setting(
         default=None,
-        read=step_range,
+        read=values.step_range,
         accepted="a range A:B of whole numbers, such as '10:20', '10:' or ':20', or none",
         about="The steps that `auto` records, A up to B, counted from 0; none is all.",
     )
@@ -314,7 +297,7 @@ class Config(Settings):
     )
     auto_modules: str | None = setting(
         default=None,
-        read=names,
+        read=values.names,
         accepted="names or patterns with commas between them, such as 'layers.*', or none",
         about=(
             "Modules that `auto` records at any depth: patterns of names or classes, with "

@@ -1,4 +1,4 @@
-"""How single settings are read from what was given, and how the native core is told of them."""
+"""How single settings are read from what was given."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ from dftrace_ai.trace_format.file_names import TRACE_SUFFIXES
 __all__ = [
     "directory",
     "gzip_or_none",
-    "is_epoch",
-    "is_waiting",
     "layout_text",
     "level_name",
     "lower",
-    "milliseconds",
-    "mode_bits",
     "names",
-    "nanoseconds",
-    "number_or_zero",
     "octal_mode",
     "prefix",
     "signal_name",
@@ -30,36 +24,6 @@ __all__ = [
 
 # Those that cannot be handled, and those whose default action a crash needs.
 UNUSABLE_SIGNALS = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGCHLD"}
-
-
-def number_or_zero(value: int | None) -> int:
-    """Return a number, for which the core has 0 where there is none."""
-    return value or 0
-
-
-def is_epoch(kind: str) -> bool:
-    """Return whether times count from 1970."""
-    return kind == "epoch_us"
-
-
-def is_waiting(overflow: str) -> bool:
-    """Return whether a full spool makes the program wait."""
-    return overflow == "wait"
-
-
-def mode_bits(mode: str) -> int:
-    """Return the number of an octal mode."""
-    return int(mode, 8)
-
-
-def nanoseconds(seconds: float | None) -> int:
-    """Return seconds as whole nanoseconds, 0 where there are none."""
-    return round((seconds or 0.0) * 1e9)
-
-
-def milliseconds(seconds: float) -> int:
-    """Return seconds as whole milliseconds."""
-    return round(seconds * 1000)
 
 
 def gzip_or_none(text: str) -> str:

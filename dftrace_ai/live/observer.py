@@ -15,8 +15,12 @@ from dftrace_ai.live.model import NS, HiddenProcess, RankStatus, Snapshot
 from dftrace_ai.live.saved import merged, plain, read_snapshot
 from dftrace_ai.live.spool_looks import LEAST_RATE_S, path_as_text, rank_status
 from dftrace_ai.live.wording import processes_text
-from dftrace_ai.spools.marked import MarkedSpool, spools_below
-from dftrace_ai.spools.search import lives_without, spool_of_marker
+from dftrace_ai.spools.search import (
+    MarkedSpool,
+    lives_without,
+    spool_of_marker,
+    spools_below,
+)
 from dftrace_ai.trace_format.header_and_footer import HeaderFacts
 from dftrace_ai.wording import counted
 

@@ -1,20 +1,31 @@
-"""Completing what dead processes left at or below the paths that somebody names."""
+"""What commands ask of spools: to complete what the dead left, and what is not written yet."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import dftrace_ai._native as _native
 from dftrace_ai.spools.held import directories_at
 from dftrace_ai.spools.recovery import Recovery, adopt_in
 from dftrace_ai.trace_format.file_names import is_of_a_run
+from dftrace_ai.trace_format.header_and_footer import HeaderFacts
+from dftrace_ai.trace_format.running import RunningProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["RecoveryReport", "complete_directories", "report_of"]
+__all__ = [
+    "RecoveryReport",
+    "complete_directories",
+    "processes_that_run",
+    "report_of",
+    "waiting_events",
+]
 
 
 @dataclass(frozen=True)
@@ -48,19 +59,9 @@ def report_of(found: Recovery) -> RecoveryReport:
 def complete_directories(
     paths: Iterable[Path], spool_dir: Path | None = None, *, anew: bool = False
 ) -> Recovery:
-    """Complete what dead processes left at or below some paths.
+    """Complete what dead processes left at or below directories, and around trace files.
 
-    Args:
-        paths: directories, and trace files, which stand for the directory around them.
-        spool_dir: where to look for spools besides the usual places.
-        anew: where a trace is gone, or was cut, another file gets what its spool holds.
-
-    Returns:
-        What became of all the spools.
-
-    Example::
-
-        print(complete_directories([Path("out")]).finished)
+    `anew`: where a trace is gone, or was cut, another file gets what its spool holds.
     """
     found = Recovery.nothing()
     seen: set[tuple[int, int]] = set()
@@ -82,3 +83,57 @@ def complete_directories(
         except OSError:
             continue  # no directory: who reads the traces complains of it
     return found
+
+
+def processes_that_run(spools: Iterable[str], paths: Iterable[Path]) -> list[RunningProcess]:
+    """Return which processes that run have something that is not in their traces, by rank.
+
+    `spools`: as `Recovery.alive` has them; what cannot be looked into from here is left out.
+    `paths`: only processes whose trace is one of these, or below.
+    """
+    given = {os.path.realpath(path) for path in paths}
+    found = []
+    for spool in spools:
+        try:
+            look = _native.look_into(spool, 0.0)
+            unwritten = _native.unwritten_events(spool)
+        except (OSError, ValueError):
+            continue  # it has ended meanwhile, or has not yet begun
+        ours = _is_below(look["trace_path"] or look["prefix"], given)
+        if look["state"] != "alive" or look["finished"] or not unwritten or not ours:
+            continue
+        rank = _rank(look["header"])
+        found.append(RunningProcess(rank, _plain(look["host"]), look["pid"], unwritten))
+    return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.host, one.pid))
+
+
+def waiting_events(spools: Iterable[str]) -> int:
+    """Return how many events are in spools of the dead and in no trace; open spans do not count."""
+    count = 0
+    for spool in spools:
+        with contextlib.suppress(OSError, ValueError):
+            count += _native.unwritten_events(spool)
+    return count
+
+
+def _is_below(trace: str, given: set[str]) -> bool:
+    place = os.path.realpath(trace)
+    while place not in given:
+        above = os.path.dirname(place)
+        if above == place:
+            return False
+        place = above
+    return True
+
+
+def _rank(members: str) -> int | None:
+    """Return the rank of members of a header, each with a comma in front."""
+    try:
+        found = json.loads(f"{{{members[1:]}}}")
+    except (ValueError, RecursionError):
+        return None
+    return HeaderFacts.of(found).rank
+
+
+def _plain(text: str) -> str:
+    return text.encode(errors="replace").decode()

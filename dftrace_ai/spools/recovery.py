@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,14 +20,14 @@ from dftrace_ai.spools.search import (
     find_spools,
     lives_without,
     marker_in,
+    spool_places,
     spools_of,
 )
-from dftrace_ai.spools.unfinished import clear_unfinished
-from dftrace_ai.trace_format.file_names import MARKER_SUFFIX
+from dftrace_ai.trace_format.file_names import MARKER_SUFFIX, process_of_spool, spool_prefix
 from dftrace_ai.wording import described, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "FoundSpool",
@@ -41,6 +43,8 @@ __all__ = [
 MOST_PROCESSES = 2**22
 # The times of files may be those of a file server's clock.
 CLOCKS_APART_S = 60
+# What a spool's header begins with once it is whole; nothing is recorded before.
+MAGIC_BYTES = 8
 
 
 class Recovery(NamedTuple):
@@ -120,11 +124,7 @@ def adopt_in(
 ) -> Recovery:
     """Finish traces as `adopt_dead` does, in a directory that is held open.
 
-    Args:
-        directory: where the trace files are.
-        run: only the spools of this run; None takes all.
-        spool_dir: a directory to look for spools besides the usual ones.
-        anew: where a trace is gone, or was cut, another file gets what its spool holds.
+    `anew`: where a trace is gone, or was cut, another file gets what its spool holds.
     """
     try:
         found = spools_of(directory, run, spool_dir=spool_dir)
@@ -133,38 +133,25 @@ def adopt_in(
         result.failed.append(f"{quoted(directory.path)}: {error.strerror}")
         return result
     result = _adopt_all(found, directory, anew=anew)
-    result.failed.extend(clear_unfinished(directory.path, run, spool_dir=spool_dir))
+    result.failed.extend(_clear_unfinished(directory.path, run, spool_dir))
     return result
 
 
 def complete_children(directory: str, run: str, spool_dir: str | None, own: str = "") -> list[str]:
-    """Finish the traces of the children of this process's run that have died; never raises.
+    """Finish the traces of the run's dead children; return a line for each that is not complete.
 
-    Whoever may write to the directory can put markers and spools there that bear the
-    run's name. Only those of this user are looked at.
-
-    Args:
-        directory: where the trace files are.
-        run: of this process (32 hexadecimal digits).
-        spool_dir: the setting of that name.
-        own: the spool of this process, where its trace could not be completed: it is told of
-            otherwise, and left to the next reader.
-
-    Returns:
-        A line for each trace that is not, or not wholly, completed.
-
-    Example::
-
-        for line in complete_children("out", run, None):
-            print(line)
+    `own`: the spool of this process, where its trace could not be completed: it is told of
+    otherwise, and left to the next reader.
     """
+    # Whoever may write to the directory can put markers and spools there that bear the run's name.
+    # Only those of this user are looked at.
     try:
         with HeldDirectory(directory) as held:
             # Others may name a path that makes whoever looks at it wait.
             found = spools_of(held, run, spool_dir=spool_dir, owner=os.geteuid())
             children = [spool for spool in found if not _is_at(spool.path, own)]
             result = _adopt_all([one for one in children if one.owner == os.geteuid()], held)
-            result.failed.extend(clear_unfinished(directory, run, spool_dir=spool_dir))
+            result.failed.extend(_clear_unfinished(directory, run, spool_dir))
     except FileNotFoundError:
         return []  # the directory is gone, and so is every trace in it
     except Exception as error:  # noqa: BLE001 - what others leave there must not end a training
@@ -363,3 +350,69 @@ def _remove(marker: Path, directory: HeldDirectory, result: Recovery, also: str 
     except OSError as error:
         why = f"{also}cannot be removed: {error.strerror}"
         result.failed.append(f"{quoted(str(marker))}: {why}")
+
+
+def _clear_unfinished(
+    directory: str, run: str | None, spool_dir: str | os.PathLike[str] | None
+) -> list[str]:
+    """Remove spools of the caller that say nothing; return for each that stays its path and why."""
+    # A spool gets its name when its header is whole, where the file system has files without a
+    # name. Elsewhere one may be left whose process was killed too early: it names no trace, and
+    # belongs to no directory, but its own name tells which process made it.
+    prefix = spool_prefix(run)
+    failed: list[str] = []
+    for place in spool_places(directory, os.fspath(spool_dir or "")):
+        # Of a process on another host, which may be making its spool there, nothing is known.
+        if not _native.on_network(place):
+            failed.extend(_clear(place, prefix))
+    return failed
+
+
+def _clear(place: str, prefix: str) -> Iterator[str]:
+    try:
+        held = HeldDirectory(place)
+    except OSError:
+        return  # one of several places that are looked into in case there is something
+    with held:
+        try:
+            names = list(held.entries())
+        except OSError:
+            return
+        for name in names:
+            if not name.startswith(prefix) or not _ended(name):
+                continue
+            try:
+                _remove_if_unfinished(held, name)
+            except (FileNotFoundError, BlockingIOError):
+                continue  # somebody else takes care of it
+            except OSError as error:
+                yield f"{quoted(held.shown(name))}: cannot be cleared away: {error.strerror}"
+
+
+def _ended(spool: str) -> bool:
+    process = process_of_spool(spool)
+    return process is not None and _native.process_gone(process.pid, process.start)
+
+
+def _remove_if_unfinished(directory: HeldDirectory, name: str) -> None:
+    if not _is_own_file(directory.look(name)):
+        return
+    descriptor = directory.open(name, os.O_RDONLY)
+    try:
+        # Looked at first: the lock of one that is whole is for those who complete its trace.
+        if not _is_unfinished(descriptor):
+            return
+        # Numbers of processes mean nothing in another container, where its process may live.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_unfinished(descriptor):
+            directory.remove(name)
+    finally:
+        os.close(descriptor)
+
+
+def _is_unfinished(descriptor: int) -> bool:
+    return _is_own_file(os.fstat(descriptor)) and not any(os.pread(descriptor, MAGIC_BYTES, 0))
+
+
+def _is_own_file(info: os.stat_result) -> bool:
+    return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()

@@ -1,29 +1,25 @@
-"""Finding the spools that belong to a directory of traces; whoever may write there can lie."""
+"""Finding the spools of a directory of traces, by its markers; whoever may write there can lie."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import dftrace_ai._native as _native
 from dftrace_ai.spools.held import HeldDirectory
-from dftrace_ai.spools.marker_text import (
-    BEGUN_MARKER,
-    MARKER,
-    MARKER_BYTES,
-    content_of,
-    is_copy,
-    is_elsewhere,
-)
 from dftrace_ai.trace_format.file_names import (
     MARKER_SUFFIX,
     SPOOL_PREFIX,
     SPOOL_SUFFIX,
+    TRACE_SUFFIXES,
     is_spool,
+    marker_base,
     process_of_spool,
+    run_of_spool,
     spool_prefix,
 )
 from dftrace_ai.wording import quoted
@@ -33,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FoundSpool",
+    "MarkedSpool",
     "TraceDirectoryOf",
     "find_orphans",
     "find_spools",
@@ -40,11 +37,24 @@ __all__ = [
     "marker_in",
     "spool_of_marker",
     "spool_places",
+    "spools_below",
     "spools_of",
 ]
 
 # Where the recorder puts spools by itself, beside the directory of the trace.
 SPOOL_PLACES = ("/dev/shm", "/tmp")  # noqa: S108 - looked into, and only for files of the caller
+
+# The longest path that Linux takes, a newline, a line that says on which boot, and in which
+# container of the machine, the path holds, and which number the marker has as a file, on which
+# device, and one that stands there when the trace is complete.
+MARKER_BYTES = 4096 + 1 + 100 + 10
+MARKER = re.compile(
+    rb"(?P<path>[^\n]*)\n"
+    rb"(?:(?P<boot>[^ \n]*) (?P<container>\d+)(?: (?P<file>\d+)(?: (?P<device>\d+))?)?\n"
+    rb"(?P<complete>complete\n)*)?"
+)
+# What a process leaves that ends between making its marker and writing it.
+BEGUN_MARKER = re.compile(rb"(?:/[^\n\0]*)?")
 
 
 class FoundSpool(NamedTuple):
@@ -68,6 +78,40 @@ class FoundSpool(NamedTuple):
     """Its marker says that the trace is complete: only the spool, if it is there, has to go."""
     copied: bool = False
     """Its marker is not the file that the process made, but a copy of it."""
+
+
+class MarkedSpool(NamedTuple):
+    """A marker and what it says."""
+
+    marker: Path
+    """Its path; that of the spool where it has no marker."""
+    spool: str
+    """Its path on the host that the process runs on; empty where none is named."""
+    fault: str = ""
+    """Why it must be left alone; empty for a spool that may be read."""
+    place: str = ""
+    """Boot of the machine and container in which its process runs, where a marker says so."""
+
+    @property
+    def stem(self) -> str:
+        """What stands in its name before the process: stem of the trace, ``-``, host."""
+        name = marker_base(self.marker.name)
+        # Hosts have numbers in their names, too.
+        _, _, pid, *_ = [*self.spool.rpartition("/")[2].split("-"), "", "", ""]
+        before, found, behind = name.rpartition(f"-{pid}")
+        if pid and found and re.fullmatch(r"(-\d+)?", behind):
+            return before
+        return re.sub(r"-\d+$", "", name)
+
+    @property
+    def run(self) -> str:
+        """The first 16 hexadecimal digits of the run, from the spool's name."""
+        return run_of_spool(Path(self.spool).name)
+
+    def traces(self) -> Iterator[Path]:
+        """The names that the trace beside it may have."""
+        for suffix in TRACE_SUFFIXES:
+            yield Path(marker_base(str(self.marker)) + suffix)
 
 
 class TraceDirectoryOf(Protocol):
@@ -134,15 +178,7 @@ def spools_of(
 ) -> list[FoundSpool]:
     """Find spools as `find_spools` does, in a directory that is held open.
 
-    Args:
-        directory: where the trace files are.
-        run: only the spools of this run; None takes all.
-        spool_dir: a directory to look for spools besides the usual ones.
-        trace_directory_of: how to ask a spool; by default the native core.
-        owner: only markers of this user are opened, and what they name looked at; None takes all.
-
-    Raises:
-        OSError: the directory cannot be read.
+    `owner`: only markers of this user are opened, and what they name looked at; None takes all.
     """
     ask: TraceDirectoryOf = trace_directory_of or _native.spool_trace_directory
     prefix = spool_prefix(run)
@@ -192,7 +228,7 @@ def _marker_among(names: list[str], directory: HeldDirectory, spool: str) -> Pat
     """Return the marker that names a spool; where they lead to otherwise is not looked at."""
     for name in names:
         try:
-            content = content_of(directory, name)
+            content = _content_of(directory, name)
         except OSError:
             continue  # another user's, who may keep it to himself
         if content is not None and content[0].startswith(os.fsencode(spool) + b"\n"):
@@ -201,19 +237,7 @@ def _marker_among(names: list[str], directory: HeldDirectory, spool: str) -> Pat
 
 
 def spool_of_marker(marker: Path) -> FoundSpool | None:
-    """Read which spool a marker names.
-
-    Args:
-        marker: its path; a link is not followed, and nothing is waited for.
-
-    Returns:
-        The spool, with the reason where it must be left alone; None when the marker is
-        gone, since its process took it away just now.
-
-    Example::
-
-        spool = spool_of_marker(Path("out/t-node1-4711.spool-at"))
-    """
+    """Read which spool a marker names; None when its process took the marker away just now."""
     try:
         with HeldDirectory(marker.parent) as directory:
             return marker_in(directory, marker.name)
@@ -227,7 +251,7 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
     owner = -1
     try:
         owner = directory.look(name).st_uid
-        content = content_of(directory, name)
+        content = _content_of(directory, name)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -243,7 +267,7 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
     path = os.fsdecode(said["path"]) if said else ""
     if not said or len(text) > MARKER_BYTES or not _may_be_spool(path):
         return FoundSpool("", marker, "names no spool", owner=owner)
-    elsewhere = is_elsewhere(said)
+    elsewhere = _is_elsewhere(said)
     place = "" if said["boot"] is None else f"{os.fsdecode(said['boot'])} {int(said['container'])}"
     if _moved_along(path, directory, owner):
         path = directory.shown(Path(path).name)
@@ -255,21 +279,48 @@ def marker_in(directory: HeldDirectory, name: str) -> FoundSpool | None:
         place,
         owner,
         complete=said["complete"] is not None,
-        copied=is_copy(said, info),
+        copied=_is_copy(said, info),
     )
 
 
+def _content_of(directory: HeldDirectory, name: str) -> tuple[bytes, os.stat_result] | None:
+    """Return what a marker holds, and what the system tells of it; None for no regular file."""
+    # Looked at first, since opening alone does something to some devices. Nothing is waited for.
+    mode = directory.look(name).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        return None
+    with open(directory.open(name, os.O_RDONLY), "rb", buffering=0) as file:  # noqa: PTH123
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode):
+            return None
+        return file.read(MARKER_BYTES + 1), info
+
+
+def _is_elsewhere(said: re.Match[bytes]) -> bool:
+    """Return whether a marker is of another container of this machine."""
+    own_boot, own_container = _own_place()
+    # After a restart of the machine there is no such container any more.
+    return said["boot"] == own_boot and said["container"] != own_container
+
+
+def _is_copy(said: re.Match[bytes], marker: os.stat_result) -> bool:
+    """Return whether a marker is another file than its process made."""
+    if said["file"] is None:
+        return False
+    if int(said["file"]) != marker.st_ino:
+        return True
+    # A machine that starts again may number its devices otherwise.
+    of_this_boot = said["boot"] == _own_place()[0]
+    return of_this_boot and int(said["device"] or marker.st_dev) != marker.st_dev
+
+
+def _own_place() -> tuple[bytes, bytes]:
+    boot, _, container = _native.marker_place().encode().partition(b" ")
+    return boot, container
+
+
 def find_orphans() -> list[FoundSpool]:
-    """Find the spools of the caller whose directory of traces is gone.
-
-    Returns:
-        The spools by path, those of running processes among them.
-
-    Example::
-
-        for spool in find_orphans():
-            print(spool.path)
-    """
+    """Find the spools of the caller whose directory of traces is gone, of running processes too."""
     found: list[FoundSpool] = []
     for place in spool_places():
         for path in _own_spools(place, SPOOL_PREFIX):
@@ -283,17 +334,7 @@ def find_orphans() -> list[FoundSpool]:
 
 
 def lives_without(spool: str, place: str) -> bool:
-    """Return whether the process of a spool that was removed runs, as far as that is known.
-
-    Args:
-        spool: the path that the spool had.
-        place: boot and container of the process, as its marker tells them.
-
-    Example::
-
-        if not Path(spool.path).exists() and lives_without(spool.path, spool.place):
-            print("it has in memory what it records, and completes its trace")
-    """
+    """Return whether the process of a spool that was removed runs, as far as that is known."""
     process = process_of_spool(spool)
     if not process or place != _native.marker_place():
         return False
@@ -306,12 +347,38 @@ def spool_places(*others: str) -> list[str]:
     return list(dict.fromkeys(os.path.realpath(place) for place in places if place))
 
 
-def _moved_along(spool: str, directory: HeldDirectory, owner: int) -> bool:
-    """Return whether a file called as the spool lies beside its marker, and is not the one named.
+def spools_below(directory: str | os.PathLike[str]) -> list[MarkedSpool]:
+    """Find the spools that markers in a directory name, to any depth, and those without one.
 
-    The directory of both was renamed, or copied: then each marker has a spool of its own. What
-    another user than the marker's puts there is none.
+    They are sorted by marker. Where a directory below cannot be listed, a fault says so.
     """
+    found: list[MarkedSpool] = []
+    closed: list[OSError] = []
+    for folder, _, names in os.walk(directory, onerror=closed.append):
+        for name in names:
+            if name.endswith(MARKER_SUFFIX):
+                spool = spool_of_marker(Path(folder, name))
+                if spool and not spool.begun and not spool.complete:
+                    marker = Path(folder, name)
+                    found.append(MarkedSpool(marker, spool.path, spool.fault, spool.place))
+    for error in closed:
+        if error.filename == os.fspath(directory):
+            raise error
+        # What a training removes meanwhile, such as an old checkpoint, is nobody's concern.
+        if not isinstance(error, FileNotFoundError):
+            fault = f"cannot be listed: {error.strerror}"
+            found.append(MarkedSpool(Path(error.filename), "", fault))
+    named = {spool.spool for spool in found}
+    # Where the disk was full, or a process was killed early, there is no marker.
+    others = [one for one in find_spools(directory) if one.path and one.path not in named]
+    found += [MarkedSpool(Path(one.path), one.path) for one in others if not one.complete]
+    return sorted(found, key=lambda spool: spool.marker)
+
+
+def _moved_along(spool: str, directory: HeldDirectory, owner: int) -> bool:
+    """Return whether a file called as the spool lies beside its marker, and is another one."""
+    # The directory of both was renamed, or copied: then each marker has a spool of its own. What
+    # another user than the marker's puts there is none.
     try:
         beside = directory.look(Path(spool).name)
     except OSError:

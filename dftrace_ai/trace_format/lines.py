@@ -19,22 +19,19 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    create_model,
+)
+from typing_extensions import TypeAliasType
 
 from dftrace_ai.trace_format.header_and_footer import FooterFacts, HeaderFacts
-from dftrace_ai.trace_format.line_bases import FixedObject, Line, OpenArgs
-from dftrace_ai.trace_format.line_bases import Line as _Line
-from dftrace_ai.trace_format.line_bases import OpenArgs as _Open
-from dftrace_ai.trace_format.values import (  # noqa: TC001
-    ArgValue,
-    Count,
-    Finite,
-    Hash,
-    Id,
-    Int64,
-    Micros,
-    Tid,
-)
 
 __all__ = [
     "Counter",
@@ -50,6 +47,7 @@ __all__ = [
     "InspectionPlan",
     "Instant",
     "NonFinite",
+    "OpenArgs",
     "ProcessName",
     "Span",
     "TensorStats",
@@ -57,6 +55,86 @@ __all__ = [
     "UnfinishedSpan",
     "event_adapter",
 ]
+
+
+# Perfetto turns larger integers into -1 (trace processor, JSON importer).
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+# Perfetto keeps process and thread ids in 32 bits.
+Pid = Annotated[int, Field(ge=0, le=2**32 - 1, description="Process id.")]
+Tid = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=2**32 - 1,
+        description="Thread id; 0x40000000 and up are lanes made for spans that do not nest.",
+    ),
+]
+Id = Annotated[int, Field(ge=1, le=2**63 - 1, description="Number of the event in its process.")]
+Count = Annotated[int, Field(ge=0)]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="Hash of the host's name.")]
+
+
+def _with_fraction(value: object) -> object:
+    """Refuse what a float would take too: an integer beyond 64 bits."""
+    if isinstance(value, float):
+        return value
+    raise ValueError("not a number with a fraction, and not an integer of 64 bits")
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_with_fraction)]
+
+
+def _in_branches(schema: dict[str, Any]) -> None:
+    """Say of each kind of number what pydantic says of both, in a keyword of its own."""
+    least = schema.pop("ge")
+    for kind in schema["anyOf"]:
+        kind["minimum"] = least
+
+
+Micros = Annotated[
+    int | Finite,
+    Field(
+        ge=0,
+        json_schema_extra=_in_branches,
+        description=(
+            "Microseconds: with three decimals since the header's time_base_us, or whole since "
+            "1970 where the header says timestamps 'epoch_us'."
+        ),
+    ),
+]
+
+# A list holds no null: Perfetto would shift the items behind it.
+ListItem = TypeAliasType(
+    "ListItem", "bool | Int64 | str | Finite | list[ListItem] | dict[str, ArgValue]"
+)
+ArgValue = TypeAliasType(
+    "ArgValue", "bool | Int64 | str | Finite | list[ListItem] | dict[str, ArgValue] | None"
+)
+
+
+class Line(BaseModel):
+    """What every line has."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
+
+    name: str
+    cat: str
+    pid: Pid
+    tid: Tid
+
+
+class OpenArgs(BaseModel):
+    """Arguments to which more may be added."""
+
+    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
+
+    __pydantic_extra__: dict[str, ArgValue]
+
+
+class FixedObject(BaseModel):
+    """An object within the arguments of a line."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
 
 class IndexedSpans(FixedObject):
@@ -143,7 +221,7 @@ class IndexLine(Line):
 INSPECTION = ("tensor_stats", "nonfinite", "inspect")
 
 
-class SpanArgs(_Open):
+class SpanArgs(OpenArgs):
     """Arguments of a span or instant: place in the tree, and what the user gave.
 
     `p_idx` and `level` are absent when the setting `ids` is off.
@@ -160,7 +238,7 @@ class UnfinishedArgs(SpanArgs):
     unfinished: Literal[True]
 
 
-class Span(_Line):
+class Span(Line):
     """A span from start to end."""
 
     id: Id
@@ -170,7 +248,7 @@ class Span(_Line):
     args: SpanArgs
 
 
-class UnfinishedSpan(_Line):
+class UnfinishedSpan(Line):
     """A span that began and never ended."""
 
     id: Id
@@ -179,7 +257,7 @@ class UnfinishedSpan(_Line):
     args: UnfinishedArgs
 
 
-class _Moment(_Line):
+class _Moment(Line):
     id: Id
     ts: Micros
     ph: Literal["i"]
@@ -265,7 +343,7 @@ Instants: TypeAlias = Annotated[
 ]
 
 
-class Counter(_Line):
+class Counter(Line):
     """A sample of numbers, each a track of its own; empty when none of them was finite."""
 
     id: Id
@@ -275,7 +353,7 @@ class Counter(_Line):
     args: dict[str, Int64 | Finite]
 
 
-class FlowStart(_Line):
+class FlowStart(Line):
     """The tail ("s") of an arrow; the head carries the same id."""
 
     id: Annotated[int, Field(ge=0, le=2**64 - 1, description="Equal at both ends of an arrow.")]
@@ -285,7 +363,7 @@ class FlowStart(_Line):
     ph: Literal["s"]
 
 
-class FlowEnd(_Line):
+class FlowEnd(Line):
     """The head ("f") of an arrow, bound to the span that encloses it."""
 
     id: Annotated[int, Field(ge=0, le=2**64 - 1, description="Equal at both ends of an arrow.")]
@@ -296,13 +374,13 @@ class FlowEnd(_Line):
     bp: Literal["e"]
 
 
-class NameArgs(_Open):
+class NameArgs(OpenArgs):
     """The name that a viewer shows."""
 
     name: str
 
 
-class ProcessName(_Line):
+class ProcessName(Line):
     """Names the process: rank and host."""
 
     name: Literal["process_name"]
@@ -311,7 +389,7 @@ class ProcessName(_Line):
     args: NameArgs
 
 
-class ThreadName(_Line):
+class ThreadName(Line):
     """Names a thread or a lane."""
 
     name: Literal["thread_name"]
@@ -335,14 +413,14 @@ def _arguments_of(facts: type[HeaderFacts | FooterFacts], name: str, about: str)
         )
         kind: Any = Annotated[said.kind or get_args(optional)[0], rules]
         members[member] = (kind, ...) if said.always else (kind | None, None)
-    return create_model(name, __base__=_Open, __doc__=about, __module__=__name__, **members)
+    return create_model(name, __base__=OpenArgs, __doc__=about, __module__=__name__, **members)
 
 
 if TYPE_CHECKING:
 
-    class HeaderArgs(_Open): ...
+    class HeaderArgs(OpenArgs): ...
 
-    class FooterArgs(_Open): ...
+    class FooterArgs(OpenArgs): ...
 
 else:
     HeaderArgs = _arguments_of(
@@ -351,7 +429,7 @@ else:
     FooterArgs = _arguments_of(FooterFacts, "FooterArgs", "What was written, and what was lost.")
 
 
-class Header(_Line):
+class Header(Line):
     """The facts of the process; one line near the start of each file."""
 
     name: Literal["dftrace"]
@@ -360,7 +438,7 @@ class Header(_Line):
     args: HeaderArgs
 
 
-class HashArgs(_Open):
+class HashArgs(OpenArgs):
     """A text and its hash."""
 
     hhash: Hash
@@ -368,7 +446,7 @@ class HashArgs(_Open):
     value: str
 
 
-class HashLine(_Line):
+class HashLine(Line):
     """A hash of host (HH), working directory (FH) or command (SH), and what it stands for."""
 
     name: Literal["HH", "FH", "SH"]
@@ -377,7 +455,7 @@ class HashLine(_Line):
     args: HashArgs
 
 
-class CustomMetadata(_Line):
+class CustomMetadata(Line):
     """A fact written at once: a start or stop in metadata mode, or a key with its value."""
 
     id: Id
@@ -387,7 +465,7 @@ class CustomMetadata(_Line):
     args: HashArgs
 
 
-class Footer(_Line):
+class Footer(Line):
     """The last line of a file that was closed."""
 
     name: Literal["end"]

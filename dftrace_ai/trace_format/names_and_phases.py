@@ -29,63 +29,26 @@ NUMBERED_PHASES: Final = {1: "X", 2: "C", 3: "i", 4: "M"}
 
 
 def lettered_phase(ph: object) -> str | None:
-    """Return the phase of an event as a text; None for what is no phase.
-
-    Args:
-        ph: as the line has it: a text, or dftracer's number for one.
-
-    Example::
-
-        assert lettered_phase(1) == "X"
-    """
+    """Return the phase of an event as a text, also for dftracer's number; None for what is none."""
     if isinstance(ph, str):
         return ph
     return NUMBERED_PHASES.get(ph) if type(ph) is int else None
 
 
 def loop_part(name: str) -> LoopPart | None:
-    """Return which part of a loop the spans of this name are.
+    """Return which part of a loop the spans of a name such as ``fetch.iter`` are; None for others.
 
-    Args:
-        name: of an event, such as ``fetch.iter``.
-
-    Returns:
-        ``wait`` for the wait for an item, ``body`` for what is done with it, None for
-        any other span. A loop whose parts were given names of their own
-        (``block_name``) does not show.
-
-    Example::
-
-        assert loop_part("fetch.iter") == "wait"
-        assert loop_part("fetch.block") == loop_part("scan.yield") == "body"
-        assert loop_part("forward") is None
+    A loop whose parts were given names of their own (``block_name``) does not show.
     """
     stem, dot, last = name.rpartition(".")
     return _PARTS.get(dot + last) if stem else None
 
 
 def own_category(name: str, cat: str) -> str | None:
-    """Return the category to which a span's own time belongs, without that of the spans inside.
-
-    Args:
-        name: of the event.
-        cat: its category.
-
-    Returns:
-        The category; None for the body of a loop, whose own time is not annotated.
-
-    Example::
-
-        assert own_category("fetch.iter", "dataloader") == "dataloader"
-        assert own_category("fetch.block", "dataloader") is None
-    """
+    """Return the category of a span's own time; None for the body of a loop, which has none."""
     return None if loop_part(name) == "body" else cat
 
 
 def without_loop_part(name: str) -> str:
-    """Return the name of a loop, ``fetch``, for that of its body, ``fetch.block``.
-
-    Args:
-        name: of an event, with its category in front or without; any other is returned.
-    """
+    """Return the name of a loop for that of its body, ``fetch.block``, and any other as it is."""
     return name.rpartition(".")[0] if loop_part(name) == "body" else name

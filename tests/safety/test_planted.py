@@ -181,7 +181,7 @@ import json, os, signal, sys, threading
 from pathlib import Path
 import dftrace_ai
 from dftrace_ai import ai
-import dftrace_ai.spools.recovery, dftrace_ai.spools.unfinished
+import dftrace_ai.spools.recovery
 
 run = dftrace_ai.initialize(spool_dir="spools", flush_interval_ms=60_000)
 for child in range(3):

@@ -23,7 +23,6 @@ from dftrace_ai.trace_format.header_and_footer import (
     HEADER,
     INDEX,
 )
-from dftrace_ai.trace_format.line_bases import OpenArgs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -270,7 +269,7 @@ class LineModel:
         self._known = {
             name
             for model in vars(lines).values()
-            if isinstance(model, type) and issubclass(model, OpenArgs)
+            if isinstance(model, type) and issubclass(model, lines.OpenArgs)
             for name in model.model_fields
         }
 
