@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dftrace_ai import _native
 from dftrace_ai.cli import app
 from dftrace_ai.live import snapshot
-from dftrace_ai.spools import marked
+from dftrace_ai.spools import search
 from dftrace_ai.spools.search import FoundSpool
 from live.programs import LIMIT_S, dftrace, program
 
@@ -221,13 +221,13 @@ def test_a_directory_that_is_removed_meanwhile(left: Path, monkeypatch: pytest.M
     """An old checkpoint beside the traces goes while they are looked for: the rest is seen."""
     checkpoint = left / "checkpoint-1"
     checkpoint.mkdir()
-    read = marked.spool_of_marker
+    read = search.spool_of_marker
 
     def and_it_goes(marker: Path) -> FoundSpool | None:
         checkpoint.rmdir()
         return read(marker)
 
-    monkeypatch.setattr(marked, "spool_of_marker", and_it_goes)
+    monkeypatch.setattr(search, "spool_of_marker", and_it_goes)
     assert len(snapshot([left]).processes) == 1
     assert not checkpoint.exists()
 

@@ -91,7 +91,9 @@ class Stage:
                 thread.end()
 
     def _update(self, move: Move, node: Any, model: NodeModel) -> None:
-        self.threads[move.by].do(lambda _: node.update(**move.given))
+        made: list[Any] = []
+        self.threads[move.by].do(lambda _: made.append(node.update(**move.given)))
+        assert made[0] is node
         model.update(merged(move.given))
 
     def _update_by_args(self, move: Move, node: Any, model: NodeModel) -> None:
@@ -130,7 +132,9 @@ class Stage:
 
     def _with_given(self, move: Move, node: Any, model: NodeModel) -> None:
         def enter(thread: ToldThread) -> None:
-            with node(**move.options):
+            made = node(**move.options)
+            with made as entered:
+                assert entered is made
                 thread.stay()
 
         self.threads[move.by].do(enter)

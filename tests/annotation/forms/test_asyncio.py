@@ -117,23 +117,6 @@ def test_many_tasks_many_levels(traced: Traced) -> None:
     assert sorted(t.children(t.children(i)[0])[0].user["step"] for i in items) == list(range(50))
 
 
-def test_awaited_coroutines_share_the_track_of_their_task(traced: Traced) -> None:
-    @ai.compute.backward
-    async def inner() -> None:
-        await asyncio.sleep(0)
-
-    @ai.compute.forward
-    async def outer() -> None:
-        await inner()
-        await inner()
-
-    with traced() as rec:
-        asyncio.run(outer())
-    t = rec.trace
-    assert len({e.tid for e in t.spans}) == 1
-    assert t.tree() == [["forward", [["backward", []], ["backward", []]]]]
-
-
 def test_a_created_task_knows_who_created_it_or_stands_alone(traced: Traced) -> None:
     """Never the span that merely happened to run on the thread."""
 
@@ -267,33 +250,6 @@ def test_a_block_held_across_awaits_of_an_undecorated_task(traced: Traced) -> No
         assert up is not None
         assert up.user == inner.user
     assert all(e.level == 1 for e in t.named("item"))
-
-
-def test_loops_in_several_threads(traced: Traced) -> None:
-    import threading
-
-    async def work(i: int) -> None:
-        @ai.compute.forward(step=i)
-        async def forward() -> None:
-            await asyncio.sleep(0)
-            with ai.compute.step(step=i):
-                pass
-
-        await asyncio.gather(forward(), forward())
-
-    with traced() as rec:
-        pool = [threading.Thread(target=lambda i=i: asyncio.run(work(i))) for i in range(3)]
-        for thread in pool:
-            thread.start()
-        for thread in pool:
-            thread.join()
-    t = rec.trace
-    assert t.names == {"forward": 6, "step": 6}
-    for step in t.named("step"):
-        up = t.parent(step)
-        assert up is not None
-        assert up.user == step.user
-    assert len({e.tid for e in t.named("forward")}) == 6
 
 
 def test_work_handed_to_threads(traced: Traced) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 from conftest import RunScript, trace_files
@@ -75,27 +74,6 @@ def test_events_written_by_hand_in_any_order_and_overlapping(tmp_path: Path) -> 
     want = {name: ((t0 + start - base) * 1000, dur * 1000) for name, start, dur in told}
     assert {e.name: (e.ts_ns, e.dur_ns) for e in t.spans} == want
     assert {s.name: (s.ts_ns, s.dur_ns) for s in view.slices} == want
-
-
-def test_events_by_hand_from_threads(tmp_path: Path) -> None:
-    log = dftracer.initialize_log(logfile=str(tmp_path / "log"))
-
-    def work(n: int) -> None:
-        for i in range(100):
-            log.log_event("e", "app", log.get_time(), 0, int_args={"n": n, "i": i})
-
-    try:
-        pool = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in pool:
-            thread.start()
-        for thread in pool:
-            thread.join()
-    finally:
-        log.finalize()
-    events = read(trace_files(tmp_path)[0]).named("e")
-    assert sorted((e.user["n"], e.user["i"]) for e in events) == [
-        (n, i) for n in range(4) for i in range(100)
-    ]
 
 
 def test_hostile_events_by_hand(tmp_path: Path) -> None:

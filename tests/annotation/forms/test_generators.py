@@ -66,38 +66,6 @@ def test_send_throw_close_and_return(traced: Traced) -> None:
     assert all(e.level == (1 if e.name == "item" else 2) for e in t.spans)
 
 
-def test_it_is_a_generator_function_and_a_generator() -> None:
-    assert inspect.isgeneratorfunction(echo)
-    gen = echo(1)
-    for name in ("send", "throw", "close", "__next__", "__iter__"):
-        assert hasattr(gen, name)
-    assert isinstance(gen, Generator)
-    gen.close()
-
-
-def test_yield_from_a_decorated_generator(traced: Traced) -> None:
-    @ai.compute.forward
-    def outer() -> Generator[int, str, str]:
-        return (yield from echo(2))
-
-    with traced() as rec:
-        gen = outer()
-        assert next(gen) == 0
-        assert gen.send("x") == 1
-        with pytest.raises(StopIteration) as stop:
-            gen.send("y")
-        assert stop.value.value == "x-y"
-    inner = ["item", [["preprocess", []]]]
-    assert rec.trace.tree() == [["forward", [inner]], ["forward", [inner]]]
-
-
-def test_two_generators_taken_in_turns(traced: Traced) -> None:
-    with traced() as rec:
-        assert list(zip(echo(3), echo(3), strict=True)) == [(0, 0), (1, 1), (2, 2)]
-    assert rec.trace.footer["unmatched_stops"] == 0
-    assert [e.level for e in rec.trace.named("item")] == [1] * len(rec.trace.named("item"))
-
-
 def test_a_block_held_across_a_yield(traced: Traced) -> None:
     """The generator's block opens before the caller's and closes inside it: both are shown."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from conftest import Traced
@@ -37,24 +38,24 @@ def test_waits_and_bodies(traced: Traced) -> None:
         assert before.end_ns <= after.ts_ns
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ({"include_iter": False}, {"fetch.block": 2}),
-        ({"include_block": False}, {"fetch.iter": 2}),
-        ({"include_iter": False, "include_block": False}, {}),
-        ({"iter_name": "wait"}, {"wait": 2, "fetch.block": 2}),
-        ({"block_name": "body"}, {"fetch.iter": 2, "body": 2}),
-        ({"iter_name": "w", "block_name": "b"}, {"w": 2, "b": 2}),
-    ],
-)
-def test_options(traced: Traced, options: dict[str, object], names: dict[str, int]) -> None:
-    with traced() as rec:
-        assert list(ai.dataloader.fetch.iter("ab", **options)) == ["a", "b"]
-        with ai.compute.step:
-            pass
-    assert rec.trace.names == {**names, "step": 1}
-    assert rec.trace.one("step").level == 1
+OPTIONS: list[tuple[dict[str, Any], dict[str, int]]] = [
+    ({"include_iter": False}, {"fetch.block": 2}),
+    ({"include_block": False}, {"fetch.iter": 2}),
+    ({"include_iter": False, "include_block": False}, {}),
+    ({"iter_name": "wait"}, {"wait": 2, "fetch.block": 2}),
+    ({"block_name": "body"}, {"fetch.iter": 2, "body": 2}),
+    ({"iter_name": "w", "block_name": "b"}, {"w": 2, "b": 2}),
+]
+
+
+def test_options(traced: Traced) -> None:
+    for options, names in OPTIONS:
+        with traced() as rec:
+            assert list(ai.dataloader.fetch.iter("ab", **options)) == ["a", "b"]
+            with ai.compute.step:
+                pass
+        assert rec.trace.names == {**names, "step": 1}
+        assert rec.trace.one("step").level == 1
 
 
 def test_what_runs_inside_has_the_shown_part_as_parent(traced: Traced) -> None:
@@ -137,6 +138,10 @@ def test_length_laziness_and_the_iterator_protocol(traced: Traced) -> None:
 
     with traced():
         assert len(ai.dataloader.fetch.iter([1, 2, 3])) == 3
+        ai.dataloader.disable()
+        assert len(ai.dataloader.fetch.iter([1, 2, 3])) == 3
+        assert list(ai.dataloader.fetch.iter([1, 2, 3])) == [1, 2, 3]
+        ai.dataloader.enable()
         with pytest.raises(TypeError):
             len(ai.dataloader.fetch.iter(source()))
         it = ai.dataloader.fetch.iter(source())
@@ -150,29 +155,6 @@ def test_length_laziness_and_the_iterator_protocol(traced: Traced) -> None:
             ai.dataloader.fetch.iter(3)  # type: ignore[call-overload]
 
 
-def test_empty_and_enumerate(traced: Traced) -> None:
-    with traced() as rec:
-        for _ in ai.dataloader.fetch.iter([]):
-            raise AssertionError
-        pairs = [(i, x) for i, x in ai.data.item.iter(enumerate("ab"))]
-    assert pairs == [(0, "a"), (1, "b")]
-    assert rec.trace.names["item.iter"] == 2
-    assert rec.trace.names["fetch.block"] == 0
-    assert rec.trace.names["fetch.iter"] in (0, 1)
-
-
-def test_updates_inside_the_loop_show_from_the_next_event_on(traced: Traced) -> None:
-    with traced() as rec:
-        for epoch in ai.pipeline.epoch.iter(range(2)):
-            for step in ai.dataloader.fetch.iter(range(2)):
-                ai.compute.forward.update(epoch=epoch, step=step)
-                with ai.compute.forward:
-                    pass
-    assert [e.user for e in rec.trace.named("forward")] == [
-        {"epoch": e, "step": s} for e in range(2) for s in range(2)
-    ]
-
-
 def test_two_loops_of_one_node_taken_in_turns(traced: Traced) -> None:
     with traced() as rec:
         both = zip(ai.data.item.iter("ab"), ai.data.item.iter("xy"), strict=True)
@@ -181,34 +163,6 @@ def test_two_loops_of_one_node_taken_in_turns(traced: Traced) -> None:
     assert sorted(e.user["count"] for e in t.named("item.block")) == [1, 1, 2, 2]
     assert sorted(e.user["count"] for e in t.named("item.iter")) == [1, 1, 2, 2]
     assert t.footer["unfinished"] == 0
-
-
-def test_disabled_loops_hand_out_the_same_items(traced: Traced) -> None:
-    with traced() as rec:
-        ai.dataloader.disable()
-        assert list(ai.dataloader.fetch.iter([1, 2])) == [1, 2]
-        assert len(ai.dataloader.fetch.iter([1, 2])) == 2
-        ai.dataloader.enable()
-        with ai.compute.step:
-            pass
-    assert rec.trace.names == {"step": 1}
-    assert list(ai.dataloader.fetch.iter([1, 2])) == [1, 2]
-    assert len(ai.dataloader.fetch.iter([1, 2])) == 2
-
-
-def test_switching_off_and_on_inside_a_loop(traced: Traced) -> None:
-    with traced() as rec:
-        for x in ai.dataloader.fetch.iter(range(4)):
-            if x == 1:
-                ai.dataloader.disable()
-            if x == 2:
-                ai.dataloader.enable()
-        with ai.compute.step:
-            pass
-    t = rec.trace
-    assert t.footer["unfinished"] == 0
-    assert t.one("step").level == 1
-    assert 2 <= t.names["fetch.block"] <= 4
 
 
 class Loader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from typing import Any
 
 import pytest
 from conftest import Traced
@@ -33,22 +34,6 @@ def test_instants_lie_in_the_open_span(traced: Traced) -> None:
     assert up.name == "forward"
 
 
-def test_instants_by_the_thousand_and_in_threads(traced: Traced) -> None:
-    def work(n: int) -> None:
-        for i in range(500):
-            ai.instant("tick", args={"n": n, "i": i})
-
-    with traced(overflow="wait") as rec:
-        pool = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in pool:
-            thread.start()
-        for thread in pool:
-            thread.join()
-    ticks = rec.trace.of("i")
-    for n in range(4):
-        assert [e.user["i"] for e in ticks if e.user["n"] == n] == list(range(500))
-
-
 def test_counters(traced: Traced) -> None:
     with traced() as rec:
         for i in range(5):
@@ -71,24 +56,23 @@ def test_counters(traced: Traced) -> None:
     assert [e.tid for e in samples] == [e.tid for e in t.named("step")]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [float("nan"), float("inf"), float("-inf"), "text", None, [1], object(), 10**400],
-    ids=["nan", "inf", "-inf", "text", "None", "list", "object", "huge"],
-)
-def test_values_that_are_no_finite_number_are_left_out_and_counted(
-    traced: Traced, bad: object
-) -> None:
+def test_values_that_are_no_finite_number_are_left_out_and_counted(traced: Traced) -> None:
+    nan, inf = float("nan"), float("inf")
+    wrong: list[Any] = [nan, inf, -inf, "text", None, [1], object(), 10**400]
     with traced() as rec:
-        ai.counter("c", values={"bad": bad, "good": 1.5})  # type: ignore[dict-item]
-        ai.counter("only", values={"bad": bad})  # type: ignore[dict-item]
+        for bad in wrong:
+            ai.counter("c", values={"bad": bad, "good": 1.5})
+            ai.counter("only", values={"bad": bad})
         ai.counter("none", values={})
-        with ai.compute.step:
-            pass
+        ai.counter("loss", 3.0)
+        ai.counter("steps", 7)
+        ai.counter("nothing", None)  # type: ignore[arg-type]
     t = rec.trace
-    assert [(e.name, e.args) for e in t.of("C") if e.args] == [("c", {"good": 1.5})]
-    assert len(rec.perfetto.counters) == 1
-    assert t.footer["args_sanitised"] >= 2
+    found = [(e.name, e.args) for e in t.of("C") if e.args]
+    numbers = [("loss", {"value": 3.0}), ("steps", {"value": 7})]
+    assert found == [("c", {"good": 1.5})] * len(wrong) + numbers
+    assert len(rec.perfetto.counters) == len(found)
+    assert t.footer["args_sanitised"] == 2 * len(wrong) + 1
 
 
 def test_small_numbers_are_written_so_that_perfetto_reads_them_right(traced: Traced) -> None:
@@ -103,16 +87,6 @@ def test_small_numbers_are_written_so_that_perfetto_reads_them_right(traced: Tra
     assert [e.args["lr"] for e in t.named("lr")] == rates
     assert [e.user for e in t.named("step")] == [{"lr": r, "deep": [r]} for r in rates]
     assert [c.value for c in rec.perfetto.counters] == pytest.approx(rates, rel=1e-15)
-
-
-def test_numbers_of_numpy(traced: Traced) -> None:
-    np = pytest.importorskip("numpy")
-    with traced() as rec:
-        ai.counter("c", values={"f": np.float32(0.5), "i": np.int64(3)})
-        with ai.compute.step(args={"f": np.float64(0.25), "i": np.int32(7), "b": np.bool_(True)}):
-            pass
-    assert rec.trace.one("c").args == {"f": 0.5, "i": 3}
-    assert rec.trace.one("step").user == {"f": 0.25, "i": 7, "b": True}
 
 
 def bound(view: View, slice_id: int) -> Slice:

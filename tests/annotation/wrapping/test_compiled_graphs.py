@@ -1,4 +1,4 @@
-"""Annotations in compiled code: one graph for everything, made once, with the same gradients."""
+"""Annotations in compiled code: one graph, made once, with the same gradients, and no span inside."""
 
 from __future__ import annotations
 
@@ -297,11 +297,19 @@ def gradient(step: Step, x: Any) -> tuple[Any, Any]:
     return y.detach(), x.grad
 
 
-def fault(step: Step, backend: str, same: Callable[[Any, Any], bool]) -> str | None:
+def spans_of(run: Any) -> int:
+    """How many spans a run has written."""
+    run.flush()
+    written: int = run.stats().get("written_spans", 0)
+    return written
+
+
+def fault(step: Step, backend: str, same: Callable[[Any, Any], bool], run: Any) -> str | None:
     """What is wrong with a step that is compiled, run often, and switched and updated between."""
     torch._dynamo.reset()
     x = torch.linspace(-1, 1, 6).reshape(2, 3)
     expected = gradient(step, x)
+    before = spans_of(run)
     graphs = CompileCounterWithBackend(backend)
     compiled = torch.compile(step, backend=graphs, fullgraph=True)
     try:
@@ -316,16 +324,21 @@ def fault(step: Step, backend: str, same: Callable[[Any, Any], bool]) -> str | N
     finally:
         ai.enable()
         ai.reset()
-    return f"{graphs.frame_count} graphs" if graphs.frame_count != 1 else None
+    counts = graphs.frame_count, spans_of(run) - before
+    return f"{counts[0]} graphs, {counts[1]} spans" if counts != (1, 0) else None
 
 
-def test_every_form_is_in_one_graph_which_is_made_once() -> None:
-    found = {name: fault(step, "eager", torch.equal) for name, step in with_modules().items()}
+def test_every_form_is_in_one_graph_which_is_made_once(traced: Traced) -> None:
+    with traced(perfetto=False) as rec:
+        found = {
+            name: fault(step, "eager", torch.equal, rec.run)
+            for name, step in with_modules().items()
+        }
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=inductor)])
-def test_all_forms_are_in_one_graph_of_a_backend(backend: str) -> None:
+def test_all_forms_are_in_one_graph_of_a_backend(traced: Traced, backend: str) -> None:
     steps = list(with_modules().values())
     same = torch.equal if backend == "aot_eager" else torch.allclose
 
@@ -335,7 +348,8 @@ def test_all_forms_are_in_one_graph_of_a_backend(backend: str) -> None:
             total = total + step(x)
         return total
 
-    assert fault(all_of_them, backend, same) is None
+    with traced(perfetto=False) as rec:
+        assert fault(all_of_them, backend, same, rec.run) is None
 
 
 def test_what_is_compiled_is_recorded_by_one_span_around_each_call(traced: Traced) -> None:
