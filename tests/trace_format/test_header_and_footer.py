@@ -80,7 +80,7 @@ def test_the_phases_are_those_of_the_lines() -> None:
     for value in vars(lines).values():
         if (
             isinstance(value, type)
-            and issubclass(value, lines._Line)
+            and issubclass(value, lines.Line)
             and "ph" in value.model_fields
         ):
             phases |= set(get_args(value.model_fields["ph"].annotation))
