@@ -78,11 +78,7 @@ def test_the_core_writes_no_other_member_and_no_other_ending() -> None:
 def test_the_phases_are_those_of_the_lines() -> None:
     phases = set()
     for value in vars(lines).values():
-        if (
-            isinstance(value, type)
-            and issubclass(value, lines.Line)
-            and "ph" in value.model_fields
-        ):
+        if isinstance(value, type) and issubclass(value, lines.Line) and "ph" in value.model_fields:
             phases |= set(get_args(value.model_fields["ph"].annotation))
     assert phases == {kind.ph for kind in KINDS} == {*COUNT_OF, "M"}
 
