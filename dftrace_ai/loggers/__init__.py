@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from dftrace_ai.loggers.routines.hyperparameters import (
         HyperparameterLogger as HyperparameterLogger,
     )
-    from dftrace_ai.loggers.routines.image import ImageLogger as ImageLogger
     from dftrace_ai.loggers.routines.mesh import MeshLogger as MeshLogger
     from dftrace_ai.loggers.routines.metric import MetricLogger as MetricLogger
-    from dftrace_ai.loggers.routines.video import VideoLogger as VideoLogger
+    from dftrace_ai.loggers.routines.pictures import ImageLogger as ImageLogger
+    from dftrace_ai.loggers.routines.pictures import VideoLogger as VideoLogger
 
 __all__ = [
     "AimLogint",
@@ -67,7 +67,7 @@ _HOMES = {
     "CometLogint": "interfaces.comet",
     "HistogramLogger": "routines.histogram",
     "HyperparameterLogger": "routines.hyperparameters",
-    "ImageLogger": "routines.image",
+    "ImageLogger": "routines.pictures",
     "LocalLogint": "interfaces.local",
     "Logger": "logger",
     "Loggers": "logger",
@@ -79,7 +79,7 @@ _HOMES = {
     "TensorBoardLogint": "interfaces.tensorboard",
     "TraceLogint": "interfaces.trace",
     "TrackioLogint": "interfaces.trackio",
-    "VideoLogger": "routines.video",
+    "VideoLogger": "routines.pictures",
     "WandbLogint": "interfaces.wandb",
     "make_loggers": "logger",
 }

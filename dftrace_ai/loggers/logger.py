@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dftrace_ai.loggers.config import EntryConfig
-    from dftrace_ai.loggers.records import Level, Status
+    from dftrace_ai.loggers.records import Level, Metrics, Status
 
 __all__ = ["Logger", "Loggers", "NotInProcessError", "begun_again", "make_loggers"]
 
@@ -83,7 +83,7 @@ class _Logging:
         """End the run as finished, as SummaryWriter has it."""
         self.end_log()
 
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+    def log_metrics(self, metrics: Metrics, step: int | None = None) -> None:
         """Log numbers.
 
         Args:
@@ -94,7 +94,7 @@ class _Logging:
         """
         self._pipeline.log_numbers(metrics, step)
 
-    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+    def log(self, values: Metrics, step: int | None = None, **kwargs: Any) -> None:
         """Log numbers, as wandb and accelerate have it.
 
         Args:
@@ -114,7 +114,7 @@ class _Logging:
         self.log_metrics({tag: scalar_value}, global_step)
 
     def add_scalars(
-        self, main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: int | None = None
+        self, main_tag: str, tag_scalar_dict: Metrics, global_step: int | None = None
     ) -> None:
         """Log numbers that belong together, as SummaryWriter has it."""
         self._pipeline.log_numbers(tag_scalar_dict, global_step, f"{main_tag}/")
@@ -123,7 +123,7 @@ class _Logging:
         """Log a number, as `dftrace_ai.inspect.initialize(statistics_logger=...)` has it."""
         self.log_metrics({name: value}, iteration)
 
-    def log_hyperparams(self, params: Any, metrics: Mapping[str, Any] | None = None) -> None:
+    def log_hyperparams(self, params: Any, metrics: Metrics | None = None) -> None:
         """Log hyper-parameters, as Lightning has it.
 
         Args:
@@ -142,7 +142,7 @@ class _Logging:
         if metrics is not None:
             self.log_metrics(metrics)
 
-    def add_hparams(self, hparam_dict: Any, metric_dict: Mapping[str, Any]) -> None:
+    def add_hparams(self, hparam_dict: Any, metric_dict: Metrics) -> None:
         """Log hyper-parameters and what came of them, as SummaryWriter has it."""
         self.log_hyperparams(hparam_dict, metric_dict)
 

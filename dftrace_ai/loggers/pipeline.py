@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from dftrace_ai.loggers.delivery.delivery import Delivery
     from dftrace_ai.loggers.entry import Entry
-    from dftrace_ai.loggers.records import Axis, Record, Status
+    from dftrace_ai.loggers.records import Axis, Metrics, Record, Status
     from dftrace_ai.loggers.routines.base import BaseLogger
     from dftrace_ai.loggers.routines.metric import Numbers
 
@@ -218,7 +218,7 @@ class Pipeline:
         self._log(record)
 
     def log_numbers(
-        self, metrics: Mapping[str, Any], step: Any, prefix: str = "", *, counts: bool = False
+        self, metrics: Metrics, step: Any, prefix: str = "", *, counts: bool = False
     ) -> None:
         """Deliver numbers to everyone; what is no number is told once by its name."""
         # With `counts` a call without a step has a number of its own.

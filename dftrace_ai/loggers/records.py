@@ -6,7 +6,7 @@ as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, SupportsFloat, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,7 @@ __all__ = [
     "ImageRecord",
     "Level",
     "MeshRecord",
+    "Metrics",
     "MetricsRecord",
     "Param",
     "Params",
@@ -58,20 +59,14 @@ class SoFar(float):
 
 
 class Point(NamedTuple):
-    """When something was logged.
-
-    Attributes:
-        step: number on its axis.
-        axis: what `step` counts: iterations, epochs, or for the system's metrics seconds since
-            the run began.
-        time_s: seconds since the epoch (1970), by the wall clock.
-        moment: place in the trace, as of `dftrace_ai.run.emitting.moment`; None where no trace
-            is written.
-    """
+    """When something was logged."""
 
     step: int
+    # What `step` counts; for the system's metrics seconds since the run began.
     axis: Axis = ITERATION
+    # By the wall clock, since 1970.
     time_s: float = 0.0
+    # Place in the trace, as of `dftrace_ai.run.emitting.moment`; None where no trace is written.
     moment: tuple[int, int, int, int] | None = None
 
 
@@ -86,6 +81,10 @@ Param: TypeAlias = "str | int | float | bool | list[Param] | dict[str, Param] | 
 Params: TypeAlias = "Mapping[str, Param]"
 
 
+Metrics: TypeAlias = "Mapping[str, SupportsFloat | Metrics]"
+"""Numbers, or tensors of one element, by name; mappings of them."""
+
+
 class ParamsRecord(NamedTuple):
     """Hyper-parameters: mappings and lists of them, texts, numbers, booleans and None."""
 
@@ -94,73 +93,42 @@ class ParamsRecord(NamedTuple):
 
 
 class HistogramRecord(NamedTuple):
-    """How many values lie in each bin.
-
-    Attributes:
-        name: what it is of.
-        edges: of the bins, ascending, one more than there are bins. An edge belongs to the bin
-            that lies farther from zero, the first and the last to the only one there is.
-        counts: of finite values, by bin.
-        minimum: of the finite values; 0 where there are none, as are the next three.
-        maximum: of the finite values.
-        total: their sum.
-        total_squares: sum of their squares.
-        non_finite: how many values are not finite, and in no bin.
-        quantiles: values by the share (0 to 1) that lies below, as exact as the bins are.
-        at: when it was logged.
-    """
+    """How many values lie in each bin."""
 
     name: str
+    # Ascending, one more than there are bins. An edge belongs to the bin that lies farther from
+    # zero, the first and the last to the only one there is.
     edges: tuple[float, ...]
+    # Of finite values, as are the next four, which are 0 where there are none.
     counts: tuple[int, ...]
     minimum: float
     maximum: float
     total: float
     total_squares: float
     non_finite: int
+    # By the share (0 to 1) that lies below, as exact as the bins are.
     quantiles: Mapping[float, float]
     at: Point
 
 
 class ImageRecord(NamedTuple):
-    """A picture.
-
-    Attributes:
-        name: of what.
-        png: the bytes of a PNG file.
-        width: in pixels.
-        height: in pixels.
-        channels: 1 grey, 3 RGB, 4 RGBA.
-        caption: what stands below, or "".
-        at: when it was logged.
-    """
+    """A picture, in pixels, as the bytes of a PNG file."""
 
     name: str
     png: bytes
     width: int
     height: int
-    channels: int
-    caption: str
+    channels: int  # 1 grey, 3 RGB, 4 RGBA
+    caption: str  # what stands below, or ""
     at: Point
 
 
 class VideoRecord(NamedTuple):
-    """A clip, encoded.
-
-    Attributes:
-        name: of what.
-        data: the bytes of the file.
-        suffix: ``"gif"`` or ``"mp4"``.
-        frames: how many.
-        width: in pixels.
-        height: in pixels.
-        fps: frames a second.
-        at: when it was logged.
-    """
+    """A clip, in pixels, as the bytes of a file."""
 
     name: str
     data: bytes
-    suffix: str
+    suffix: str  # "gif" or "mp4"
     frames: int
     width: int
     height: int
@@ -169,22 +137,13 @@ class VideoRecord(NamedTuple):
 
 
 class MeshRecord(NamedTuple):
-    """A triangle mesh, or points where `faces` has none.
-
-    Attributes:
-        name: of what.
-        glb: the bytes of a binary glTF 2.0 file.
-        vertices: V x 3, float32.
-        faces: F x 3, indices of vertices, int32.
-        colors: V x 3, 0 to 255, uint8; None without.
-        at: when it was logged.
-    """
+    """A triangle mesh, or points where `faces` has none; also as a binary glTF 2.0 file."""
 
     name: str
     glb: bytes
-    vertices: NDArray[np.float32]
-    faces: NDArray[np.int32]
-    colors: NDArray[np.uint8] | None
+    vertices: NDArray[np.float32]  # V x 3
+    faces: NDArray[np.int32]  # F x 3, indices of vertices
+    colors: NDArray[np.uint8] | None  # V x 3
     at: Point
 
 

@@ -30,9 +30,9 @@ ROUTINES = {
     "metric": "metric",
     "hist": "histogram",
     "hparams": "hyperparameters",
-    "image": "image",
+    "image": "pictures",
     "mesh": "mesh",
-    "video": "video",
+    "video": "pictures",
 }
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dftrace_ai.loggers.logger import Logger, Loggers
+    from dftrace_ai.loggers.records import Metrics, Params
 
 __all__ = ["accelerate_tracker", "register_tracker"]
 
@@ -83,11 +84,11 @@ def _tracker_class() -> type[Any]:
             return self.loggers
 
         @on_main_process  # type: ignore[untyped-decorator]
-        def store_init_configuration(self, values: Mapping[str, Any]) -> None:
+        def store_init_configuration(self, values: Params) -> None:
             self.loggers.log_hyperparams(values)
 
         @on_main_process  # type: ignore[untyped-decorator]
-        def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        def log(self, values: Metrics, step: int | None = None, **kwargs: Any) -> None:
             numbers = {name: one for name, one in values.items() if not isinstance(one, str)}
             if numbers:
                 self.loggers.log(numbers, step)

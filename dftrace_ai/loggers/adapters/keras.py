@@ -46,22 +46,22 @@ def _callback_class() -> type[Any]:
             """In a process that was spawned, it logs nothing, as its loggers do."""
             return keras_callback, (self.loggers,)
 
-        def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
             self.loggers.log_hyperparams(dict(self.params))
 
-        def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
             # Keras tells means, and what else its metrics are, of all of the epoch so far.
             self.loggers.log_iter(
                 {k: SoFar(v) if type(v) is float else v for k, v in (logs or {}).items()}
             )
 
-        def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
             validated = {k: v for k, v in (logs or {}).items() if k.startswith("val_")}
             if validated:
                 self.loggers.log_metrics(validated)
             self.loggers.log_epoch(epoch)
 
-        def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
             self.loggers.flush()
 
     return DftraceCallback

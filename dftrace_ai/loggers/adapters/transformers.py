@@ -49,7 +49,7 @@ def _callback_class() -> type[Any]:
             args: Any,
             state: Any,
             control: Any,
-            logs: Mapping[str, Any] | None = None,
+            logs: Mapping[str, float | str] | None = None,
             **kwargs: Any,
         ) -> None:
             numbers = {k: v for k, v in (logs or {}).items() if not isinstance(v, str)}

@@ -17,16 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.records import (
-        Alert,
-        HistogramRecord,
-        ImageRecord,
-        Params,
-        Record,
-        Status,
-        TextRecord,
-        VideoRecord,
-    )
+    from dftrace_ai.loggers import records
 
 __all__ = ["AimLogint"]
 
@@ -87,7 +78,7 @@ class AimLogint(BaseLogint):
         for tag in set(run.tags).difference(tracker.tags):
             tracker.add_tag(tag)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: records.Record) -> None:
         """Take a record, and wait until a server has it: Aim itself queues it in memory."""
         super().take(record)
         client: Any = getattr(self.experiment.repo, "_client", None)
@@ -99,12 +90,12 @@ class AimLogint(BaseLogint):
         for name, value in metrics.items():
             self._track(float(value), name, step)
 
-    def log_params(self, params: Params) -> None:
+    def log_params(self, params: records.Params) -> None:
         """Set them, nested as they are, under ``hparams``."""
         for name, value in params.items():
             self.experiment["hparams", name] = value
 
-    def log_histogram(self, histogram: HistogramRecord) -> None:
+    def log_histogram(self, histogram: records.HistogramRecord) -> None:
         """Track a distribution, whose bins Aim takes to be of one width; the edges as a text."""
         import aim
 
@@ -116,18 +107,18 @@ class AimLogint(BaseLogint):
         self._track(aim.Distribution.from_histogram(list(histogram.counts), ends), name, step)
         self._track(aim.Text(json.dumps(histogram.edges)), f"{name}/edges", step)
 
-    def log_image(self, image: ImageRecord) -> None:
+    def log_image(self, image: records.ImageRecord) -> None:
         """Track the picture."""
         self._track_picture(image.png, "png", image.caption, image.name, image.at.step)
 
-    def log_video(self, video: VideoRecord) -> None:
+    def log_video(self, video: records.VideoRecord) -> None:
         """Track a GIF as a picture that moves; keep others as files."""
         if video.suffix == "gif":
             self._track_picture(video.data, "gif", "", video.name, video.at.step)
         else:
             super().log_video(video)
 
-    def log_text(self, text: TextRecord) -> None:
+    def log_text(self, text: records.TextRecord) -> None:
         """Track a text."""
         import aim
 
@@ -146,12 +137,12 @@ class AimLogint(BaseLogint):
         else:
             self.experiment.log_artifact(str(path), name, block=True)
 
-    def log_alert(self, alert: Alert) -> None:
+    def log_alert(self, alert: records.Alert) -> None:
         """Log a message of that level."""
         log = getattr(self.experiment, f"log_{alert.level}")
         log(f"{alert.title}: {alert.text}" if alert.text else alert.title)
 
-    def finish(self, status: Status) -> None:
+    def finish(self, status: records.Status) -> None:
         """End the run; Aim itself knows those that finished from the others."""
         tracker, self.experiment = self.experiment, None
         tracker["status"] = status

@@ -14,15 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.records import (
-        Alert,
-        HistogramRecord,
-        ImageRecord,
-        Params,
-        Status,
-        TextRecord,
-        VideoRecord,
-    )
+    from dftrace_ai.loggers import records
 
 __all__ = ["CometLogint"]
 
@@ -95,12 +87,12 @@ class CometLogint(BaseLogint):
         for name, value in metrics.items():
             self.experiment.log_metric(name, value, step=step)
 
-    def log_params(self, params: Params) -> None:
+    def log_params(self, params: records.Params) -> None:
         """Log them flat, and as a JSON file with what they were."""
         self.experiment.log_parameters(flattened(params))
         super().log_params(params)
 
-    def log_histogram(self, histogram: HistogramRecord) -> None:
+    def log_histogram(self, histogram: records.HistogramRecord) -> None:
         """Log a histogram with bins of Comet's, and as a JSON file with ours."""
         import numpy as np
         from comet_ml.data_structure import Histogram
@@ -113,7 +105,7 @@ class CometLogint(BaseLogint):
         self.experiment.log_histogram_3d(value, name=histogram.name, step=step)
         super().log_histogram(histogram)
 
-    def log_image(self, image: ImageRecord) -> None:
+    def log_image(self, image: records.ImageRecord) -> None:
         """Log the PNG file."""
         self.experiment.log_image(
             io.BytesIO(image.png),
@@ -122,13 +114,13 @@ class CometLogint(BaseLogint):
             metadata={"caption": image.caption} if image.caption else None,
         )
 
-    def log_video(self, video: VideoRecord) -> None:
+    def log_video(self, video: records.VideoRecord) -> None:
         """Log the file."""
         name = f"{video.name}.{video.suffix}"
         file = io.BytesIO(video.data)
         self.experiment.log_video(file, name=name, format=video.suffix, step=video.at.step)
 
-    def log_text(self, text: TextRecord) -> None:
+    def log_text(self, text: records.TextRecord) -> None:
         """Log a text, with its name among its facts."""
         self.experiment.log_text(text.text, step=text.at.step, metadata={"name": text.name})
 
@@ -144,7 +136,7 @@ class CometLogint(BaseLogint):
             with place.open("rb") as opened:
                 self.experiment.log_asset(opened, file_name=f"artifacts/{file}")
 
-    def log_alert(self, alert: Alert) -> None:
+    def log_alert(self, alert: records.Alert) -> None:
         """Log a text; online also send a notification."""
         from comet_ml import OfflineExperiment
 
@@ -153,7 +145,7 @@ class CometLogint(BaseLogint):
         if not isinstance(self.experiment, OfflineExperiment):
             self.experiment.send_notification(alert.title, alert.level, facts)
 
-    def finish(self, status: Status) -> None:
+    def finish(self, status: records.Status) -> None:
         """End the experiment."""
         self.experiment.log_other("status", status)
         self.experiment.end()

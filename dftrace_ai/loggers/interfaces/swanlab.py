@@ -15,15 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.records import (
-        HistogramRecord,
-        ImageRecord,
-        MeshRecord,
-        Params,
-        Status,
-        TextRecord,
-        VideoRecord,
-    )
+    from dftrace_ai.loggers import records
 
 __all__ = ["SwanLabLogint"]
 
@@ -81,11 +73,11 @@ class SwanLabLogint(BaseLogint):
         """Log numbers."""
         self.experiment.log(dict(metrics), step=step)
 
-    def log_params(self, params: Params) -> None:
+    def log_params(self, params: records.Params) -> None:
         """Add to the run's config, nested as they are."""
         self.experiment.config.update(_with_none_named(params))
 
-    def log_histogram(self, histogram: HistogramRecord) -> None:
+    def log_histogram(self, histogram: records.HistogramRecord) -> None:
         """Log a chart of bars, each named by the edges of its bin."""
         import swanlab
 
@@ -95,7 +87,7 @@ class SwanLabLogint(BaseLogint):
         chart.add_yaxis("count", list(histogram.counts))
         self._log(histogram.name, chart, histogram.at.step)
 
-    def log_image(self, image: ImageRecord) -> None:
+    def log_image(self, image: records.ImageRecord) -> None:
         """Log the picture as PNG."""
         import swanlab
 
@@ -103,7 +95,7 @@ class SwanLabLogint(BaseLogint):
         value = swanlab.Image(picture_of(image), file_type="png", caption=caption)
         self._log(image.name, value, image.at.step)
 
-    def log_video(self, video: VideoRecord) -> None:
+    def log_video(self, video: records.VideoRecord) -> None:
         """Log a GIF; keep others, which SwanLab does not show, as files."""
         import swanlab
 
@@ -112,14 +104,14 @@ class SwanLabLogint(BaseLogint):
         else:
             super().log_video(video)
 
-    def log_mesh(self, mesh: MeshRecord) -> None:
+    def log_mesh(self, mesh: records.MeshRecord) -> None:
         """Log the GLB file."""
         import swanlab
 
         with lent_file(mesh.glb, "glb") as path:
             self._log(mesh.name, swanlab.Object3D(str(path)), mesh.at.step)
 
-    def log_text(self, text: TextRecord) -> None:
+    def log_text(self, text: records.TextRecord) -> None:
         """Log a text."""
         import swanlab
 
@@ -134,7 +126,7 @@ class SwanLabLogint(BaseLogint):
         for file in kept_copy(path, self._folder() / "artifacts", name):
             self._save(file)
 
-    def finish(self, status: Status) -> None:
+    def finish(self, status: records.Status) -> None:
         """End the run: as a success, crashed or aborted."""
         errors = {"failed": "the training failed", "killed": "the training was killed"}
         self.experiment.finish(STATES[status], errors.get(status))

@@ -11,15 +11,7 @@ from dftrace_ai.loggers.names import flattened
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dftrace_ai.loggers.records import (
-        HistogramRecord,
-        ImageRecord,
-        MeshRecord,
-        Params,
-        Status,
-        TextRecord,
-        VideoRecord,
-    )
+    from dftrace_ai.loggers import records
 
 __all__ = ["TensorBoardLogint"]
 
@@ -49,7 +41,7 @@ class TensorBoardLogint(BaseLogint):
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self.experiment._get_file_writer().add_summary(Summary(value=values), step)
 
-    def log_params(self, params: Params) -> None:
+    def log_params(self, params: records.Params) -> None:
         """Write a text with all, and those that TensorBoard knows the types of as its own."""
         whole = json.dumps(params, indent=2, default=str)
         self.experiment.add_text("hparams", f"```json\n{whole}\n```", 0)
@@ -59,7 +51,7 @@ class TensorBoardLogint(BaseLogint):
         }
         self.experiment.add_hparams(flat, {}, run_name=".")
 
-    def log_histogram(self, histogram: HistogramRecord) -> None:
+    def log_histogram(self, histogram: records.HistogramRecord) -> None:
         """Write counts and edges as they are."""
         self.experiment.add_histogram_raw(
             histogram.name,
@@ -73,18 +65,18 @@ class TensorBoardLogint(BaseLogint):
             histogram.at.step,
         )
 
-    def log_image(self, image: ImageRecord) -> None:
+    def log_image(self, image: records.ImageRecord) -> None:
         """Write the PNG file."""
         self._add_encoded(image.name, image.png, image, image.channels)
 
-    def log_video(self, video: VideoRecord) -> None:
+    def log_video(self, video: records.VideoRecord) -> None:
         """Write a GIF as it is, which TensorBoard plays; of others their bytes as a text."""
         if video.suffix == "gif":
             self._add_encoded(video.name, video.data, video, RGB)
         else:
             super().log_video(video)
 
-    def log_mesh(self, mesh: MeshRecord) -> None:
+    def log_mesh(self, mesh: records.MeshRecord) -> None:
         """Write vertices, faces and colours."""
         import torch
 
@@ -95,7 +87,7 @@ class TensorBoardLogint(BaseLogint):
             mesh.name, vertices, colors=colors, faces=faces, global_step=mesh.at.step
         )
 
-    def log_text(self, text: TextRecord) -> None:
+    def log_text(self, text: records.TextRecord) -> None:
         """Write a text."""
         self.experiment.add_text(text.name, text.text, text.at.step)
 
@@ -112,7 +104,7 @@ class TensorBoardLogint(BaseLogint):
         """Have what was written on disk."""
         self.experiment.flush()
 
-    def finish(self, status: Status) -> None:
+    def finish(self, status: records.Status) -> None:
         """Write how the run ended, and close the files."""
         self.experiment.add_text("status", status, 0)
         self.experiment.close()

@@ -14,16 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dftrace_ai.loggers.records import (
-        Alert,
-        HistogramRecord,
-        ImageRecord,
-        MeshRecord,
-        Params,
-        Status,
-        TextRecord,
-        VideoRecord,
-    )
+    from dftrace_ai.loggers import records
 
 __all__ = ["TrackioLogint"]
 
@@ -76,18 +67,18 @@ class TrackioLogint(BaseLogint):
         """Log numbers."""
         self.experiment.log(dict(metrics), step=step)
 
-    def log_params(self, params: Params) -> None:
+    def log_params(self, params: records.Params) -> None:
         """Set them in the run's config, nested as they are, and show them as a text."""
         self._note(params, "hparams")
 
-    def log_histogram(self, histogram: HistogramRecord) -> None:
+    def log_histogram(self, histogram: records.HistogramRecord) -> None:
         """Log counts and edges as they are."""
         import trackio
 
         bins = (list(histogram.counts), list(histogram.edges))
         self._log(histogram.name, trackio.Histogram(np_histogram=bins), histogram.at.step)
 
-    def log_image(self, image: ImageRecord) -> None:
+    def log_image(self, image: records.ImageRecord) -> None:
         """Log the PNG file."""
         import trackio
 
@@ -95,21 +86,21 @@ class TrackioLogint(BaseLogint):
             value = trackio.Image(str(path), caption=image.caption or None)
             self._log(image.name, value, image.at.step)
 
-    def log_video(self, video: VideoRecord) -> None:
+    def log_video(self, video: records.VideoRecord) -> None:
         """Log the file, which needs no ffmpeg."""
         import trackio
 
         with lent_file(video.data, video.suffix) as path:
             self._log(video.name, trackio.Video(str(path)), video.at.step)
 
-    def log_mesh(self, mesh: MeshRecord) -> None:
+    def log_mesh(self, mesh: records.MeshRecord) -> None:
         """Log the GLB file."""
         import trackio
 
         with lent_file(mesh.glb, "glb") as path:
             self._log(mesh.name, trackio.Object3D(str(path)), mesh.at.step)
 
-    def log_text(self, text: TextRecord) -> None:
+    def log_text(self, text: records.TextRecord) -> None:
         """Log a text."""
         import trackio
 
@@ -124,14 +115,14 @@ class TrackioLogint(BaseLogint):
         """Keep a file or directory as an artifact."""
         self._keep(name, "artifact", path, None if path.is_dir() else safe_file_name(name))
 
-    def log_alert(self, alert: Alert) -> None:
+    def log_alert(self, alert: records.Alert) -> None:
         """Send an alert."""
         import trackio
 
         level = trackio.AlertLevel[LEVELS[alert.level]]
         self.experiment.alert(title=alert.title, text=alert.text, level=level)
 
-    def finish(self, status: Status) -> None:
+    def finish(self, status: records.Status) -> None:
         """End the run; its config says how."""
         self._note({"status": status}, "run")
         self.experiment.finish()
@@ -139,7 +130,7 @@ class TrackioLogint(BaseLogint):
     def _log(self, name: str, value: Any, step: int) -> None:
         self.experiment.log({name: value}, step=step)
 
-    def _note(self, facts: Params, name: str) -> None:
+    def _note(self, facts: records.Params, name: str) -> None:
         import trackio
 
         run = self.experiment

@@ -15,17 +15,8 @@ from dftrace_ai.loggers.names import accepted_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dftrace_ai.loggers import records
     from dftrace_ai.loggers.interfaces.base import RunFacts
-    from dftrace_ai.loggers.records import (
-        Alert,
-        HistogramRecord,
-        ImageRecord,
-        MeshRecord,
-        Params,
-        Status,
-        TextRecord,
-        VideoRecord,
-    )
     from dftrace_ai.trace_format.json_types import JsonObject
 
 __all__ = ["WandbLogint"]
@@ -98,11 +89,11 @@ class WandbLogint(BaseLogint):
         """Log numbers, each on its axis."""
         self._log(dict(metrics), step)
 
-    def log_params(self, params: Params) -> None:
+    def log_params(self, params: records.Params) -> None:
         """Add to the run's config, nested as they are."""
         self.experiment.config.update(dict(params), allow_val_change=True)
 
-    def log_histogram(self, histogram: HistogramRecord) -> None:
+    def log_histogram(self, histogram: records.HistogramRecord) -> None:
         """Log counts and edges as they are; of more than 512 bins a file."""
         import wandb
 
@@ -113,7 +104,7 @@ class WandbLogint(BaseLogint):
         value = wandb.Histogram(np_histogram=bins)
         self._log({histogram.name: value}, histogram.at.step)
 
-    def log_image(self, image: ImageRecord) -> None:
+    def log_image(self, image: records.ImageRecord) -> None:
         """Log the PNG file."""
         import wandb
 
@@ -121,7 +112,7 @@ class WandbLogint(BaseLogint):
             value = wandb.Image(str(path), caption=image.caption or None)
             self._log({image.name: value}, image.at.step)
 
-    def log_video(self, video: VideoRecord) -> None:
+    def log_video(self, video: records.VideoRecord) -> None:
         """Log the file; wandb's own encoder, and what it needs, is not asked."""
         import wandb
 
@@ -129,14 +120,14 @@ class WandbLogint(BaseLogint):
             value = wandb.Video(str(path), format=video.suffix)
             self._log({video.name: value}, video.at.step)
 
-    def log_mesh(self, mesh: MeshRecord) -> None:
+    def log_mesh(self, mesh: records.MeshRecord) -> None:
         """Log the GLB file."""
         import wandb
 
         with lent_file(mesh.glb, "glb") as path:
             self._log({mesh.name: wandb.Object3D(str(path))}, mesh.at.step)
 
-    def log_text(self, text: TextRecord) -> None:
+    def log_text(self, text: records.TextRecord) -> None:
         """Log the text as a value."""
         self._log({text.name: text.text}, text.at.step)
 
@@ -151,14 +142,14 @@ class WandbLogint(BaseLogint):
         for file in kept_copy(path, folder, name):
             self._save(file)
 
-    def log_alert(self, alert: Alert) -> None:
+    def log_alert(self, alert: records.Alert) -> None:
         """Send an alert."""
         import wandb
 
         level = wandb.AlertLevel[LEVELS[alert.level]]
         self.experiment.alert(alert.title, alert.text, level=level, wait_duration=0)
 
-    def finish(self, status: Status) -> None:
+    def finish(self, status: records.Status) -> None:
         """End the run: with exit code 0 where it finished, 1 where it failed, 255 if killed."""
         self.experiment.summary["status"] = status
         self.experiment.finish({"finished": 0, "failed": 1}.get(status, 255))

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from dftrace_ai.loggers.records import MeshRecord
-from dftrace_ai.loggers.routines.arrays import array_of, as_bytes
 from dftrace_ai.loggers.routines.base import BaseLogger
+from dftrace_ai.loggers.routines.pictures import array_of, as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -81,7 +81,7 @@ def log(loggers, folder) -> None:
 def expected() -> dict[str, Any]:
     """What is to be read back, as a tracker has it that keeps everything as it is."""
     from dftrace_ai.loggers.routines.mesh import glb_bytes
-    from dftrace_ai.loggers.routines.video import gif_bytes
+    from dftrace_ai.loggers.routines.pictures import gif_bytes
 
     losses = [[step, loss] for step, loss in enumerate(LOSSES)]
     first = {"last": LOSSES[-1], "mean": math.fsum(LOSSES) / 5, "min": -7.25, "max": math.pi}
